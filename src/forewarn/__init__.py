@@ -1,0 +1,1 @@
+"""Forewarn: Scheduled Events for any cloud."""
