@@ -1,0 +1,99 @@
+"""Times as people and protocols write them, to and from ms since the epoch UTC; pure.
+
+No reading of the clock may go in here (that is `clock.py`) and no local time zone.
+`datetime` would cost the agent half a MiB, so the calendar is done in integers.
+"""
+
+from __future__ import annotations
+
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def rfc1123(at_ms: int) -> str:
+    """Return `Mon, 19 Sep 2016 18:29:47 GMT`; milliseconds are cut off."""
+    days, second = divmod(at_ms // 1000, 86_400)
+    year, month, day = _date_of(days)
+    weekday = _WEEKDAYS[(days + 3) % 7]  # the epoch was a Thursday
+    return f"{weekday}, {day:02} {_MONTHS[month - 1]} {year:04} {_clock_of(second)} GMT"
+
+
+def iso8601(at_ms: int) -> str:
+    """Return `2016-09-19T18:29:47.250Z`, without the fraction where it is nought."""
+    days, second = divmod(at_ms // 1000, 86_400)
+    year, month, day = _date_of(days)
+    milli = at_ms % 1000
+    fraction = f".{milli:03}" if milli else ""
+    return f"{year:04}-{month:02}-{day:02}T{_clock_of(second)}{fraction}Z"
+
+
+def parse(text: str) -> int:
+    """Return ms since the epoch UTC from RFC 1123 (GMT) or ISO 8601 (UTC).
+
+    Raises:
+        ValueError: the text is in neither form, or names no possible time.
+    """
+    text = text.strip()
+    return _parse_iso(text) if text[:1].isdigit() else _parse_rfc1123(text)
+
+
+def _clock_of(second: int) -> str:
+    return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+
+
+def _parse_rfc1123(text: str) -> int:
+    weekday_end = text.index(",") + 1 if "," in text else 0
+    day, month, year, clock, zone = text[weekday_end:].split()
+    if zone not in ("GMT", "UTC", "+0000"):
+        raise ValueError(zone)
+    return _ms_of((year, str(_MONTHS.index(month.title()) + 1), day), clock)
+
+
+def _parse_iso(text: str) -> int:
+    date, _, rest = text.replace(" ", "T").upper().partition("T")
+    clock = rest.removesuffix("Z").removesuffix("+00:00").removesuffix("+0000")
+    year, month, day = date.split("-")
+    return _ms_of((year, month, day), clock)
+
+
+def _ms_of(date: tuple[str, str, str], clock: str) -> int:
+    """Return ms since the epoch from year, month, day and `HH:MM:SS[.fraction]`."""
+    year, month, day = (_number_of(part) for part in date)
+    whole, _, fraction = clock.partition(".")
+    hour, minute, second = (_number_of(part) for part in whole.split(":"))
+    if not (1 <= month <= 12 and hour < 24 and minute < 60 and second < 61):
+        raise ValueError(clock)
+    days = _days_of(year, month, day)
+    if _date_of(days) != (year, month, day):
+        raise ValueError(date)
+    milli = _number_of(fraction.ljust(3, "0")[:3])
+    return ((days * 24 + hour) * 60 + minute) * 60_000 + second * 1000 + milli
+
+
+def _number_of(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 4):
+        raise ValueError(text)
+    return int(text)
+
+
+# The proleptic Gregorian calendar in integers, after Howard Hinnant's "chrono-compatible
+# low-level date algorithms". Years are counted from March, eras are 400 years or 146,097 days.
+
+
+def _days_of(year: int, month: int, day: int) -> int:
+    year -= month <= 2
+    era, year_of_era = divmod(year, 400)
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
+    return era * 146_097 + day_of_era - 719_468
+
+
+def _date_of(days: int) -> tuple[int, int, int]:
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    leaps = day_of_era // 1460 - day_of_era // 36_524 + day_of_era // 146_096
+    year_of_era = (day_of_era - leaps) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * day_of_year + 2) // 153
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    year = year_of_era + era * 400 + (month <= 2)
+    return year, month, day_of_year - (153 * shifted + 2) // 5 + 1

@@ -1,0 +1,222 @@
+"""The only reader of time: the service's clock, a scaled one and one driven by hand.
+
+No policy may go in here: nothing about notice, events or deadlines but how long until one.
+Every time is an int of milliseconds since the epoch, UTC. The agent imports this module, so it
+imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import abc
+import time
+from _thread import allocate_lock  # `threading` would cost the agent memory for one lock
+
+from forewarn.errors import ClockSpeedInvalid, ClockWentBack
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WAIT_S_MAX = 3600.0
+"""Longest wait in seconds any clock asks for; a sleeper then asks again. Keeps a paused clock
+and a far deadline from turning into an infinite or overflowing timeout."""
+
+SPEED_MAX = 1_000_000.0
+"""Highest speed of a scaled clock: a day in 86 ms, beyond which timers mean nothing."""
+
+
+class Clock(abc.ABC):
+    """What every loop holds and asks for the time."""
+
+    def __init__(self) -> None:
+        """Start without listeners."""
+        self._listeners: tuple[Callable[[], None], ...] = ()
+
+    @abc.abstractmethod
+    def now_ms(self) -> int:
+        """Return the time now, in ms since the epoch UTC; never less than before."""
+
+    @abc.abstractmethod
+    def wait_s(self, until_ms: int) -> float:
+        """Return how many real seconds remain until `until_ms`, from 0 to `WAIT_S_MAX`.
+
+        A sleeper waits that long, or until the clock is changed (`listen`), and asks again.
+        """
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every change of the clock, on the thread that changed it."""
+        self._listeners = (*self._listeners, listener)
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Stop calling `listener`; an unknown one is ignored."""
+        self._listeners = tuple(kept for kept in self._listeners if kept != listener)
+
+    def _changed(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+
+class SystemClock(Clock):
+    """The system's wall clock as it was at start, carried on by the monotonic clock.
+
+    A step of the system clock (NTP, an operator, a resumed VM) therefore neither shortens nor
+    stretches a promised notice. `adopt` takes the step over once no notice is running.
+    Source: N-4.
+    """
+
+    def __init__(
+        self,
+        wall_ns: Callable[[], int] = time.time_ns,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Anchor the clock now; tests give their own two sources."""
+        super().__init__()
+        self._wall_ns = wall_ns
+        self._monotonic_ns = monotonic_ns
+        self._offset_ns = wall_ns() - monotonic_ns()
+        self._floor_ms = 0
+
+    def now_ms(self) -> int:
+        """Return the time now; it stands still while the floor set by `adopt` is ahead."""
+        now_ms = (self._monotonic_ns() + self._offset_ns) // 1_000_000
+        return now_ms if now_ms > self._floor_ms else self._floor_ms
+
+    def wait_s(self, until_ms: int) -> float:
+        """Return the real seconds until `until_ms`, a standing still included."""
+        if until_ms <= self._floor_ms:
+            return 0.0
+        left_ns = until_ms * 1_000_000 - self._monotonic_ns() - self._offset_ns
+        return min(max(left_ns / 1e9, 0.0), WAIT_S_MAX)
+
+    def adopt(self) -> int:
+        """Take over the system's wall clock; call it only while no notice is running.
+
+        Returns:
+            How far the system's clock was ahead of ours, in ms. Negative means it was behind:
+            ours then stands still for that long, since it never goes back.
+        """
+        before_ms = self.now_ms()
+        self._floor_ms = before_ms
+        self._offset_ns = self._wall_ns() - self._monotonic_ns()
+        step_ms = (self._monotonic_ns() + self._offset_ns) // 1_000_000 - before_ms
+        assert self.now_ms() >= before_ms
+        self._changed()
+        return step_ms
+
+
+class ScaledClock(Clock):
+    """A clock that runs faster or slower than real time, may be paused and moved ahead.
+
+    For the emulator. Safe to read and change from any thread.
+    """
+
+    def __init__(
+        self,
+        speed: float = 1.0,
+        *,
+        start_ms: int | None = None,
+        wall_ns: Callable[[], int] = time.time_ns,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Start at `start_ms` (the system's time where None), running at `speed`."""
+        super().__init__()
+        self._lock = allocate_lock()
+        self._monotonic_ns = monotonic_ns
+        self._real_ns = monotonic_ns()
+        self._base_ms = float(wall_ns() // 1_000_000 if start_ms is None else start_ms)
+        self._speed = _checked_speed(speed)
+        self._paused = False
+
+    @property
+    def speed(self) -> float:
+        """Seconds of this clock per real second while it is not paused."""
+        return self._speed
+
+    @property
+    def paused(self) -> bool:
+        """Whether the clock stands still."""
+        return self._paused
+
+    def now_ms(self) -> int:
+        """Return the scaled time now."""
+        with self._lock:
+            return int(self._now_ms())
+
+    def wait_s(self, until_ms: int) -> float:
+        """Return the real seconds until `until_ms`; `WAIT_S_MAX` while paused before it."""
+        with self._lock:
+            left_ms = until_ms - self._now_ms()
+            if left_ms <= 0:
+                return 0.0
+            if self._paused:
+                return WAIT_S_MAX
+            return min(left_ms / 1000.0 / self._speed, WAIT_S_MAX)
+
+    def pause(self) -> None:
+        """Let the clock stand still until `resume`."""
+        self._change(self._speed, paused=True)
+
+    def resume(self) -> None:
+        """Let the clock run again from where it stood."""
+        self._change(self._speed, paused=False)
+
+    def set_speed(self, speed: float) -> None:
+        """Run at `speed` from now on; a paused clock stays paused."""
+        self._change(_checked_speed(speed), paused=self._paused)
+
+    def advance(self, by_ms: int) -> None:
+        """Move the clock ahead by `by_ms` milliseconds at once."""
+        if by_ms < 0:
+            now_ms = self.now_ms()
+            raise ClockWentBack(now_ms=now_ms, wanted_ms=now_ms + by_ms)
+        with self._lock:
+            self._base_ms += by_ms
+        self._changed()
+
+    def _now_ms(self) -> float:
+        if self._paused:
+            return self._base_ms
+        return self._base_ms + (self._monotonic_ns() - self._real_ns) / 1e6 * self._speed
+
+    def _change(self, speed: float, *, paused: bool) -> None:
+        with self._lock:
+            now_ms = self._now_ms()
+            self._base_ms = now_ms
+            self._real_ns = self._monotonic_ns()
+            self._speed = speed
+            self._paused = paused
+        self._changed()
+
+
+class VirtualClock(Clock):
+    """A clock driven by hand, for tests and the simulator; it never moves by itself."""
+
+    def __init__(self, now_ms: int = 0) -> None:
+        """Stand at `now_ms`."""
+        super().__init__()
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        """Return the time the clock was last set to."""
+        return self._now_ms
+
+    def wait_s(self, until_ms: int) -> float:
+        """Return the virtual seconds until `until_ms`."""
+        return min(max((until_ms - self._now_ms) / 1000.0, 0.0), WAIT_S_MAX)
+
+    def set(self, now_ms: int) -> None:
+        """Go ahead to `now_ms`; going back raises and changes nothing."""
+        if now_ms < self._now_ms:
+            raise ClockWentBack(now_ms=self._now_ms, wanted_ms=now_ms)
+        self._now_ms = now_ms
+        self._changed()
+
+    def advance(self, by_ms: int) -> None:
+        """Go ahead by `by_ms` milliseconds; a negative number raises."""
+        self.set(self._now_ms + by_ms)
+
+
+def _checked_speed(speed: float) -> float:
+    if not 0.0 < speed <= SPEED_MAX:  # also refuses a NaN
+        raise ClockSpeedInvalid(speed=speed, speed_max=SPEED_MAX)
+    return float(speed)

@@ -1,0 +1,91 @@
+"""The one tree of errors, by who must act; message texts live in the classes and nowhere else.
+
+Nothing may go in here but error classes: no logging, no formatting for a screen, no HTTP.
+A room that needs an error of its own subclasses one of the three branches, here or in that room.
+This module is imported by the agent, so it imports nothing.
+"""
+
+from __future__ import annotations
+
+
+class ForewarnError(Exception):
+    """An error with a stable code, an HTTP status, one sentence and advice on what to do.
+
+    A subclass sets `code`, `status`, `message` and `advice`. `message` and `advice` are
+    `str.format` templates; the facts they name are given by keyword when the error is raised
+    and stay readable in `facts`.
+    """
+
+    code: str = "error"
+    """Stable name of the kind of error, lower case with hyphens; documented, never reused."""
+
+    status: int = 500
+    """HTTP status that answers this error."""
+
+    message: str = "Something went wrong."
+    """One sentence that names the operation and its object; a `str.format` template."""
+
+    advice: str = ""
+    """What the reader can do about it; a `str.format` template, may be empty."""
+
+    def __init__(self, **facts: object) -> None:
+        """Fill the class's sentence with the facts of this occurrence."""
+        self.facts = facts
+        super().__init__(self.message.format_map(facts))
+
+    def advice_text(self) -> str:
+        """Return the advice with the facts of this occurrence filled in."""
+        return self.advice.format_map(self.facts)
+
+
+class CallerError(ForewarnError):
+    """The one who asked must change the request; repeating it as it is will not help."""
+
+    code = "bad-request"
+    status = 400
+    message = "The request cannot be understood."
+
+
+class PeerError(ForewarnError):
+    """Another party (a service, a driver's target, a document from outside) misbehaved."""
+
+    code = "peer"
+    status = 502
+    message = "Another service gave an unusable answer."
+    advice = "Try again; if it stays, look at the other side."
+
+
+class OurError(ForewarnError):
+    """We are at fault: a bug, a broken store, a lost promise. It is always worth a report."""
+
+    code = "internal"
+    status = 500
+    message = "Forewarn failed at this request."
+    advice = "Look at the service's log; report it if the log does not explain it."
+
+
+class ClockWentBack(OurError):
+    """A hand-driven clock was told to go back."""
+
+    code = "clock-went-back"
+    message = "The clock cannot go from {now_ms} ms back to {wanted_ms} ms."
+    advice = "Time only moves forward; start a new clock for an earlier time."
+
+
+class ClockSpeedInvalid(CallerError):
+    """A scaled clock was asked for a speed that is not a number above zero."""
+
+    code = "clock-speed-invalid"
+    message = "The clock cannot run at speed {speed}."
+    advice = "Give a speed above 0 and at most {speed_max}; use pause to stop the clock."
+
+
+def every_error() -> tuple[type[ForewarnError], ...]:
+    """Return every loaded class of the tree, the root first, each class once.
+
+    The reference page and the test that checks it are written from this list.
+    """
+    found: list[type[ForewarnError]] = [ForewarnError]
+    for kind in found:  # grows while it is walked: breadth first, without recursion
+        found.extend(child for child in kind.__subclasses__() if child not in found)
+    return tuple(found)

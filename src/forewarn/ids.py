@@ -1,0 +1,50 @@
+"""The only user of randomness: identifiers, tokens and jitter, one stream for each kind.
+
+Nothing may go in here that knows what an identifier is for. The agent imports this module, so
+it imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import random
+
+
+class Ids:
+    """Makes identifiers; each kind has its own stream, so that kinds never disturb each other.
+
+    With a seed every stream repeats from run to run, for the emulator and the simulator: such a
+    run must not share a store with an earlier one, since ids are never reused (D-3).
+    Without a seed everything comes from the system's randomness and cannot be guessed.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        """Open no stream yet; each is opened when its kind is first asked for."""
+        self._seed = seed
+        self._streams: dict[str, random.Random] = {}
+
+    def stream(self, kind: str) -> random.Random:
+        """Return the stream of one kind."""
+        stream = self._streams.get(kind)
+        if stream is None:
+            if self._seed is None:
+                stream = random.SystemRandom()
+            else:
+                stream = random.Random(f"{self._seed}/{kind}")
+            self._streams[kind] = stream
+        return stream
+
+    def guid(self, kind: str) -> str:
+        """Return a version 4 GUID, upper case. Source: D-3."""
+        bits = self.stream(kind).getrandbits(128)
+        bits = bits & ~(0xF << 76) | 0x4 << 76  # the version
+        bits = bits & ~(0x3 << 62) | 0x2 << 62  # the variant
+        text = f"{bits:032X}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def token(self, kind: str) -> str:
+        """Return 128 random bits as 32 lower-case hexadecimal digits."""
+        return f"{self.stream(kind).getrandbits(128):032x}"
+
+    def fraction(self, kind: str) -> float:
+        """Return a number from 0 up to but without 1, for jitter."""
+        return self.stream(kind).random()

@@ -1,0 +1,400 @@
+"""Documents and approvals as bytes, for every api-version, out and in; pure.
+
+No I/O, no clock and no HTTP may go in here, and nothing that knows whose document it is.
+The agent imports this module, so it imports nothing heavier than json.
+"""
+
+from __future__ import annotations
+
+import json
+
+from forewarn import civil
+from forewarn.errors import CallerError, PeerError
+
+VERSIONS = (
+    "2017-03-01",
+    "2017-08-01",
+    "2017-11-01",
+    "2019-01-01",
+    "2019-04-01",
+    "2019-08-01",
+    "2020-07-01",
+)
+"""The api-versions of Scheduled Events, ascending. Source: section 3 of the specification."""
+
+PREVIEW_VERSION = "2024-07-09"
+"""The preview with the advisory type; served only where switched on. Source: V-4."""
+
+UNDERSCORE_VERSION = VERSIONS[0]
+"""The one version whose resource names carry a leading underscore."""
+
+TYPE_SINCE = {
+    "Freeze": "2017-03-01",
+    "Reboot": "2017-03-01",
+    "Redeploy": "2017-03-01",
+    "Preempt": "2017-11-01",
+    "Terminate": "2019-01-01",
+    "SpotRebalanceRecommendation": PREVIEW_VERSION,
+}
+"""Event type -> first api-version that knows it."""
+
+FIELD_SINCE = {
+    "Description": "2019-04-01",
+    "EventSource": "2019-08-01",
+    "DurationInSeconds": "2020-07-01",
+}
+"""Field -> first api-version that has it; the fields not named here are in all of them."""
+
+NO_INCARNATION = -1
+"""What `read_document` gives where the sender named no incarnation, or no number."""
+
+DOCUMENT_BYTES_MAX = 4 * 1024 * 1024  # 10,000 events of 400 bytes, far above any seen
+
+APPROVAL_BYTES_MAX = 64 * 1024
+"""Largest approval read, in bytes. Source: A-5."""
+
+APPROVALS_MAX = 100
+"""Most StartRequests in one approval. Source: A-5."""
+
+
+class DocumentUnreadable(PeerError):
+    """A service answered with something that is no document."""
+
+    code = "document-unreadable"
+    message = "The answer is not a scheduled events document: {reason}."
+    advice = "Ask again; an answer cut short or an empty one is known to happen."
+
+
+class TimeUnreadable(PeerError):
+    """A NotBefore is in neither of the two known forms."""
+
+    code = "time-unreadable"
+    message = "NotBefore {text!r} is neither RFC 1123 nor ISO 8601."
+    advice = "Treat the event as due at any moment."
+
+
+class ApprovalMalformed(CallerError):
+    """The body of an approval is not what A-2 asks for; nothing was approved."""
+
+    code = "approval-malformed"
+    message = "Bad request. {reason}"
+    advice = 'Send {{"StartRequests":[{{"EventId":"..."}}]}}.'
+
+
+class ApprovalTooLarge(CallerError):
+    """An approval exceeds the limits of A-5; nothing was approved."""
+
+    code = "approval-too-large"
+    status = 413
+    message = "Request too large. At most {bytes_max} bytes and {approvals_max} requests."
+    advice = "Approve in several requests."
+
+
+class ScheduledEvent:
+    """One event of a document: a notice that virtual machines will be disturbed. Immutable."""
+
+    __slots__ = (
+        "description",
+        "duration_s",
+        "event_id",
+        "event_type",
+        "not_before_ms",
+        "resource_type",
+        "resources",
+        "source",
+        "status",
+    )
+    event_id: str
+    status: str
+    event_type: str
+    resource_type: str
+    resources: tuple[str, ...]
+    not_before_ms: int | None
+    description: str
+    source: str
+    duration_s: int
+
+    def __init__(  # noqa: PLR0913  one argument for each field of the wire form
+        self,
+        *,
+        event_id: str = "",
+        status: str = "Scheduled",
+        event_type: str = "",
+        resource_type: str = "VirtualMachine",
+        resources: tuple[str, ...] = (),
+        not_before_ms: int | None = None,
+        description: str = "",
+        source: str = "Platform",
+        duration_s: int = -1,
+    ) -> None:
+        """Set the fields; the defaults are what a reader assumes for a missing one.
+
+        Args:
+            event_id: A GUID.
+            status: `Scheduled` or `Started`.
+            event_type: `Freeze`, `Reboot`, `Redeploy`, `Preempt` or `Terminate`.
+            resource_type: `VirtualMachine`.
+            resources: Names of the affected VMs.
+            not_before_ms: Earliest start, ms since the epoch UTC, whole seconds; None once
+                started.
+            description: Free text.
+            source: `Platform` or `User`.
+            duration_s: Expected interruption in seconds; 0 none, -1 unknown.
+        """
+        put = object.__setattr__
+        put(self, "event_id", event_id)
+        put(self, "status", status)
+        put(self, "event_type", event_type)
+        put(self, "resource_type", resource_type)
+        put(self, "resources", resources)
+        put(self, "not_before_ms", not_before_ms)
+        put(self, "description", description)
+        put(self, "source", source)
+        put(self, "duration_s", duration_s)
+
+    def names(self, vm: str) -> bool:
+        """Tell whether the event names this VM, with or without the oldest form's underscore."""
+        return vm in self.resources or "_" + vm in self.resources
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse: an event is a value."""
+        raise AttributeError(name)
+
+    def __delattr__(self, name: str) -> None:
+        """Refuse: an event is a value."""
+        raise AttributeError(name)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare field by field."""
+        if not isinstance(other, ScheduledEvent):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __hash__(self) -> int:
+        """Hash all fields."""
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        """Show all fields."""
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"ScheduledEvent({shown})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy and pickle by value, in spite of the refused attributes."""
+        return _event_of, self._values()
+
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+
+class Document:
+    """What a VM reads: the incarnation and the events. Immutable."""
+
+    __slots__ = ("events", "incarnation")
+    incarnation: int
+    events: tuple[ScheduledEvent, ...]
+
+    def __init__(self, incarnation: int = 0, events: tuple[ScheduledEvent, ...] = ()) -> None:
+        """Set both; 0 and nothing is what a freshly enabled group shows. Source: D-1."""
+        object.__setattr__(self, "incarnation", incarnation)
+        object.__setattr__(self, "events", events)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse: a document is a value."""
+        raise AttributeError(name)
+
+    def __delattr__(self, name: str) -> None:
+        """Refuse: a document is a value."""
+        raise AttributeError(name)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare incarnation and events."""
+        if not isinstance(other, Document):
+            return NotImplemented
+        return self.incarnation == other.incarnation and self.events == other.events
+
+    def __hash__(self) -> int:
+        """Hash incarnation and events."""
+        return hash((self.incarnation, self.events))
+
+    def __repr__(self) -> str:
+        """Show incarnation and events."""
+        return f"Document(incarnation={self.incarnation!r}, events={self.events!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy and pickle by value, in spite of the refused attributes."""
+        return Document, (self.incarnation, self.events)
+
+
+def render_document(document: Document, version: str) -> bytes:
+    """Return the document as this api-version shows it: one compact line of JSON, ASCII.
+
+    Source: V-1, V-2, D-2, D-7, D-10, E-7.
+    """
+    shown = [
+        _event_form(event, version)
+        for event in document.events
+        if TYPE_SINCE.get(event.event_type, "~") <= version
+    ]
+    return _compact({"DocumentIncarnation": document.incarnation, "Events": shown})
+
+
+def read_document(body: bytes | str) -> Document:
+    """Read any documented or seen form of a document; what is missing gets its default.
+
+    Raises:
+        DocumentUnreadable: `body` is no JSON object with a list of event objects.
+    """
+    if len(body) > DOCUMENT_BYTES_MAX:
+        raise DocumentUnreadable(reason=f"it is longer than {DOCUMENT_BYTES_MAX} bytes")
+    try:
+        form = _parse(body)
+    except (ValueError, RecursionError) as error:
+        raise DocumentUnreadable(reason="it is not JSON") from error
+    if not isinstance(form, dict):
+        raise DocumentUnreadable(reason="it is not a JSON object")
+    events = form.get("Events")
+    if not isinstance(events, list):
+        raise DocumentUnreadable(reason="it has no list of Events")
+    return Document(
+        _int_of(form.get("DocumentIncarnation"), NO_INCARNATION),
+        tuple(_read_event(event) for event in events),
+    )
+
+
+def render_approval(event_ids: tuple[str, ...], incarnation: int | None = None) -> bytes:
+    """Return the body that approves these events. Source: A-1; incarnation: section 3."""
+    form: dict[str, object] = {}
+    if incarnation is not None:
+        form["DocumentIncarnation"] = incarnation
+    form["StartRequests"] = [{"EventId": event_id} for event_id in event_ids]
+    return _compact(form)
+
+
+def read_approval(body: bytes) -> tuple[str, ...]:
+    """Return the event ids of an approval, upper case, each once, in the order given.
+
+    Source: A-2, A-5.
+
+    Raises:
+        ApprovalMalformed: the body is not as A-2 says; nothing may be approved.
+        ApprovalTooLarge: the body exceeds `APPROVAL_BYTES_MAX` or `APPROVALS_MAX`.
+    """
+    if len(body) > APPROVAL_BYTES_MAX:
+        raise _too_large()
+    try:
+        form = _parse(body)
+    except (ValueError, RecursionError) as error:
+        raise ApprovalMalformed(reason="The body is not JSON") from error
+    requests = form.get("StartRequests") if isinstance(form, dict) else None
+    if not isinstance(requests, list):
+        raise ApprovalMalformed(reason="The body has no list of StartRequests")
+    if not requests:
+        raise ApprovalMalformed(reason="StartRequests is empty")
+    if len(requests) > APPROVALS_MAX:
+        raise _too_large()
+    event_ids: dict[str, None] = {}
+    for request in requests:
+        event_id = request.get("EventId") if isinstance(request, dict) else None
+        if not isinstance(event_id, str):
+            raise ApprovalMalformed(reason="A StartRequest has no EventId")
+        event_ids[event_id.upper()] = None
+    return tuple(event_ids)
+
+
+def format_not_before(not_before_ms: int | None) -> str:
+    """Return RFC 1123 GMT (`Mon, 19 Sep 2016 18:29:47 GMT`), or nothing once started.
+
+    Milliseconds are cut off: who sets a NotBefore rounds it up to a second. Source: D-7.
+    """
+    return "" if not_before_ms is None else civil.rfc1123(not_before_ms)
+
+
+def parse_not_before(text: str) -> int | None:
+    """Return ms since the epoch UTC from RFC 1123 or ISO 8601; None for an empty text.
+
+    Source: D-7.
+
+    Raises:
+        TimeUnreadable: the text is in neither form, or names no possible time.
+    """
+    try:
+        return civil.parse(text) if text.strip() else None
+    except ValueError as error:
+        raise TimeUnreadable(text=text) from error
+
+
+def _event_of(*values: object) -> ScheduledEvent:
+    fields = dict(zip(ScheduledEvent.__slots__, values, strict=True))
+    return ScheduledEvent(**fields)  # type: ignore[arg-type]  # values of the same slots
+
+
+def _event_form(event: ScheduledEvent, version: str) -> dict[str, object]:
+    prefix = "_" if version == UNDERSCORE_VERSION else ""
+    form: dict[str, object] = {
+        "EventId": event.event_id,
+        "EventStatus": event.status,
+        "EventType": event.event_type,
+        "ResourceType": event.resource_type,
+        "Resources": [prefix + name for name in event.resources],
+        "NotBefore": format_not_before(event.not_before_ms),
+        "Description": event.description,
+        "EventSource": event.source,
+        "DurationInSeconds": event.duration_s,
+    }
+    for field, since in FIELD_SINCE.items():
+        if version < since:
+            del form[field]
+    return form
+
+
+def _read_event(form: object) -> ScheduledEvent:
+    if not isinstance(form, dict):
+        raise DocumentUnreadable(reason="an event is not a JSON object")
+    resources = form.get("Resources")
+    if isinstance(resources, str):
+        resources = [resources]
+    elif not isinstance(resources, list):
+        resources = []
+    try:
+        not_before_ms = parse_not_before(_text_of(form.get("NotBefore"), ""))
+    except TimeUnreadable:
+        not_before_ms = None  # a template's placeholder; the event may start at any moment
+    return ScheduledEvent(
+        event_id=_text_of(form.get("EventId"), ""),
+        status=_text_of(form.get("EventStatus"), "Scheduled"),
+        event_type=_text_of(form.get("EventType"), ""),
+        resource_type=_text_of(form.get("ResourceType"), "VirtualMachine"),
+        resources=tuple(str(name) for name in resources),
+        not_before_ms=not_before_ms,
+        description=_text_of(form.get("Description"), ""),
+        source=_text_of(form.get("EventSource"), "Platform"),
+        duration_s=_int_of(form.get("DurationInSeconds"), -1),
+    )
+
+
+def _text_of(value: object, default: str) -> str:
+    return value if isinstance(value, str) else default
+
+
+def _int_of(value: object, default: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return default
+    try:
+        return int(value)
+    except (ValueError, OverflowError):  # a word, a NaN, an infinity
+        return default
+
+
+def _parse(body: bytes | str) -> object:
+    text = body if isinstance(body, str) else body.decode("utf-8")
+    form: object = json.loads(text.removeprefix("\ufeff"))
+    return form
+
+
+def _compact(form: dict[str, object]) -> bytes:
+    return json.dumps(form, separators=(",", ":")).encode("ascii")
+
+
+def _too_large() -> ApprovalTooLarge:
+    return ApprovalTooLarge(bytes_max=APPROVAL_BYTES_MAX, approvals_max=APPROVALS_MAX)
