@@ -1,0 +1,102 @@
+# Everything a developer or a newcomer types. `make help` lists it; nothing here asks questions.
+
+VENV := .venv
+BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime-installed
+DEV := $(VENV)/.dev-installed
+SEED ?= 1
+N ?= 100
+UPDATE ?=
+PYTEST ?= $(BIN)/pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup system emulate run-dev check fmt-check lint types imports fmt test test-fast \
+	test-postgres coverage sim transcripts docs bench bench-metadata bench-latency bench-agent clean
+
+help:  ## list what can be made
+	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# -- to run it -----------------------------------------------------------------------------------
+
+emulate: $(RUNTIME)  ## set up what is needed and run the emulator (ARGS="--speed 60")
+	$(BIN)/forewarn emulate $(ARGS)
+
+run-dev: $(RUNTIME)  ## run the service with a throw-away store under .build/dev (ARGS=...)
+	@mkdir -p .build/dev
+	$(BIN)/forewarn serve --config dist/dev.toml $(ARGS)
+
+# -- to work on it -------------------------------------------------------------------------------
+
+setup: $(DEV)  ## make .venv with everything for development
+
+$(RUNTIME): pyproject.toml constraints.txt
+	@tools/setup runtime
+
+$(DEV): $(RUNTIME)
+	@tools/setup dev
+
+system:  ## see that the other programs the tests use are installed (PostgreSQL, curl, node, go)
+	@tools/system
+
+fmt: $(DEV)  ## format the code, and mend what the linter can mend by itself
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+check: fmt-check lint types imports test  ## everything that must pass before a change lands
+
+fmt-check: $(DEV)  ## is the code formatted?
+	$(BIN)/ruff format --check .
+
+lint: $(DEV)  ## ruff
+	$(BIN)/ruff check .
+
+types: $(DEV)  ## mypy, strict
+	$(BIN)/mypy
+
+imports: $(DEV)  ## imports point one way (.importlinter)
+	$(BIN)/lint-imports
+
+test: $(DEV) system  ## set up and pass all tests
+	$(PYTEST)
+
+test-fast: $(DEV)  ## the tests that take seconds: while you work
+	$(PYTEST) -m "not slow"
+
+test-postgres: $(DEV) system  ## only the tests that use a PostgreSQL server
+	$(PYTEST) -m postgres
+
+coverage: $(DEV) system  ## run all tests with branch coverage and show what they miss
+	@rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --fail-under=95
+	$(BIN)/coverage report --fail-under=100 --include='src/forewarn/core/*,src/forewarn/wire.py,src/forewarn/agent/core.py'
+
+sim: $(RUNTIME)  ## run random simulated worlds (SEED=1 N=100)
+	$(BIN)/forewarn simulate --random --seed $(SEED) --runs $(N) $(ARGS)
+
+transcripts: $(DEV)  ## check the transcripts; UPDATE=1 rewrites them
+	UPDATE=$(UPDATE) $(PYTEST) tests/transcripts
+
+docs: $(DEV)  ## rewrite the generated pages and diagrams
+	$(BIN)/python -m tools.docs
+
+# -- to measure it -------------------------------------------------------------------------------
+
+bench: bench-metadata bench-latency bench-agent  ## every published figure, anew
+
+bench-metadata: $(DEV) system  ## Forewarn, Go and nginx answering the same polls
+	$(BIN)/python -m bench.metadata $(ARGS)
+
+bench-latency: $(DEV) system  ## from an operator's call, and from an approval, to the wire
+	$(BIN)/python -m bench.latency $(ARGS)
+
+bench-agent: $(DEV) system  ## what the agent costs, next to a Go program
+	$(BIN)/python -m bench.agent $(ARGS)
+
+clean:  ## remove everything made here, .venv included
+	rm -rf $(VENV) .build build dist/*.whl .coverage .coverage.* .hypothesis
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,68 @@
+"""What holds for every test: a scrubbed environment, an odd time zone, no network but loopback.
+
+Nothing about one room may go in here; rooms have conftests of their own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+import time
+
+from hypothesis import HealthCheck, settings
+
+SCRUBBED_PREFIXES = ("FOREWARN_", "PG", "PYTEST_ADDOPTS")
+SCRUBBED_NAMES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+ODD_TIME_ZONE = "<+1245>-12:45"
+"""No test may pass only where the local time is UTC; these islands are 12:45 ahead of it."""
+
+for name in tuple(os.environ):
+    if name.startswith(SCRUBBED_PREFIXES) or name.lower() in SCRUBBED_NAMES:
+        del os.environ[name]
+os.environ["TZ"] = ODD_TIME_ZONE
+if hasattr(time, "tzset"):
+    time.tzset()
+
+settings.register_profile(
+    "house",
+    derandomize=True,  # the same inputs on every machine; a longer hunt is `--hypothesis-seed`
+    deadline=None,  # no test asserts a duration
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("house")
+
+ALLOWED_NETWORKS = tuple(
+    ipaddress.ip_network(text)
+    for text in ("127.0.0.0/8", "::1/128", "169.254.0.0/16", "0.0.0.0/32", "::/128")
+)
+"""Loopback, "any", and the link-local block whose best known address this project answers on."""
+
+
+class NetworkRefusedError(AssertionError):
+    """A test tried to reach something outside this machine."""
+
+
+def _is_allowed(host: object) -> bool:
+    text = host.decode() if isinstance(host, bytes) else str(host or "localhost")
+    if text == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    address = getattr(address, "ipv4_mapped", None) or address
+    return any(address in network for network in ALLOWED_NETWORKS)
+
+
+def _guard_network(event: str, arguments: tuple[object, ...]) -> None:
+    if event in {"socket.connect", "socket.sendto"}:
+        address = arguments[1]
+        if isinstance(address, tuple) and not _is_allowed(address[0]):
+            raise NetworkRefusedError(f"a test may not reach {address}")
+    elif event == "socket.getaddrinfo" and not _is_allowed(arguments[0]):
+        raise NetworkRefusedError(f"a test may not look up {arguments[0]}")
+
+
+sys.addaudithook(_guard_network)
