@@ -1,0 +1,96 @@
+"""What the VMs of a group are shown now, and when the incarnation moves.
+
+Reads operations and events, never changes them; bytes are made in `wire.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from forewarn.core.lifecycle import SHOWN_AS, EventState
+from forewarn.wire import Document, ScheduledEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forewarn.core.lifecycle import Event, Operation
+
+#: The only type of resource. Source: D-5.
+RESOURCE_TYPE = "VirtualMachine"
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    """A group for which Scheduled Events is enabled. Times in ms since the epoch, UTC."""
+
+    group: str
+    enabled_ms: int
+    #: Last request of any VM of the group, coarse to a minute. Source: B-2.
+    polled_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One document as last shown: a group's, or one VM's own (S-3)."""
+
+    #: `group` or `group/vm`.
+    key: str
+    group: str
+    document: Document
+
+    @property
+    def vm(self) -> str:
+        """The only VM that reads it; empty if the whole group does."""
+        return self.key[len(self.group) + 1 :]
+
+
+def shown(operation: Operation, event: Event) -> ScheduledEvent:
+    """Return an event as a VM reads it. Source: D-3 to D-9."""
+    assert event.live, event
+    assert event.operation == operation.number, (event, operation)
+    started = event.state is EventState.STARTED
+    return ScheduledEvent(
+        event_id=event.id,
+        status=SHOWN_AS[event.state],
+        event_type=operation.impact.value,
+        resource_type=RESOURCE_TYPE,
+        resources=event.resources,
+        not_before_ms=None if started else operation.not_before_ms,
+        description=operation.description,
+        source=operation.source.value,
+        duration_s=operation.duration_s,
+    )
+
+
+def visible(view: View, live: Iterable[tuple[Operation, Event]]) -> tuple[ScheduledEvent, ...]:
+    """Return what a view shows, oldest operation first. Source: S-1, S-3, S-5.
+
+    Args:
+        view: the document in question.
+        live: live events of the view's group, each with its operation.
+    """
+    mine = sorted(
+        ((operation, event) for operation, event in live if may_see(view, event)),
+        key=lambda pair: pair[0].number,
+    )
+    return tuple(shown(operation, event) for operation, event in mine)
+
+
+def may_see(view: View, event: Event) -> bool:
+    """Whether an event belongs in a view. Source: S-1, S-3, S-4."""
+    return event.group == view.group and (not view.vm or view.vm in event.resources)
+
+
+def refreshed(view: View, events: tuple[ScheduledEvent, ...]) -> View:
+    """Return the view showing `events`; the incarnation grows if they differ. Source: D-1."""
+    if events == view.document.events:
+        return view
+    incarnation = view.document.incarnation + 1
+    assert incarnation > view.document.incarnation >= 0, view
+    return replace(view, document=Document(incarnation=incarnation, events=events))
+
+
+def fresh(key: str, group: str) -> View:
+    """Return the empty view a group begins with when it is enabled. Source: D-1, B-2."""
+    return View(key=key, group=group, document=Document(incarnation=0, events=()))

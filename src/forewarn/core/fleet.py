@@ -1,0 +1,144 @@
+"""Changing the fleet's layout under live work: what may change, and what follows for documents.
+
+Source: DESIGN 5 and SPEC S, B. Work that is announced or running keeps the machines it names
+where they are: a VM is never moved into, or out of, a disturbance without being told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from forewarn.core.document import fresh
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.refusals import FleetBusy, InUse, Unknown
+from forewarn.core.topology import Health, Topology
+
+if TYPE_CHECKING:
+    from forewarn.core.lifecycle import Operation
+    from forewarn.core.state import Draft
+    from forewarn.core.stimulus import Change
+    from forewarn.core.topology import Group, Host, Vm
+
+_FIXED = frozenset({OperationState.NOTICED, OperationState.RUNNING})
+
+
+def change(draft: Draft, asked: Change) -> None:
+    """Put and remove hosts, groups and VMs, all or nothing.
+
+    Raises:
+        FleetContradiction: the fleet would contradict itself.
+        FleetBusy: announced or running work names what would change.
+        InUse: a host or group to be removed still has VMs, a host still has work.
+        Unknown: a name to be removed is not there.
+    """
+    before = draft.topology
+    hosts, groups, vms = dict(before.hosts), dict(before.groups), dict(before.vms)
+    for host in asked.hosts:
+        known = hosts.get(host.name)
+        hosts[host.name] = replace(host, health=known.health) if known else host
+    groups.update((group.name, group) for group in asked.groups)
+    vms.update((vm.name, vm) for vm in asked.vms)
+    tables: dict[str, dict[str, Host] | dict[str, Group] | dict[str, Vm]] = {
+        "host": hosts,
+        "group": groups,
+        "vm": vms,
+    }
+    for kind, name in asked.removed:
+        if name not in tables[kind]:
+            raise Unknown(kind=kind, name=name)
+        del tables[kind][name]
+    _check_removals(asked, vms)
+    after = Topology(hosts=hosts, groups=groups, vms=vms)
+    _check_busy(draft, before, after)
+    lay_out(draft, after)
+
+
+def lay_out(draft: Draft, after: Topology) -> None:
+    """Write a new layout down: every record that differs, and the documents that follow."""
+    before = draft.topology
+    _record(draft, before, after)
+    draft.set_topology(after)
+    _refresh_views(draft, before, after)
+
+
+def _check_removals(asked: Change, vms: dict[str, Vm]) -> None:
+    for kind, name in asked.removed:
+        if kind != "vm":
+            users = [vm.name for vm in vms.values() if name == getattr(vm, kind)]
+            if users:
+                text = ", ".join(users[:3]) + (" and others are" if len(users) > 3 else " is")
+                raise InUse(kind=kind, name=name, users=f"vm {text}")
+
+
+def _check_busy(draft: Draft, before: Topology, after: Topology) -> None:
+    """Refuse to change what live work names. A host with announced work takes no new VMs."""
+    vms: dict[str, Operation] = {}
+    hosts: dict[str, Operation] = {}
+    for operation in draft.operations():
+        if not operation.of_vm:
+            hosts.setdefault(operation.host, operation)
+        if operation.state in _FIXED or operation.of_vm:
+            vms.update(dict.fromkeys(operation.vms, operation))
+    for name, operation in vms.items():
+        old, new = before.vms.get(name), after.vms.get(name)
+        if old is not None and (new is None or (old.host, old.group) != (new.host, new.group)):
+            raise FleetBusy(kind="vm", name=name, operation=operation.id)
+    for name, operation in hosts.items():
+        old_host, new_host = before.hosts.get(name), after.hosts.get(name)
+        if old_host is None:
+            continue
+        if new_host is None or _place(old_host) != _place(new_host):
+            raise FleetBusy(kind="host", name=name, operation=operation.id)
+        if operation.state in _FIXED and set(after.vms_on(name)) - set(before.vms_on(name)):
+            raise FleetBusy(kind="host", name=name, operation=operation.id)
+
+
+def _place(host: Host) -> tuple[str, int, int]:
+    return (host.zone, host.fault_domain, host.update_domain)
+
+
+def _record(draft: Draft, before: Topology, after: Topology) -> None:
+    """Write each record that changed; hosts and groups before the VMs that stand on them."""
+    tables = (
+        ("host", before.hosts, after.hosts),
+        ("group", before.groups, after.groups),
+        ("vm", before.vms, after.vms),
+    )
+    for kind, old, new in tables:
+        for name, record in new.items():
+            if old.get(name) != record:
+                verb = "changed" if name in old else "added"
+                draft.put(f"{kind}.{verb}", f"{kind} {name} is {verb}", record)
+    for kind, old, new in reversed(tables):
+        for name, record in old.items():
+            if name not in new:
+                enrolment = draft.enrolment(name) if kind == "group" else None
+                records = (record, enrolment) if enrolment else (record,)
+                draft.remove(f"{kind}.removed", f"{kind} {name} is removed", *records)
+
+
+def _refresh_views(draft: Draft, before: Topology, after: Topology) -> None:
+    """Add and drop documents where VMs came, went, or got one of their own. Source: S-3."""
+    for name in {*before.groups, *after.groups}:
+        old = set(before.views_of(name)) if name in before.groups else set()
+        new = set(after.views_of(name)) if name in after.groups else set()
+        for key in sorted(old - new):
+            view = draft.view(key)
+            if view is not None:
+                draft.remove("document.dropped", f"document {key} is read by nobody", view)
+        if draft.enabled(name):
+            for key in sorted(new - old):
+                draft.put("document.opened", f"document {key} is opened", fresh(key, name))
+            draft.touched_groups.add(name)
+
+
+def set_health(draft: Draft, name: str, health: Health) -> None:
+    """Write down what is known of a host's hardware."""
+    host = draft.topology.hosts[name]
+    if host.health is health:
+        return
+    changed = replace(host, health=health)
+    hosts = {**draft.topology.hosts, name: changed}
+    draft.put(f"host.{health.value}", f"host {name} is {health.value}", changed)
+    draft.set_topology(replace(draft.topology, hosts=hosts))

@@ -1,0 +1,148 @@
+"""What disturbs virtual machines, what each disturbance does, and the notice it is owed.
+
+Only tables and the values they are made of live here; nothing that changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+SECOND_MS = 1000
+MINUTE_S = 60
+DAY_S = 24 * 60 * MINUTE_S
+
+#: Shortest and longest terminate notification, in seconds (`PT5M` to `PT15M`). Source: SPEC 7.
+TERMINATE_NOTICE_S_MIN = 5 * MINUTE_S
+TERMINATE_NOTICE_S_MAX = 15 * MINUTE_S
+
+#: How far ahead predicted hardware failure is announced, in seconds. Source: N-2.
+PREDICTION_S = 7 * DAY_S
+
+#: An expected interruption that is not known, or does not apply. Source: D-9.
+DURATION_UNKNOWN_S = -1
+
+
+class Impact(Enum):
+    """What happens to the virtual machines; the wire's `EventType`. Source: D-4."""
+
+    FREEZE = "Freeze"
+    REBOOT = "Reboot"
+    REDEPLOY = "Redeploy"
+    PREEMPT = "Preempt"
+    TERMINATE = "Terminate"
+
+
+class Source(Enum):
+    """Who asked for it; the wire's `EventSource`. Source: D-8."""
+
+    PLATFORM = "Platform"
+    USER = "User"
+
+
+class Target(Enum):
+    """What a piece of maintenance is done to."""
+
+    HOST = "host"
+    VM = "vm"
+
+
+class Cause(Enum):
+    """Why a disturbance happens: one row of the table of causes. Source: SPEC 10."""
+
+    LIVE_MIGRATION = "live-migration"
+    HOST_UPDATE = "host-update"
+    HOST_REBOOT = "host-reboot"
+    NETWORK_UPDATE = "network-update"
+    HARDWARE_DEGRADED = "hardware-degraded"
+    HARDWARE_FAILURE = "hardware-failure"
+    HOST_LOST = "host-lost"
+    REBOOT = "reboot"
+    REDEPLOY = "redeploy"
+    EVICTION = "eviction"
+    DELETION = "deletion"
+    REIMAGE = "reimage"
+
+
+#: The least notice of each impact, in seconds. Terminate's comes from the group. Source: SPEC 7.
+NOTICE_S: dict[Impact, int] = {
+    Impact.FREEZE: 15 * MINUTE_S,
+    Impact.REBOOT: 15 * MINUTE_S,
+    Impact.REDEPLOY: 10 * MINUTE_S,
+    Impact.PREEMPT: 30,
+    Impact.TERMINATE: TERMINATE_NOTICE_S_MIN,
+}
+
+MAINTENANCE_TEXT = "Host server is undergoing maintenance."
+MIGRATION_TEXT = (
+    "Virtual machine is being paused because of a memory-preserving Live Migration operation."
+)
+RESTART_TEXT = "Virtual machine is going to be restarted as requested by authorized user."
+REDEPLOY_TEXT = "Virtual machine is going to be redeployed as requested by authorized user."
+FAILURE_TEXT = "Virtual machine has encountered a failure."
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a cause means unless its request says otherwise."""
+
+    target: Target
+    impact: Impact
+    source: Source
+    #: Platform work that was planned, not a recovery or a user's own act: G-1 binds it.
+    routine: bool
+    #: The text clients match on. Source: D-11.
+    description: str
+    #: Expected interruption in seconds; -1 unknown, 0 none. Source: D-9.
+    duration_s: int = DURATION_UNKNOWN_S
+    #: Unannounced: it begins as it is recorded. Source: L-4.
+    fault: bool = False
+    #: Other impacts a request may choose.
+    also: frozenset[Impact] = frozenset()
+
+
+_PLATFORM, _USER = Source.PLATFORM, Source.USER
+
+TRAITS: dict[Cause, Traits] = {
+    Cause.LIVE_MIGRATION: Traits(
+        Target.HOST, Impact.FREEZE, _PLATFORM, True, MIGRATION_TEXT, duration_s=5
+    ),
+    Cause.HOST_UPDATE: Traits(
+        Target.HOST,
+        Impact.FREEZE,
+        _PLATFORM,
+        True,
+        MAINTENANCE_TEXT,
+        duration_s=9,
+        also=frozenset({Impact.REBOOT}),
+    ),
+    Cause.HOST_REBOOT: Traits(Target.HOST, Impact.REBOOT, _PLATFORM, True, MAINTENANCE_TEXT),
+    Cause.NETWORK_UPDATE: Traits(
+        Target.HOST, Impact.FREEZE, _PLATFORM, True, MAINTENANCE_TEXT, duration_s=0
+    ),
+    Cause.HARDWARE_DEGRADED: Traits(
+        Target.HOST,
+        Impact.REDEPLOY,
+        _PLATFORM,
+        False,
+        FAILURE_TEXT,
+        also=frozenset({Impact.FREEZE}),
+    ),
+    Cause.HARDWARE_FAILURE: Traits(
+        Target.HOST, Impact.REBOOT, _PLATFORM, False, FAILURE_TEXT, fault=True
+    ),
+    Cause.HOST_LOST: Traits(
+        Target.HOST, Impact.REDEPLOY, _PLATFORM, False, FAILURE_TEXT, fault=True
+    ),
+    Cause.REBOOT: Traits(Target.VM, Impact.REBOOT, _USER, False, RESTART_TEXT),
+    Cause.REDEPLOY: Traits(Target.VM, Impact.REDEPLOY, _USER, False, REDEPLOY_TEXT),
+    Cause.EVICTION: Traits(Target.VM, Impact.PREEMPT, _PLATFORM, False, ""),
+    Cause.DELETION: Traits(Target.VM, Impact.TERMINATE, _USER, False, ""),
+    Cause.REIMAGE: Traits(Target.VM, Impact.REBOOT, _USER, False, ""),
+}
+
+#: Causes after which the virtual machine no longer exists.
+REMOVES_VM = frozenset({Cause.EVICTION, Cause.DELETION})
+
+#: First letters of the size families whose image upgrade is not announced. Source: SPEC 10.
+SIZES_WITHOUT_REIMAGE_NOTICE = frozenset("GMNH")

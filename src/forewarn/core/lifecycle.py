@@ -1,0 +1,206 @@
+"""The two machines, operation and event, as tables, and the values that move through them.
+
+Source: SPEC L. The tables are the only place that says which move is legal; `docs/lifecycle.svg`
+is drawn from them. No rule about *when* a move happens may live here (that is `step.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from forewarn.core.impact import DURATION_UNKNOWN_S, SECOND_MS, Cause, Impact, Source
+from forewarn.errors import OurError
+
+
+class IllegalMove(OurError):
+    """A move that no table allows; always a bug, and nothing was changed."""
+
+    code = "illegal-move"
+    message = "{subject} is {state}: it cannot {move}."
+
+
+class OperationState(Enum):
+    """Where an operation stands."""
+
+    PLANNED = "planned"
+    NOTICED = "noticed"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class EventState(Enum):
+    """Where one group's event of an operation stands."""
+
+    SCHEDULED = "scheduled"
+    APPROVED = "approved"
+    STARTED = "started"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+
+
+class Move(Enum):
+    """What makes a machine move."""
+
+    NOTICE = "notice"
+    APPROVE = "approve"
+    DUE = "due"
+    FAULT = "fault"
+    DONE = "done"
+    FAIL = "fail"
+    CANCEL = "cancel"
+
+
+OPERATION_MOVES: dict[tuple[OperationState, Move], OperationState] = {
+    (OperationState.PLANNED, Move.NOTICE): OperationState.NOTICED,
+    (OperationState.PLANNED, Move.FAULT): OperationState.RUNNING,
+    (OperationState.PLANNED, Move.CANCEL): OperationState.CANCELLED,
+    (OperationState.NOTICED, Move.DUE): OperationState.RUNNING,
+    (OperationState.NOTICED, Move.CANCEL): OperationState.CANCELLED,
+    (OperationState.RUNNING, Move.DONE): OperationState.SUCCEEDED,
+    (OperationState.RUNNING, Move.FAIL): OperationState.FAILED,
+}
+
+EVENT_MOVES: dict[tuple[EventState, Move], EventState] = {
+    (EventState.SCHEDULED, Move.APPROVE): EventState.APPROVED,
+    (EventState.SCHEDULED, Move.DUE): EventState.STARTED,
+    (EventState.SCHEDULED, Move.CANCEL): EventState.CANCELLED,
+    (EventState.APPROVED, Move.DUE): EventState.STARTED,
+    (EventState.APPROVED, Move.CANCEL): EventState.CANCELLED,
+    (EventState.STARTED, Move.DONE): EventState.COMPLETED,
+    (EventState.STARTED, Move.FAIL): EventState.COMPLETED,
+}
+
+#: What a VM reads for each state; a state that is not here is not shown. Source: D-6.
+SHOWN_AS: dict[EventState, str] = {
+    EventState.SCHEDULED: "Scheduled",
+    EventState.APPROVED: "Scheduled",
+    EventState.STARTED: "Started",
+}
+
+LIVE_OPERATION = frozenset({OperationState.PLANNED, OperationState.NOTICED, OperationState.RUNNING})
+LIVE_EVENT = frozenset(SHOWN_AS)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One disturbance of one host or one VM that carries maintenance out.
+
+    Times are milliseconds since the epoch, UTC; 0 means "not yet".
+    """
+
+    number: int
+    #: The number of the first operation asked for in the same request. Source: A-8.
+    request: int
+    cause: Cause
+    impact: Impact
+    source: Source
+    #: G-1 binds it.
+    routine: bool
+    #: The host it is done to; for a VM's own operation the host it ran on when asked for.
+    host: str
+    #: Every VM it disturbs, of all groups, sorted; fixed when noticed.
+    vms: tuple[str, ...]
+    #: Whether the target is one VM rather than the whole host.
+    of_vm: bool
+    description: str
+    #: Expected interruption in seconds; -1 unknown, 0 none. Source: D-9.
+    duration_s: int = DURATION_UNKNOWN_S
+    #: Notice owed, in seconds; 0 where none is (faults, silent deletions). Source: N-1.
+    notice_s: int = 0
+    #: No event is made: nobody asked to be told. Source: SPEC 7 (Terminate), SPEC 10 (reimage).
+    silent: bool = False
+    state: OperationState = OperationState.PLANNED
+    #: Earliest start the operator asked for; 0: as early as notice allows.
+    asked_ms: int = 0
+    #: What is shown as NotBefore; whole seconds. 0 before notice and for faults.
+    not_before_ms: int = 0
+    created_ms: int = 0
+    noticed_ms: int = 0
+    #: When the notice was known to be published; notice counts from here. Source: N-1, L-7.
+    shown_ms: int = 0
+    started_ms: int = 0
+    #: When the driver confirmed that it had begun.
+    begun_ms: int = 0
+    ended_ms: int = 0
+    #: Times the driver was told to begin; a retry is a new attempt. Source: L-8.
+    attempt: int = 0
+    #: Why it was cancelled, failed, or is stuck while it runs.
+    reason: str = ""
+    #: The operator was alerted that it runs too long or is stuck. Source: L-8.
+    alerted: bool = False
+    #: Host its VMs are on afterwards; empty: where they were.
+    destination: str = ""
+    #: Who asked for it.
+    actor: str = ""
+    #: Ids of its events, one per affected group, in the order of the groups' names.
+    events: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The operation's name for people and commands: `op-12`."""
+        return f"op-{self.number}"
+
+    @property
+    def target(self) -> str:
+        """The host or VM it is done to."""
+        return self.vms[0] if self.of_vm else self.host
+
+    @property
+    def live(self) -> bool:
+        """Whether it has not ended."""
+        return self.state in LIVE_OPERATION
+
+    def overdue_ms(self, grace_s: int) -> int:
+        """When a running operation has run for longer than it should. Source: L-8."""
+        assert self.state is OperationState.RUNNING, self
+        return self.started_ms + (max(self.duration_s, 0) + grace_s) * SECOND_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One group's share of an operation: what its VMs are shown and approve."""
+
+    #: Upper-case GUID, never reused. Source: D-3.
+    id: str
+    #: The operation's number.
+    operation: int
+    group: str
+    #: The VMs of this group that are disturbed, sorted. Source: D-5.
+    resources: tuple[str, ...]
+    state: EventState = EventState.SCHEDULED
+    #: VMs that approved, in order; counts in strict groups. Source: A-7.
+    approved_by: tuple[str, ...] = ()
+
+    @property
+    def live(self) -> bool:
+        """Whether it is still shown."""
+        return self.state in LIVE_EVENT
+
+
+def move_operation(operation: Operation, move: Move) -> Operation:
+    """Return the operation after a move.
+
+    Raises:
+        IllegalMove: the table has no such move; nothing is changed.
+    """
+    state = OPERATION_MOVES.get((operation.state, move))
+    if state is None:
+        raise IllegalMove(subject=operation.id, state=operation.state.value, move=move.value)
+    assert operation.state is not state, operation
+    return replace(operation, state=state)
+
+
+def move_event(event: Event, move: Move) -> Event:
+    """Return the event after a move.
+
+    Raises:
+        IllegalMove: the table has no such move; nothing is changed.
+    """
+    state = EVENT_MOVES.get((event.state, move))
+    if state is None:
+        raise IllegalMove(subject=f"event {event.id}", state=event.state.value, move=move.value)
+    assert event.live, event
+    return replace(event, state=state)

@@ -1,0 +1,354 @@
+"""From a request for maintenance to operations, or to a refusal, or to a reason to wait.
+
+Source: SPEC 7, 10 and 11. Reads the draft, never writes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from forewarn.civil import iso8601
+from forewarn.core.impact import (
+    DURATION_UNKNOWN_S,
+    NOTICE_S,
+    SECOND_MS,
+    TERMINATE_NOTICE_S_MAX,
+    TRAITS,
+    Cause,
+    Impact,
+    Source,
+    Target,
+)
+from forewarn.core.lifecycle import EventState, Operation, OperationState
+from forewarn.core.refusals import (
+    AlreadyAsked,
+    NoticeTooShort,
+    TooManyUserOperations,
+    Unknown,
+    WorkInvalid,
+)
+from forewarn.core.stimulus import TARGETS_MAX
+from forewarn.core.topology import TEXT_LENGTH_MAX, Health
+from forewarn.core.work import earliest_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from forewarn.core.state import Draft
+    from forewarn.core.stimulus import Ask
+    from forewarn.core.topology import Topology
+
+#: A freeze never lasts longer than this; an interruption of a day is no interruption.
+DURATION_S_MAX = 24 * 3600
+#: Furthest NotBefore, in seconds from now: a year.
+AHEAD_S_MAX = 366 * 24 * 3600
+#: Notice of an announced reimage, in seconds (`PT15M`). Source: SPEC 10.
+REIMAGE_NOTICE_S = TERMINATE_NOTICE_S_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why something has not happened yet; the same value feeds `why`, the API and the log."""
+
+    #: Stable name of the reason.
+    reason: str
+    #: The reason as a sentence.
+    text: str
+    #: When it ends by itself, ms since the epoch UTC; 0 if nobody can say.
+    until_ms: int = 0
+    #: Groups, hosts or operations it waits for.
+    on: tuple[str, ...] = ()
+
+
+def plan(draft: Draft, ask: Ask) -> list[Operation]:
+    """Return one planned operation per target, numbered, in the order asked for.
+
+    Raises:
+        Unknown: a target or destination is not there.
+        WorkInvalid: the request contradicts itself or its target.
+        NoticeTooShort: it asks to start before the notice owed. Source: N-1.
+        AlreadyAsked: the same is already under way on a target.
+        TooManyUserOperations: the owner's limit is reached. Source: O-1.
+    """
+    _check_ask(draft, ask)
+    request = draft.changes.last_number + 1
+    operations = []
+    for target in ask.targets:
+        operation = _operation(draft, ask, target, request=request)
+        _check_target(draft, operation, target)
+        operations.append(operation)
+    _check_limit(draft, operations)
+    assert len({operation.number for operation in operations}) == len(ask.targets)
+    return operations
+
+
+def _check_ask(draft: Draft, ask: Ask) -> None:
+    traits = TRAITS[ask.cause]
+    problem = ""
+    if not ask.targets or len(ask.targets) > TARGETS_MAX:
+        problem = f"it names {len(ask.targets)} targets; name 1 to {TARGETS_MAX}"
+    elif len(set(ask.targets)) != len(ask.targets):
+        problem = "it names a target twice"
+    elif ask.impact not in {None, traits.impact, *traits.also}:
+        problem = f"its impact cannot be {ask.impact.value if ask.impact else ''}"
+    elif ask.duration_s is not None and not DURATION_UNKNOWN_S <= ask.duration_s <= DURATION_S_MAX:
+        problem = f"its duration is {ask.duration_s} s; give -1 to {DURATION_S_MAX}"
+    elif ask.description is not None and (
+        len(ask.description) > TEXT_LENGTH_MAX or not ask.description.isprintable()
+    ):
+        problem = f"its description is longer than {TEXT_LENGTH_MAX} characters or not printable"
+    elif ask.not_before_ms and ask.not_before_ms > draft.now_ms + AHEAD_S_MAX * SECOND_MS:
+        problem = "its NotBefore is more than a year ahead"
+    elif ask.not_before_ms and traits.fault:
+        problem = "a failure has no NotBefore"
+    if problem:
+        raise WorkInvalid(cause=ask.cause.value, target=", ".join(ask.targets[:3]), problem=problem)
+    if ask.destination and ask.destination not in draft.topology.hosts:
+        raise Unknown(kind="host", name=ask.destination)
+
+
+def _operation(draft: Draft, ask: Ask, target: str, *, request: int) -> Operation:
+    traits = TRAITS[ask.cause]
+    of_vm = traits.target is Target.VM
+    known: Mapping[str, object] = draft.topology.vms if of_vm else draft.topology.hosts
+    if target not in known:
+        raise Unknown(kind=traits.target.value, name=target)
+    impact = ask.impact or traits.impact
+    operation = Operation(
+        number=draft.next_number(),
+        request=request,
+        cause=ask.cause,
+        impact=impact,
+        source=ask.source or traits.source,
+        routine=traits.routine,
+        host=draft.topology.vms[target].host if of_vm else target,
+        vms=(target,) if of_vm else draft.topology.vms_on(target),
+        of_vm=of_vm,
+        description=traits.description if ask.description is None else ask.description,
+        duration_s=_duration_s(ask, impact),
+        asked_ms=-(-ask.not_before_ms // SECOND_MS) * SECOND_MS,
+        created_ms=draft.now_ms,
+        destination=ask.destination,
+        actor=draft.actor,
+    )
+    return _with_notice(draft, operation)
+
+
+def _duration_s(ask: Ask, impact: Impact) -> int:
+    traits = TRAITS[ask.cause]
+    if ask.duration_s is not None:
+        return ask.duration_s
+    return traits.duration_s if impact is traits.impact else DURATION_UNKNOWN_S
+
+
+def _with_notice(draft: Draft, operation: Operation) -> Operation:
+    """Return the operation with the notice it is owed, or silent. Source: SPEC 7, 10."""
+    if TRAITS[operation.cause].fault:
+        return operation
+    notice_s = draft.policy.notice_s[operation.impact]
+    if not operation.of_vm:
+        return replace(operation, notice_s=notice_s)
+    vm = draft.topology.vms[operation.vms[0]]
+    group = draft.topology.groups[vm.group]
+    if operation.impact is Impact.TERMINATE:
+        if not group.terminate_notice_s:
+            return replace(operation, silent=True)
+        notice_s = max(group.terminate_notice_s, notice_s)
+    if operation.cause is Cause.REIMAGE:
+        if not (group.reimage_notice and vm.reimage_announceable):
+            return replace(operation, silent=True)
+        notice_s = max(notice_s, REIMAGE_NOTICE_S)
+    return replace(operation, notice_s=notice_s)
+
+
+def _check_target(draft: Draft, operation: Operation, target: str) -> None:
+    host = draft.topology.hosts[operation.host]
+    cause = operation.cause.value
+    fault = TRAITS[operation.cause].fault
+    for other in draft.operations():
+        if other.target == target and other.of_vm == operation.of_vm:
+            same = other.cause is operation.cause
+            both_faults = fault and TRAITS[other.cause].fault
+            if (same and not operation.routine) or both_faults:
+                raise AlreadyAsked(cause=cause, target=target, operation=other.id)
+    problem = ""
+    if not operation.of_vm and host.health is Health.FAILED and not fault:
+        problem = f"host {host.name} has failed; repair it first"
+    elif operation.destination == operation.host and not operation.of_vm:
+        problem = "its destination is the host itself"
+    if problem:
+        raise WorkInvalid(cause=cause, target=target, problem=problem)
+    owed_ms = draft.now_ms + operation.notice_s * SECOND_MS
+    if operation.asked_ms and not operation.silent and operation.asked_ms < owed_ms:
+        earliest = earliest_ms(draft, replace(operation, asked_ms=1))
+        raise NoticeTooShort(
+            cause=cause,
+            target=target,
+            asked=iso8601(operation.asked_ms),
+            notice_s=operation.notice_s,
+            earliest=iso8601(earliest),
+        )
+
+
+def _check_limit(draft: Draft, asked: list[Operation]) -> None:
+    """Refuse more scheduled user-initiated work than an owner may have. Source: O-1."""
+    asked = [each for each in asked if each.source is Source.USER and each.of_vm]
+    counts: dict[str, int] = {}
+    for operation in (*draft.operations(), *asked):
+        if operation.source is not Source.USER or operation.silent or not operation.of_vm:
+            continue
+        if operation.state in {OperationState.PLANNED, OperationState.NOTICED}:
+            vm = draft.topology.vms.get(operation.vms[0])
+            owner = draft.topology.groups[vm.group].owner if vm else ""
+            counts[owner] = counts.get(owner, 0) + 1
+    limit = draft.policy.user_operations_max
+    for operation in asked:
+        owner = draft.topology.groups[draft.topology.vms[operation.vms[0]].group].owner
+        if counts.get(owner, 0) > limit:
+            raise TooManyUserOperations(owner=owner, count=counts[owner] - len(asked), limit=limit)
+
+
+@dataclass(slots=True)
+class Disturbed:
+    """Who is disturbed, or about to be, by the platform: what G-1 is judged by."""
+
+    #: Host -> operation that occupies it.
+    hosts: dict[str, Operation] = field(default_factory=dict)
+    #: Group -> fault domain -> operation that disturbs it there.
+    groups: dict[str, dict[tuple[str, int], Operation]] = field(default_factory=dict)
+
+    def add(self, topology: Topology, operation: Operation) -> None:
+        """Count an operation in."""
+        if not operation.of_vm:
+            self.hosts.setdefault(operation.host, operation)
+        for group, share in topology.grouped(
+            name for name in operation.vms if name in topology.vms
+        ).items():
+            zones = self.groups.setdefault(group, {})
+            for zone in topology.fault_zones(share):
+                zones.setdefault(zone, operation)
+
+
+def announced(topology: Topology, operations: Iterable[Operation]) -> Disturbed:
+    """Everything that routine work about to be announced must keep clear of. Source: G-1."""
+    found = Disturbed()
+    for operation in operations:
+        running = operation.state is OperationState.RUNNING and _by_platform(operation)
+        if running or (operation.routine and operation.state is OperationState.NOTICED):
+            found.add(topology, operation)
+    return found
+
+
+def running(topology: Topology, operations: Iterable[Operation]) -> Disturbed:
+    """Everything that routine work about to start must keep clear of. Source: G-1."""
+    found = Disturbed()
+    for operation in operations:
+        if operation.state is OperationState.RUNNING and _by_platform(operation):
+            found.add(topology, operation)
+    return found
+
+
+def _by_platform(operation: Operation) -> bool:
+    return operation.source is Source.PLATFORM and not operation.of_vm
+
+
+def obstacle(topology: Topology, operation: Operation, disturbed: Disturbed) -> Waiting | None:
+    """Return why work on a host must wait for other work, None if it need not. Source: G-1."""
+    if operation.of_vm:
+        return None
+    other = disturbed.hosts.get(operation.host)
+    if other is not None and other.number != operation.number:
+        return Waiting(
+            "host-busy", f"host {operation.host} is occupied by {other.id}", on=(other.id,)
+        )
+    if not operation.routine:
+        return None
+    zone = topology.hosts[operation.host].fault_zone
+    for group in topology.grouped(topology.vms_on(operation.host)):
+        for elsewhere, other in sorted(
+            disturbed.groups.get(group, {}).items(), key=lambda found: found[1].number
+        ):
+            if elsewhere != zone and other.number != operation.number:
+                return Waiting(
+                    "fault-domain",
+                    f"group {group} is disturbed in fault domain {elsewhere[1]} by {other.id}",
+                    on=(other.id,),
+                )
+    return None
+
+
+def why(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
+    """Return everything an operation waits for now; empty when it has ended."""
+    if operation.state is OperationState.PLANNED:
+        blocked = obstacle(draft.topology, operation, announced(draft.topology, draft.operations()))
+        return (blocked,) if blocked else ()
+    if operation.state is OperationState.NOTICED:
+        return _why_noticed(draft, operation)
+    if operation.state is OperationState.RUNNING:
+        return _why_running(operation)
+    return ()
+
+
+def _why_noticed(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
+    found = []
+    for event in draft.events_of(operation):
+        if event.state is EventState.SCHEDULED and draft.enabled(event.group):
+            text = f"group {event.group} has not approved event {event.id}"
+            if draft.topology.groups[event.group].strict_approval:
+                missing = [name for name in event.resources if name not in event.approved_by]
+                text += f" (missing: {', '.join(missing)})"
+            found.append(Waiting("approval", text, operation.not_before_ms, (event.group,)))
+    siblings = undecided_siblings(draft, operation)
+    if siblings and not found:
+        names = ", ".join(sibling.id for sibling in siblings)
+        text = f"the same request's {names} is not approved"
+        found.append(
+            Waiting("coupled", text, operation.not_before_ms, tuple(s.id for s in siblings))
+        )
+    blocked = obstacle(draft.topology, operation, running(draft.topology, draft.operations()))
+    if blocked:
+        found.append(blocked)
+    if not found:
+        found.append(Waiting("time", "its NotBefore is not reached", operation.not_before_ms))
+    return tuple(found)
+
+
+def _why_running(operation: Operation) -> tuple[Waiting, ...]:
+    if operation.reason:
+        text = f"the driver failed: {operation.reason}; retry, complete or fail it"
+        return (Waiting("operator", text, on=(operation.target,)),)
+    text = f"the driver works on {operation.target}"
+    due_ms = operation.started_ms + max(operation.duration_s, 0) * SECOND_MS
+    if operation.alerted:
+        text += ", longer than it should"
+    return (
+        Waiting("driver", text, due_ms if operation.duration_s > 0 else 0, (operation.target,)),
+    )
+
+
+def undecided_siblings(draft: Draft, operation: Operation) -> list[Operation]:
+    """Deletions of the same request that must be approved first. Source: A-8."""
+    if operation.impact is not Impact.TERMINATE:
+        return []
+    return [
+        sibling
+        for sibling in draft.operations()
+        if sibling.request == operation.request
+        and sibling.number != operation.number
+        and sibling.state is OperationState.NOTICED
+        and sibling.not_before_ms == operation.not_before_ms
+        and not approved_by_all(draft, sibling)
+    ]
+
+
+def approved_by_all(draft: Draft, operation: Operation) -> bool:
+    """Whether every enabled group's event of an operation is approved. Source: L-2, B-3."""
+    return all(
+        event.state is not EventState.SCHEDULED
+        for event in draft.events_of(operation)
+        if draft.enabled(event.group)
+    )
+
+
+assert set(NOTICE_S) == set(Impact), "every impact has a least notice"

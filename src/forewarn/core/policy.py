@@ -1,0 +1,48 @@
+"""What an operator decides for the whole fleet: least notice and limits. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import DAY_S, NOTICE_S, PREDICTION_S, Impact
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Fleet-wide rules; every duration is in seconds unless the name says otherwise.
+
+    Raises:
+        ValueError: a notice below the contract's minimum, or a limit below one.
+    """
+
+    #: Least notice per impact; may raise the contract's minimum, never lower it. Source: N-1.
+    notice_s: Mapping[Impact, int] = field(default_factory=lambda: MappingProxyType(NOTICE_S))
+    #: Added to each notice so that the time from commit to first view never eats into it, in ms.
+    notice_margin_ms: int = 0
+    #: How far ahead predicted failure is announced when no time is given. Source: N-2.
+    prediction_s: int = PREDICTION_S
+    #: User-initiated operations that may be scheduled and not yet started, per owner. Source: O-1.
+    user_operations_max: int = 10
+    #: A group nobody asked for this long is disabled. Source: B-2.
+    disable_after_s: int = DAY_S
+    #: An operation running longer than its duration plus this raises an alert. Source: L-8.
+    overdue_after_s: int = 3600
+
+    def __post_init__(self) -> None:
+        """Refuse a policy that would break a promise."""
+        for impact, least_s in NOTICE_S.items():
+            given_s = self.notice_s.get(impact, -1)
+            if given_s < least_s:
+                raise ValueError(
+                    f"policy notice for {impact.value} is {given_s} s; the least is {least_s} s"
+                )
+        for name in ("user_operations_max", "disable_after_s", "overdue_after_s"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"policy {name} is {getattr(self, name)}; the least is 1")
+        if self.notice_margin_ms < 0 or self.prediction_s < NOTICE_S[Impact.FREEZE]:
+            raise ValueError("policy notice_margin_ms and prediction_s cannot shorten notice")

@@ -1,0 +1,100 @@
+"""Why the core says no: every refusal with its sentence, status and advice, in one place.
+
+Only error classes. "Not yet" is no refusal: see `Waiting` in `planner.py`.
+"""
+
+from __future__ import annotations
+
+from forewarn.errors import CallerError
+
+
+class FleetContradiction(CallerError):
+    """A fleet description that cannot be true."""
+
+    code = "fleet-contradiction"
+    status = 422
+    message = "The fleet cannot be described like this: {problem}."
+    advice = "Correct the description and send it again; nothing was changed."
+
+
+class FleetBusy(CallerError):
+    """A change of the fleet that running or announced work forbids."""
+
+    code = "fleet-busy"
+    status = 409
+    message = "{kind} {name} cannot be changed like this while {operation} names it."
+    advice = "Wait until {operation} has ended, or cancel it."
+
+
+class Unknown(CallerError):
+    """A host, VM, group, operation or event that is not there."""
+
+    code = "unknown"
+    status = 404
+    message = "There is no {kind} {name}."
+    advice = "List what there is with `forewarn {kind} list` or `forewarn events`."
+
+
+class UnknownEvent(CallerError):
+    """An approval of an event its VM is not shown; the sentence tells nothing more. Source: S-4."""
+
+    code = "unknown-event"
+    status = 400
+    message = "Bad request. EventId {event_id} is not a scheduled event of this VM."
+    advice = "Read the document again: the event may be over."
+
+
+class InUse(CallerError):
+    """A removal of something others still stand on."""
+
+    code = "in-use"
+    status = 409
+    message = "{kind} {name} cannot be removed: {users} still there."
+    advice = "Move or remove those first."
+
+
+class WorkInvalid(CallerError):
+    """A request for maintenance that contradicts itself."""
+
+    code = "work-invalid"
+    status = 422
+    message = "{cause} of {target} cannot be planned: {problem}."
+    advice = "Correct the request; nothing was changed."
+
+
+class NoticeTooShort(CallerError):
+    """An operator asked to start before the notice that is owed. Source: N-1."""
+
+    code = "notice-too-short"
+    status = 422
+    message = "{cause} of {target} cannot start at {asked}: {notice_s} s of notice are owed."
+    advice = "Ask for {earliest} or later, or leave NotBefore out."
+
+
+class TooManyUserOperations(CallerError):
+    """The limit on scheduled user-initiated operations is reached. Source: O-1."""
+
+    code = "too-many-user-operations"
+    status = 409
+    message = (
+        "Owner {owner!r} already has {count} user-initiated operations scheduled; {limit} may be."
+    )
+    advice = "Approve, wait for or cancel one of them; nothing was changed."
+
+
+class AlreadyAsked(CallerError):
+    """The same work on the same target is already under way."""
+
+    code = "already-asked"
+    status = 409
+    message = "{cause} of {target} is already under way as {operation}."
+    advice = "See `forewarn why {operation}`; cancel it first if it should be different."
+
+
+class WrongState(CallerError):
+    """An operation that cannot do what was asked where it stands."""
+
+    code = "wrong-state"
+    status = 409
+    message = "{operation} is {state}: it cannot be {asked}."
+    advice = "See `forewarn why {operation}`."

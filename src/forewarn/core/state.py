@@ -1,0 +1,328 @@
+"""The whole state of the control plane, and a draft of its next one.
+
+A draft reads through to the state and keeps every write to itself, with the history entry that
+explains it. Nothing is changed until the draft's changes are durable and `adopt`ed.
+Which change is right is decided in `step.py` and `planner.py`, never here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from forewarn.core.document import Enrolment, View
+from forewarn.core.lifecycle import Event, Operation
+from forewarn.core.records import KIND_OF, Record, Row, key_of, to_row
+from forewarn.core.topology import Group, Host, Topology, Vm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from forewarn.core.policy import Policy
+
+
+_R = TypeVar("_R", Enrolment, View)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What one record became: its row, or None where it is no more."""
+
+    kind: str
+    key: str | int
+    row: Row | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of history: what happened, to what, by whom, and what became of the records."""
+
+    #: Milliseconds since the epoch, UTC.
+    at_ms: int
+    #: Who did it: `vm web_0 at 10.0.0.4`, `operator`, `clock`, `driver`.
+    actor: str
+    #: Stable name of the kind of transition: `operation.noticed`.
+    action: str
+    #: One sentence for people.
+    text: str
+    #: The operation it belongs to; 0 for none.
+    operation: int = 0
+    event: str = ""
+    group: str = ""
+    vm: str = ""
+    host: str = ""
+    images: tuple[Image, ...] = ()
+
+
+@dataclass(slots=True)
+class State:
+    """Everything that is true now: the fleet, live work, who is asked, what is shown.
+
+    Only `adopt` may change it. Ended operations and events are not here but in the store.
+    """
+
+    topology: Topology = field(default_factory=Topology)
+    operations: dict[int, Operation] = field(default_factory=dict)
+    events: dict[str, Event] = field(default_factory=dict)
+    enrolments: dict[str, Enrolment] = field(default_factory=dict)
+    views: dict[str, View] = field(default_factory=dict)
+    #: Highest operation number ever given out.
+    last_number: int = 0
+    _by_group: dict[str, dict[str, None]] = field(default_factory=dict, repr=False, compare=False)
+
+    def adopt(self, changes: Changes) -> None:
+        """Make durable changes the truth."""
+        if changes.topology is not None:
+            self.topology = changes.topology
+        for operation in changes.operations.values():
+            if operation.live:
+                self.operations[operation.number] = operation
+            else:
+                self.operations.pop(operation.number, None)
+        for event in changes.events.values():
+            self._adopt_event(event)
+        _merge(self.enrolments, changes.enrolments)
+        _merge(self.views, changes.views)
+        assert changes.last_number >= self.last_number, changes
+        self.last_number = changes.last_number
+
+    def _adopt_event(self, event: Event) -> None:
+        known = self._by_group.setdefault(event.group, {})
+        if event.live:
+            self.events[event.id] = event
+            known[event.id] = None
+        else:
+            self.events.pop(event.id, None)
+            known.pop(event.id, None)
+            if not known:
+                del self._by_group[event.group]
+
+    def event_ids_of(self, group: str) -> tuple[str, ...]:
+        """Ids of a group's live events."""
+        return tuple(self._by_group.get(group, ()))
+
+
+@dataclass(slots=True)
+class Changes:
+    """What one step writes: new values by key, None where a record is removed."""
+
+    last_number: int
+    topology: Topology | None = None
+    hosts: dict[str, Host | None] = field(default_factory=dict)
+    groups: dict[str, Group | None] = field(default_factory=dict)
+    vms: dict[str, Vm | None] = field(default_factory=dict)
+    operations: dict[int, Operation] = field(default_factory=dict)
+    events: dict[str, Event] = field(default_factory=dict)
+    enrolments: dict[str, Enrolment | None] = field(default_factory=dict)
+    views: dict[str, View | None] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+
+    def images(self) -> Iterator[tuple[str, str | int, Record | None]]:
+        """Every record written, as kind, key and value; topology first, for foreign keys."""
+        for kind, written in (
+            ("host", self.hosts),
+            ("group", self.groups),
+            ("vm", self.vms),
+            ("operation", self.operations),
+            ("event", self.events),
+            ("enrolment", self.enrolments),
+            ("document", self.views),
+        ):
+            for key, record in written.items():
+                yield kind, key, record
+
+    def __bool__(self) -> bool:
+        """Whether anything is written at all."""
+        return bool(self.entries) or any(True for _ in self.images())
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a step is given besides the state, the stimulus and the time."""
+
+    policy: Policy
+    #: Who does it, for history: `vm web_0 at 10.0.0.4`, `operator`, `clock`, `driver`.
+    actor: str
+    #: Gives the next event id. Source: D-3.
+    new_guid: Callable[[], str]
+
+
+class Draft:
+    """The next state in the making."""
+
+    def __init__(self, state: State, now_ms: int, terms: Terms) -> None:
+        """Begin with nothing changed."""
+        self.now_ms = now_ms
+        self.policy = terms.policy
+        self.actor = terms.actor
+        self.new_guid = terms.new_guid
+        self.changes = Changes(last_number=state.last_number)
+        self.topology = state.topology
+        #: Groups whose documents may show something else now.
+        self.touched_groups: set[str] = set()
+        #: Operations whose joint rule may hold now.
+        self.candidates: set[int] = set()
+        #: Something ended or was freed: waiting operations may be admitted now.
+        self.freed = False
+        #: Operations to begin once what they do is shown, and operations to abort.
+        self.begin: list[int] = []
+        self.abort: list[int] = []
+        self._state = state
+
+    def operation(self, number: int) -> Operation | None:
+        """Return an operation as drafted, or as it is; None if it is not live."""
+        return self.changes.operations.get(number) or self._state.operations.get(number)
+
+    def operations(self) -> Iterator[Operation]:
+        """Every live operation as drafted, in the order of their numbers."""
+        drafted = self.changes.operations
+        for number, operation in self._state.operations.items():
+            current = drafted.get(number, operation)
+            if current.live:
+                yield current
+        for number, operation in drafted.items():
+            if operation.live and number not in self._state.operations:
+                yield operation
+
+    def event(self, event_id: str) -> Event | None:
+        """Return an event as drafted, or as it is; None if it never lived or is gone."""
+        return self.changes.events.get(event_id) or self._state.events.get(event_id)
+
+    def events_of(self, operation: Operation) -> list[Event]:
+        """The events of an operation, in the order of their groups' names."""
+        found = [self.event(event_id) for event_id in operation.events]
+        return [event for event in found if event is not None]
+
+    def live_events_in(self, group: str) -> list[tuple[Operation, Event]]:
+        """A group's live events with their operations."""
+        drafted = [e.id for e in self.changes.events.values() if e.group == group]
+        pairs = []
+        for event_id in dict.fromkeys((*self._state.event_ids_of(group), *drafted)):
+            event = self.event(event_id)
+            operation = self.operation(event.operation) if event else None
+            if event is not None and event.live and operation is not None:
+                pairs.append((operation, event))
+        return pairs
+
+    def enabled(self, group: str) -> bool:
+        """Whether Scheduled Events is enabled for a group. Source: B-3."""
+        if group in self.changes.enrolments:
+            return self.changes.enrolments[group] is not None
+        return group in self._state.enrolments
+
+    def enrolment(self, group: str) -> Enrolment | None:
+        """Return a group's enrolment, None while it is disabled."""
+        if group in self.changes.enrolments:
+            return self.changes.enrolments[group]
+        return self._state.enrolments.get(group)
+
+    def enrolments(self) -> Iterable[Enrolment]:
+        """Every enrolment as it was before this draft."""
+        return self._state.enrolments.values()
+
+    def view(self, key: str) -> View | None:
+        """Return a document view as drafted, or as it is."""
+        if key in self.changes.views:
+            return self.changes.views[key]
+        return self._state.views.get(key)
+
+    def views_in(self, group: str) -> list[View]:
+        """Every view of an enabled group, the shared one first."""
+        found = [self.view(key) for key in self.topology.views_of(group)]
+        return [view for view in found if view is not None]
+
+    def put(self, action: str, text: str, *records: Record) -> None:
+        """Write records together with the history entry that explains them.
+
+        Args:
+            action: stable name of the transition, `operation.noticed`.
+            text: one sentence for people.
+            records: what changed; the first says what the entry is about.
+        """
+        for record in records:
+            self._write(record)
+        images = tuple(
+            Image(KIND_OF[type(record)], key_of(record), to_row(record)) for record in records
+        )
+        self._log(action, text, images, records[0])
+
+    def mark(self, record: Enrolment) -> None:
+        """Write when a group last polled: no transition, and so no history."""
+        self._write(record)
+
+    def remove(self, action: str, text: str, *records: Record) -> None:
+        """Take records out, with the history entry that explains it."""
+        images = []
+        for record in records:
+            kind, key = KIND_OF[type(record)], key_of(record)
+            self._erase(kind, str(key))
+            images.append(Image(kind, key, None))
+        self._log(action, text, tuple(images), records[0])
+
+    def set_topology(self, topology: Topology) -> None:
+        """Take a new layout of the fleet; its records are `put` and `remove`d beside this."""
+        self.topology = self.changes.topology = topology
+
+    def next_number(self) -> int:
+        """Give out the next operation number."""
+        self.changes.last_number += 1
+        return self.changes.last_number
+
+    def _log(self, action: str, text: str, images: tuple[Image, ...], about: Record) -> None:
+        entry = Entry(self.now_ms, self.actor, action, text, images=images)
+        match about:
+            case Operation():
+                vm = about.vms[0] if about.of_vm else ""
+                entry = replace(entry, operation=about.number, host=about.host, vm=vm)
+            case Event():
+                entry = replace(entry, operation=about.operation, event=about.id, group=about.group)
+            case Host():
+                entry = replace(entry, host=about.name)
+            case Vm():
+                entry = replace(entry, vm=about.name, group=about.group, host=about.host)
+            case Group():
+                entry = replace(entry, group=about.name)
+            case Enrolment() | View():
+                entry = replace(entry, group=about.group)
+        self.changes.entries.append(entry)
+
+    def _write(self, record: Record) -> None:
+        changes = self.changes
+        match record:
+            case Host():
+                changes.hosts[record.name] = record
+            case Group():
+                changes.groups[record.name] = record
+            case Vm():
+                changes.vms[record.name] = record
+            case Operation():
+                changes.operations[record.number] = record
+            case Event():
+                changes.events[record.id] = record
+            case Enrolment():
+                changes.enrolments[record.group] = record
+            case View():
+                changes.views[record.key] = record
+
+    def _erase(self, kind: str, key: str) -> None:
+        changes = self.changes
+        match kind:
+            case "host":
+                changes.hosts[key] = None
+            case "group":
+                changes.groups[key] = None
+            case "vm":
+                changes.vms[key] = None
+            case "enrolment":
+                changes.enrolments[key] = None
+            case _:
+                assert kind == "document", kind
+                changes.views[key] = None
+
+
+def _merge(known: dict[str, _R], written: Mapping[str, _R | None]) -> None:
+    for key, record in written.items():
+        if record is None:
+            known.pop(key, None)
+        else:
+            known[key] = record

@@ -1,0 +1,168 @@
+"""Everything that can happen to the control plane, as values: requests, approvals, reports, time.
+
+Values only; what follows from each is decided in `step.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from forewarn.core.impact import Cause, Impact, Source
+    from forewarn.core.topology import Group, Host, Vm
+
+#: Hosts or VMs one request may name.
+TARGETS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """Somebody asks for maintenance; all of its targets, or none. Source: SPEC 10."""
+
+    cause: Cause
+    #: Names of hosts or VMs, as the cause wants.
+    targets: tuple[str, ...]
+    #: Empty values: what the cause says (`impact.TRAITS`).
+    impact: Impact | None = None
+    source: Source | None = None
+    description: str | None = None
+    #: Expected interruption in seconds; -1 unknown, 0 none.
+    duration_s: int | None = None
+    #: Earliest start, ms since the epoch UTC; 0: as early as the notice allows.
+    not_before_ms: int = 0
+    #: Host the VMs are on afterwards; empty: where they are.
+    destination: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """A VM approves events of its document. Source: A-1."""
+
+    vm: str
+    event_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """An operator approves an event from outside the VM. Source: A-9."""
+
+    event_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """An operator or user withdraws an operation that has not started. Source: L-3."""
+
+    operation: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """An operator says that a running operation has ended, well or not. Source: L-8."""
+
+    operation: int
+    failed: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """An operator has a running operation begun once more. Source: L-8."""
+
+    operation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """An operator says that a host is well again."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A driver confirms that it has begun an attempt."""
+
+    operation: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A driver reports that an attempt has ended well."""
+
+    operation: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """A driver reports that an attempt has failed, and why. Source: L-8."""
+
+    operation: int
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What these operations announce was published. Source: L-7."""
+
+    operations: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Enable:
+    """A VM of the group asked for the first time. Source: B-1."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """VMs of these groups asked since the last such report. Source: B-2."""
+
+    groups: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The fleet's layout changes: records put, and names taken out, all or nothing."""
+
+    hosts: tuple[Host, ...] = ()
+    groups: tuple[Group, ...] = ()
+    vms: tuple[Vm, ...] = ()
+    #: (kind, name) pairs; kinds are `host`, `group` and `vm`.
+    removed: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed: whatever is due happens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """The service has started again: what was never shown gets its notice anew. Source: L-7."""
+
+
+Stimulus: TypeAlias = (
+    Ask
+    | Approve
+    | Acknowledge
+    | Cancel
+    | Complete
+    | Retry
+    | Repair
+    | Begun
+    | Done
+    | Broke
+    | Shown
+    | Enable
+    | Polled
+    | Change
+    | Tick
+    | Recover
+)

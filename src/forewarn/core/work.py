@@ -1,0 +1,201 @@
+"""How an operation and its events move together: noticed, started, ended, cancelled.
+
+Each function makes one joint move in a draft and writes the entry that tells of it.
+*Whether* the move is due is decided in `step.py`; whether it may be announced in `planner.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from forewarn.core import fleet
+from forewarn.core.impact import REMOVES_VM, SECOND_MS, Cause, Impact
+from forewarn.core.lifecycle import (
+    Event,
+    Move,
+    Operation,
+    OperationState,
+    move_event,
+    move_operation,
+)
+from forewarn.core.topology import Health
+
+if TYPE_CHECKING:
+    from forewarn.core.state import Draft
+
+
+def notice(draft: Draft, operation: Operation) -> Operation:
+    """Announce a planned operation: its events appear as Scheduled. Source: L-1, N-1, S-5."""
+    assert operation.state is OperationState.PLANNED, operation
+    operation, events = _with_events(draft, operation)
+    operation = replace(
+        move_operation(operation, Move.NOTICE),
+        not_before_ms=earliest_ms(draft, operation),
+        noticed_ms=draft.now_ms,
+    )
+    assert operation.not_before_ms - draft.now_ms >= operation.notice_s * SECOND_MS
+    draft.put("operation.noticed", f"{operation.id} is announced", operation, *events)
+    _touch(draft, operation, events)
+    for event in events:
+        if _approved_by_policy(draft, operation, event):
+            approve(draft, event, by=())
+    return operation
+
+
+def earliest_ms(draft: Draft, operation: Operation) -> int:
+    """When an operation noticed now may start unapproved, in whole seconds. Source: N-1, N-2."""
+    lead_ms = operation.notice_s * SECOND_MS + draft.policy.notice_margin_ms
+    if operation.cause is Cause.HARDWARE_DEGRADED and not operation.asked_ms:
+        lead_ms = max(lead_ms, draft.policy.prediction_s * SECOND_MS)
+    earliest = max(draft.now_ms + lead_ms, operation.asked_ms)
+    return -(-earliest // SECOND_MS) * SECOND_MS
+
+
+def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
+    """Give the owed notice anew, because it was shown late or not at all. Source: N-1, L-7.
+
+    Args:
+        draft: the draft to write to.
+        operation: a noticed operation.
+        delay_ms: how late it was shown; twice that is added, so that the next try holds.
+    """
+    assert operation.state is OperationState.NOTICED, operation
+    earliest = earliest_ms(draft, operation) + -(-2 * delay_ms // SECOND_MS) * SECOND_MS
+    renewed = replace(
+        operation,
+        not_before_ms=max(operation.not_before_ms, earliest),
+        noticed_ms=draft.now_ms,
+        shown_ms=0,
+    )
+    draft.put("operation.renewed", f"{operation.id} is given its notice anew", renewed)
+    _touch(draft, renewed, draft.events_of(renewed))
+
+
+def strike(draft: Draft, operation: Operation) -> Operation:
+    """Record a fault: running at once, events first seen as Started. Source: L-4."""
+    operation, events = _with_events(draft, operation)
+    running = _running(draft, move_operation(operation, Move.FAULT))
+    started = [move_event(event, Move.DUE) for event in events]
+    draft.put("operation.struck", f"{running.id} strikes without notice", running, *events)
+    draft.put("operation.started", f"{running.id} is running", running, *started)
+    _touch(draft, running, started)
+    draft.begin.append(running.number)
+    return running
+
+
+def start(draft: Draft, operation: Operation, why: str) -> Operation:
+    """Let a noticed operation run: its events become Started. Source: L-1, D-7."""
+    running = _running(draft, move_operation(operation, Move.DUE))
+    started = [move_event(event, Move.DUE) for event in draft.events_of(operation)]
+    draft.put("operation.started", f"{running.id} is running: {why}", running, *started)
+    _touch(draft, running, started)
+    draft.begin.append(running.number)
+    return running
+
+
+def end(draft: Draft, operation: Operation, *, failed: bool, reason: str = "") -> Operation:
+    """End a running operation: its events are gone. Source: L-5, L-8."""
+    move = Move.FAIL if failed else Move.DONE
+    ended = replace(
+        move_operation(operation, move), ended_ms=draft.now_ms, reason=reason, alerted=False
+    )
+    gone = [move_event(event, move) for event in draft.events_of(operation)]
+    text = f"{ended.id} has {'failed' if failed else 'succeeded'}"
+    draft.put(f"operation.{ended.state.value}", _because(text, reason), ended, *gone)
+    _touch(draft, ended, gone)
+    draft.freed = True
+    if not failed:
+        _settle_fleet(draft, ended)
+    return ended
+
+
+def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
+    """Withdraw an operation that has not started: no impact. Source: L-3."""
+    cancelled = replace(
+        move_operation(operation, Move.CANCEL), ended_ms=draft.now_ms, reason=reason
+    )
+    gone = [move_event(event, Move.CANCEL) for event in draft.events_of(operation)]
+    text = _because(f"{cancelled.id} is cancelled", reason)
+    draft.put("operation.cancelled", text, cancelled, *gone)
+    _touch(draft, cancelled, gone)
+    draft.freed = True
+    return cancelled
+
+
+def approve(draft: Draft, event: Event, *, by: tuple[str, ...]) -> Event:
+    """Approve a scheduled event for all its resources. Source: A-1, A-4, A-10."""
+    approved = replace(move_event(event, Move.APPROVE), approved_by=event.approved_by + by)
+    draft.put("event.approved", f"event {event.id} is approved for {event.group}", approved)
+    draft.candidates.add(event.operation)
+    return approved
+
+
+def count_approval(draft: Draft, event: Event, vm: str) -> Event:
+    """Count one VM's approval in a strict group; the last one approves. Source: A-7."""
+    if vm not in event.resources or vm in event.approved_by:
+        return event
+    awaited = {name for name in event.resources if name in draft.topology.vms}
+    if awaited <= {*event.approved_by, vm}:
+        return approve(draft, event, by=(vm,))
+    counted = replace(event, approved_by=(*event.approved_by, vm))
+    draft.put("event.counted", f"event {event.id} is approved by {vm}, not yet by all", counted)
+    return counted
+
+
+def _with_events(draft: Draft, operation: Operation) -> tuple[Operation, list[Event]]:
+    """Fix which VMs are disturbed and make one event per group. Source: S-5, D-5."""
+    vms = operation.vms if operation.of_vm else draft.topology.vms_on(operation.host)
+    shares = {} if operation.silent else draft.topology.grouped(vms)
+    events = [
+        Event(id=draft.new_guid(), operation=operation.number, group=group, resources=share)
+        for group, share in shares.items()
+    ]
+    ids = tuple(event.id for event in events)
+    return replace(operation, vms=vms, events=ids), events
+
+
+def _approved_by_policy(draft: Draft, operation: Operation, event: Event) -> bool:
+    """Whether the group's automatic approval covers it. Source: A-10."""
+    group = draft.topology.groups[event.group]
+    return (
+        operation.of_vm
+        and not operation.routine
+        and (
+            operation.cause in {Cause.REBOOT, Cause.REDEPLOY}
+            and operation.impact in group.automatic_approval
+        )
+    )
+
+
+def _running(draft: Draft, operation: Operation) -> Operation:
+    assert operation.state is OperationState.RUNNING, operation
+    return replace(operation, started_ms=draft.now_ms, attempt=operation.attempt + 1)
+
+
+def _touch(draft: Draft, operation: Operation, events: list[Event]) -> None:
+    draft.candidates.add(operation.number)
+    draft.touched_groups.update(event.group for event in events)
+    if operation.impact is Impact.TERMINATE:  # its siblings may be waiting for it (A-8)
+        siblings = (o for o in draft.operations() if o.request == operation.request)
+        draft.candidates.update(sibling.number for sibling in siblings)
+
+
+def _settle_fleet(draft: Draft, ended: Operation) -> None:
+    """Change the fleet as a successful operation has: VMs gone or moved, hosts well again."""
+    vms = dict(draft.topology.vms)
+    machines = [vms[name] for name in ended.vms if name in vms]
+    if ended.cause in REMOVES_VM:
+        for vm in machines:
+            del vms[vm.name]
+    elif ended.destination in draft.topology.hosts:
+        vms.update((vm.name, replace(vm, host=ended.destination)) for vm in machines)
+    if vms != draft.topology.vms:
+        fleet.lay_out(draft, replace(draft.topology, vms=vms))
+    host = draft.topology.hosts.get(ended.host)
+    if ended.cause is Cause.HARDWARE_FAILURE and host and host.health is Health.FAILED:
+        fleet.set_health(draft, host.name, Health.HEALTHY)
+
+
+def _because(text: str, reason: str) -> str:
+    return f"{text}: {reason}" if reason else text
