@@ -7,6 +7,7 @@ DEV := $(VENV)/.dev-installed
 SEED ?= 1
 N ?= 100
 UPDATE ?=
+FULLY_COVERED := src/forewarn/core/*,src/forewarn/wire.py,src/forewarn/agent/core.py
 PYTEST ?= $(BIN)/pytest
 
 .DEFAULT_GOAL := help
@@ -72,7 +73,7 @@ coverage: $(DEV) system  ## run all tests with branch coverage and show what the
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=95
-	$(BIN)/coverage report --fail-under=100 --include='src/forewarn/core/*,src/forewarn/wire.py,src/forewarn/agent/core.py'
+	$(BIN)/coverage report --fail-under=100 --include='$(FULLY_COVERED)'
 
 sim: $(RUNTIME)  ## run random simulated worlds (SEED=1 N=100)
 	$(BIN)/forewarn simulate --random --seed $(SEED) --runs $(N) $(ARGS)

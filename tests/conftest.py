@@ -12,7 +12,7 @@ import time
 
 from hypothesis import HealthCheck, settings
 
-SCRUBBED_PREFIXES = ("FOREWARN_", "PG", "PYTEST_ADDOPTS")
+SCRUBBED_PREFIXES = ("FOREWARN_", "PG")
 SCRUBBED_NAMES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 ODD_TIME_ZONE = "<+1245>-12:45"
 """No test may pass only where the local time is UTC; these islands are 12:45 ahead of it."""

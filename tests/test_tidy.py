@@ -1,0 +1,93 @@
+"""The house style as tests: every check over the whole tree, and each check on two samples."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tidy import code, text  # noqa: F401  # importing them registers their checks
+from tests.tidy.exceptions import EXCEPTIONS
+from tests.tidy.house import CHECKS, Check, Source, paths, read
+from tests.tidy.tree import LIGHT_MODULES, dead_modules, heavy_imports
+
+by_name = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+
+
+def unexcused(check: Check) -> list[str]:
+    """Return what a check finds in the tree, without what has its reason."""
+    return [
+        str(finding)
+        for path in paths()
+        if check.applies(path)
+        for finding in check.findings(read(path))
+        if (check.name, finding.path, finding.name) not in EXCEPTIONS
+    ]
+
+
+@by_name
+def test_tree_keeps_every_rule(check: Check) -> None:
+    """Every file keeps every rule that is for it, or says why not."""
+    assert not unexcused(check), "\n".join([check.find.__doc__ or "", *unexcused(check)])
+
+
+@by_name
+def test_check_sees_its_bad_sample(check: Check) -> None:
+    """A check that finds nothing in its bad sample would protect nobody."""
+    assert list(check.findings(Source(check.sample_path, check.bad)))
+
+
+@by_name
+def test_check_passes_its_good_sample(check: Check) -> None:
+    """A check that finds something in its good sample would be in the way."""
+    assert not list(check.findings(Source(check.sample_path, check.good)))
+
+
+def test_every_exception_is_still_needed() -> None:
+    """An exception goes when the thing it excuses has gone."""
+    found = {
+        (check.name, finding.path, finding.name)
+        for check in CHECKS
+        for path in paths()
+        if check.applies(path)
+        for finding in check.findings(read(path))
+    }
+    found |= {("dead_modules", one.path, one.name) for one in dead_modules(python_sources())}
+    assert set(EXCEPTIONS) <= found, f"stale: {set(EXCEPTIONS) - found}"
+
+
+def python_sources() -> list[Source]:
+    """Return the product's modules."""
+    return [read(path) for path in paths() if path.startswith("src/") and path.endswith(".py")]
+
+
+def test_no_module_is_dead() -> None:
+    """A module that no other one imports, and that nobody starts, goes."""
+    dead = [
+        str(one)
+        for one in dead_modules(python_sources())
+        if ("dead_modules", one.path, one.name) not in EXCEPTIONS
+    ]
+    assert not dead, "\n".join(dead)
+
+
+def test_dead_module_is_seen_in_a_sample() -> None:
+    """Of two modules where one imports the other, the importing one is dead."""
+    user = Source("src/forewarn/user.py", "import forewarn.used\n")
+    used = Source("src/forewarn/used.py", "x = 1\n")
+    assert [finding.path for finding in dead_modules([user, used])] == [user.path]
+
+
+@pytest.mark.parametrize("module", LIGHT_MODULES)
+def test_what_the_agent_imports_stays_light(module: str) -> None:
+    """The modules of the agent pull in nothing that weighs more than they do."""
+    assert not heavy_imports(module)
+
+
+def test_heavy_import_is_seen_in_a_sample() -> None:
+    """A module that imports a heavy one is told so."""
+    assert heavy_imports("logging") != []
+
+
+def test_every_check_has_a_docstring() -> None:
+    """A failing check explains the rule with its docstring."""
+    for check in CHECKS:
+        assert check.find.__doc__, check.name

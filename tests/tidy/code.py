@@ -1,0 +1,266 @@
+"""The tidy checks of Python: size, shape, names, and where the impurities live.
+
+What ruff or mypy can check may not go in here; they do it better.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+
+from tests.tidy.house import Found, Function, Source, check
+
+MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 50
+PARAMETERS_MAX = 5
+POSITIONAL_MAX = 2
+POSITIONAL_PRIVATE_MAX = 4
+"""A private function has its callers in sight; a public one is read far from its definition."""
+
+BANNED_WORDS = {
+    "util", "utils", "utility", "helper", "helpers", "common", "misc", "manager", "context",
+    "base", "data", "stuff",
+}  # fmt: skip
+
+ROOMS_OF_PACKAGES = {
+    "httptools": ("forewarn.metadata",),
+    "uvloop": ("forewarn.metadata", "forewarn.daemon", "forewarn.emulator"),
+    "starlette": ("forewarn.control",),
+    "uvicorn": ("forewarn.control",),
+    "psycopg": ("forewarn.store",),
+    "yaml": ("forewarn.control",),
+    "shtab": ("forewarn.cli",),
+    "pytest": ("forewarn.testing",),
+}
+"""Every third-party package the product may import, and the rooms that may. A new one needs an
+ADR; a room that is not named here stays free of it, the agent of all of them."""
+
+UNIT_SUFFIXES = ("_ns", "_us", "_ms", "_s", "_m", "_h", "_days", "_min", "_max", "_count")
+
+
+@check("*.py", bad="x = 1\n" * (MODULE_LINES_MAX + 1), good="x = 1\n" * MODULE_LINES_MAX)
+def module_length(source: Source) -> Found:
+    """A module near its limit has a second noun in it."""
+    count = source.text.count("\n")
+    if count > MODULE_LINES_MAX:
+        yield 1, f"{count} lines; at most {MODULE_LINES_MAX}: look for the second noun in it"
+
+
+@check(
+    "*.py",
+    bad="def f():\n" + "    x = 1\n" * (FUNCTION_LINES_MAX + 1),
+    good="def f():\n" + "    x = 1\n    # why\n" * (FUNCTION_LINES_MAX - 1),
+)
+def function_length(source: Source) -> Found:
+    """A function is seen at a glance; comments and docstrings do not count."""
+    code_lines = _code_lines(source.text)
+    for function in source.functions():
+        first, last = function.lineno, function.end_lineno or function.lineno
+        if ast.get_docstring(function) is not None:
+            doc = function.body[0]
+            hidden = set(range(doc.lineno, (doc.end_lineno or doc.lineno) + 1))
+        else:
+            hidden = set()
+        count = sum(1 for n in range(first, last + 1) if n in code_lines and n not in hidden)
+        if count > FUNCTION_LINES_MAX:
+            sentence = f"{function.name} has {count} code lines; at most {FUNCTION_LINES_MAX}"
+            yield first, sentence, function.name
+
+
+@check(
+    "src/*.py",
+    bad="def f(a, b, *, c, d, e, g): ...\n",
+    good="def f(a, b, *, c, d, e): ...\n",
+)
+def parameter_count(source: Source) -> Found:
+    """More facts than five are a value: give them a frozen dataclass."""
+    for function, parameters in _signatures(source):
+        fields_by_name = function.name == "__init__" and not _positional(function)
+        if len(parameters) > PARAMETERS_MAX and not fields_by_name:
+            sentence = f"{function.name} takes {len(parameters)}; at most {PARAMETERS_MAX}"
+            yield function.lineno, sentence, function.name
+
+
+@check("src/*.py", bad="def f(a, b, c): ...\n", good="def f(a, b, *, c): ...\n")
+def positional_count(source: Source) -> Found:
+    """A call with three bare values cannot be read: from the third on they are named."""
+    for function, _ in _signatures(source):
+        private = function.name.startswith("_") and function.name != "__init__"
+        most = POSITIONAL_PRIVATE_MAX if private else POSITIONAL_MAX
+        count = len(_positional(function))
+        if count > most and not _is_prescribed(function.name):
+            sentence = f"{function.name} takes {count} by position; keyword-only after {most}"
+            yield function.lineno, sentence, function.name
+
+
+@check("src/*.py", bad="def f(n):\n    return f(n - 1)\n", good="def f(n):\n    return g(n)\n")
+def no_recursion(source: Source) -> Found:
+    """A loop has a limit that can be named; a stack has not."""
+    for function in source.functions():
+        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+            if ast.unparse(call.func) in _own_names(source, function):
+                yield call.lineno, f"{function.name} calls itself; use a loop", function.name
+
+
+@check("*.py", bad="class PlanManager: ...\n", good="class Plan: ...\n")
+def no_banned_names(source: Source) -> Found:
+    """A name says what the thing is; words that fit everything say nothing."""
+    stem = source.path.rsplit("/", 1)[-1].removesuffix(".py")
+    names = [(1, stem)]
+    names += [(node.lineno, node.name) for node in source.walk(ast.ClassDef)]
+    for line, name in names:
+        words = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)
+        if banned := BANNED_WORDS.intersection(word.lower() for word in words):
+            yield line, f"{name}: not {banned.pop()!r}; name it after its noun", name
+
+
+@check(
+    "src/*.py",
+    bad="import time\nimport uuid\n",
+    good="from forewarn.clock import Clock\nfrom forewarn.ids import Ids\n",
+)
+def impurities_at_home(source: Source) -> Found:
+    """Time is read in one module, randomness in another; everyone else is given the value."""
+    homes = {
+        "time": ("forewarn.clock", "take `now_ms`, or a Clock at the edges"),
+        "random": ("forewarn.ids", "take ids, or an Ids at the edges"),
+        "secrets": ("forewarn.ids", "use Ids.token"),
+        "uuid": ("forewarn.ids", "use Ids.guid"),
+    }
+    for line, name in source.imports():
+        home, instead = homes.get(name.partition(".")[0], ("", ""))
+        if home and source.module != home:
+            yield line, f"only {home} imports {name}: {instead}", name
+    for node in source.walk(ast.Call):
+        called = ast.unparse(node.func)
+        if re.search(r"\b(datetime|date)\.(now|utcnow|today)$", called):
+            yield node.lineno, f"{called} reads the time: take `now_ms`", called
+        if called == "os.urandom":
+            yield node.lineno, "os.urandom is randomness: use Ids.token", called
+
+
+@check("src/*.py", bad="import flask\n", good="import json\n")
+def packages_in_their_rooms(source: Source) -> Found:
+    """A third-party package appears in one room, so that it can be replaced."""
+    for line, name in source.imports():
+        top = name.partition(".")[0]
+        if top in sys.stdlib_module_names or top == "forewarn":
+            continue
+        rooms = ROOMS_OF_PACKAGES.get(top, ())
+        if not any(_within(source.module, room) for room in rooms):
+            allowed = " or ".join(rooms) if rooms else "no room; a new package needs an ADR"
+            yield line, f"{top} may be imported by {allowed}", top
+
+
+@check(
+    "src/*.py",
+    bad='"""A thing."""\n\nx = 1\n',
+    good='"""A thing. No policy may go in here."""\n\nx = 1\n',
+)
+def modules_say_what_they_are(source: Source) -> Found:
+    """A module's docstring says what it is and what may not go in it."""
+    text = " ".join((ast.get_docstring(source.tree) or "").split())
+    small_package = source.path.endswith("/__init__.py") and len(source.tree.body) <= 1
+    if not small_package and not re.search(r"(?i)\b(no|nothing|none|not|never|only)\b", text):
+        yield 1, "say in the docstring what may not go in here"
+
+
+@check("src/*.py", bad="poll_timeout = 5\n", good="poll_timeout_s = 5\n")
+def durations_have_units(source: Source) -> Found:
+    """A duration's name ends in its unit."""
+    names = [(node.lineno, node.arg) for node in source.walk(ast.arg)]
+    names += [(n.lineno, n.id) for n in source.walk(ast.Name) if isinstance(n.ctx, ast.Store)]
+    for line, name in names:
+        lower = name.lower()
+        if re.search(r"(timeout|delay|interval|latency|ttl)$", lower):
+            yield line, f"{name}: of what? end it in a unit ({', '.join(UNIT_SUFFIXES[:4])})", name
+
+
+@check(
+    "src/*.py",
+    bad='q = "SELECT id FROM event"\n',
+    good='q = queries["event_by_id"]\n',
+    at="src/forewarn/control/sample.py",
+)
+def sql_in_the_store(source: Source) -> Found:
+    """SQL has one home, and there it lives in `.sql`."""
+    if _within(source.module, "forewarn.store"):
+        return
+    pattern = r"\b(SELECT\s.+\sFROM|INSERT\s+INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM)\b"
+    for node in source.walk(ast.Constant):
+        if isinstance(node.value, str) and re.search(pattern, node.value, re.DOTALL):
+            yield node.lineno, "SQL outside the store: name it in queries.sql"
+
+
+@check(
+    "tests/*.py",
+    bad="import time\ntime.sleep(1)\n",
+    good="arrived.wait(timeout=5)\n",
+    at="tests/core/test_sample.py",
+)
+def tests_do_not_sleep(source: Source) -> Found:
+    """A test waits for what it is about, with a limit; it does not hope a pause is enough."""
+    for node in source.walk(ast.Call):
+        called = ast.unparse(node.func)
+        if re.fullmatch(r"(time\.|asyncio\.)?sleep", called) and ast.unparse(node) != (
+            "asyncio.sleep(0)"
+        ):
+            yield node.lineno, "tests do not sleep: wait for the thing, with a limit"
+
+
+@check(
+    "tests/*.py",
+    bad="from unittest import mock\n",
+    good="from tests.wire import fakes\n",
+    at="tests/core/test_sample.py",
+)
+def tests_do_not_mock(source: Source) -> Found:
+    """Fakes of the outside are written once and behave; our own code is used as it is."""
+    for line, name in source.imports():
+        if name.startswith(("unittest.mock", "mock")):
+            yield line, "no mocks: use the real thing, or a fake of the outside"
+
+
+def _code_lines(text: str) -> set[int]:
+    blank = {
+        tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }  # fmt: skip
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in blank:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return lines
+
+
+def _positional(function: Function) -> list[ast.arg]:
+    arguments = [*function.args.posonlyargs, *function.args.args]
+    if arguments and arguments[0].arg in {"self", "cls", "mcs"}:
+        del arguments[0]
+    return arguments
+
+
+def _signatures(source: Source) -> Iterator[tuple[Function, list[ast.arg]]]:
+    for function in source.functions():
+        yield function, [*_positional(function), *function.args.kwonlyargs]
+
+
+def _is_prescribed(name: str) -> bool:
+    """Tell whether Python prescribes the signature, as it does for `__exit__`."""
+    return name.startswith("__") and name != "__init__"
+
+
+def _own_names(source: Source, function: Function) -> set[str]:
+    """Return how a function would call itself: by its name, or a method through `self`."""
+    for owner in source.walk(ast.ClassDef):
+        if function in owner.body:
+            return {f"self.{function.name}", f"cls.{function.name}"}
+    return {function.name}
+
+
+def _within(module: str, room: str) -> bool:
+    return module == room or module.startswith(f"{room}.")

@@ -1,0 +1,137 @@
+"""What a tidy check is: a function over one file that yields findings, with its own samples.
+
+No check may go in here. `code.py` holds the checks of Python, `text.py` those of any text.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+Node = TypeVar("Node", bound=ast.AST)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of the tree; `path` is relative to the root, with forward slashes."""
+
+    path: str
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        """Its lines, without line ends."""
+        return self.text.split("\n")
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax tree; only for Python."""
+        return ast.parse(self.text, self.path)
+
+    @property
+    def module(self) -> str:
+        """The dotted name of a module under `src/`, else an empty string."""
+        if not self.path.startswith("src/"):
+            return ""
+        return self.path[4:].removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    def walk(self, kind: type[Node]) -> Iterator[Node]:
+        """Yield the nodes of one kind."""
+        return (node for node in ast.walk(self.tree) if isinstance(node, kind))
+
+    def functions(self) -> Iterator[Function]:
+        """Yield every function and method, however deep."""
+        yield from self.walk(ast.FunctionDef)
+        yield from self.walk(ast.AsyncFunctionDef)
+
+    def imports(self) -> Iterator[tuple[int, str]]:
+        """Yield line and dotted name of all imports; `from a import b` gives `a.b`."""
+        for plain in self.walk(ast.Import):
+            yield from ((plain.lineno, alias.name) for alias in plain.names)
+        for chosen in self.walk(ast.ImportFrom):
+            yield from ((chosen.lineno, f"{chosen.module}.{alias.name}") for alias in chosen.names)
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """One thing to mend, as one sentence that names the way out."""
+
+    path: str
+    line: int
+    sentence: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.sentence}"
+
+
+Found = Iterator[tuple[int, str] | tuple[int, str, str]]
+"""Line, sentence and, where the thing has one, its name, by which an exception may know it."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A rule, the files it is for, and one sample that breaks it and one that keeps it."""
+
+    find: Callable[[Source], Found]
+    where: tuple[str, ...]
+    bad: str
+    good: str
+    sample_path: str
+
+    @property
+    def name(self) -> str:
+        """The rule's name, as the exceptions use it."""
+        return self.find.__name__
+
+    def applies(self, path: str) -> bool:
+        """Tell whether the rule is for this file."""
+        return any(fnmatch.fnmatch(path, pattern) for pattern in self.where)
+
+    def findings(self, source: Source) -> Iterator[Finding]:
+        """Yield what the rule finds in one file."""
+        for line, sentence, *name in self.find(source):
+            yield Finding(source.path, line, sentence, name[0] if name else "")
+
+
+CHECKS: list[Check] = []
+
+
+def check(
+    *where: str, bad: str, good: str, at: str = "src/forewarn/sample.py"
+) -> Callable[[Callable[[Source], Found]], Callable[[Source], Found]]:
+    """Register a check; without both samples there is no check."""
+
+    def register(find: Callable[[Source], Found]) -> Callable[[Source], Found]:
+        CHECKS.append(Check(find, where, bad, good, at))
+        return find
+
+    return register
+
+
+@lru_cache(maxsize=1)
+def paths() -> tuple[str, ...]:
+    """Return every file that git knows or would take, sorted."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split("\0")
+    return tuple(sorted(path for path in set(listed) if path and (ROOT / path).is_file()))
+
+
+@cache
+def read(path: str) -> Source:
+    """Return one file; bytes that are no UTF-8 become U+FFFD, which a check refuses."""
+    return Source(path, (ROOT / path).read_bytes().decode("utf-8", errors="replace"))

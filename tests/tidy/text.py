@@ -1,0 +1,80 @@
+"""The tidy checks of every text: documents, code, SQL, settings, scripts.
+
+A check that needs a syntax tree may not go in here.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tests.tidy.house import Found, Source, check
+
+LINE_LENGTH_MAX = 100
+BLOB_BYTES_MAX = 256 * 1024
+"""Nobody reviews more; a picture or a table that is larger belongs beside the repository."""
+
+
+@check("*", bad="a\tb\n\x1b[0m\n", good="a\tb\n")
+def no_control_characters(source: Source) -> Found:
+    """A text is readable everywhere: no control characters, no stray encoding, Unix line ends."""
+    for number, line in enumerate(source.lines, 1):
+        if re.search("[\x00-\x08\x0b-\x1f\x7f\u2028\u2029\ufeff\ufffd]", line):
+            yield number, "a control character, a carriage return or a byte that is no UTF-8"
+
+
+@check("*", bad="x" * (BLOB_BYTES_MAX + 1), good="x\n")
+def no_large_blobs(source: Source) -> Found:
+    """A file stays small enough to be read."""
+    if len(source.text) > BLOB_BYTES_MAX:
+        yield 1, f"{len(source.text):,} bytes; at most {BLOB_BYTES_MAX:,}"
+
+
+@check("*", bad="one \ntwo\n", good="one\ntwo\n")
+def no_trailing_space(source: Source) -> Found:
+    """A line ends where its text ends, and a file with one line end."""
+    for number, line in enumerate(source.lines, 1):
+        if line != line.rstrip():
+            yield number, "space at the end of the line"
+    if source.text and not source.text.endswith("\n"):
+        yield len(source.lines), "no line end at the end of the file"
+    if source.text.endswith("\n\n"):
+        yield len(source.lines), "empty lines at the end of the file"
+
+
+@check(
+    *("*.py", "*.sql", "*.toml", "*.yaml", "*.sh", "Makefile", ".ci/run", "tools/*", "*.service"),
+    bad="x = 1  # " + "very " * 20 + "long\n",
+    good="x = 1  # short\n",
+)
+def no_long_lines(source: Source) -> Found:
+    """Code fits beside other code; prose, with one sentence on a line, is exempt."""
+    for number, line in enumerate(source.lines, 1):
+        if len(line) > LINE_LENGTH_MAX:
+            yield number, f"{len(line)} characters; at most {LINE_LENGTH_MAX}"
+
+
+@check("*", bad="# FIX" + "ME later\n", good="# Fixed before it landed.\n")
+def no_unfinished_marks(source: Source) -> Found:
+    """What is unfinished is finished, or described where users look for it, before it lands."""
+    for number, line in enumerate(source.lines, 1):
+        if found := re.search(r"\b(FIX[M]E|TO[D]O|X[X]X|H[A]CK)\b", line):
+            yield number, f"{found[0]} cannot land: finish it, or document the limit"
+
+
+@check("*", bad="see /ho" + "me/kim/notes\n", good="see docs/glossary.md\n", at="README.md")
+def no_workplace(source: Source) -> Found:
+    """Project text is for users and maintainers: no path of one machine, no writing tool."""
+    private = r"(?<![\w.])/(?:work/|root\b|ho[m]e/|Users/|tmp/fw)|\bfarm-\d|\bC[E]O\b"
+    tools = r"(?i:\b(?:cl[a]ude|anth[r]opic|chat[g]pt|copil[o]t|ll[m]s?)\b|\bissue #?\d)"
+    for number, line in enumerate(source.lines, 1):
+        if found := re.search(f"{private}|{tools}", line):
+            yield number, f"{found[0]!r} belongs to somebody's workplace, not to the project"
+
+
+@check("*.md", bad="# One\n\n# Two\n", good="# One\n\n## Two\n", at="docs/page.md")
+def one_title(source: Source) -> Found:
+    """A document has one title, and it is the first thing in it."""
+    without_code = re.sub(r"^```.*?^```$", "", source.text, flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^# .+$", without_code, flags=re.MULTILINE)
+    if len(titles) != 1:
+        yield 1, f"{len(titles)} lines of the form '# Title'; a document has exactly one"
