@@ -1,0 +1,379 @@
+"""The run loop: one thread that owns the control plane and sleeps exactly until it is needed.
+
+Everything reaches it through its inbox and is answered by a future. It keeps the order of
+effects: commit, publish, begin; a driver is told to begin only once metadata nodes show it.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.stimulus import Begun, Broke, Done, Shown, Stimulus, Tick
+from forewarn.errors import CallerError, ForewarnError, OurError
+from forewarn.store.errors import StoreLost, StoreUnavailable, StoreUncertain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.clock import Clock
+    from forewarn.control.plane import Committed, ControlPlane
+    from forewarn.drivers import Driver
+    from forewarn.feed import Change
+
+log = logging.getLogger("forewarn.control")
+
+T = TypeVar("T")
+
+#: Requests that may wait for the loop. At 0.3 ms each this is three seconds of work.
+INBOX_MAX = 10_000
+#: How long the loop waits before it tries again what the store refused, in seconds.
+RETRY_S = 1.0
+#: Longest sleep in seconds: the clock's own limit, so that its steps are noticed.
+SLEEP_S_MAX = 60.0
+
+
+class Overloaded(OurError):
+    """More requests wait for the control plane than it can answer in time."""
+
+    code = "overloaded"
+    status = 503
+    message = "The control plane has {count} requests waiting and takes no more."
+    advice = "Try again in a few seconds."
+
+
+class Stopping(OurError):
+    """The service is going down and has not done what was asked."""
+
+    code = "stopping"
+    status = 503
+    message = "The control plane is stopping; nothing was done."
+    advice = "Ask again when the service is back."
+
+
+class Publisher(Protocol):
+    """Who brings changes to metadata nodes."""
+
+    def publish(self, change: Change) -> Future[None]:
+        """Hand a change on; the future is done once every node of this service shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    stimulus: Stimulus
+    actor: str
+    answer: Future[Committed] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading(Generic[T]):
+    query: Callable[[ControlPlane], T]
+    answer: Future[T]
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    noticed: tuple[int, ...]
+    begin: tuple[Operation, ...]
+    abort: tuple[Operation, ...]
+
+
+class ControlLoop:
+    """Runs a control plane in a thread of its own."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        clock: Clock,
+        *,
+        drivers: Mapping[str, Driver],
+        publisher: Publisher,
+        default_driver: str = "simulated",
+        on_lost: Callable[[ForewarnError], None] = lambda _: None,
+    ) -> None:
+        """Prepare; `start` begins.
+
+        Args:
+            plane: what to run; nobody else may touch it from now on.
+            clock: the service's time.
+            drivers: by name.
+            publisher: who brings changes to metadata nodes.
+            default_driver: for hosts that name none.
+            on_lost: called on the loop's thread when another process has become the writer;
+                the loop has ended then.
+        """
+        self._plane = plane
+        self._clock = clock
+        self._drivers = drivers
+        self._publisher = publisher
+        self._default_driver = default_driver
+        self._on_lost = on_lost
+        self._inbox: queue.SimpleQueue[_Request | _Reading[object] | _Published | None] = (
+            queue.SimpleQueue()
+        )
+        #: Operation -> when to ask its driver again, ms since the epoch UTC.
+        self._checks: dict[int, int] = {}
+        self._stopping = threading.Event()
+        #: Reports the store would not take yet, in their order.
+        self._unreported: list[tuple[Stimulus, str]] = []
+        #: The end of a commit is unknown: the state must be read anew before anything else.
+        self._uncertain = False
+        #: Deadlines up to here have been looked at.
+        self._passed_ms = 0
+        self._last_trouble = ""
+        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+
+    def start(self) -> None:
+        """Recover, publish everything, and begin to run."""
+        self._clock.listen(self.wake)
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Finish the request at hand, refuse the others, and end the thread."""
+        self._stopping.set()
+        self.wake()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        self._clock.unlisten(self.wake)
+
+    def submit(self, stimulus: Stimulus, actor: str) -> Future[Committed]:
+        """Ask for something; the future is done once it is durable, or refused."""
+        answer: Future[Committed] = Future()
+        if self._stopping.is_set():
+            answer.set_exception(Stopping())
+        elif self._inbox.qsize() >= INBOX_MAX:
+            answer.set_exception(Overloaded(count=INBOX_MAX))
+        else:
+            self._inbox.put(_Request(stimulus, actor, answer))
+        return answer
+
+    def read(self, query: Callable[[ControlPlane], T]) -> Future[T]:
+        """Run a query on the loop's thread, where the state holds still."""
+        answer: Future[T] = Future()
+        if self._stopping.is_set():
+            answer.set_exception(Stopping())
+        else:
+            self._inbox.put(_Reading(query, answer))  # type: ignore[arg-type]
+        return answer
+
+    def note(self, stimulus: Stimulus, actor: str) -> None:
+        """Report something that nobody waits for, such as poll marks."""
+        if self._inbox.qsize() < INBOX_MAX:
+            self._inbox.put(_Request(stimulus, actor, None))
+
+    def wake(self) -> None:
+        """Have the loop look at the clock anew."""
+        self._inbox.put(None)
+
+    # --- the thread -----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._recover()
+        while not self._stopping.is_set():
+            try:
+                item = self._inbox.get(timeout=self._sleep_s())
+            except queue.Empty:
+                item = None
+            self._handle(item)
+            self._pass_time()
+        self._refuse_waiting()
+
+    def _recover(self) -> None:
+        """Take up what was left: repeat publish and begin, which are safe to repeat (L-7)."""
+        now_ms = self._clock.now_ms()
+        try:
+            recovered = self._plane.recover(now_ms)
+        except ForewarnError as error:
+            self._uncertain = True
+            self._trouble(error)
+            return
+        self._passed_ms = now_ms
+        shown = self._publisher.publish(self._plane.whole())
+        for operation in self._plane.state.operations.values():
+            if operation.state is OperationState.RUNNING and operation.begun_ms:
+                self._checks[operation.number] = now_ms
+        self._afterwards(recovered, shown)
+
+    def _find_out(self) -> None:
+        """Read what the store has, after a commit whose end is unknown."""
+        try:
+            self._plane.reload()
+        except ForewarnError as error:
+            self._trouble(error)
+            return
+        self._uncertain = False
+        self._unreported.clear()
+        self._recover()
+
+    def _sleep_s(self) -> float:
+        if self._unreported or self._uncertain:
+            return RETRY_S
+        times = list(self._checks.values())
+        deadline_ms = self._plane.next_deadline_ms(self._passed_ms)
+        if deadline_ms is not None:
+            times.append(deadline_ms)
+        return min(self._clock.wait_s(min(times)), SLEEP_S_MAX) if times else SLEEP_S_MAX
+
+    def _handle(self, item: _Request | _Reading[object] | _Published | None) -> None:
+        match item:
+            case _Request():
+                self._answer(item)
+            case _Reading():
+                if item.answer.set_running_or_notify_cancel():
+                    try:
+                        item.answer.set_result(item.query(self._plane))
+                    except Exception as error:  # noqa: BLE001 - it belongs to who asked
+                        item.answer.set_exception(error)
+            case _Published():
+                self._carry_out(item)
+            case None:
+                pass
+
+    def _answer(self, request: _Request) -> None:
+        answer = request.answer
+        if answer is not None and not answer.set_running_or_notify_cancel():
+            return
+        try:
+            committed = self._commit(request.stimulus, request.actor)
+        except ForewarnError as error:
+            if answer is not None:
+                answer.set_exception(error)
+            elif not isinstance(error, CallerError):
+                self._trouble(error)
+        except Exception as error:
+            log.exception("%s failed by a bug", type(request.stimulus).__name__)
+            if answer is not None:
+                answer.set_exception(OurError().with_traceback(error.__traceback__))
+        else:
+            if answer is not None:
+                answer.set_result(committed)
+
+    def _commit(self, stimulus: Stimulus, actor: str) -> Committed:
+        """Commit and publish; what comes after publishing waits for its confirmation."""
+        if self._uncertain:
+            raise StoreUnavailable(place=self._plane.store.place, reason="it is being read anew")
+        try:
+            committed = self._plane.commit(stimulus, actor=actor, now_ms=self._clock.now_ms())
+        except StoreUncertain:
+            self._uncertain = True
+            raise
+        except StoreLost as lost:
+            self._stopping.set()
+            self._on_lost(lost)
+            raise
+        done = self._publisher.publish(committed.change) if committed.change else None
+        for entry in committed.entries:
+            log.info("%s", entry.text, extra={"action": entry.action, "actor": entry.actor})
+        self._afterwards(committed, done)
+        return committed
+
+    def _afterwards(self, committed: Committed, done: Future[None] | None) -> None:
+        published = _Published(committed.noticed, committed.begin, committed.abort)
+        if not (published.noticed or published.begin or published.abort):
+            return
+        if done is None:
+            self._inbox.put(published)
+        else:
+            done.add_done_callback(lambda _: self._inbox.put(published))
+
+    def _carry_out(self, published: _Published) -> None:
+        """Do what had to wait until it was shown."""
+        for operation in published.begin:
+            self._begin(operation)
+        for operation in published.abort:
+            self._checks.pop(operation.number, None)
+            try:
+                self._driver(operation).abort(operation)
+            except Exception:
+                log.exception("the driver could not abort %s", operation.id)
+        if published.noticed:
+            self._report(Shown(published.noticed), "clock")
+
+    def _begin(self, operation: Operation) -> None:
+        current = self._plane.state.operations.get(operation.number)
+        if current is None or current.attempt != operation.attempt:
+            return
+        driver = self._driver(operation)
+        try:
+            driver.begin(operation)
+        except Exception as error:  # noqa: BLE001 - a driver's failure is the operation's
+            self._report(Broke(operation.number, operation.attempt, str(error)), driver.name)
+            return
+        self._checks[operation.number] = self._clock.now_ms()
+        self._report(Begun(operation.number, operation.attempt), driver.name)
+
+    def _pass_time(self) -> None:
+        """Do what time alone makes due: deadlines, then drivers to be asked."""
+        if self._uncertain:
+            self._find_out()
+            return
+        unreported, self._unreported = self._unreported, []
+        for stimulus, actor in unreported:
+            self._report(stimulus, actor)
+        now_ms = self._clock.now_ms()
+        deadline_ms = self._plane.next_deadline_ms(self._passed_ms)
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            self._passed_ms = now_ms
+            self._report(Tick(), "clock")
+        for number, check_ms in list(self._checks.items()):
+            if check_ms <= now_ms:
+                self._check(number, now_ms)
+
+    def _report(self, stimulus: Stimulus, actor: str) -> None:
+        """Commit what nobody waits for; keep it for the next pass if the store will not."""
+        try:
+            self._commit(stimulus, actor)
+        except CallerError as refusal:
+            log.info("%s came too late: %s", type(stimulus).__name__, refusal)
+        except ForewarnError as error:
+            self._unreported.append((stimulus, actor))
+            self._trouble(error)
+        else:
+            self._last_trouble = ""
+
+    def _trouble(self, error: ForewarnError) -> None:
+        """Log a trouble once, not each time it comes back."""
+        if str(error) != self._last_trouble:
+            self._last_trouble = str(error)
+            log.error("%s %s", error, error.advice_text(), extra={"action": error.code})
+
+    def _driver(self, operation: Operation) -> Driver:
+        host = self._plane.state.topology.hosts.get(operation.host)
+        name = (host.driver if host else "") or self._default_driver
+        return self._drivers[name]
+
+    def _refuse_waiting(self) -> None:
+        while True:
+            try:
+                item = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            if isinstance(item, _Request | _Reading) and item.answer is not None:
+                item.answer.set_exception(Stopping())
+
+    def _check(self, number: int, now_ms: int) -> None:
+        operation = self._plane.state.operations.get(number)
+        if operation is None or operation.state is not OperationState.RUNNING:
+            del self._checks[number]
+            return
+        driver = self._driver(operation)
+        try:
+            progress = driver.progress(operation, now_ms)
+        except Exception as error:  # noqa: BLE001 - a driver's failure is the operation's
+            del self._checks[number]
+            self._report(Broke(number, operation.attempt, str(error)), driver.name)
+            return
+        if progress.again_ms and not (progress.done or progress.failed):
+            self._checks[number] = max(progress.again_ms, now_ms + 1)
+            return
+        del self._checks[number]
+        if progress.done:
+            self._report(Done(number, operation.attempt), driver.name)
+        elif progress.failed:
+            self._report(Broke(number, operation.attempt, progress.failed), driver.name)

@@ -1,0 +1,131 @@
+"""The control plane: the state under one writer, each use case one transaction.
+
+The phases stand apart so that their order can be kept, and broken in the simulator: `commit`,
+then the caller publishes `Committed.change`, then begins `Committed.begin` (L-7).
+No thread, no clock and no network may live here: see `loop.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forewarn.control import changes
+from forewarn.core import planner
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.refusals import Unknown, WrongState
+from forewarn.core.state import Draft, Entry, State, Terms
+from forewarn.core.step import next_deadline_ms, step
+from forewarn.core.stimulus import Cancel, Complete, Recover, Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.core.planner import Waiting
+    from forewarn.core.policy import Policy
+    from forewarn.core.stimulus import Stimulus
+    from forewarn.feed import Change
+    from forewarn.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What is durable now, and what must be done about it, in this order: publish, begin, abort."""
+
+    #: Operations the stimulus was about, as they are now.
+    operations: tuple[Operation, ...] = ()
+    #: To be published; None if no VM sees a difference.
+    change: Change | None = None
+    #: To be begun once that is published.
+    begin: tuple[Operation, ...] = ()
+    #: To be aborted.
+    abort: tuple[Operation, ...] = ()
+    #: Announced by this; to be confirmed with `Shown` once published.
+    noticed: tuple[int, ...] = ()
+    entries: tuple[Entry, ...] = ()
+
+
+class ControlPlane:
+    """Holds the state, and is the only one who changes it.
+
+    Not for several threads: the loop owns it.
+    """
+
+    def __init__(self, store: Store, policy: Policy, new_guid: Callable[[], str]) -> None:
+        """Load the state; call `recover` before anything else."""
+        self.policy = policy
+        self.store = store
+        self.state: State = store.load()
+        self._new_guid = new_guid
+        self._sequence = 0
+
+    def recover(self, now_ms: int) -> Committed:
+        """Take up what a crash cut off; publish `whole` in place of the change. Source: L-7."""
+        return self.commit(Recover(), actor="clock", now_ms=now_ms)
+
+    def commit(self, stimulus: Stimulus, *, actor: str, now_ms: int) -> Committed:
+        """Decide, write in one transaction, adopt.
+
+        Raises:
+            CallerError: the stimulus is refused; nothing was changed.
+            ForewarnError: the store could not write; nothing was changed here. After
+                `StoreUncertain`, `reload` before anything else.
+        """
+        terms = Terms(self.policy, actor, self._new_guid)
+        try:
+            outcome = step(self.state, stimulus, now_ms=now_ms, terms=terms)
+        except Unknown as unknown:
+            raise self._ended(stimulus) or unknown from unknown
+        written = outcome.changes
+        if written:
+            self.store.commit(written)
+            self.state.adopt(written)
+            self._sequence += 1
+        return Committed(
+            operations=self._now(outcome.operations, written.operations),
+            change=changes.difference(self.state, written, self._sequence),
+            begin=self._now(outcome.begin, written.operations),
+            abort=self._now(outcome.abort, written.operations),
+            noticed=tuple(
+                number
+                for number, operation in written.operations.items()
+                if operation.state is OperationState.NOTICED and not operation.shown_ms
+            ),
+            entries=tuple(written.entries),
+        )
+
+    def reload(self) -> None:
+        """Read the state anew, after a commit whose end is unknown."""
+        self.state = self.store.load()
+
+    def whole(self) -> Change:
+        """Everything metadata nodes must know now."""
+        return changes.whole(self.state, self._sequence)
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """When time alone makes something happen, ms since the epoch UTC; None if never."""
+        return next_deadline_ms(self.state, self.policy, now_ms)
+
+    def why(self, number: int, now_ms: int) -> tuple[Waiting, ...]:
+        """Everything a live operation waits for; empty if it has ended or never was."""
+        operation = self.state.operations.get(number)
+        if operation is None:
+            return ()
+        draft = Draft(self.state, now_ms, Terms(self.policy, "", self._new_guid))
+        return planner.why(draft, operation)
+
+    def _now(
+        self, numbers: tuple[int, ...], written: dict[int, Operation]
+    ) -> tuple[Operation, ...]:
+        found = [written.get(n) or self.state.operations.get(n) for n in dict.fromkeys(numbers)]
+        return tuple(operation for operation in found if operation is not None)
+
+    def _ended(self, stimulus: Stimulus) -> WrongState | None:
+        """Say that an operation has ended, rather than that it is not there."""
+        asked = {Cancel: "cancelled", Complete: "completed", Retry: "retried"}
+        if not isinstance(stimulus, (Cancel, Complete, Retry)):
+            return None
+        known = self.store.operation(stimulus.operation)
+        if known is None:
+            return None
+        return WrongState(operation=known.id, state=known.state.value, asked=asked[type(stimulus)])

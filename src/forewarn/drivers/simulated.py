@@ -1,0 +1,48 @@
+"""The simulated driver: every operation takes the time it announced, and nothing is harmed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import SECOND_MS, TRAITS, Impact
+from forewarn.drivers import Progress
+
+if TYPE_CHECKING:
+    from forewarn.core.lifecycle import Operation
+
+#: How long each impact takes when no duration was announced, in seconds. The published
+#: examples show freezes of 5 to 9 s and reboots over within a minute.
+USUAL_S: dict[Impact, int] = {
+    Impact.FREEZE: 9,
+    Impact.REBOOT: 60,
+    Impact.REDEPLOY: 180,
+    Impact.PREEMPT: 10,
+    Impact.TERMINATE: 10,
+}
+
+#: How long a failed host takes to come back, in seconds.
+FAILURE_S = 300
+
+
+class SimulatedDriver:
+    """Takes the announced time by the service's clock."""
+
+    name = "simulated"
+
+    def begin(self, operation: Operation) -> None:
+        """Count from the operation's own start, so that a repeat changes nothing."""
+
+    def progress(self, operation: Operation, now_ms: int) -> Progress:
+        """Be done once the announced time is over."""
+        ends_ms = operation.started_ms + duration_s(operation) * SECOND_MS
+        return Progress(done=True) if now_ms >= ends_ms else Progress(again_ms=ends_ms)
+
+    def abort(self, operation: Operation) -> None:
+        """Nothing was begun."""
+
+
+def duration_s(operation: Operation) -> int:
+    """How long the operation takes, in seconds: as announced, or as usual."""
+    if operation.duration_s >= 0:
+        return operation.duration_s
+    return FAILURE_S if TRAITS[operation.cause].fault else USUAL_S[operation.impact]
