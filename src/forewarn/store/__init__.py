@@ -1,0 +1,318 @@
+"""The store: the durable state and history, written by one process and read by many threads.
+
+The control plane keeps the live state in memory; the store makes each step durable before it is
+shown. No rule about what may change lives here, and no SQL: see `queries.sql`.
+"""
+
+from __future__ import annotations
+
+from json import JSONEncoder
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.core.document import Enrolment, View
+from forewarn.core.lifecycle import Event, Operation
+from forewarn.core.records import to_row
+from forewarn.core.refusals import FleetContradiction
+from forewarn.core.state import Changes, State
+from forewarn.core.topology import Group, Host, Topology, Vm
+from forewarn.ids import Ids
+from forewarn.store.errors import (
+    StoreAddressInvalid,
+    StoreDamaged,
+    StoreDriverMissing,
+    StoreLost,
+    StoreUnavailable,
+    StoreUncertain,
+)
+from forewarn.store.migrations import migrate
+from forewarn.store.reading import HistoryPage, OperationPage, Reading, Recorded
+from forewarn.store.sqlite import SqliteEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forewarn.core.state import Entry
+    from forewarn.store.engine import Engine, Row, Transaction
+
+__all__ = ["HistoryPage", "OperationPage", "Recorded", "Store", "open_store"]
+
+_json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class Store:
+    """One open store.
+
+    `load`, `commit` and `settle` belong to the one writing thread; everything else may be called
+    from any thread while it writes.
+
+    Every commit is a compare-and-set on a generation that grows by one each time. `load` advances
+    it too, so whoever wrote before gets `StoreLost` at its next commit: two processes can never
+    both write, whatever they believe about the lease. Source: L-7, DESIGN invariant 8.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Use an engine whose schema is up to date."""
+        self._engine = engine
+        self._reading = Reading(engine)
+        self._writer = Ids().token("writer")
+        self._generation = 0
+        self._history_seq = 0
+        #: History sequence an uncertain commit would have reached; 0 while nothing is uncertain.
+        self._uncertain_seq = 0
+        #: VMs of live operations as `operation_vm` has them, so that they are written once.
+        self._placed: dict[int, tuple[str, ...]] = {}
+
+    @property
+    def place(self) -> str:
+        """What is open, for people; never holds a password."""
+        return self._engine.place
+
+    def load(self) -> State:
+        """Become the writer and return everything that is true now.
+
+        Raises:
+            StoreLost: a commit of this process was uncertain, and another process writes by now.
+            StoreDamaged: a record cannot be what the store says it is.
+            StoreUnavailable, StoreFull: this process is not the writer now.
+        """
+        if self._uncertain_seq:
+            self.settle()
+        with self._engine.writing() as transaction:
+            claimed = transaction.rows("claim", writer=self._writer)
+            if len(claimed) != 1:
+                raise StoreDamaged(place=self.place, reason="its row in `service` is missing")
+            generation, history_seq, last_number = map(int, claimed[0])
+            changes = self._read(transaction, last_number)
+        state = State()
+        state.adopt(changes)
+        self._generation, self._history_seq = generation, history_seq
+        self._uncertain_seq = 0
+        self._placed = {each.number: each.vms for each in state.operations.values()}
+        assert state.last_number == last_number
+        return state
+
+    def commit(self, changes: Changes) -> int:
+        """Make one step durable, whole; return the history sequence it ends with.
+
+        When this returns, the step survives the loss of power. Source: A-6, L-7.
+
+        Raises:
+            StoreLost: another process is the writer now; nothing was changed.
+            StoreUnavailable, StoreFull: nothing was changed; the same changes may be tried again.
+            StoreUncertain: it may have happened; call `settle` until it says, before anything else.
+            StoreDamaged, StoreContradiction: nothing was changed; trying again will not help.
+        """
+        assert self._generation, "load() makes this process the writer"
+        assert not self._uncertain_seq, "an uncertain commit must be settled first"
+        history_seq = self._history_seq + len(changes.entries)
+        try:
+            self._write(changes, history_seq)
+        except StoreUncertain as lost:
+            self._uncertain_seq = history_seq
+            if not self.settle():
+                raise StoreUnavailable(**lost.facts) from lost
+        else:
+            self._advanced(history_seq)
+        self._remember(changes)
+        return history_seq
+
+    def settle(self) -> bool:
+        """Find out whether the uncertain commit happened; afterwards `commit` may be called again.
+
+        Waits for the lost transaction's lock, so that it cannot be decided after the answer.
+
+        Raises:
+            StoreUncertain: the database still cannot be asked.
+            StoreLost: another process has become the writer; only it can tell, by what it loads.
+        """
+        assert self._uncertain_seq, "no commit is uncertain"
+        try:
+            with self._engine.writing() as transaction:
+                [(generation, writer)] = transaction.rows("settle")
+        except StoreUnavailable as error:
+            raise StoreUncertain(**error.facts) from error
+        if writer != self._writer:
+            self._uncertain_seq = 0
+            raise StoreLost(place=self.place)
+        assert generation in {self._generation, self._generation + 1}, generation
+        happened = generation != self._generation
+        if happened:
+            self._advanced(self._uncertain_seq)
+        self._uncertain_seq = 0
+        return happened
+
+    def history(self, page: HistoryPage) -> list[Recorded]:
+        """Return one page of history."""
+        return self._reading.history(page)
+
+    def entries(self, after: int = 0) -> Iterator[Recorded]:
+        """Yield every entry after a sequence number with its images, oldest first.
+
+        Each page is read by itself, so a slow reader holds nothing up. `core.history.Replay`
+        makes the state of them again. Source: DESIGN invariant 10.
+        """
+        return self._reading.entries(after)
+
+    def operation(self, number: int) -> Operation | None:
+        """Return an operation, ended ones included; None if there never was one."""
+        return self._reading.operation(number)
+
+    def operations(self, page: OperationPage) -> list[Operation]:
+        """Return one page of operations, ended ones included, newest first."""
+        return self._reading.operations(page)
+
+    def event(self, event_id: str) -> Event | None:
+        """Return an event by its upper-case id, ended ones included; None if it never was."""
+        return self._reading.event(event_id)
+
+    def events_of(self, operation: int) -> list[Event]:
+        """Return the events of an operation, in the order of their groups' names."""
+        return self._reading.events_of(operation)
+
+    def notice(self, timeout_s: float) -> bool:
+        """Wait for somebody's commit, at most `timeout_s` seconds; return whether there was one.
+
+        A hint only: one may be missed while the database is away, so look for yourself as well.
+        """
+        return self._engine.notice(timeout_s)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._engine.close()
+
+    def _advanced(self, history_seq: int) -> None:
+        assert history_seq >= self._history_seq
+        self._generation += 1
+        self._history_seq = history_seq
+
+    def _write(self, changes: Changes, history_seq: int) -> None:
+        written, gone = _rows(changes)
+        entries = _history_rows(changes.entries, self._history_seq + 1)
+        come, went = self._places(changes)
+        with self._engine.writing() as transaction:
+            advanced = transaction.rows(
+                "advance",
+                entries=len(changes.entries),
+                last_number=changes.last_number,
+                generation=self._generation,
+            )
+            if not advanced:
+                raise StoreLost(place=self.place)
+            assert advanced == [(history_seq,)], (advanced, history_seq)
+            for kind, rows in written.items():
+                transaction.run_many(f"put_{kind}", rows)
+            for kind, rows in reversed(gone.items()):  # what others refer to goes last
+                transaction.run_many(f"remove_{kind}", rows)
+            for name, rows in (("displace_vm", went), ("place_vm", come), ("record", entries)):
+                if rows:
+                    transaction.run_many(name, rows)
+            self._engine.tell(transaction, history_seq)
+
+    def _places(self, changes: Changes) -> tuple[list[Row], list[Row]]:
+        """Return the rows of `operation_vm` that come and go with some changes."""
+        come: list[Row] = []
+        went: list[Row] = []
+        for number, operation in changes.operations.items():
+            known = self._placed.get(number, ())
+            if known != operation.vms:
+                come += [(vm, number) for vm in operation.vms if vm not in known]
+                went += [(vm, number) for vm in known if vm not in operation.vms]
+        return come, went
+
+    def _remember(self, changes: Changes) -> None:
+        for number, operation in changes.operations.items():
+            if operation.live:
+                self._placed[number] = operation.vms
+            else:
+                self._placed.pop(number, None)
+
+    def _read(self, transaction: Transaction, last_number: int) -> Changes:
+        """Return the whole live state as one change of an empty one."""
+        live = self._reading.live
+        try:
+            topology = Topology(
+                hosts={each.name: each for each in live(transaction, Host)},
+                groups={each.name: each for each in live(transaction, Group)},
+                vms={each.name: each for each in live(transaction, Vm)},
+            )
+        except FleetContradiction as error:
+            raise StoreDamaged(place=self.place, reason=str(error)) from error
+        return Changes(
+            last_number=last_number,
+            topology=topology,
+            operations={each.number: each for each in live(transaction, Operation)},
+            events={each.id: each for each in live(transaction, Event)},
+            enrolments={each.group: each for each in live(transaction, Enrolment)},
+            views={each.key: each for each in live(transaction, View)},
+        )
+
+
+def open_store(address: str) -> Store:
+    """Open a store, make it if need be, and bring its schema up to date.
+
+    Args:
+        address: a file's path, `sqlite:///absolute/path`, `sqlite::memory:`, or
+            `postgresql://user@host/database` as PostgreSQL's own programs take it.
+
+    Raises:
+        StoreAddressInvalid: no engine understands the address.
+        StoreInUse: another process writes this SQLite store.
+        StoreTooNew: a newer version has migrated it.
+        StoreUnavailable, StoreFull, StoreDamaged: it cannot be opened.
+    """
+    engine = _engine(address)
+    try:
+        migrate(engine)
+    except BaseException:
+        engine.close()
+        raise
+    return Store(engine)
+
+
+def _engine(address: str) -> Engine:
+    scheme, separator, rest = address.partition(":")
+    if address in {":memory:", "sqlite::memory:"}:
+        return SqliteEngine(None)
+    if scheme == "sqlite" and rest.removeprefix("//"):
+        return SqliteEngine(Path(rest.removeprefix("//")))
+    if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
+        try:
+            from forewarn.store.postgres import PostgresEngine  # noqa: PLC0415 - an optional package
+        except ImportError as error:
+            raise StoreDriverMissing(place="postgresql", package="psycopg") from error
+        return PostgresEngine(address)
+    if not address or (separator and rest.startswith("//")):
+        raise StoreAddressInvalid(address=address)
+    return SqliteEngine(Path(address))
+
+
+def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
+    """Return the rows written and the keys removed, by kind, in the order of foreign keys."""
+    written: dict[str, list[Row]] = {}
+    gone: dict[str, list[Row]] = {}
+    for kind, key, record in changes.images():
+        if record is None:
+            gone.setdefault(kind, []).append((key,))
+        else:
+            written.setdefault(kind, []).append(tuple(to_row(record).values()))
+    return written, gone
+
+
+def _history_rows(entries: list[Entry], first_seq: int) -> list[Row]:
+    return [
+        (
+            seq,
+            entry.at_ms,
+            entry.actor,
+            entry.action,
+            entry.text,
+            entry.operation,
+            entry.event,
+            entry.group,
+            entry.vm,
+            entry.host,
+            _json([(image.kind, image.key, image.row) for image in entry.images]),
+        )
+        for seq, entry in enumerate(entries, start=first_seq)
+    ]

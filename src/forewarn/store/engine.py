@@ -1,0 +1,112 @@
+"""What a database must supply: the seam between the store's one text of SQL and its engines.
+
+No SQL and no record may go in here.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeAlias
+
+from forewarn.store.statements import Statements
+
+Value: TypeAlias = str | int
+Row: TypeAlias = tuple[Value, ...]
+
+
+class Cursor(Protocol):
+    """The part of a DB-API cursor the store uses."""
+
+    def execute(self, text: str, values: Sequence[Value], /) -> object:
+        """Run a statement."""
+
+    def executemany(self, text: str, rows: Iterable[Sequence[Value]], /) -> object:
+        """Run a statement for each row."""
+
+    def fetchall(self) -> list[Row]:
+        """Return what the statement gave."""
+
+
+class Transaction:
+    """Statements that happen together or not at all; lives as long as its `with` block."""
+
+    __slots__ = ("_cursor", "_statements")
+
+    def __init__(self, cursor: Cursor, statements: Statements) -> None:
+        """Run on a cursor whose transaction has begun."""
+        self._cursor = cursor
+        self._statements = statements
+
+    def run(self, name: str, /, **values: Value) -> None:
+        """Run a named statement."""
+        statement = self._statements.named(name)
+        self._cursor.execute(statement.text, [values[each] for each in statement.names])
+
+    def run_many(self, name: str, rows: Sequence[Sequence[Value]]) -> None:
+        """Run a named statement for each row, values in the statement's order."""
+        text = self._statements.named(name).text
+        if len(rows) == 1:
+            self._cursor.execute(text, rows[0])
+        else:
+            self._cursor.executemany(text, rows)
+
+    def run_text(self, text: str) -> None:
+        """Run a statement of the schema as it stands."""
+        self._cursor.execute(text, ())
+
+    def rows(self, name: str, /, **values: Value) -> list[Row]:
+        """Run a named statement and return all its rows."""
+        return self.rows_filled(name, {}, **values)
+
+    def rows_filled(self, name: str, fills: dict[str, str], /, **values: Value) -> list[Row]:
+        """Run a named statement whose `{…}` are filled from fixed texts; return all its rows."""
+        statement = self._statements.named(name, **fills)
+        self._cursor.execute(statement.text, [values[each] for each in statement.names])
+        return self._cursor.fetchall()
+
+
+class Engine(abc.ABC):
+    """One open database. Safe to use from several threads.
+
+    Every error of the database leaves here as one of `store/errors.py`.
+    """
+
+    def __init__(self, place: str, mark: str) -> None:
+        """Name the database for people, without any password, and choose the parameter mark."""
+        self.place = place
+        self.statements = Statements(mark)
+
+    @abc.abstractmethod
+    def writing(self) -> AbstractContextManager[Transaction]:
+        """Begin a transaction that may write; commit at the end, undo it on any exception.
+
+        Raises:
+            StoreUncertain: the connection was lost during COMMIT.
+            StoreUnavailable, StoreFull, StoreDamaged, StoreContradiction: nothing was changed.
+        """
+
+    @abc.abstractmethod
+    def reading(self) -> AbstractContextManager[Transaction]:
+        """Begin a transaction that only reads, and sees the same state throughout."""
+
+    @abc.abstractmethod
+    def lock_schema(self, transaction: Transaction) -> None:
+        """Keep every other process from changing the schema until the transaction ends."""
+
+    @abc.abstractmethod
+    def schema_text(self, text: str) -> str:
+        """Return the text of a schema step as this database reads it."""
+
+    @abc.abstractmethod
+    def tell(self, transaction: Transaction, sequence: int) -> None:
+        """Let those who wait for a notice know of the transaction once it is committed."""
+
+    @abc.abstractmethod
+    def notice(self, timeout_s: float) -> bool:
+        """Wait for a notice, at most `timeout_s` seconds; return whether there was one."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Let go of the database; afterwards the engine must not be used."""

@@ -1,0 +1,97 @@
+"""What can go wrong with a store, by who must act; nothing here knows an engine.
+
+After any of these nothing was changed, unless the class says otherwise, and the store object can
+be used again.
+"""
+
+from __future__ import annotations
+
+from forewarn.errors import CallerError, OurError, PeerError
+
+
+class StoreAddressInvalid(CallerError):
+    """A store address that no engine understands."""
+
+    code = "store-address-invalid"
+    message = "{address!r} is no address of a store."
+    advice = "Give a file's path, `sqlite:///path`, `sqlite::memory:` or `postgresql://…`."
+
+
+class StoreInUse(CallerError):
+    """Another process writes this SQLite store."""
+
+    code = "store-in-use"
+    status = 409
+    message = "Another forewarn serves the store {place} (pid {pid})."
+    advice = "Stop that process first, or give this one a store of its own."
+
+
+class StoreTooNew(CallerError):
+    """A newer version of Forewarn has migrated the store."""
+
+    code = "store-too-new"
+    status = 409
+    message = "The store {place} has schema {found}; this version knows {known} at most."
+    advice = "Run the version that wrote it, or restore the backup made before the upgrade."
+
+
+class StoreDriverMissing(CallerError):
+    """The library an engine needs is not installed."""
+
+    code = "store-driver-missing"
+    message = "The store {place} needs the Python package {package}."
+    advice = "Install it with `pip install 'forewarn[server]'`."
+
+
+class StoreUnavailable(PeerError):
+    """The database cannot be reached, is locked, or stopped in the middle of a transaction."""
+
+    code = "store-unavailable"
+    status = 503
+    message = "The store {place} cannot be used: {reason}."
+    advice = "Nothing was changed; try again, and see that the database runs and can be reached."
+
+
+class StoreUncertain(StoreUnavailable):
+    """The connection was lost during COMMIT: the change may have happened or not.
+
+    The only error after which something may have changed. `Store.settle` finds out.
+    """
+
+    code = "store-uncertain"
+    message = "The store {place} was lost during a commit: {reason}."
+    advice = "It is settled as soon as the database can be reached again; nothing is shown before."
+
+
+class StoreFull(PeerError):
+    """The disk is full, a quota is reached, or the database may only be read."""
+
+    code = "store-full"
+    status = 503
+    message = "The store {place} cannot be written: {reason}."
+    advice = "Nothing was changed; free space or make the database writable, then try again."
+
+
+class StoreLost(PeerError):
+    """Another process has become the writer of this store."""
+
+    code = "store-lost"
+    status = 503
+    message = "Another process writes the store {place} now; this one is no longer its writer."
+    advice = "Nothing was changed; ask the process that holds the lease."
+
+
+class StoreDamaged(OurError):
+    """The database contradicts itself, or holds what no version of Forewarn has written."""
+
+    code = "store-damaged"
+    message = "The store {place} is damaged: {reason}."
+    advice = "Stop the service, keep a copy of the store, and restore the last good backup."
+
+
+class StoreContradiction(OurError):
+    """A statement that the schema forbids: always a bug of the one who made the change."""
+
+    code = "store-contradiction"
+    message = "The store {place} refused a change: {reason}."
+    advice = "Nothing was changed; report it with the service's log."

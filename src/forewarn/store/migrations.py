@@ -1,0 +1,84 @@
+"""Numbered steps of the schema, each run once, all in one transaction.
+
+The steps themselves are texts in `schema/`; one that was released is never edited.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from forewarn.store.errors import StoreDamaged, StoreTooNew
+
+if TYPE_CHECKING:
+    from forewarn.store.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the schema, from a file such as `0001_initial.sql`."""
+
+    number: int
+    name: str
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the text, in hexadecimal: tells whether a step is the one that was run."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def statements(self, text: str) -> list[str]:
+        """Split a text into statements; each ends with a semicolon at the end of a line."""
+        lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
+        parts = "\n".join(lines).split(";\n")
+        return [part.strip().removesuffix(";") for part in parts if part.strip()]
+
+
+@cache
+def every_step() -> tuple[Step, ...]:
+    """Return the steps this version knows, in their order."""
+    found = sorted(
+        (file for file in files("forewarn.store").joinpath("schema").iterdir()),
+        key=lambda file: file.name,
+    )
+    steps = tuple(
+        Step(int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
+        for file in found
+        if file.name.endswith(".sql")
+    )
+    assert [step.number for step in steps] == list(range(1, len(steps) + 1)), steps
+    return steps
+
+
+def migrate(engine: Engine, steps: tuple[Step, ...] | None = None) -> int:
+    """Bring the schema up to date; return how many steps were run.
+
+    Safe to run by several processes at once: the second waits, then finds nothing to do.
+
+    Raises:
+        StoreTooNew: a newer version has migrated the store; nothing was changed.
+        StoreDamaged: the store was made by other steps than these; nothing was changed.
+    """
+    known = every_step() if steps is None else steps
+    with engine.writing() as transaction:
+        engine.lock_schema(transaction)
+        transaction.run_text(engine.schema_text(engine.statements.named("schema_table").text))
+        done = transaction.rows("schema_steps")
+        if len(done) > len(known):
+            raise StoreTooNew(place=engine.place, found=len(done), known=len(known))
+        for (number, name, checksum), step in zip(done, known, strict=False):
+            if (number, checksum) != (step.number, step.checksum):
+                raise StoreDamaged(
+                    place=engine.place,
+                    reason=f"schema step {name} is not the one this version has",
+                )
+        for step in known[len(done) :]:
+            for statement in step.statements(engine.schema_text(step.text)):
+                transaction.run_text(statement)
+            transaction.run(
+                "schema_step_done", number=step.number, name=step.name, checksum=step.checksum
+            )
+    return len(known) - len(done)

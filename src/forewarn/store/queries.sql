@@ -1,0 +1,90 @@
+-- Every statement of the store, once, for every engine. `:name` is a parameter; `{…}` is filled
+-- from fixed texts beside the reader, never from a value.
+-- Statements that write or read whole records are made from the records' columns: statements.py.
+
+-- name: schema_table
+CREATE TABLE IF NOT EXISTS migration (
+    number BIGINT PRIMARY KEY,
+    name TEXT NOT NULL,
+    checksum TEXT NOT NULL
+)
+
+-- name: schema_steps
+SELECT number, name, checksum FROM migration ORDER BY number
+
+-- name: schema_step_done
+INSERT INTO migration (number, name, checksum) VALUES (:number, :name, :checksum)
+
+-- name: claim
+UPDATE service SET generation = generation + 1, writer = :writer WHERE id = 1
+RETURNING generation, history_seq, last_number
+
+-- name: advance
+UPDATE service SET
+    generation = generation + 1, history_seq = history_seq + :entries, last_number = :last_number
+WHERE id = 1 AND generation = :generation
+RETURNING history_seq
+
+-- name: settle
+UPDATE service SET writer = writer WHERE id = 1
+RETURNING generation, writer
+
+-- name: lease
+SELECT holder, beat FROM lease WHERE id = 1
+
+-- name: lease_move
+UPDATE lease SET holder = :holder, beat = beat + 1
+WHERE id = 1 AND holder = :seen_holder AND beat = :seen_beat
+RETURNING beat
+
+-- name: load_host
+SELECT {host} FROM host ORDER BY name
+
+-- name: load_group
+SELECT {group} FROM vm_group ORDER BY name
+
+-- name: load_vm
+SELECT {vm} FROM vm ORDER BY name
+
+-- name: load_operation
+SELECT {operation} FROM operation WHERE state IN ('planned', 'noticed', 'running') ORDER BY number
+
+-- name: load_event
+SELECT {event} FROM event WHERE state IN ('scheduled', 'approved', 'started')
+ORDER BY operation, group_name
+
+-- name: load_enrolment
+SELECT {enrolment} FROM enrolment ORDER BY group_name
+
+-- name: load_document
+SELECT {document} FROM document ORDER BY key
+
+-- name: place_vm
+INSERT INTO operation_vm (vm, operation) VALUES (:vm, :operation)
+ON CONFLICT (vm, operation) DO NOTHING
+
+-- name: displace_vm
+DELETE FROM operation_vm WHERE vm = :vm AND operation = :operation
+
+-- name: record
+INSERT INTO history (
+    seq, at_ms, actor, action, text, operation, event, group_name, vm, host, images
+) VALUES (
+    :seq, :at_ms, :actor, :action, :text, :operation, :event, :group_name, :vm, :host, :images
+)
+
+-- name: history
+SELECT seq, at_ms, actor, action, text, operation, event, group_name, vm, host, {images}
+FROM history WHERE {filters} ORDER BY seq {direction} LIMIT :limit
+
+-- name: operation
+SELECT {operation} FROM operation WHERE number = :number
+
+-- name: operations
+SELECT {operation} FROM operation WHERE {filters} ORDER BY number DESC LIMIT :limit
+
+-- name: event
+SELECT {event} FROM event WHERE id = :id
+
+-- name: events_of
+SELECT {event} FROM event WHERE operation = :operation ORDER BY group_name

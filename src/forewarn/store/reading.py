@@ -1,0 +1,208 @@
+"""Reading the store: rows back into records, and pages of history and of ended work.
+
+Nothing may be written in here. Every read is bounded by a page.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from forewarn.core.document import Enrolment, View
+from forewarn.core.lifecycle import Event, Operation, OperationState
+from forewarn.core.records import KIND_OF, columns_of, from_row
+from forewarn.core.state import Entry, Image
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.errors import ForewarnError
+from forewarn.store.errors import StoreDamaged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from forewarn.store.engine import Engine, Row, Transaction, Value
+
+    R = TypeVar("R", Host, Group, Vm, Operation, Event, Enrolment, View)
+
+PAGE_MAX = 1000
+"""Most rows one page holds; a larger limit is cut to it. A page of history entries with images is
+then about 2 MiB."""
+
+REPLAY_PAGE = 500
+"""Entries read at a time by `entries`: large enough that the statement's cost disappears."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """Which entries are wanted; every filter that is given must hold."""
+
+    operation: int = 0
+    event: str = ""
+    group: str = ""
+    vm: str = ""
+    host: str = ""
+    action: str = ""
+    #: Only entries with a higher sequence number; 0: from the first.
+    after: int = 0
+    #: Only entries with a lower sequence number; 0: to the last.
+    before: int = 0
+    limit: int = 100
+    newest_first: bool = False
+    #: Whether the entries bring their images; without them they are an empty tuple.
+    images: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OperationPage:
+    """Which operations are wanted, newest first; every filter that is given must hold."""
+
+    #: Any of these; empty: in whatever state.
+    states: frozenset[OperationState] = frozenset()
+    #: The host it is or was done on.
+    host: str = ""
+    #: A VM it disturbs.
+    vm: str = ""
+    #: A group that has an event of it.
+    group: str = ""
+    #: Only operations with a lower number; 0: from the newest.
+    before: int = 0
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An entry of history and its place: sequence numbers start at 1 and have no gaps."""
+
+    seq: int
+    entry: Entry
+
+
+# The literal that repeats the condition of a partial index lets both engines use that index.
+_HISTORY_FILTERS = {
+    "operation": "operation = :operation AND operation <> 0",
+    "event": "event = :event AND event <> ''",
+    "group": "group_name = :group AND group_name <> ''",
+    "vm": "vm = :vm AND vm <> ''",
+    "host": "host = :host AND host <> ''",
+    "action": "action = :action",
+    "after": "seq > :after",
+    "before": "seq < :before",
+}
+_OPERATION_FILTERS = {
+    "host": "host = :host",
+    "vm": "number IN (SELECT operation FROM operation_vm WHERE vm = :vm)",
+    "group": "number IN (SELECT operation FROM event WHERE group_name = :group)",
+    "before": "number < :before",
+}
+_NO_FILTER = "1 = 1"
+
+
+class Reading:
+    """What can be asked of a store; each question is a transaction of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Ask this database."""
+        self._engine = engine
+
+    def history(self, page: HistoryPage) -> list[Recorded]:
+        """Return one page of history."""
+        values = _given(page, _HISTORY_FILTERS)
+        fills = {
+            "images": "images" if page.images else "'[]'",
+            "filters": _joined(_HISTORY_FILTERS[name] for name in values),
+            "direction": "DESC" if page.newest_first else "ASC",
+        }
+        with self._engine.reading() as transaction:
+            rows = transaction.rows_filled("history", fills, limit=_bounded(page.limit), **values)
+        return [_recorded(row) for row in rows]
+
+    def entries(self, after: int) -> Iterator[Recorded]:
+        """Yield every entry after a sequence number with its images, oldest first."""
+        while page := self.history(HistoryPage(after=after, limit=REPLAY_PAGE, images=True)):
+            yield from page
+            assert page[-1].seq > after
+            after = page[-1].seq
+
+    def operation(self, number: int) -> Operation | None:
+        """Return an operation by its number."""
+        with self._engine.reading() as transaction:
+            rows = transaction.rows("operation", number=number)
+        return next(iter(self._decoded(Operation, rows)), None)
+
+    def operations(self, page: OperationPage) -> list[Operation]:
+        """Return one page of operations."""
+        values = _given(page, _OPERATION_FILTERS)
+        filters = [_OPERATION_FILTERS[name] for name in values]
+        if page.states:
+            # States are our own words, so they may stand in the text: the partial index needs it.
+            listed = ", ".join(f"'{each.value}'" for each in OperationState if each in page.states)
+            filters.append(f"state IN ({listed})")
+        with self._engine.reading() as transaction:
+            rows = transaction.rows_filled(
+                "operations", {"filters": _joined(filters)}, limit=_bounded(page.limit), **values
+            )
+        return self._decoded(Operation, rows)
+
+    def event(self, event_id: str) -> Event | None:
+        """Return an event by its id."""
+        with self._engine.reading() as transaction:
+            rows = transaction.rows("event", id=event_id)
+        return next(iter(self._decoded(Event, rows)), None)
+
+    def events_of(self, operation: int) -> list[Event]:
+        """Return the events of an operation."""
+        with self._engine.reading() as transaction:
+            rows = transaction.rows("events_of", operation=operation)
+        return self._decoded(Event, rows)
+
+    def live(self, transaction: Transaction, kind: type[R]) -> list[R]:
+        """Return every record of a kind that is part of the live state."""
+        return self._decoded(kind, transaction.rows(f"load_{KIND_OF[kind]}"))
+
+    def _decoded(self, kind: type[R], rows: list[Row]) -> list[R]:
+        name = KIND_OF[kind]
+        columns = columns_of(name)
+        found: list[R] = []
+        for row in rows:
+            try:
+                record = from_row(name, dict(zip(columns, row, strict=True)))
+            except (ForewarnError, ValueError, TypeError) as error:
+                raise StoreDamaged(
+                    place=self._engine.place, reason=f"{name} {row[0]} is none: {error}"
+                ) from error
+            assert isinstance(record, kind)
+            found.append(record)
+        return found
+
+
+def _given(page: HistoryPage | OperationPage, filters: Iterable[str]) -> dict[str, Value]:
+    """Return the values of the filters that were given."""
+    wanted = {name: getattr(page, name) for name in filters}
+    return {name: value for name, value in wanted.items() if value}
+
+
+def _joined(filters: Iterable[str]) -> str:
+    return " AND ".join(filters) or _NO_FILTER
+
+
+def _bounded(limit: int) -> int:
+    return max(0, min(limit, PAGE_MAX))
+
+
+def _recorded(row: Row) -> Recorded:
+    seq, at_ms, actor, action, text, operation, event, group, vm, host, images = row
+    return Recorded(
+        seq=int(seq),
+        entry=Entry(
+            at_ms=int(at_ms),
+            actor=str(actor),
+            action=str(action),
+            text=str(text),
+            operation=int(operation),
+            event=str(event),
+            group=str(group),
+            vm=str(vm),
+            host=str(host),
+            images=tuple(Image(*image) for image in json.loads(str(images))),
+        ),
+    )

@@ -1,0 +1,233 @@
+"""SQLite: one file with a write-ahead log, or memory; one writing process, many reading threads.
+
+Nothing of the store's tables or statements may go in here.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.store.engine import Engine, Transaction
+from forewarn.store.errors import (
+    StoreContradiction,
+    StoreDamaged,
+    StoreFull,
+    StoreInUse,
+    StoreUnavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forewarn.errors import ForewarnError
+
+BUSY_TIMEOUT_MS = 5000
+"""How long a statement waits for another process's lock. Only a backup or a person with `sqlite3`
+holds one; SQLite's documentation uses 5 s, Python's module the same."""
+
+STATEMENTS_CACHED = 256
+"""Prepared statements kept for each connection: more than the store has."""
+
+IDLE_READERS_MAX = 8
+"""Reading connections kept open between reads; more are made when needed and closed again."""
+
+WAL_BYTES_MAX = 64 * 1024 * 1024
+"""What the write-ahead log is cut back to after a checkpoint; it grows only under a long read."""
+
+# Full durability is `synchronous=FULL`: every commit reaches the disk (A-6, L-7).
+# `fullfsync` is what makes that true on macOS; elsewhere it does nothing.
+_SETTINGS = f"""
+PRAGMA busy_timeout = {BUSY_TIMEOUT_MS};
+PRAGMA foreign_keys = ON;
+PRAGMA trusted_schema = OFF;
+PRAGMA cell_size_check = ON;
+PRAGMA temp_store = MEMORY;
+"""
+_WRITER_SETTINGS = f"""
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+PRAGMA fullfsync = ON;
+PRAGMA checkpoint_fullfsync = ON;
+PRAGMA journal_size_limit = {WAL_BYTES_MAX};
+"""
+
+
+class SqliteEngine(Engine):
+    """A SQLite database, held by this process alone as its writer."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Open, and make if need be, the database at `path`; None keeps it in memory.
+
+        Raises:
+            StoreInUse: another process writes it.
+            StoreUnavailable, StoreFull, StoreDamaged: it cannot be opened.
+        """
+        super().__init__(place=str(path) if path else "in memory", mark="?")
+        self._path = path
+        self._lock = threading.RLock()
+        self._idle: list[sqlite3.Connection] = []
+        self._news = threading.Event()
+        self._held = _LockFile(path, self.place) if path else None
+        try:
+            self._writer = self._connect(str(path) if path else ":memory:", _WRITER_SETTINGS)
+        except BaseException:
+            self._let_go()
+            raise
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """Begin with the write lock taken, so that no statement in the middle can meet it."""
+        with self._lock, self._undone_on_error(self._writer):
+            self._writer.execute("BEGIN IMMEDIATE")
+            yield Transaction(self._writer.cursor(), self.statements)
+            self._writer.execute("COMMIT")
+        self._news.set()
+
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """Read from a connection of its own; in memory there is one connection, so wait for it."""
+        if self._path is None:
+            with self._lock, self._undone_on_error(self._writer):
+                yield Transaction(self._writer.cursor(), self.statements)
+            return
+        reader = self._reader(self._path)
+        try:
+            with self._undone_on_error(reader):
+                reader.execute("BEGIN")
+                yield Transaction(reader.cursor(), self.statements)
+                reader.execute("COMMIT")
+        finally:
+            if len(self._idle) < IDLE_READERS_MAX:
+                self._idle.append(reader)
+            else:
+                reader.close()
+
+    def lock_schema(self, transaction: Transaction) -> None:
+        """Do nothing: a writing transaction has the only write lock."""
+
+    def schema_text(self, text: str) -> str:
+        """Write INTEGER for BIGINT: it holds 64 bits, and as a key needs no second index."""
+        return text.replace("BIGINT", "INTEGER")
+
+    def tell(self, transaction: Transaction, sequence: int) -> None:
+        """Do nothing: `writing` wakes this process's threads, and no other process follows."""
+
+    def notice(self, timeout_s: float) -> bool:
+        """Wait for another thread's write."""
+        told = self._news.wait(timeout_s)
+        self._news.clear()
+        return told
+
+    def close(self) -> None:
+        """Close every connection, the writer last, which folds the log into the file."""
+        while self._idle:
+            self._idle.pop().close()
+        with self._lock:
+            self._writer.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    def _reader(self, path: Path) -> sqlite3.Connection:
+        with suppress(IndexError):  # another thread may be quicker
+            return self._idle.pop()
+        return self._connect(f"{path.absolute().as_uri()}?mode=ro", "PRAGMA query_only = ON;")
+
+    def _connect(self, address: str, settings: str) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(
+                address,
+                uri=address.startswith("file:"),
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=STATEMENTS_CACHED,
+            )
+        except sqlite3.Error as error:
+            raise self._meaning(error) from error
+        try:
+            connection.executescript(_SETTINGS + settings)
+        except sqlite3.Error as error:
+            connection.close()
+            raise self._meaning(error) from error
+        return connection
+
+    @contextmanager
+    def _undone_on_error(self, connection: sqlite3.Connection) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            if connection.in_transaction:
+                with suppress(sqlite3.Error):  # some errors have undone it already
+                    connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error | OverflowError | UnicodeError):
+                raise self._meaning(error) from error
+            raise
+
+    def _meaning(self, error: Exception) -> ForewarnError:
+        """Return what an error of the database means for the one who asked."""
+        kind = _KINDS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, StoreContradiction)
+        return kind(place=self.place, reason=f"SQLite says: {error}")
+
+
+_KINDS: dict[int, type[ForewarnError]] = {
+    sqlite3.SQLITE_FULL: StoreFull,
+    sqlite3.SQLITE_READONLY: StoreFull,
+    sqlite3.SQLITE_BUSY: StoreUnavailable,
+    sqlite3.SQLITE_LOCKED: StoreUnavailable,
+    sqlite3.SQLITE_IOERR: StoreUnavailable,
+    sqlite3.SQLITE_CANTOPEN: StoreUnavailable,
+    sqlite3.SQLITE_PERM: StoreUnavailable,
+    sqlite3.SQLITE_AUTH: StoreUnavailable,
+    sqlite3.SQLITE_NOMEM: StoreUnavailable,
+    sqlite3.SQLITE_INTERRUPT: StoreUnavailable,
+    sqlite3.SQLITE_CORRUPT: StoreDamaged,
+    sqlite3.SQLITE_NOTADB: StoreDamaged,
+}
+
+
+class _LockFile:
+    """`PATH.lock`, held by the writing process; the system lets go of it however that ends."""
+
+    def __init__(self, path: Path, place: str) -> None:
+        flags = os.O_RDWR | os.O_CREAT
+        try:
+            self._file = os.open(f"{path}.lock", flags, 0o644)
+        except OSError as error:
+            raise StoreUnavailable(place=place, reason=str(error)) from error
+        try:
+            _lock(self._file)
+        except OSError as error:
+            pid = os.read(self._file, 32).decode(errors="replace").strip()
+            os.close(self._file)
+            raise StoreInUse(place=place, pid=pid or "unknown") from error
+        os.ftruncate(self._file, 0)
+        os.write(self._file, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        """Let another process have it; the file stays, since removing it would race."""
+        os.close(self._file)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(file: int) -> None:
+        """Lock a byte far behind the process id, so that the id can still be read."""
+        os.lseek(file, 1 << 20, os.SEEK_SET)
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        os.lseek(file, 0, os.SEEK_SET)
+else:
+    import fcntl
+
+    def _lock(file: int) -> None:
+        """Lock the file for this process alone, or raise OSError at once."""
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,86 @@
+"""The store's SQL as named statements, in the parameter marks of one engine.
+
+No statement is run here and no value ever becomes part of a text. What touches whole records is
+made from the records' columns rather than written out: a field added to a record then needs a
+migration and nothing else, and the three places that list columns cannot disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+
+from forewarn.core.records import KEYS, KINDS, columns_of
+
+#: `group` is a reserved word in SQL; nothing else needs another name.
+TABLE_OF = {kind: {"group": "vm_group"}.get(kind, kind) for kind in KINDS}
+
+
+def column(name: str) -> str:
+    """Return what a record's field is called in the database."""
+    return "group_name" if name == "group" else name
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement as an engine takes it, and the order in which it wants its values."""
+
+    text: str
+    names: tuple[str, ...]
+
+
+class Statements:
+    """Every named statement for one engine."""
+
+    def __init__(self, mark: str) -> None:
+        """Read the texts once; `mark` stands for a parameter, `?` or `%s`."""
+        self._mark = mark
+        self._compiled: dict[str, Statement] = {}
+        self._texts = _texts()
+
+    def named(self, name: str, /, **fills: str) -> Statement:
+        """Return a statement; `fills` are fixed texts for its `{…}`, never values."""
+        key = name + "".join(fills.values()) if fills else name
+        known = self._compiled.get(key)
+        if known is None:
+            text = self._texts[name]
+            for place, fill in fills.items():
+                text = text.replace("{" + place + "}", fill)
+            known = self._compiled[key] = _compile(text, self._mark)
+        return known
+
+
+def _texts() -> dict[str, str]:
+    """Return the text of every statement by its name."""
+    written = files("forewarn.store").joinpath("queries.sql").read_text(encoding="utf-8")
+    texts = {}
+    for block in written.split("-- name: ")[1:]:
+        name, _, text = block.partition("\n")
+        for kind in KINDS:
+            text = text.replace("{" + kind + "}", ", ".join(map(column, columns_of(kind))))
+        texts[name.strip()] = text.strip()
+    for kind in KINDS:
+        texts[f"put_{kind}"] = _upsert(kind)
+        texts[f"remove_{kind}"] = _delete(kind)
+    return texts
+
+
+def _upsert(kind: str) -> str:
+    names = [column(name) for name in columns_of(kind)]
+    key = column(KEYS[kind])
+    marks = ", ".join(f":{name}" for name in names)
+    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name != key)
+    return (
+        f"INSERT INTO {TABLE_OF[kind]} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608 - names
+        f" ON CONFLICT ({key}) DO UPDATE SET {updates}"
+    )
+
+
+def _delete(kind: str) -> str:
+    return f"DELETE FROM {TABLE_OF[kind]} WHERE {column(KEYS[kind])} = :key"  # noqa: S608 - names
+
+
+def _compile(text: str, mark: str) -> Statement:
+    names = tuple(re.findall(r":([a-z_]+)", text))
+    return Statement(re.sub(r":[a-z_]+", mark, text), names)
