@@ -1,0 +1,75 @@
+"""Coordination: who approves an event that names several VMs, and when; pure.
+
+An approval releases every VM the event names (A-4), so it must not come while one of them still
+prepares. No I/O may go in here: how the others are asked is the shell's affair.
+"""
+
+from __future__ import annotations
+
+from forewarn.agent.names import plain
+from forewarn.agent.values import Value
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from forewarn.agent.names import Identity
+    from forewarn.agent.records import EventRecord
+
+
+class Turn(Value):
+    """Whether this VM may approve now, and if not, when and why it may."""
+
+    __slots__ = ("go", "missing", "reason", "until_ms")
+    go: bool
+    reason: str
+    until_ms: int | None
+    missing: tuple[str, ...]
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        go: bool = False,
+        until_ms: int | None = None,
+        missing: tuple[str, ...] = (),
+    ) -> None:
+        """Set all four.
+
+        Args:
+            reason: A sentence for people.
+            go: Approve now.
+            until_ms: When it is this VM's turn without anything else happening, if ever.
+            missing: The VMs that have not said that they are prepared.
+        """
+        self._put(go=go, reason=reason, until_ms=until_ms, missing=missing)
+
+
+def turn(record: EventRecord, identity: Identity, *, now_ms: int) -> Turn:
+    """Decide whether this VM approves the event now.
+
+    Args:
+        record: The event; how it is coordinated; since when this VM and, under `all`, every other
+            one is prepared; and which VMs say so, this one not needed among them.
+        identity: This VM.
+        now_ms: Now, ms since the epoch UTC.
+
+    Source: C-5; `self` is for groups with strict approval, A-7.
+    """
+    event = record.event
+    if record.coordination == "self":
+        return Turn("every VM approves its own share", go=True)
+    if record.coordination == "all":
+        known = {plain(name) for name in record.peers}
+        others = identity.others_in(event.resources)
+        missing = tuple(name for name in others if plain(name) not in known)
+        if missing:
+            return Turn(f"waiting for {', '.join(missing)} to be prepared", missing=missing)
+    position = identity.position_in(event.resources)
+    if position == 0:
+        return Turn("this VM is the first in Resources", go=True)
+    leader = event.resources[0]
+    if not record.stand_in_s:
+        return Turn(f"{leader} is the leader and approves")
+    until_ms = record.ready_ms + int(position * record.stand_in_s * 1000)
+    if now_ms >= until_ms:
+        return Turn(f"standing in for {leader}", go=True)
+    return Turn(f"{leader} is the leader and approves; this VM stands in later", until_ms=until_ms)

@@ -1,0 +1,259 @@
+"""What goes into the agent's core and what comes out of it: stimuli and intents, as values.
+
+No decision and no I/O may go in here. `dataclasses` costs the resident agent 1.7 MiB, so these
+values are written by hand: slotted, frozen, compared field by field.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.agent.rules import Step
+    from forewarn.wire import Document, ScheduledEvent
+
+
+class Value:
+    """A frozen value: set once by its constructor, equal to another of equal fields."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def _put(self, **fields: object) -> None:
+        for name, field in fields.items():
+            object.__setattr__(self, name, field)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse: a value does not change."""
+        raise AttributeError(name)
+
+    def __delattr__(self, name: str) -> None:
+        """Refuse: a value does not change."""
+        raise AttributeError(name)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare class and fields."""
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    def __hash__(self) -> int:
+        """Hash class and fields."""
+        return hash((type(self), *(getattr(self, name) for name in self.__slots__)))
+
+    def __repr__(self) -> str:
+        """Show all fields."""
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({shown})"
+
+
+# ---- stimuli: what happened --------------------------------------------------------------------
+
+
+class Stimulus(Value):
+    """Something that happened; the only way to make the core decide."""
+
+    __slots__ = ()
+
+
+class Tick(Stimulus):
+    """Nothing happened but time; give it at `AgentCore.next_deadline()`."""
+
+    __slots__ = ()
+
+
+class Polled(Stimulus):
+    """A document was read. A failed poll is no stimulus: it says nothing about events."""
+
+    __slots__ = ("document",)
+    document: Document
+
+    def __init__(self, document: Document) -> None:
+        """Carry the document as it was read."""
+        self._put(document=document)
+
+
+class HookEnded(Stimulus):
+    """A hook the core asked for (`Prepare`, `Check`, `Recover`, `Cancel`) is no longer running."""
+
+    __slots__ = ("exit_status", "key", "reason")
+    key: str
+    exit_status: int
+    reason: str
+
+    def __init__(self, key: str, exit_status: int, *, reason: str = "") -> None:
+        """Name the hook by the `key` of its intent.
+
+        Args:
+            key: `intent.key` of the intent that asked for it.
+            exit_status: 0 to 255; negative: ended by that signal, or never started.
+            reason: A few words for people, such as "timeout".
+        """
+        self._put(key=key, exit_status=exit_status, reason=reason)
+
+
+class ApprovalEnded(Stimulus):
+    """The service answered an `Approve`, or could not be reached for it."""
+
+    __slots__ = ("accepted", "event_id", "reason")
+    event_id: str
+    accepted: bool
+    reason: str
+
+    def __init__(self, event_id: str, *, accepted: bool, reason: str = "") -> None:
+        """Say for one event whether the approval was answered 200."""
+        self._put(event_id=event_id, accepted=accepted, reason=reason)
+
+
+class PeersSeen(Stimulus):
+    """An `Ask` was answered: which VMs say that they are prepared for the event."""
+
+    __slots__ = ("event_id", "prepared")
+    event_id: str
+    prepared: tuple[str, ...]
+
+    def __init__(self, event_id: str, prepared: tuple[str, ...]) -> None:
+        """Name the prepared VMs by their resource names, in any order."""
+        self._put(event_id=event_id, prepared=prepared)
+
+
+class Resumed(Stimulus):
+    """The agent is up again with an earlier journal; must be the first stimulus then.
+
+    `found` says for the hooks that the journal calls running what is known of them now: `never`
+    (did not begin), `running` (still does; its `HookEnded` will follow), `interrupted` (began and
+    was cut off), or the exit status as decimal digits where it ended unseen. A key that is
+    missing counts as `interrupted`.
+    """
+
+    __slots__ = ("found", "rebooted")
+    found: Mapping[str, str]
+    rebooted: bool
+
+    def __init__(self, found: Mapping[str, str], *, rebooted: bool = False) -> None:
+        """Carry what is known of the hooks, by key, and whether the VM itself was restarted."""
+        self._put(found=found, rebooted=rebooted)
+
+    def __hash__(self) -> int:
+        """Hash the found ends, whatever mapping holds them."""
+        return hash((tuple(sorted(self.found.items())), self.rebooted))
+
+
+# ---- intents: what is to be done ---------------------------------------------------------------
+
+
+class Intent(Value):
+    """Something the shell around the core must do now, after it has written the journal."""
+
+    __slots__ = ()
+
+
+class HookIntent(Intent):
+    """Start a hook; it ends with a `HookEnded` of the same key, always."""
+
+    __slots__ = ("attempt", "deadline_ms", "event", "key", "step")
+    key: str
+    step: Step
+    event: ScheduledEvent
+    deadline_ms: int
+    attempt: int
+    phase = ""
+
+    def __init__(
+        self, key: str, step: Step, *, event: ScheduledEvent, deadline_ms: int, attempt: int
+    ) -> None:
+        """Carry the step, the event it is for, and the end of its time (ms since the epoch).
+
+        The deadline is for the hook to know; the core itself asks to `Stop` it then.
+        """
+        self._put(key=key, step=step, event=event, deadline_ms=deadline_ms, attempt=attempt)
+
+
+class Prepare(HookIntent):
+    """Begin a step of a preparation."""
+
+    __slots__ = ()
+    phase = "prepare"
+
+
+class Check(HookIntent):
+    """Ask a hook whether the event may be approved now."""
+
+    __slots__ = ()
+    phase = "approve"
+
+
+class Recover(HookIntent):
+    """Undo a step after the event has come and gone."""
+
+    __slots__ = ()
+    phase = "recover"
+
+
+class Cancel(HookIntent):
+    """Undo a step because the event will not come after all, or its preparation was aborted."""
+
+    __slots__ = ()
+    phase = "cancel"
+
+
+class Stop(Intent):
+    """End a running hook, politely at first; its `HookEnded` follows as for any other."""
+
+    __slots__ = ("key", "reason")
+    key: str
+    reason: str
+
+    def __init__(self, key: str, reason: str) -> None:
+        """Name the hook by the key of its intent, and why it must end."""
+        self._put(key=key, reason=reason)
+
+
+class Approve(Intent):
+    """Post a StartRequest for the event; answer with `ApprovalEnded`. Safe to repeat (A-1)."""
+
+    __slots__ = ("event",)
+    event: ScheduledEvent
+
+    def __init__(self, event: ScheduledEvent) -> None:
+        """Carry the event to approve."""
+        self._put(event=event)
+
+
+class Announce(Intent):
+    """Tell the other VMs of the event whether this one is prepared; nothing is answered."""
+
+    __slots__ = ("event", "prepared")
+    event: ScheduledEvent
+    prepared: bool
+
+    def __init__(self, event: ScheduledEvent, *, prepared: bool) -> None:
+        """Carry the event; False takes an earlier announcement back."""
+        self._put(event=event, prepared=prepared)
+
+
+class Ask(Intent):
+    """Find out which VMs of the event are prepared; answer with `PeersSeen`, or not at all."""
+
+    __slots__ = ("event",)
+    event: ScheduledEvent
+
+    def __init__(self, event: ScheduledEvent) -> None:
+        """Carry the event whose Resources are asked about."""
+        self._put(event=event)
+
+
+class Notify(Intent):
+    """Tell people and logs: one sentence per change, with a stable name of what happened."""
+
+    __slots__ = ("action", "event", "level", "text")
+    action: str
+    event: ScheduledEvent
+    text: str
+    level: str
+
+    def __init__(
+        self, action: str, event: ScheduledEvent, *, text: str, level: str = "info"
+    ) -> None:
+        """Carry the event, the sentence, and `info`, `warning` or `error`."""
+        self._put(action=action, event=event, text=text, level=level)

@@ -1,0 +1,78 @@
+"""Short ways to make events, documents and cores for the tests of the agent; no servers here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.agent.core import AgentCore
+from forewarn.agent.names import Identity
+from forewarn.agent.rules import Match, Rule, Step
+from forewarn.agent.values import HookIntent, Polled
+from forewarn.wire import Document, ScheduledEvent
+
+if TYPE_CHECKING:
+    from forewarn.agent.values import Intent
+
+ME = Identity("vm_0")
+NOW = 1_795_000_000_000
+NOTICE_MS = 15 * 60 * 1000
+DRAIN = Step("drain")
+STOP = Step("stop")
+
+
+def event(event_id: str = "E1", **fields: object) -> ScheduledEvent:
+    """Return a Reboot of this VM, 15 minutes ahead, changed as told."""
+    known: dict[str, object] = {
+        "event_type": "Reboot",
+        "resources": ("vm_0",),
+        "not_before_ms": NOW + NOTICE_MS,
+    }
+    if fields.get("status") == "Started":
+        known["not_before_ms"] = None
+    return ScheduledEvent(event_id=event_id, **{**known, **fields})  # type: ignore[arg-type]
+
+
+def document(incarnation: int, *events: ScheduledEvent) -> Document:
+    """Return a document."""
+    return Document(incarnation, events)
+
+
+def polled(incarnation: int, *events: ScheduledEvent) -> Polled:
+    """Return the stimulus of a document read."""
+    return Polled(document(incarnation, *events))
+
+
+def rule(*groups: tuple[Step, ...], **fields: object) -> Rule:
+    """Return a rule that prepares for everything that names this VM, changed as told."""
+    known: dict[str, object] = {"action": "prepare", "steps": groups}
+    match = fields.pop("match", Match())
+    return Rule("test", match, **{**known, **fields})  # type: ignore[arg-type]
+
+
+def core(*groups: tuple[Step, ...], **fields: object) -> AgentCore:
+    """Return a core with one rule."""
+    return AgentCore(ME, (rule(*groups, **fields),))
+
+
+def restarted(before: AgentCore, *groups: tuple[Step, ...], **fields: object) -> AgentCore:
+    """Return the core of a new process that found the journal of an earlier one."""
+    return AgentCore(ME, (rule(*groups, **fields),), journal=before.journal())
+
+
+def brief(intents: tuple[Intent, ...]) -> list[str]:
+    """Return intents as words, notifications left out: `Prepare drain`, `Approve E1`."""
+    words = []
+    for intent in intents:
+        kind = type(intent).__name__
+        if isinstance(intent, HookIntent):
+            words.append(f"{kind} {intent.key}")
+        elif kind == "Stop":
+            words.append(f"{kind} {intent.key}")  # type: ignore[attr-defined]
+        elif kind != "Notify":
+            words.append(f"{kind} {intent.event.event_id}")  # type: ignore[attr-defined]
+    return words
+
+
+def told(intents: tuple[Intent, ...]) -> list[str]:
+    """Return the actions of the notifications."""
+    return [intent.action for intent in intents if type(intent).__name__ == "Notify"]  # type: ignore[attr-defined]

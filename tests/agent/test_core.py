@@ -1,0 +1,666 @@
+"""The agent's core, decision by decision."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from forewarn.agent.core import AgentCore
+from forewarn.agent.following import EVENTS_MAX, FINISHED_MAX
+from forewarn.agent.rules import Match, Step
+from forewarn.agent.steps import UNDO_TRIES_MAX, UNRECOVERED_MAX
+from forewarn.agent.values import (
+    ApprovalEnded,
+    Cancel,
+    HookEnded,
+    PeersSeen,
+    Prepare,
+    Recover,
+    Resumed,
+    Tick,
+)
+from tests.agent.making import (
+    DRAIN,
+    ME,
+    NOTICE_MS,
+    NOW,
+    STOP,
+    brief,
+    core,
+    event,
+    polled,
+    restarted,
+    rule,
+    told,
+)
+
+STARTED = event(status="Started")
+BOTH = ("vm_0", "vm_1")
+
+
+def prepared(**fields: object) -> AgentCore:
+    """Return a core that has prepared E1 and has sent its approval."""
+    agent = core((DRAIN,), **fields)
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    return agent
+
+
+def test_event_is_prepared_then_approved_then_recovered() -> None:
+    """The way of an event from notice to recovery. Source: C-2, C-4."""
+    agent = core((DRAIN,), (STOP,))
+    assert brief(agent.step(polled(1, event()), NOW)) == ["Prepare drain"]
+    assert brief(agent.step(HookEnded("drain", 0), NOW)) == ["Prepare stop"]
+    assert brief(agent.step(HookEnded("stop", 0), NOW)) == ["Approve E1"]
+    assert told(agent.step(ApprovalEnded("E1", accepted=True), NOW)) == ["approved"]
+    assert brief(agent.step(polled(2, STARTED), NOW)) == []
+    assert brief(agent.step(polled(3), NOW)) == ["Recover stop"]
+    assert brief(agent.step(HookEnded("stop", 0), NOW)) == ["Recover drain"]
+    assert told(agent.step(HookEnded("drain", 0), NOW)) == ["finished"]
+    assert agent.events == ()
+    assert agent.steps == ()
+    assert agent.next_deadline() is None
+
+
+def test_same_document_again_asks_for_nothing() -> None:
+    """Polling once a second must not repeat anything. Source: D-1."""
+    agent = core((DRAIN,))
+    agent.step(polled(1, event()), NOW)
+    generation = agent.generation
+    assert agent.step(polled(1, event()), NOW + 1000) == ()
+    assert agent.step(polled(2, event()), NOW + 2000) == ()
+    assert agent.generation == generation
+
+
+def test_steps_of_a_group_run_together() -> None:
+    """The groups run one after another, the steps of one group at the same time."""
+    agent = core((DRAIN, STOP), (Step("last"),))
+    assert brief(agent.step(polled(1, event()), NOW)) == ["Prepare drain", "Prepare stop"]
+    assert brief(agent.step(HookEnded("stop", 0), NOW)) == []
+    assert brief(agent.step(HookEnded("drain", 0), NOW)) == ["Prepare last"]
+
+
+def test_cancelled_event_undoes_only_what_was_done() -> None:
+    """An event that goes before it started is cancelled. Source: L-3, C-6."""
+    agent = core((DRAIN,), (STOP,))
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    assert brief(agent.step(polled(2), NOW)) == ["Stop stop"]
+    assert brief(agent.step(HookEnded("stop", -15), NOW)) == ["Cancel stop"]
+    assert brief(agent.step(HookEnded("stop", 0), NOW)) == ["Cancel drain"]
+    assert told(agent.step(HookEnded("drain", 0), NOW)) == ["finished"]
+
+
+@pytest.mark.parametrize(
+    ("last", "at_ms", "hook"),
+    [
+        pytest.param(STARTED, NOW, Recover, id="seen started"),
+        pytest.param(event(), NOW + NOTICE_MS, Recover, id="due and missed between two polls"),
+        pytest.param(event(), NOW, Cancel, id="neither"),
+    ],
+)
+def test_gone_event_is_over_or_cancelled(last: object, at_ms: int, hook: type) -> None:
+    """What a missing event means depends on what was seen of it. Source: D-6, L-3, L-5."""
+    agent = core((DRAIN,), then="hold")
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    agent.step(polled(2, last), NOW)  # type: ignore[arg-type]
+    (intent,) = (one for one in agent.step(polled(3), at_ms) if brief((one,)))
+    assert isinstance(intent, hook)
+
+
+def test_held_rule_never_approves() -> None:
+    """`then = "hold"` leaves the start to NotBefore."""
+    agent = prepared(then="hold")
+    assert agent.events[0].stage == "held"
+    assert brief(agent.step(Tick(), NOW + NOTICE_MS)) == []
+
+
+@pytest.mark.parametrize(
+    ("exit_status", "on_failure", "stage", "intents"),
+    [
+        pytest.param(75, "go-on", "held", [], id="asks to hold"),
+        pytest.param(77, "go-on", "aborting", ["Cancel drain"], id="asks to abort"),
+        pytest.param(1, "hold", "held", [], id="fails, hold"),
+        pytest.param(1, "abort", "aborting", ["Cancel drain"], id="fails, abort"),
+        pytest.param(1, "go-on", "preparing", ["Prepare stop"], id="fails, go on"),
+        pytest.param(-9, "hold", "held", [], id="is killed"),
+    ],
+)
+def test_exit_status_decides(
+    exit_status: int, on_failure: str, stage: str, intents: list[str]
+) -> None:
+    """A hook that does not succeed never leads to an approval unless its step says so."""
+    agent = core((Step("drain", on_failure=on_failure),), (STOP,))
+    agent.step(polled(1, event()), NOW)
+    result = agent.step(HookEnded("drain", exit_status), NOW)
+    assert brief(result) == intents
+    assert told(result)[0] == "step-failed"
+    assert agent.events[0].stage == stage
+
+
+def test_worst_verdict_of_a_group_counts() -> None:
+    """One abort among several steps aborts, once all have ended."""
+    agent = core((DRAIN, STOP))
+    agent.step(polled(1, event()), NOW)
+    assert brief(agent.step(HookEnded("drain", 77), NOW)) == []
+    assert brief(agent.step(HookEnded("stop", 0), NOW)) == ["Cancel drain", "Cancel stop"]
+
+
+def test_aborted_event_is_left_alone_until_it_is_gone() -> None:
+    """After an abort nothing is prepared, approved or undone again."""
+    agent = core((DRAIN,))
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("drain", 77), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    assert agent.events[0].stage == "aborted"
+    assert brief(agent.step(polled(2, event(description="x")), NOW)) == []
+    assert brief(agent.step(polled(3, STARTED), NOW)) == []
+    assert brief(agent.step(polled(4), NOW)) == []
+    assert agent.events == ()
+
+
+def test_hook_that_hangs_is_stopped_at_its_deadline() -> None:
+    """A hook never outlives its time; afterwards nothing is approved."""
+    agent = core((Step("drain", timeout_s=60),))
+    (intent,) = (one for one in agent.step(polled(1, event()), NOW) if isinstance(one, Prepare))
+    assert intent.deadline_ms == NOW + 60_000 == agent.next_deadline()
+    assert agent.step(Tick(), NOW + 59_999) == ()
+    assert brief(agent.step(Tick(), NOW + 60_000)) == ["Stop drain"]
+    assert agent.step(Tick(), NOW + 61_000) == ()
+    agent.step(HookEnded("drain", -9, reason="its time is up"), NOW + 65_000)
+    assert agent.events[0].stage == "held"
+
+
+def test_deadline_of_a_step_is_not_after_not_before() -> None:
+    """A preparation that is not done by NotBefore has failed. Source: D-7."""
+    agent = core((Step("drain", timeout_s=3600),))
+    agent.step(polled(1, event()), NOW)
+    assert agent.next_deadline() == NOW + NOTICE_MS
+
+
+def test_overdue_event_gives_a_step_its_whole_time() -> None:
+    """Rules may prepare for an event without a NotBefore that is still Scheduled."""
+    agent = core((DRAIN,))
+    agent.step(polled(1, event(not_before_ms=None)), NOW)
+    assert agent.next_deadline() == NOW + 300_000
+
+
+def test_started_event_stops_further_steps_but_not_the_running_one() -> None:
+    """An event may start early by another VM's approval. Source: C-6, A-4."""
+    agent = core((DRAIN,), (STOP,))
+    agent.step(polled(1, event()), NOW)
+    assert brief(agent.step(polled(2, STARTED), NOW)) == []
+    assert brief(agent.step(HookEnded("drain", 0), NOW)) == []
+    assert agent.events[0].stage == "under-way"
+    assert brief(agent.step(polled(3), NOW)) == ["Recover drain"]
+
+
+def test_last_step_of_a_started_event_ends_without_approval() -> None:
+    """What has started needs no approval."""
+    agent = core((DRAIN,))
+    agent.step(polled(1, event()), NOW)
+    agent.step(polled(2, STARTED), NOW)
+    assert brief(agent.step(HookEnded("drain", 0), NOW)) == []
+    assert agent.events[0].stage == "under-way"
+
+
+def test_event_first_seen_started_is_not_prepared() -> None:
+    """A hardware failure gives no notice; preparing for it would hurt. Source: L-4, A-10."""
+    agent = core((DRAIN,))
+    result = agent.step(polled(1, STARTED), NOW)
+    assert (brief(result), told(result)) == ([], ["seen"])
+    assert brief(agent.step(polled(2), NOW)) == []
+
+
+def test_event_of_others_is_ignored_by_default() -> None:
+    """Only events that name this VM are acted upon. Source: C-3."""
+    agent = core((DRAIN,))
+    result = agent.step(polled(1, event(resources=("vm_1",))), NOW)
+    assert (brief(result), agent.events[0].rule) == ([], "events that do not name this VM")
+
+
+def test_event_without_an_id_is_only_told() -> None:
+    """What cannot be approved or followed must not be prepared. Source: D-3."""
+    agent = core((DRAIN,))
+    result = agent.step(polled(1, event("")), NOW)
+    assert (brief(result), told(result)) == ([], ["seen"])
+
+
+def test_more_events_than_the_limit_are_not_followed() -> None:
+    """A document without end does not fill the memory."""
+    agent = core((DRAIN,), action="notify")
+    agent.step(polled(1, *(event(f"E{n}") for n in range(EVENTS_MAX + 5))), NOW)
+    assert len(agent.events) == EVENTS_MAX
+
+
+# ---- approval ----------------------------------------------------------------------------------
+
+
+def test_approval_that_fails_is_repeated_with_growing_pauses() -> None:
+    """An approval is repeated until it is answered. Source: C-7, A-1."""
+    agent = prepared()
+    now_ms, pauses = NOW, []
+    for _ in range(7):
+        agent.step(ApprovalEnded("e1", accepted=False, reason="no answer"), now_ms)
+        due_ms = agent.next_deadline()
+        assert due_ms is not None
+        assert brief(agent.step(Tick(), due_ms - 1)) == []
+        assert brief(agent.step(Tick(), due_ms)) == ["Approve E1"]
+        pauses.append((due_ms - now_ms) // 1000)
+        now_ms = due_ms
+    assert pauses == [2, 4, 8, 16, 30, 30, 30]
+
+
+def test_failed_approval_is_told_once() -> None:
+    """Repeats are not news."""
+    agent = prepared()
+    assert told(agent.step(ApprovalEnded("E1", accepted=False, reason="x"), NOW)) == [
+        "approval-failed"
+    ]
+    agent.step(Tick(), NOW + 2000)
+    assert told(agent.step(ApprovalEnded("E1", accepted=False, reason="x"), NOW + 2000)) == []
+
+
+def test_answer_to_an_approval_may_come_after_the_start() -> None:
+    """The event may start, or end, while the approval is on its way."""
+    agent = prepared()
+    agent.step(polled(2, STARTED), NOW)
+    assert agent.step(ApprovalEnded("E1", accepted=False, reason="x"), NOW) == ()
+    agent.step(ApprovalEnded("E1", accepted=True), NOW)
+    assert (agent.events[0].stage, agent.events[0].approved) == ("under-way", True)
+    assert agent.step(ApprovalEnded("unknown", accepted=True), NOW) == ()
+
+
+def test_approved_event_that_goes_is_recovered() -> None:
+    """An approved event that is gone has most likely happened. Source: L-1."""
+    agent = prepared()
+    agent.step(ApprovalEnded("E1", accepted=True), NOW)
+    assert brief(agent.step(polled(2), NOW)) == ["Recover drain"]
+
+
+def test_approve_hooks_run_before_the_approval() -> None:
+    """Approve hooks have the last word."""
+    agent = core((DRAIN,), checks=(Step("ask"), Step("look")))
+    agent.step(polled(1, event()), NOW)
+    assert brief(agent.step(HookEnded("drain", 0), NOW)) == ["Check E1/ask", "Check E1/look"]
+    assert brief(agent.step(HookEnded("E1/ask", 0), NOW)) == []
+    assert brief(agent.step(HookEnded("E1/look", 0), NOW)) == ["Approve E1"]
+    assert [step.key for step in agent.steps] == ["drain"]
+
+
+def test_approve_hook_that_says_not_now_is_asked_again() -> None:
+    """A refusal may be for the moment only."""
+    agent = core(action="approve", checks=(Step("ask"),))
+    agent.step(polled(1, event()), NOW)
+    assert brief(agent.step(HookEnded("E1/ask", 75), NOW)) == []
+    due_ms = agent.next_deadline()
+    assert due_ms == NOW + 30_000
+    assert brief(agent.step(Tick(), due_ms)) == ["Check E1/ask"]
+
+
+def test_approve_hook_can_abort() -> None:
+    """An abort undoes what was prepared."""
+    agent = core((DRAIN,), checks=(Step("ask"),))
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    assert brief(agent.step(HookEnded("E1/ask", 77), NOW)) == ["Cancel drain"]
+
+
+def test_approve_hook_is_stopped_when_the_event_goes() -> None:
+    """Nothing is left running for an event that is over."""
+    agent = core((DRAIN,), checks=(Step("ask"), Step("look")))
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    agent.step(HookEnded("E1/look", 0), NOW)
+    assert brief(agent.step(polled(2), NOW)) == ["Stop E1/ask"]
+    assert brief(agent.step(HookEnded("E1/ask", -15), NOW)) == ["Cancel drain"]
+
+
+# ---- coordination ------------------------------------------------------------------------------
+
+
+def test_second_vm_stands_in_after_a_delay() -> None:
+    """The leader approves; the next one only if the leader does not. Source: C-5."""
+    agent = core((DRAIN,), stand_in_s=100)
+    agent.step(polled(1, event(resources=("vm_1", "vm_0"))), NOW)
+    assert brief(agent.step(HookEnded("drain", 0), NOW)) == []
+    assert agent.next_deadline() == NOW + 100_000
+    assert brief(agent.step(Tick(), NOW + 99_999)) == []
+    assert brief(agent.step(Tick(), NOW + 100_000)) == ["Approve E1"]
+
+
+def test_all_waits_for_the_others() -> None:
+    """Under `all` nobody approves while a named VM is unprepared. Source: C-5, A-4."""
+    agent = core((DRAIN,), coordination="all")
+    agent.step(polled(1, event(resources=BOTH)), NOW)
+    result = brief(agent.step(HookEnded("drain", 0), NOW))
+    assert result == ["Announce E1", "Announce E1", "Ask E1"]
+    assert agent.step(PeersSeen("E1", ()), NOW) == ()
+    assert brief(agent.step(Tick(), NOW + 5000)) == ["Announce E1", "Ask E1"]
+    assert brief(agent.step(PeersSeen("E1", ("VM_1",)), NOW + 5001)) == ["Approve E1"]
+    assert agent.step(PeersSeen("E1", ()), NOW + 5002) == ()
+    assert agent.step(PeersSeen("unknown", ()), NOW) == ()
+
+
+def test_all_takes_the_announcement_back() -> None:
+    """What was announced is withdrawn before anything is undone."""
+    agent = core((DRAIN,), coordination="all")
+    agent.step(polled(1, event(resources=BOTH)), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    intents = agent.step(polled(2), NOW)
+    assert brief(intents) == ["Announce E1", "Cancel drain"]
+
+
+def test_all_with_this_vm_alone_asks_nobody() -> None:
+    """One VM needs no coordination."""
+    assert prepared(coordination="all").events[0].stage == "approving"
+
+
+# ---- documents that are odd --------------------------------------------------------------------
+
+
+def test_stale_document_must_be_read_twice() -> None:
+    """One odd answer must not undo a preparation. Source: C-7, B-2."""
+    agent = prepared()
+    assert agent.step(polled(0), NOW) == ()
+    assert agent.doubts
+    agent.step(polled(1, event()), NOW)
+    assert not agent.doubts
+    agent.step(polled(0), NOW)
+    assert brief(agent.step(polled(0), NOW)) == ["Cancel drain"]
+
+
+def test_event_that_comes_back_is_prepared_again() -> None:
+    """Nobody knows why it left; an unprepared VM is worse than a second preparation."""
+    agent = core((DRAIN,))
+    agent.step(polled(1, event()), NOW)
+    agent.step(polled(2), NOW)
+    agent.step(polled(3, event()), NOW)  # while the first is being undone
+    agent.step(HookEnded("drain", -15), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    assert brief(agent.step(polled(3, event()), NOW)) == ["Prepare drain"]
+
+
+def test_event_that_is_over_does_not_come_back() -> None:
+    """A stale document cannot repeat a recovery. Source: D-3."""
+    agent = core((DRAIN,))
+    agent.step(polled(1, STARTED), NOW)
+    agent.step(polled(2), NOW)
+    assert agent.step(polled(3, event()), NOW) == ()
+
+
+def test_only_so_many_ended_events_are_remembered() -> None:
+    """The journal does not grow with the years."""
+    agent = core((DRAIN,), action="notify")
+    for number in range(FINISHED_MAX + 10):
+        agent.step(polled(2 * number, event(f"E{number}")), NOW)
+        agent.step(polled(2 * number + 1), NOW)
+    assert len(agent.journal()["finished"]) == FINISHED_MAX  # type: ignore[arg-type]
+
+
+# ---- events that change ------------------------------------------------------------------------
+
+
+def test_changed_event_is_decided_anew_while_nothing_is_begun() -> None:
+    """A host update with restart may turn out to be a Freeze. Source: section 10."""
+    agent = core((DRAIN,), match=Match(types=("Reboot",)))
+    agent.step(polled(1, event(event_type="Freeze")), NOW)
+    assert brief(agent.step(polled(2, event()), NOW)) == ["Prepare drain"]
+    assert brief(agent.step(polled(3, event(event_type="Freeze")), NOW)) == []
+    assert agent.events[0].stage == "preparing"
+
+
+def test_event_that_no_longer_names_this_vm_is_undone() -> None:
+    """Resources may change before the start; the preparation then has no purpose."""
+    agent = prepared()
+    assert brief(agent.step(polled(2, event(resources=("vm_1",))), NOW)) == ["Cancel drain"]
+    agent.step(HookEnded("drain", 0), NOW)
+    assert agent.events[0].stage == "aborted"
+    assert brief(agent.step(polled(3, event()), NOW)) == ["Prepare drain"]
+
+
+def test_started_event_that_changes_again_changes_nothing() -> None:
+    """What is under way is only waited for."""
+    agent = prepared()
+    agent.step(polled(2, STARTED), NOW)
+    result = agent.step(polled(3, event(status="Started", description="x")), NOW)
+    assert (brief(result), told(result)) == ([], ["changed"])
+
+
+def test_event_that_starts_while_being_aborted_is_still_undone() -> None:
+    """An abort is carried to its end."""
+    agent = core((DRAIN,))
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("drain", 77), NOW)
+    agent.step(polled(2, STARTED), NOW)
+    assert agent.events[0].stage == "aborting"
+    agent.step(polled(3), NOW)
+    assert told(agent.step(HookEnded("drain", 0), NOW)) == ["finished"]
+
+
+# ---- several events at once --------------------------------------------------------------------
+
+
+def test_step_that_two_events_need_is_done_once_and_undone_last() -> None:
+    """A drained VM stays drained until the last event is over. Source: C-2."""
+    agent = core((DRAIN,))
+    agent.step(polled(1, event()), NOW)
+    assert brief(agent.step(polled(2, event(), event("E2")), NOW)) == []
+    assert brief(agent.step(HookEnded("drain", 0), NOW)) == ["Approve E1", "Approve E2"]
+    assert brief(agent.step(polled(3, event("E2")), NOW)) == []
+    assert brief(agent.step(polled(4), NOW)) == ["Cancel drain"]
+
+
+def test_step_that_is_being_undone_is_prepared_again_afterwards() -> None:
+    """Preparing and undoing the same thing never overlap."""
+    agent = prepared()
+    agent.step(polled(2), NOW)
+    assert brief(agent.step(polled(3, event("E2")), NOW)) == []
+    assert brief(agent.step(HookEnded("drain", 0), NOW)) == ["Prepare drain"]
+
+
+def test_step_that_failed_is_tried_again_for_the_next_event() -> None:
+    """A failure is not inherited."""
+    agent = core((DRAIN,))
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("drain", 1), NOW)
+    assert brief(agent.step(polled(2, event(), event("E2")), NOW)) == ["Prepare drain"]
+
+
+# ---- undoing -----------------------------------------------------------------------------------
+
+
+def test_step_with_nothing_to_do_or_to_undo_runs_no_hook() -> None:
+    """A step may have only one side."""
+    agent = core((Step("only recover", does=False), Step("only prepare", undoes=False)))
+    assert brief(agent.step(polled(1, event()), NOW)) == ["Prepare only prepare"]
+    agent.step(HookEnded("only prepare", 0), NOW)
+    assert brief(agent.step(polled(2), NOW)) == ["Cancel only recover"]
+
+
+def test_recovery_that_fails_is_tried_three_times() -> None:
+    """After the last try a person is told, and status keeps saying so."""
+    agent = prepared()
+    agent.step(polled(2), NOW)
+    now_ms = NOW
+    for _ in range(UNDO_TRIES_MAX - 1):
+        assert told(agent.step(HookEnded("drain", 1), now_ms)) == ["undo-failed"]
+        assert agent.next_deadline() == now_ms + 10_000
+        assert agent.step(Tick(), now_ms) == ()
+        now_ms += 10_000
+        assert brief(agent.step(Tick(), now_ms)) == ["Cancel drain"]
+    assert told(agent.step(HookEnded("drain", 1), now_ms)) == ["unrecovered", "finished"]
+    assert agent.unrecovered == {"drain": "exit status 1"}
+
+
+def test_later_recovery_clears_the_complaint() -> None:
+    """A step that was undone after all needs nobody."""
+    agent = prepared()
+    agent.step(polled(2), NOW)
+    for n in range(UNDO_TRIES_MAX):
+        agent.step(HookEnded("drain", 1), NOW + n * 10_000)
+        agent.step(Tick(), NOW + (n + 1) * 10_000)
+    agent.step(polled(3, event("E2")), NOW + 40_000)
+    agent.step(HookEnded("drain", 0), NOW + 40_000)
+    agent.step(polled(4), NOW + 40_000)
+    agent.step(HookEnded("drain", 0), NOW + 40_000)
+    assert agent.unrecovered == {}
+
+
+def test_only_so_many_complaints_are_kept() -> None:
+    """The journal does not grow with the steps."""
+    many = tuple(Step(f"s{n}") for n in range(UNRECOVERED_MAX + 3))
+    agent = core(many)
+    agent.step(polled(1, event()), NOW)
+    for step in many:
+        agent.step(HookEnded(step.name, 0), NOW)
+    agent.step(polled(2), NOW)
+    for n in range(UNDO_TRIES_MAX):
+        for step in many:
+            agent.step(HookEnded(step.name, 1), NOW + n * 10_000)
+        agent.step(Tick(), NOW + (n + 1) * 10_000)
+    assert len(agent.unrecovered) == UNRECOVERED_MAX
+
+
+def test_end_of_a_hook_that_does_not_run_is_ignored() -> None:
+    """Ends may be reported twice, or for what is long forgotten."""
+    agent = prepared()
+    assert agent.step(HookEnded("drain", 0), NOW) == ()
+    assert agent.step(HookEnded("unknown", 0), NOW) == ()
+
+
+# ---- after a crash or a reboot -----------------------------------------------------------------
+
+
+def test_journal_is_json_and_reads_back_the_same() -> None:
+    """What is written is what is known. Source: C-9."""
+    agent = core((DRAIN,), (STOP,), checks=(Step("ask"),))
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    form = json.loads(json.dumps(agent.journal()))
+    again = AgentCore(ME, (rule(),), journal=form)
+    assert again.journal() == agent.journal()
+    assert again.running_keys() == ("stop",)
+
+
+def test_first_stimulus_after_a_restart_is_what_became_of_the_hooks() -> None:
+    """A core that does not know what runs must not decide."""
+    with pytest.raises(AssertionError):
+        restarted(prepared()).step(Tick(), NOW)
+
+
+def test_second_resumption_is_a_bug() -> None:
+    """A core is resumed once and changes nothing otherwise."""
+    agent = core()
+    with pytest.raises(AssertionError):
+        agent.step(Resumed({}), NOW)
+
+
+def test_recovery_runs_once_after_the_reboot() -> None:
+    """The VM comes back, the event is gone: recover, once. Source: C-9, invariant 14."""
+    agent = prepared()
+    agent.step(ApprovalEnded("E1", accepted=True), NOW)
+    agent.step(polled(2, STARTED), NOW)
+    after = restarted(agent)
+    assert brief(after.step(Resumed({}, rebooted=True), NOW)) == []
+    assert brief(after.step(polled(2, STARTED), NOW)) == []
+    assert brief(after.step(polled(3), NOW)) == ["Recover drain"]
+    last = restarted(after)
+    assert brief(last.step(Resumed({"drain": "0"}), NOW)) == []
+    assert last.events == ()
+    assert brief(last.step(polled(3), NOW)) == []
+
+
+@pytest.mark.parametrize(
+    ("fate", "repeatable", "intents", "stage"),
+    [
+        pytest.param("never", False, ["Prepare drain"], "preparing", id="did not begin"),
+        pytest.param("running", False, [], "preparing", id="still runs"),
+        pytest.param("0", False, ["Approve E1"], "approving", id="ended unseen"),
+        pytest.param("1", False, [], "held", id="failed unseen"),
+        pytest.param("interrupted", False, [], "held", id="cut off"),
+        pytest.param("interrupted", True, ["Prepare drain"], "preparing", id="cut off, repeatable"),
+        pytest.param(None, False, [], "held", id="nothing known"),
+    ],
+)
+def test_interrupted_preparation(
+    fate: str | None, repeatable: bool, intents: list[str], stage: str
+) -> None:
+    """After a crash a preparation is never blindly repeated nor blindly believed."""
+    step = Step("drain", repeatable=repeatable)
+    agent = core((step,))
+    agent.step(polled(1, event()), NOW)
+    after = restarted(agent, (step,))
+    assert brief(after.step(Resumed({"drain": fate} if fate else {}), NOW)) == []
+    assert after.step(Tick(), NOW) == ()
+    assert brief(after.step(polled(1, event()), NOW)) == intents
+    assert after.events[0].stage == stage
+
+
+@pytest.mark.parametrize("fate", ["never", "interrupted", None])
+def test_interrupted_recovery_is_begun_again(fate: str | None) -> None:
+    """A recovery that did not end is not forgotten, even if the service is away."""
+    agent = prepared()
+    agent.step(polled(2), NOW)
+    after = restarted(agent)
+    found = {"drain": fate} if fate else {}
+    assert brief(after.step(Resumed(found), NOW)) == ["Cancel drain"]
+    assert brief(after.step(HookEnded("drain", 0), NOW)) == []
+    assert after.events == ()
+
+
+def test_cut_off_repeatable_step_of_a_gone_event_is_undone() -> None:
+    """What may have begun is undone, even if it was to be begun again."""
+    agent = core((Step("drain", repeatable=True),))
+    agent.step(polled(1, event()), NOW)
+    after = restarted(agent)
+    after.step(Resumed({}), NOW)
+    assert after.next_deadline() is None
+    assert brief(after.step(polled(2), NOW)) == ["Cancel drain"]
+
+
+def test_approval_on_its_way_is_sent_again() -> None:
+    """Nobody knows whether it arrived; twice does no harm. Source: A-1."""
+    after = restarted(prepared())
+    assert brief(after.step(Resumed({}), NOW)) == []
+    assert after.next_deadline() is None
+    assert brief(after.step(polled(1, event()), NOW)) == ["Approve E1"]
+
+
+def test_approve_hook_that_was_cut_off_runs_again() -> None:
+    """Asking changes nothing, so it may be asked again."""
+    agent = core(action="approve", checks=(Step("ask"), Step("look")))
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("E1/look", 0), NOW)
+    after = restarted(agent)
+    after.step(Resumed({}), NOW)
+    assert brief(after.step(polled(1, event()), NOW)) == ["Check E1/ask"]
+
+
+def test_vm_that_was_restarted_before_the_event_does_not_approve() -> None:
+    """What was stopped may be up again, so the preparation may be worth nothing."""
+    after = restarted(prepared())
+    assert told(after.step(Resumed({}, rebooted=True), NOW)) == ["held"]
+    assert brief(after.step(polled(1, event()), NOW)) == []
+    assert brief(after.step(polled(2), NOW)) == ["Recover drain"]
+
+
+def test_restart_while_undoing_or_only_watching_changes_nothing() -> None:
+    """A reboot is news only for what was prepared and is still ahead."""
+    agent = prepared()
+    agent.step(polled(2, event("E2", resources=("vm_1",))), NOW)
+    after = restarted(agent)
+    assert told(after.step(Resumed({"drain": "running"}, rebooted=True), NOW)) == []
+    assert [record.stage for record in after.events] == ["approving", "watching"]
+
+
+def test_pauses_between_recoveries_outlive_a_restart() -> None:
+    """A failed recovery waits for its next try in the journal."""
+    agent = prepared()
+    agent.step(polled(2), NOW)
+    agent.step(HookEnded("drain", 1), NOW)
+    after = restarted(agent)
+    assert brief(after.step(Resumed({}), NOW)) == []
+    assert brief(after.step(Tick(), NOW + 10_000)) == ["Cancel drain"]
