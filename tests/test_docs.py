@@ -1,0 +1,130 @@
+"""The documents keep up with the code: generated pages, links, decisions, notes of changes.
+
+What a single room does may not be tested in here.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forewarn import wire
+from tools.docs.pages import PAGES
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted(
+    path
+    for folder in (".", "docs", "bench", "changes", "dist")
+    for path in ROOT.joinpath(folder).glob("*.md" if folder == "." else "**/*.md")
+)
+HEADINGS = ("Status", "Context", "Decision", "Rejected", "Consequences")
+DECISIONS = sorted(ROOT.glob("docs/adr/[0-9]*.md"))
+
+
+def name_of(path: Path) -> str:
+    """Return the path from the root, for the names of parametrized tests."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def links_of(document: Path) -> Iterator[tuple[str, str]]:
+    """Yield the file and the heading of every link to this repository."""
+    text = re.sub(r"^```.*?^```$", "", document.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(
+        r'(?:src|href)="([^"]+)"', text
+    ):
+        if not re.match(r"[a-z]+:", target):
+            path, _, heading = target.partition("#")
+            yield path, heading
+
+
+def anchors_of(document: Path) -> set[str]:
+    """Return the headings of a document as links know them."""
+    titles = re.findall(r"^#+ (.+)$", document.read_text("utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_generated_page_is_up_to_date(path: str) -> None:
+    """What is generated is what the code says now; `make docs` rewrites it."""
+    written = ROOT.joinpath(path)
+    assert written.exists(), f"run `make docs`: there is no {path}"
+    assert written.read_text("utf-8") == PAGES[path](), f"run `make docs`: {path} is behind"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_links_lead_somewhere(document: Path) -> None:
+    """A link within the repository leads to a file, and to a heading that is in it."""
+    for path, heading in links_of(document):
+        target = (document.parent / path).resolve() if path else document
+        assert target.exists(), f"{name_of(document)} links to {path}"
+        if heading and target.suffix == ".md":
+            assert heading in anchors_of(target), f"{name_of(document)} links to {path}#{heading}"
+
+
+def test_every_document_is_reachable() -> None:
+    """From the README, following links, a reader gets to every document."""
+    reached, waiting = set[Path](), [ROOT / "README.md"]
+    while waiting:
+        document = waiting.pop()
+        if document in reached or document.suffix != ".md":
+            continue
+        reached.add(document)
+        waiting += [(document.parent / path).resolve() for path, _ in links_of(document) if path]
+    exempt = {ROOT / "docs/adr/0000-template.md"}
+    lost = [name_of(path) for path in DOCUMENTS if path not in reached | exempt]
+    assert not lost, lost
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=name_of)
+def test_decision_has_its_five_parts(decision: Path) -> None:
+    """A decision says its status, why, what, what else was thought of, and what follows."""
+    found = re.findall(r"^## (.+)$", decision.read_text("utf-8"), flags=re.MULTILINE)
+    assert tuple(found) == HEADINGS
+
+
+def test_decisions_are_numbered_in_order() -> None:
+    """No number is missing or used twice."""
+    assert [int(path.name[:4]) for path in DECISIONS] == list(range(len(DECISIONS)))
+
+
+def test_change_notes_have_a_kind() -> None:
+    """A note for the changelog says by its name what kind of change it is."""
+    pattern = r"README\.md|[\w-]+\.(added|changed|fixed|removed|security)\.md"
+    names = [path.name for path in ROOT.glob("changes/*")]
+    assert [name for name in names if not re.fullmatch(pattern, name)] == []
+
+
+def test_every_api_version_is_documented() -> None:
+    """A reader finds every api-version in the reference of the metadata service."""
+    text = ROOT.joinpath("docs/reference/metadata.md").read_text("utf-8")
+    missing = [
+        version for version in (*wire.VERSIONS, wire.PREVIEW_VERSION) if f"`{version}`" not in text
+    ]
+    assert not missing
+
+
+def test_every_setting_has_its_meaning() -> None:
+    """No setting is without a sentence."""
+    rows = ROOT.joinpath("docs/reference/settings.md").read_text("utf-8").splitlines()
+    assert [row for row in rows if row.startswith("| `") and row.endswith("|  |")] == []
+
+
+def test_every_make_target_of_the_readme_exists() -> None:
+    """What the documents tell a reader to type, make knows."""
+    targets = set(
+        re.findall(r"^([a-z-]+):", ROOT.joinpath("Makefile").read_text("utf-8"), re.MULTILINE)
+    )
+    for document in DOCUMENTS:
+        told = set(re.findall(r"(?:^|`)make ([a-z-]+)", document.read_text("utf-8"), re.MULTILINE))
+        assert told <= targets, f"{name_of(document)}: {told - targets}"
+
+
+def test_python_versions_are_the_same_everywhere() -> None:
+    """The oldest Python is one number, in the package and in the README."""
+    project = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text("utf-8"))["project"]
+    oldest = project["requires-python"].removeprefix(">=")
+    assert f"Python {oldest}" in ROOT.joinpath("README.md").read_text("utf-8")

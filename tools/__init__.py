@@ -1,0 +1,1 @@
+"""Programs for those who work on Forewarn; none of this is installed with it."""

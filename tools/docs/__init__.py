@@ -1,0 +1,1 @@
+"""Writes the generated pages: references from the code, the diagram from the tables."""

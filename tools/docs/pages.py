@@ -1,0 +1,18 @@
+"""Which pages are generated, and by what.
+
+No page is written in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tools.docs.lifecycle import lifecycle_svg
+from tools.docs.reference import causes_page, errors_page, settings_page
+
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/lifecycle.svg": lifecycle_svg,
+    "docs/reference/causes.md": causes_page,
+    "docs/reference/errors.md": errors_page,
+    "docs/reference/settings.md": settings_page,
+}

@@ -1,0 +1,144 @@
+"""Writes the reference pages of causes, errors and settings from the code that defines them.
+
+No prose about how things hang together goes in here; that is what `docs/explanation` is for.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterable, Iterator
+
+import forewarn
+from forewarn import settings
+from forewarn.core.impact import NOTICE_S, TRAITS
+from forewarn.errors import CallerError, ForewarnError, OurError, PeerError, every_error
+
+WRITTEN = "<!-- Written by `make docs`; edit the code it comes from, not this page. -->\n"
+
+
+def causes_page() -> str:
+    """Return the table of what disturbs VMs, from the table the core decides by."""
+    head = ("cause", "done to", "type", "source", "routine", "least notice", "duration", "text")
+    rows = []
+    for cause, traits in TRAITS.items():
+        kinds = [traits.impact.value, *sorted(impact.value for impact in traits.also)]
+        rows.append((
+            f"`{cause.value}`",
+            traits.target.value,
+            " or ".join(kinds),
+            traits.source.value,
+            "yes" if traits.routine else "no",
+            "none: it has happened" if traits.fault else duration(NOTICE_S[traits.impact]),
+            {-1: "unknown", 0: "none"}.get(traits.duration_s, duration(traits.duration_s)),
+            traits.description or "(empty)",
+        ))  # fmt: skip
+    return page(
+        "Causes and what they announce",
+        "What can be done to a host or a virtual machine, and the event it becomes.",
+        "Where two types are given, the first is announced unless the request says otherwise.",
+        "An operator may give more notice, a duration and a text of their own, never less notice.",
+        "Terminate notice is set for each group, between 5 and 15 minutes; without it a deletion"
+        " is not announced.",
+        "",
+        *table(head, rows),
+    )
+
+
+def errors_page() -> str:
+    """Return every error with its code, status, sentence and advice."""
+    load_everything()
+    lines = [
+        "Every answer that refuses something carries one of these codes.",
+        "The sentence is for people and may change; the code is for programs and stays.",
+    ]
+    branches: dict[type[ForewarnError], str] = {
+        CallerError: "What the caller must change",
+        PeerError: "What another party did wrong",
+        OurError: "What is our fault",
+    }
+    for branch, title in branches.items():
+        kinds = [kind for kind in every_error() if issubclass(kind, branch)]
+        lines += ["", f"## {title}", ""]
+        head = ("code", "status", "sentence", "what to do")
+        lines += table(head, sorted(error_row(kind) for kind in kinds))
+    return page("Errors", *lines)
+
+
+def error_row(kind: type[ForewarnError]) -> tuple[str, ...]:
+    """Return one row of the table of errors; a fact stands there by its name."""
+
+    def plain(template: str) -> str:
+        return re.sub(r"\{(\w+)[^}]*\}", r"*\1*", template)
+
+    return f"`{kind.code}`", str(kind.status), plain(kind.message), plain(kind.advice)
+
+
+def settings_page() -> str:
+    """Return every setting with its type, default and meaning."""
+    lines = [
+        "Every setting, with its default.",
+        "A commented file with all of them is `dist/forewarn.toml`.",
+    ]
+    for name, kind in vars(settings).items():
+        if dataclasses.is_dataclass(kind) and not name.startswith("_"):
+            lines += ["", f"## {name}", "", summary(inspect.getdoc(kind) or ""), ""]
+            lines += table(("setting", "type", "default", "meaning"), setting_rows(name))
+    return page("Settings", *lines)
+
+
+def setting_rows(class_name: str) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each field of a settings class, in the order they are written in."""
+    tree = ast.parse(inspect.getsource(settings))
+    body = next(
+        node.body
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and node.name == class_name
+    )
+    for field, after in zip(body, [*body[1:], ast.Pass()], strict=True):
+        if isinstance(field, ast.AnnAssign):
+            default = f"`{ast.unparse(field.value)}`" if field.value else "must be given"
+            kind = ast.unparse(field.annotation)
+            yield f"`{ast.unparse(field.target)}`", f"`{kind}`", default, docstring_of(after)
+
+
+def docstring_of(node: ast.AST) -> str:
+    """Return the text of a docstring statement, or nothing."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return " ".join(str(node.value.value).split())
+    return ""
+
+
+def load_everything() -> None:
+    """Import every module of the product, so that every error class is known."""
+    for module in pkgutil.walk_packages(forewarn.__path__, "forewarn."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
+def summary(text: str) -> str:
+    """Return a docstring as prose: one paragraph each, sources left out."""
+    return re.sub(r"\s*Source: [^.]*\.", "", " ".join(text.split()))
+
+
+def duration(seconds: int) -> str:
+    """Return a duration as people say it."""
+    for size, word in ((86400, "days"), (60, "minutes")):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds // size} {word}"
+    return f"{seconds} s"
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    lines = [head, tuple("---" for _ in head), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines]
+
+
+def page(title: str, *lines: str) -> str:
+    """Return a whole page with its title and the note that it is written by a program."""
+    return "\n".join([WRITTEN, f"# {title}", "", *lines]) + "\n"
