@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from enum import Enum
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.document import Enrolment, View
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 Record: TypeAlias = Host | Group | Vm | Operation | Event | Enrolment | View
 Row: TypeAlias = dict[str, str | int]
 
-#: Record type of each kind; the kind is also the name of its table.
+#: Record type of each kind; the kind is also its table's name (`group`: `vm_group`).
 KINDS: dict[str, type[Record]] = {
     "host": Host,
     "group": Group,
@@ -47,6 +48,7 @@ KEYS: dict[str, str] = {
 }
 
 _NEWEST = VERSIONS[-1]
+_list_text = json.JSONEncoder(ensure_ascii=False).encode  # made once: json.dumps makes it anew
 
 
 def key_of(record: Record) -> str | int:
@@ -55,6 +57,7 @@ def key_of(record: Record) -> str | int:
     return key
 
 
+@cache
 def columns_of(kind: str) -> tuple[str, ...]:
     """Return the names of a kind's columns, in the record's order."""
     return tuple(field.name for field in fields(KINDS[kind]) if not field.name.startswith("_"))
@@ -82,6 +85,8 @@ def from_row(kind: str, row: Mapping[str, str | int]) -> Record:
 
 
 def _flat(value: object) -> str | int:
+    if type(value) is str or type(value) is int:  # nearly every column, so it is asked first
+        return value
     if isinstance(value, Document):
         return render_document(value, _NEWEST).decode()
     if isinstance(value, Enum):
@@ -89,7 +94,7 @@ def _flat(value: object) -> str | int:
     if isinstance(value, frozenset):
         return json.dumps(sorted(str(_flat(member)) for member in value))
     if isinstance(value, tuple):
-        return json.dumps(value, ensure_ascii=False)
+        return _list_text(value)
     if isinstance(value, bool):
         return int(value)
     assert isinstance(value, str | int), value
