@@ -1,0 +1,1 @@
+"""The metadata service: shows documents to VMs and takes their approvals."""

@@ -1,0 +1,214 @@
+"""Where the metadata service listens: addresses as text, and the sockets for them.
+
+No connection may be served in here.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+import sys
+from dataclasses import dataclass
+from typing import cast
+
+from forewarn.errors import CallerError, OurError
+
+BACKLOG = 4096  # the kernel caps it at net.core.somaxconn
+
+_IP_PKTINFO = 8  # Linux; the socket module does not name these two
+_IP_PKTOPTIONS = 9
+_UNIX_MODE = 0o666  # whoever may reach the directory may ask, as with a port
+
+
+class AddressInvalid(CallerError):
+    """An address to listen on cannot be read."""
+
+    code = "address-invalid"
+    message = "{text!r} is not an address to listen on."
+    advice = "Write HOST:PORT, HOST%INTERFACE:PORT, [IPV6]:PORT or unix:PATH."
+
+
+class AddressUnavailable(OurError):
+    """The system does not let us listen on an address."""
+
+    code = "address-unavailable"
+    status = 503
+    message = "Cannot listen on {text}: {reason}."
+    advice = "Is the address on this machine, the port free, and are you allowed to use it?"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One place to listen on."""
+
+    host: str
+    """IPv4 or IPv6 address; the path of a Unix socket."""
+    port: int = 0
+    interface: str = ""
+    """Only what comes in by this network interface."""
+    is_unix: bool = False
+
+    def __str__(self) -> str:
+        """Return the text `parse` reads."""
+        if self.is_unix:
+            return f"unix:{self.host}"
+        host = f"{self.host}%{self.interface}" if self.interface else self.host
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A listening socket."""
+
+    sock: socket.socket
+    address: Address
+    """Where it really listens."""
+
+    @property
+    def interface(self) -> str:
+        """What connections through it say of their interface."""
+        return self.address.host if self.address.is_unix else self.address.interface
+
+    @property
+    def is_unix(self) -> bool:
+        """Whether its peers have no address."""
+        return self.address.is_unix
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a peer's address alone says who it is."""
+        return not self.address.is_unix and not self.address.interface
+
+    def accept(self) -> tuple[socket.socket, str]:
+        """Accept one connection: the socket and the peer's address as the system writes it.
+
+        Raises:
+            BlockingIOError: nobody is waiting.
+        """
+        # `socket.accept` wraps three enums around what is known here already: 4 of the 30
+        # microseconds a connection costs.
+        sock = self.sock
+        fd, peer = sock._accept()  # type: ignore[attr-defined]  # noqa: SLF001
+        made = socket.SocketType(_FAMILIES[sock.family], socket.SOCK_STREAM, 0, fd)
+        return cast("socket.socket", made), peer[0] if isinstance(peer, tuple) else ""
+
+    def close(self) -> None:
+        """Stop listening; a Unix socket's file goes too."""
+        self.sock.close()
+        if self.address.is_unix:
+            _unlink_socket(self.address.host)
+
+
+def parse(text: str) -> Address:
+    """Read `HOST:PORT`, `HOST%INTERFACE:PORT`, `[IPV6]:PORT` or `unix:PATH`.
+
+    Raises:
+        AddressInvalid: it is none of them.
+    """
+    if text.startswith("unix:") and len(text) > len("unix:"):
+        return Address(text.removeprefix("unix:"), is_unix=True)
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    host, _, interface = host.strip("[]").partition("%")
+    family = socket.AF_INET6 if bracketed else socket.AF_INET
+    try:
+        socket.inet_pton(family, host)
+    except OSError as error:
+        raise AddressInvalid(text=text) from error
+    if not colon or not (port.isascii() and port.isdigit() and int(port) < 65_536):
+        raise AddressInvalid(text=text)
+    return Address(host, int(port), interface)
+
+
+def open_listener(address: Address, *, shared: bool = False) -> Listener:
+    """Listen; `shared` lets other processes listen on the same port (SO_REUSEPORT).
+
+    Raises:
+        AddressUnavailable: the system refuses.
+    """
+    family = _family_of(address)
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        _prepare(sock, address, shared=shared)
+        sock.bind(_name_of(address))
+        if address.is_unix:
+            os.chmod(address.host, _UNIX_MODE)  # noqa: PTH101
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        raise AddressUnavailable(text=str(address), reason=error.strerror or error) from error
+    if address.is_unix:
+        return Listener(sock, address)
+    port = sock.getsockname()[1]
+    return Listener(sock, Address(address.host, port, address.interface))
+
+
+def interface_of(sock: socket.socket) -> str:
+    """Return the interface a connection came in by, where the system tells. Source: S-6."""
+    if sys.platform != "linux":
+        return ""
+    try:
+        if sock.family == socket.AF_INET6:
+            scope = sock.getpeername()[3]
+            return socket.if_indextoname(scope) if scope else ""
+        # The kernel keeps the packet info of the connection's first packet: cmsghdr, then the
+        # index of the interface as the first member of in_pktinfo.
+        kept = sock.getsockopt(socket.IPPROTO_IP, _IP_PKTOPTIONS, 64)
+        header = struct.calcsize("@Lii")
+        if len(kept) < header + 4:
+            return ""
+        return socket.if_indextoname(struct.unpack_from("@i", kept, header)[0])
+    except OSError:
+        return ""
+
+
+_FAMILIES = {family: int(family) for family in (socket.AF_INET, socket.AF_INET6)}
+if hasattr(socket, "AF_UNIX"):
+    _FAMILIES[socket.AF_UNIX] = int(socket.AF_UNIX)
+
+
+def _family_of(address: Address) -> socket.AddressFamily:
+    if address.is_unix:
+        if not hasattr(socket, "AF_UNIX"):
+            raise AddressUnavailable(text=str(address), reason="this system has no Unix sockets")
+        return socket.AF_UNIX
+    return socket.AF_INET6 if ":" in address.host else socket.AF_INET
+
+
+def _prepare(sock: socket.socket, address: Address, *, shared: bool) -> None:
+    if address.is_unix:
+        _unlink_socket(address.host)
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited by what is accepted
+    if os.name == "posix":  # on Windows it would let another process take the port over
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    elif sys.platform == "linux":
+        sock.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
+    if address.interface and sys.platform == "linux":
+        bound = address.interface.encode() + b"\0"
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, bound)
+
+
+def _name_of(address: Address) -> str | tuple[str, int] | tuple[str, int, int, int]:
+    if address.is_unix:
+        return address.host
+    if ":" in address.host:
+        scope = socket.if_nametoindex(address.interface) if address.interface else 0
+        return (address.host, address.port, 0, scope)
+    return (address.host, address.port)
+
+
+def _unlink_socket(path: str) -> None:
+    """Remove a Unix socket's file left over by an earlier run, and nothing else."""
+    try:
+        if stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116
+            os.unlink(path)  # noqa: PTH108
+    except FileNotFoundError:
+        return

@@ -1,0 +1,324 @@
+"""The shell for Linux: all sockets of the service in one epoll set inside the event loop.
+
+Nothing about requests may go in here but the look into what a connection remembers. One wake of
+the event loop serves every socket that is ready: measured against a transport for each
+connection, this halves the cost of a request and of an idle connection, and a connection that
+sends one request and closes never becomes an object at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import select
+import socket
+from typing import TYPE_CHECKING
+
+from forewarn.metadata.addresses import Listener, interface_of
+from forewarn.metadata.connection import NOTHING, Connection
+from forewarn.metadata.identity import UNIX, Peer, canonical
+
+if TYPE_CHECKING:
+    from forewarn.metadata.service import Service
+
+READ_BYTES = 4096  # a poll has 150 to 600 bytes; a long approval is read in several goes
+EVENTS_MAX = 256  # sockets served in one round
+ROUNDS_MAX = 4  # rounds before the event loop's other work has its turn
+ACCEPTS_MAX = 64  # connections accepted in one go
+LINGER_S = 2.0  # how long a refused client may go on sending before it is cut off
+FULL_S = 0.1  # pause of accepting when the process has no file descriptor left
+
+_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+_IN = select.EPOLLIN
+_RESETS = b"\x01\0\0\0\0\0\0\0"  # struct linger: on, 0 s
+
+_LOG = logging.getLogger(__name__)
+
+
+class EpollConnection(Connection):
+    """A connection on a socket of the epoll set."""
+
+    __slots__ = ("_closing", "_interest", "_out", "_shell", "sock")
+
+    def __init__(self, shell: EpollShell, sock: socket.socket, peer: Peer) -> None:
+        """Take over a connected socket; it is not watched yet."""
+        super().__init__(shell.service, peer)
+        self.sock = sock
+        self._shell = shell
+        self._out = b""
+        self._interest = -1
+        self._closing = 0  # 0 no, 1 once sent, 2 once sent and then linger, 3 lingering, 4 closed
+        shell.service.connections[self] = None
+
+    def watch(self) -> None:
+        """Wait for what comes next, unless the connection is closed already."""
+        if self._interest < 0 and self._closing < 4:
+            self._watch(_IN)
+
+    def happened(self, event: int) -> None:
+        """Do what the socket is ready for."""
+        if event & select.EPOLLOUT:
+            self._send_rest()
+        elif self._closing == 3:
+            self._discard()
+        elif self._closing == 0:
+            self.read()
+
+    def read(self) -> None:
+        """Read once and take what came."""
+        try:
+            octets = self.sock.recv(READ_BYTES, _FLAGS)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.gone()
+            return
+        self.took(octets)
+
+    def took(self, octets: bytes) -> None:
+        """Take what was read; nothing is the end of what the client sends."""
+        if octets:
+            self.received(octets)
+        else:
+            self._watch(0)
+            self.received_eof()
+
+    def gone(self) -> None:
+        """Forget a connection that broke."""
+        self.lost()
+        self._end()
+
+    def drain(self) -> None:
+        """Answer what has arrived already, then close."""
+        if self.idle and not self._closing:
+            self.read()
+        self.stop()
+
+    def _write(self, octets: bytes) -> None:
+        if self._closing == 4:
+            return
+        if self._out:
+            self._out += octets
+            return
+        try:
+            sent = self.sock.send(octets, _FLAGS)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.gone()
+            return
+        if sent < len(octets):
+            self._out = octets[sent:]
+            self.stalled = True
+            self.ready = NOTHING
+            self._watch(select.EPOLLOUT)
+
+    def _close(self, *, linger: bool) -> None:
+        if self._closing >= 3:
+            return
+        if self._out:
+            self._closing = 2 if linger else 1
+        elif linger:
+            self._begin_linger()
+        else:
+            self._end()
+
+    def _reset(self) -> None:
+        if self._closing < 4:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
+            self._end()
+
+    def _read(self, *, wanted: bool) -> None:
+        if not self._out and self._closing == 0:
+            self._watch(_IN if wanted else 0)
+
+    def _send_rest(self) -> None:
+        out, self._out = self._out, b""
+        self.stamp = self.service.tick
+        self._write(out)
+        if self._out or self._closing == 4:
+            return
+        if self._closing:
+            self._close(linger=self._closing == 2)
+            return
+        self._watch(_IN if self.reading and not self.eof else 0)
+        self.unstalled()
+
+    def _begin_linger(self) -> None:
+        """Let the client read the answer before the unread rest of its request resets it."""
+        self._closing = 3
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._end()
+            return
+        self._watch(_IN)
+        self.service.loop.call_later(LINGER_S, self._end)
+
+    def _discard(self) -> None:
+        try:
+            if self.sock.recv(16 * READ_BYTES, _FLAGS):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self._end()
+
+    def _end(self) -> None:
+        if self._closing < 4:
+            self._closing = 4
+            self.over = True
+            self._out = b""
+            self.service.forget(self)
+            if self._interest >= 0:
+                self._shell.unwatch(self.sock.fileno())
+            self.sock.close()
+
+    def _watch(self, interest: int) -> None:
+        if interest != self._interest and self._closing < 4:
+            self._shell.watch(self.sock.fileno(), self, interest, new=self._interest < 0)
+            self._interest = interest
+
+
+class EpollShell:
+    """Listens, accepts, reads, answers what is remembered, and hands on the rest."""
+
+    def __init__(self, service: Service) -> None:
+        """Open the epoll set and let the event loop watch it."""
+        self.service = service
+        self._epoll = select.epoll()
+        self._listeners: dict[int, Listener] = {}
+        self._connections: dict[int, EpollConnection] = {}
+        self._told_full = False
+        service.loop.add_reader(self._epoll.fileno(), self._ready)
+
+    async def listen(self, listener: Listener) -> None:
+        """Accept connections from now on."""
+        sock = listener.sock
+        if not listener.is_unix:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 1)
+        self._listeners[sock.fileno()] = listener
+        self._epoll.register(sock.fileno(), _IN)
+
+    def stop_listening(self) -> None:
+        """Accept what has come so far, then no more."""
+        for fd, listener in tuple(self._listeners.items()):
+            self._accept(listener)
+            self._epoll.unregister(fd)
+            listener.close()
+        self._listeners.clear()
+
+    def drain(self) -> None:
+        """Answer what has arrived on every connection and close the idle ones."""
+        for connection in tuple(self._connections.values()):
+            connection.drain()
+
+    def close(self) -> None:
+        """Give the epoll set back; every connection must be closed."""
+        assert not self._connections
+        self.service.loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+
+    def watch(self, fd: int, connection: EpollConnection, interest: int, *, new: bool) -> None:
+        """Wait for these events of a connection."""
+        if new:
+            self._connections[fd] = connection
+            self._epoll.register(fd, interest)
+        else:
+            self._epoll.modify(fd, interest)
+
+    def unwatch(self, fd: int) -> None:
+        """Forget a socket that is about to be closed; the kernel takes it out of the set."""
+        del self._connections[fd]
+
+    def _ready(self) -> None:
+        connections = self._connections
+        tick = self.service.tick
+        for _ in range(ROUNDS_MAX):
+            events = self._epoll.poll(0, EVENTS_MAX)
+            if not events:
+                return
+            for fd, event in events:
+                connection = connections.get(fd)
+                if connection is None:
+                    if fd in self._listeners:
+                        self._accept(self._listeners[fd])
+                elif event != _IN or connection.ready is NOTHING:
+                    connection.happened(event)
+                else:
+                    try:
+                        octets = connection.sock.recv(READ_BYTES, _FLAGS)
+                    except BlockingIOError:
+                        continue
+                    except OSError:
+                        connection.gone()
+                        continue
+                    answer = connection.ready.get(octets)
+                    if answer is None:
+                        connection.took(octets)
+                    else:
+                        connection.stamp = tick
+                        connection._write(answer)  # noqa: SLF001  the hot path
+
+    def _accept(self, listener: Listener) -> None:
+        service = self.service
+        accept = listener.accept
+        for _ in range(ACCEPTS_MAX):
+            try:
+                sock, address = accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._not_accepted(listener, error)
+                return
+            # A client that sends one request and closes ends here, without an object of its own.
+            octets = b""
+            view = service.doors.get(address) if listener.is_plain else None
+            if view is not None:
+                try:
+                    octets = sock.recv(READ_BYTES, _FLAGS)
+                    answer = view.ready_last.get(octets)
+                    if answer is not None and sock.send(answer, _FLAGS) == len(answer):
+                        sock.close()
+                        continue
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    sock.close()
+                    continue
+            self._admit(listener, sock, address, octets)
+
+    def _admit(self, listener: Listener, sock: socket.socket, address: str, octets: bytes) -> None:
+        """Give a connection an object, since it needs more than a look."""
+        service = self.service
+        if len(service.connections) >= service.settings.connections_max:
+            service.make_room()
+        interface = listener.interface
+        if not interface and service.callers.interfaces_matter:
+            interface = interface_of(sock)
+        peer = Peer(UNIX if listener.is_unix else canonical(address), interface)
+        connection = EpollConnection(self, sock, peer)
+        if octets:
+            connection.took(octets)
+        else:
+            connection.read()
+        connection.watch()
+
+    def _not_accepted(self, listener: Listener, error: OSError) -> None:
+        """Make room where there is no file descriptor left; anything else is the client's."""
+        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+            return
+        if not self._told_full:
+            self._told_full = True
+            _LOG.warning(
+                "No file descriptor is left for new connections.", extra={"action": "full"}
+            )
+        if not self.service.make_room():
+            fd = listener.sock.fileno()
+            self._epoll.modify(fd, 0)
+            self.service.loop.call_later(FULL_S, self._accept_again, fd)
+
+    def _accept_again(self, fd: int) -> None:
+        if fd in self._listeners:
+            self._epoll.modify(fd, _IN)

@@ -1,0 +1,36 @@
+"""Faults on demand: what the emulator can do to an answer. Source: E-10.
+
+No fault is thought up in here; the emulator decides, this says what it can ask for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from forewarn.metadata.request import Request
+    from forewarn.metadata.response import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """What happens to one answer; the parts may be combined."""
+
+    hold_s: float = 0.0
+    """Hold the answer this long, in real seconds."""
+    answer: Answer | None = None
+    """Answer this instead (410, 429, 500, an empty 200 …)."""
+    reset: bool = False
+    """Reset the connection instead of answering."""
+    truncate: bool = False
+    """Send half of the body, then close the connection."""
+    incarnation_ahead: int = 0
+    """Show an incarnation this much higher over the same events."""
+
+
+class Fault(Protocol):
+    """Decides about each request; `MetadataServer.set_fault` installs it at run time."""
+
+    def meet(self, vm: str, request: Request) -> Disturbance | None:
+        """Return what happens to this request of this VM; None: nothing."""

@@ -1,0 +1,133 @@
+"""Which VM is asking: by its address, by a signed proxy header, or by name in the emulator.
+
+No answer may be made in here: who is not recognised is simply nobody. Source: S-6.
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from forewarn.feed import Caller, Change
+    from forewarn.metadata.request import Request
+    from forewarn.settings import MetadataSettings
+
+UNIX = "unix"
+"""Address of every peer on a Unix socket; the socket's path is its interface."""
+
+
+class Peer(NamedTuple):
+    """The other end of a connection."""
+
+    address: str
+    interface: str = ""
+
+
+class Found(NamedTuple):
+    """Who asks, and how that is known."""
+
+    caller: Caller | None
+    by_peer: bool
+    """Whether only the connection decided, so that its next request is the same VM's."""
+    signed: bool = False
+    """Whether a proxy's signature vouches for it."""
+
+
+class Callers:
+    """All VMs that may ask."""
+
+    def __init__(self, settings: MetadataSettings) -> None:
+        """Start without any VM."""
+        self._settings = settings
+        self._secret = settings.proxy_secret.encode()
+        self._proxies = frozenset(canonical(each) for each in settings.proxy_addresses)
+        self._by_vm: dict[str, Caller] = {}
+        self._by_address: dict[Peer, str] = {}
+        self._by_instance_id: dict[str, str] = {}
+        self._with_interface = 0
+
+    @property
+    def interfaces_matter(self) -> bool:
+        """Whether some VM is known only on one interface."""
+        return self._with_interface > 0
+
+    def apply(self, change: Change) -> bool:
+        """Take over who may ask; returns whether anybody's identity moved."""
+        gone = change.gone
+        if change.whole:
+            named = {caller.vm for caller in change.callers}
+            gone = tuple(vm for vm in self._by_vm if vm not in named)
+        moved = [each for each in change.callers if self._by_vm.get(each.vm) != each]
+        for vm in gone:
+            self._remove(vm)
+        for caller in moved:
+            self._remove(caller.vm)
+        for caller in moved:
+            self._add(caller)
+        return bool(gone or moved)
+
+    def find(self, peer: Peer, request: Request) -> Found:
+        """Return who asks. Source: S-6."""
+        if self._settings.vm_by_query and "vm" in request.query:
+            return Found(self._by_vm.get(request.query["vm"]), by_peer=False)
+        if peer.address in self._proxies:
+            claimed = request.headers.get("x-instance-id")
+            if claimed is not None:
+                signature = request.headers.get("x-instance-id-signature", "")
+                return self._signed(claimed, signature)
+            return Found(self.by_peer(peer), by_peer=False)
+        return Found(self.by_peer(peer), by_peer=True)
+
+    def by_peer(self, peer: Peer) -> Caller | None:
+        """Return the VM at this address, first on this interface, then on any."""
+        vm = self._by_address.get(peer)
+        if vm is None:
+            vm = self._by_address.get(Peer(peer.address), self._settings.default_vm)
+        return self._by_vm.get(vm)
+
+    def _signed(self, claimed: str, signature: str) -> Found:
+        right = hmac.digest(self._secret, claimed.encode("latin-1"), "sha256").hex()
+        said = signature.lower().encode("latin-1")
+        if not self._secret or not hmac.compare_digest(right.encode(), said):
+            return Found(None, by_peer=False)
+        vm = self._by_instance_id.get(claimed, "")
+        return Found(self._by_vm.get(vm), by_peer=False, signed=True)
+
+    def _add(self, caller: Caller) -> None:
+        self._by_vm[caller.vm] = caller
+        self._with_interface += bool(caller.interface)
+        for address in caller.addresses:
+            self._by_address[Peer(canonical(address), caller.interface)] = caller.vm
+        if caller.instance_id:
+            self._by_instance_id[caller.instance_id] = caller.vm
+
+    def _remove(self, vm: str) -> None:
+        caller = self._by_vm.pop(vm, None)
+        if caller is None:
+            return
+        self._with_interface -= bool(caller.interface)
+        for address in caller.addresses:
+            peer = Peer(canonical(address), caller.interface)
+            if self._by_address.get(peer) == vm:
+                del self._by_address[peer]
+        if self._by_instance_id.get(caller.instance_id) == vm:
+            del self._by_instance_id[caller.instance_id]
+
+
+def canonical(address: str) -> str:
+    """Return an IP address as the system writes it, without scope; other text as it is.
+
+    An IPv4 address seen through an IPv6 socket is the IPv4 address.
+    """
+    bare = address.partition("%")[0]
+    if ":" not in bare:
+        return bare
+    try:
+        packed = socket.inet_pton(socket.AF_INET6, bare)
+    except OSError:
+        return address
+    if packed.startswith(b"\0" * 10 + b"\xff\xff"):
+        return socket.inet_ntop(socket.AF_INET, packed[12:])
+    return socket.inet_ntop(socket.AF_INET6, packed)

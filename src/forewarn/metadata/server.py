@@ -1,0 +1,151 @@
+"""The metadata service as one object: start, apply changes, stop.
+
+No request may be read in here and no command line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from typing import TYPE_CHECKING
+
+from forewarn.ids import Ids
+from forewarn.metadata import addresses
+from forewarn.metadata.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forewarn.clock import Clock
+    from forewarn.feed import Change, Upstream
+    from forewarn.metadata.epoll import EpollShell
+    from forewarn.metadata.fault import Fault
+    from forewarn.metadata.streams import StreamShell
+    from forewarn.settings import MetadataSettings
+
+STOP_S = 0.8
+"""How long answers under way may take once the service is told to stop."""
+
+
+class MetadataServer:
+    """Serves documents on any number of addresses. Use it on one event loop only."""
+
+    def __init__(
+        self,
+        settings: MetadataSettings,
+        upstream: Upstream,
+        clock: Clock,
+        *,
+        ids: Ids | None = None,
+        portable: bool = sys.platform != "linux",
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            settings: How to serve.
+            upstream: Whom to tell of approvals and polls.
+            clock: The service's clock, for the `Date` header.
+            ids: For `x-ms-request-id`.
+            portable: Whether to do without epoll.
+        """
+        self._settings = settings
+        self._upstream = upstream
+        self._clock = clock
+        self._ids = ids or Ids()
+        self._portable = portable
+        self._service: Service | None = None
+        self._shell: EpollShell | StreamShell | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(self, listen: Sequence[str], *, shared: bool = False) -> tuple[str, ...]:
+        """Listen on these addresses; returns where it really listens.
+
+        Args:
+            listen: `HOST:PORT`, `HOST%INTERFACE:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0
+                takes any free one.
+            shared: Whether other processes listen on the same ports.
+
+        Raises:
+            AddressInvalid: an address cannot be read; nothing was opened.
+            AddressUnavailable: the system refuses an address; nothing stays open.
+        """
+        service = self._begun()
+        wanted = [addresses.parse(text) for text in listen]
+        opened: list[addresses.Listener] = []
+        try:
+            for address in wanted:
+                opened.append(addresses.open_listener(address, shared=shared))  # noqa: PERF401
+        except BaseException:
+            for listener in opened:
+                listener.close()
+            raise
+        shell = self._shell = self._new_shell(service)
+        for listener in opened:
+            await shell.listen(listener)
+        self._timer = service.loop.call_later(1.0, self._second)
+        return tuple(str(listener.address) for listener in opened)
+
+    def apply(self, change: Change) -> None:
+        """Show what this change says, from now on; call it on the event loop."""
+        self._begun().apply(change)
+
+    def set_fault(self, fault: Fault | None) -> None:
+        """Disturb answers from now on, or no more. Source: E-10."""
+        self._begun().set_fault(fault)
+
+    @property
+    def connections(self) -> int:
+        """Return the number of open connections that sent at least one byte, or none yet."""
+        return len(self._begun().connections)
+
+    async def stop(self) -> None:
+        """Stop accepting, answer what has arrived, close; done within a second."""
+        service, shell = self._service, self._shell
+        if service is None or shell is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        service.stopping = True
+        shell.stop_listening()
+        shell.drain()
+        if service.connections:
+            service.emptied = service.loop.create_future()
+            await asyncio.wait([service.emptied], timeout=STOP_S)
+        for connection in tuple(service.connections):
+            connection.abandon()
+        await asyncio.sleep(0)  # lets transports say that they are gone
+        shell.close()
+        service.last_polls()
+        self._service = self._shell = None
+
+    def _begun(self) -> Service:
+        """Return the service; it begins at the first use, which may come before `start`."""
+        if self._service is None:
+            self._service = Service(
+                self._settings, self._upstream, clock=self._clock, ids=self._ids
+            )
+        return self._service
+
+    def _new_shell(self, service: Service) -> EpollShell | StreamShell:
+        if self._portable:
+            from forewarn.metadata.streams import StreamShell
+
+            return StreamShell(service)
+        from forewarn.metadata.epoll import EpollShell
+
+        return EpollShell(service)
+
+    def _second(self) -> None:
+        service = self._begun()
+        self._timer = service.loop.call_later(1.0, self._second)
+        service.second()
+
+
+def freeze_garbage() -> None:
+    """Take everything made so far out of the collector's sight; for processes, once started.
+
+    A full collection otherwise walks through all modules and stops every request meanwhile.
+    """
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,210 @@
+"""What all connections of one metadata service share: documents, callers, the second's date.
+
+No socket may go in here. Everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn import civil
+from forewarn.metadata import answer as answers
+from forewarn.metadata import request as requests
+from forewarn.metadata.identity import Callers
+from forewarn.metadata.limit import RateLimit
+from forewarn.metadata.response import CLOSES, STAYS, STAYS_OLD, Answer, head_of
+from forewarn.metadata.snapshot import Snapshot, View
+
+if TYPE_CHECKING:
+    from forewarn.clock import Clock
+    from forewarn.feed import Caller, Change, Upstream
+    from forewarn.ids import Ids
+    from forewarn.metadata.answer import Planned
+    from forewarn.metadata.connection import Connection
+    from forewarn.metadata.fault import Fault
+    from forewarn.metadata.identity import Peer
+    from forewarn.metadata.request import Request
+    from forewarn.settings import MetadataSettings
+
+KNOWN_MAX = 4096
+"""Requests remembered by their bytes; each client program in use sends one or two."""
+
+KNOWN_BYTES_MAX = 2048
+"""Longest request remembered; the longest seen from a real client has 600 bytes."""
+
+DOORS_MAX = 65_536
+"""Addresses whose view is remembered for connections that send one request and close."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class Service:
+    """The state behind every connection."""
+
+    def __init__(
+        self, settings: MetadataSettings, upstream: Upstream, *, clock: Clock, ids: Ids
+    ) -> None:
+        """Start without any VM or document; call on the event loop."""
+        self.settings = settings
+        self.upstream = upstream
+        self.loop = asyncio.get_running_loop()
+        self.callers = Callers(settings)
+        self.known: dict[bytes, tuple[Request, Planned]] = {}
+        self.doors: dict[str, View] = {}
+        """Peer address -> its view, for those whose identity is their address alone."""
+        self.connections: dict[Connection, None] = {}
+        """All open connections, the oldest first."""
+        self.tick = 0
+        """Whole seconds since the start, on the monotonic clock."""
+        self.stopping = False
+        self.emptied: asyncio.Future[None] | None = None
+        """Done once the last connection is closed; only while stopping."""
+        self.fault: Fault | None = None
+        limited = settings.rate_per_s > 0
+        self.limit = RateLimit(settings.rate_per_s, settings.rate_burst) if limited else None
+        self._snapshot = Snapshot(settings.server_header)
+        self._clock = clock
+        self._ids = ids
+        self._polled: dict[View, None] = {}
+        self._tails: dict[tuple[bool, bool], bytes] = {}
+        self._set_date()
+
+    # What connections use.
+
+    @property
+    def remembers(self) -> bool:
+        """Whether whole answers may be remembered at all."""
+        return self.limit is None and self.fault is None and not self.settings.request_id
+
+    def read(self, raw: bytes) -> tuple[Request, Planned]:
+        """Read a request's head, and note what it means where it has no body."""
+        request = requests.parse_head(raw[:-4])
+        meaning = request, answers.planned(request, self.settings)
+        if request.length == 0:
+            requests.expects_continue(request)
+            if len(raw) <= KNOWN_BYTES_MAX:
+                if len(self.known) >= KNOWN_MAX:
+                    del self.known[next(iter(self.known))]
+                self.known[raw] = meaning
+        return meaning
+
+    def view_of(self, caller: Caller) -> View:
+        """Return what this VM is shown."""
+        return self._snapshot.view(caller.view)
+
+    def begin_show(self, view: View, caller: Caller) -> bool:
+        """Note that the VM asked; enables its group first. True: show now. Source: B-1, B-2."""
+        self._polled[view] = None
+        if not view.shown and not view.enabling:
+            self._enable(view, caller)
+        return view.shown
+
+    def open_door(self, peer: Peer, view: View) -> None:
+        """Let new connections from this address be answered from memory."""
+        if not peer.interface and not self.callers.interfaces_matter:
+            if len(self.doors) >= DOORS_MAX:
+                self.doors.clear()
+            self.doors[peer.address] = view
+
+    def head(self, answer: Answer) -> bytes:
+        """Return the head of an answer up to its date."""
+        return head_of(answer, self.settings.server_header)
+
+    def tail(self, *, close: bool, old: bool = False) -> bytes:
+        """Return the rest of an answer's head: the date and what depends on the connection."""
+        tail = self._tails[close or self.stopping, old]
+        if self.settings.request_id:
+            return tail[:29] + f"\r\nx-ms-request-id: {self._request_id()}".encode() + tail[29:]
+        return tail
+
+    # What the server uses.
+
+    def apply(self, change: Change) -> None:
+        """Take over a change of the feed."""
+        if self.callers.apply(change):
+            self.doors.clear()
+            for connection in self.connections:
+                connection.identity_moved()
+        self._snapshot.publish(change.publications, whole=change.whole)
+
+    def set_fault(self, fault: Fault | None) -> None:
+        """Disturb answers from now on, or no more; what was remembered is forgotten."""
+        self.fault = fault
+        for view in self._polled:
+            view.forget()
+
+    def second(self) -> None:
+        """Do what is done once a second: the date, the poll marks, the slow and the silent."""
+        self.tick += 1
+        self._set_date()
+        for view in self._polled:
+            view.forget()
+        self.last_polls()
+        self._sweep()
+
+    def forget(self, connection: Connection) -> None:
+        """Strike a closed connection off."""
+        self.connections.pop(connection, None)
+        if self.emptied is not None and not self.connections and not self.emptied.done():
+            self.emptied.set_result(None)
+
+    def last_polls(self) -> None:
+        """Hand on the poll marks of the last, unfinished second."""
+        polled, self._polled = self._polled, {}
+        if polled:
+            self.upstream.polled(frozenset(view.group for view in polled))
+
+    def make_room(self) -> bool:
+        """Close the oldest idle connection; False where there is none."""
+        for connection in self.connections:
+            if connection.idle and not connection.over:
+                connection.stop()
+                return True
+        return False
+
+    def _sweep(self) -> None:
+        settings = self.settings
+        idle_from = self.tick - settings.idle_s_max
+        slow_from = self.tick - settings.request_s_max
+        stall_from = self.tick - settings.stall_s_max
+        for connection in tuple(self.connections):
+            if connection.over or connection.stalled:
+                if connection.stamp <= stall_from:
+                    connection.abandon()
+            elif connection.unfinished:
+                if connection.since <= slow_from:
+                    connection.slow()
+            elif connection.stamp <= idle_from and connection.idle:
+                connection.stop()
+
+    def _enable(self, view: View, caller: Caller) -> None:
+        """Ask for the group to be enabled; its answers are held until it is. Source: B-1."""
+        view.enabling = True
+        delay = self.loop.create_future()
+        timer = self.loop.call_later(self.settings.enable_delay_s, delay.set_result, None)
+        both = asyncio.gather(self.upstream.enable(caller.vm), delay)
+        both.add_done_callback(partial(self._enabled, view, timer))
+
+    def _enabled(
+        self, view: View, timer: asyncio.TimerHandle, done: asyncio.Future[tuple[None, None]]
+    ) -> None:
+        timer.cancel()
+        view.enabling = False
+        if done.cancelled() or done.exception() is not None:
+            _LOG.warning("Group %s could not be enabled.", view.group, extra={"action": "enable"})
+        view.wake()
+
+    def _set_date(self) -> None:
+        date = civil.rfc1123(self._clock.now_ms()).encode("ascii")
+        self._tails = {
+            (False, False): date + STAYS,
+            (False, True): date + STAYS_OLD,
+            (True, False): date + CLOSES,
+            (True, True): date + CLOSES,
+        }
+
+    def _request_id(self) -> str:
+        return self._ids.guid("request").lower()

@@ -1,0 +1,153 @@
+"""Published documents, one view for each group (or VM, S-3), ready to be sent.
+
+No request and no connection may go in here, and no decision who sees what: a view is shown to
+whoever the control plane said. Everything here happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Protocol
+
+from forewarn import wire
+from forewarn.metadata.response import Answer, head_of
+
+if TYPE_CHECKING:
+    from forewarn.feed import Publication
+
+READY_MAX = 32
+"""Most remembered requests of one view: versions times the clients in use, with room."""
+
+
+class Waiter(Protocol):
+    """A held request that wants to know when its view changes."""
+
+    def view_changed(self) -> None:
+        """Look at the view again; called on the event loop, once for each change."""
+
+
+class Rendered:
+    """One document in one api-version: everything of its answer but the date."""
+
+    __slots__ = ("body", "etag", "head", "head_unchanged")
+
+    def __init__(self, document: wire.Document, version: str, server: str) -> None:
+        """Render body, ETag and the heads of 200 and 304. Source: E-7."""
+        self.body = wire.render_document(document, version)
+        self.etag = f'"{document.incarnation}-{zlib.crc32(self.body):08x}"'
+        tag = (("ETag", self.etag),)
+        self.head = head_of(Answer(body=self.body, headers=tag), server)
+        self.head_unchanged = head_of(Answer(304, headers=tag), server)
+
+
+class View:
+    """What one group, or one VM of it, is shown now."""
+
+    __slots__ = (
+        "_rendered",
+        "_server",
+        "document",
+        "enabled",
+        "enabling",
+        "group",
+        "name",
+        "ready",
+        "ready_last",
+        "waiters",
+    )
+
+    def __init__(self, name: str, server: str) -> None:
+        """Start as a view nobody has published yet: not enabled, empty. Source: B-1."""
+        self.name = name
+        self.group = name.partition("/")[0]
+        self.enabled = False
+        self.enabling = False
+        self.document = wire.Document()
+        self.ready: dict[bytes, bytes] = {}
+        """Request bytes -> answer bytes of this second, for connections that stay."""
+        self.ready_last: dict[bytes, bytes] = {}
+        """The same for connections that close with the answer."""
+        self.waiters: dict[Waiter, None] = {}
+        self._server = server
+        self._rendered: dict[str, Rendered] = {}
+
+    def publish(self, publication: Publication) -> None:
+        """Show another document from now on and wake those who wait for it.
+
+        The versions that were ever asked for are rendered at once, the others when they are.
+        """
+        assert publication.view == self.name
+        changed = publication.document != self.document
+        self.enabled = publication.enabled
+        self.document = publication.document
+        self.forget()
+        if changed:
+            for version in self._rendered:
+                self._rendered[version] = Rendered(self.document, version, self._server)
+        self.wake()
+
+    @property
+    def shown(self) -> bool:
+        """Whether its document may be shown: enabled, and any delay of B-1 is over."""
+        return self.enabled and not self.enabling
+
+    def wake(self) -> None:
+        """Let everybody who waits for this view look again."""
+        for waiter in tuple(self.waiters):
+            waiter.view_changed()
+
+    def rendered(self, version: str) -> Rendered:
+        """Return the document as this version shows it."""
+        found = self._rendered.get(version)
+        if found is None:
+            found = Rendered(self.document, version, self._server)
+            self._rendered[version] = found
+        return found
+
+    def remember(self, request: bytes, answer: bytes, *, last: bool) -> None:
+        """Answer these very bytes with these until the second or the document is over."""
+        ready = self.ready_last if last else self.ready
+        if len(ready) < READY_MAX:
+            ready[request] = answer
+
+    def forget(self) -> None:
+        """Forget the remembered answers: their date or their document is over."""
+        self.ready.clear()
+        self.ready_last.clear()
+
+
+class Snapshot:
+    """All views by name."""
+
+    def __init__(self, server: str) -> None:
+        """Start empty; `server` is the `Server` header of all answers."""
+        self._server = server
+        self._views: dict[str, View] = {}
+
+    def __len__(self) -> int:
+        """Return the number of views."""
+        return len(self._views)
+
+    def view(self, name: str) -> View:
+        """Return a view; one that was never published is there, not enabled."""
+        view = self._views.get(name)
+        if view is None:
+            view = self._views[name] = View(name, self._server)
+        return view
+
+    def publish(self, publications: tuple[Publication, ...], *, whole: bool) -> None:
+        """Take over new documents; `whole` drops every view that is not among them."""
+        for publication in publications:
+            self.view(publication.view).publish(publication)
+        if whole:
+            named = {publication.view for publication in publications}
+            for name in [name for name in self._views if name not in named]:
+                self.drop(name)
+
+    def drop(self, name: str) -> None:
+        """Forget a view nobody is shown any more."""
+        view = self._views.pop(name, None)
+        if view is not None:
+            view.enabled = False
+            view.forget()
+            view.wake()
