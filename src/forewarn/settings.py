@@ -54,3 +54,90 @@ class MetadataSettings:
     """How long a client may refuse to read its answer before it is cut off."""
     connections_max: int = 20_000
     """Open connections; beyond it the oldest idle one makes room."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenSettings:
+    """Where the service listens. Addresses are `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`."""
+
+    metadata: tuple[str, ...] = ("169.254.169.254:80",)
+    """Addresses of the metadata service, several at once if wanted. Source: E-1."""
+    workers: int = 0
+    """Processes that share the metadata addresses; 0: the service's own process answers."""
+    operator: str = "127.0.0.1:8470"
+    """Address of the operator API; empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """The operator API."""
+
+    tokens: tuple[str, ...] = ()
+    """Bearer tokens as `NAME:TOKEN`; the name is the actor in history. Best set by environment."""
+    open_on_loopback: bool = False
+    """Whether callers on this machine need no token; the emulator says yes."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """Where the state and the history are kept."""
+
+    url: str = "sqlite:////var/lib/forewarn/forewarn.db"
+    """`sqlite:///PATH`, `sqlite::memory:` or `postgresql://…`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """What holds for the whole fleet; durations in seconds."""
+
+    notice_freeze_s: int = 900
+    """Least notice of a Freeze; may be raised, never below 900. Source: N-1."""
+    notice_reboot_s: int = 900
+    """Least notice of a Reboot; at least 900."""
+    notice_redeploy_s: int = 600
+    """Least notice of a Redeploy; at least 600."""
+    notice_preempt_s: int = 30
+    """Least notice of a Preempt; at least 30."""
+    notice_terminate_s: int = 300
+    """Least notice of a Terminate where its group asks for one; at least 300."""
+    notice_margin_ms: int = 500
+    """Added to each notice for the time from decision to first view, in milliseconds."""
+    prediction_s: int = 604_800
+    """How far ahead predicted failure is announced where no time is given. Source: N-2."""
+    user_operations_max: int = 10
+    """User-initiated operations an owner may have scheduled at a time. Source: O-1."""
+    disable_after_s: int = 86_400
+    """A group nobody asked for this long is disabled. Source: B-2."""
+    overdue_after_s: int = 3600
+    """How much longer than announced an operation may run without an alert. Source: L-8."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSettings:
+    """Who carries work out."""
+
+    default: str = "manual"
+    """Driver of hosts that name none: `manual` or `simulated`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What the service says of itself, on standard error."""
+
+    level: str = "info"
+    """`debug`, `info`, `warning` or `error`."""
+    form: str = "text"
+    """`text` for people, `json` for machines: one object a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything an operator can set."""
+
+    listen: ListenSettings = ListenSettings()
+    metadata: MetadataSettings = MetadataSettings()
+    operator: OperatorSettings = OperatorSettings()
+    store: StoreSettings = StoreSettings()
+    policy: PolicySettings = PolicySettings()
+    drivers: DriverSettings = DriverSettings()
+    log: LogSettings = LogSettings()
