@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tools.docs.lifecycle import lifecycle_svg
-from tools.docs.reference import causes_page, errors_page, settings_page
+from tools.docs.reference import causes_page, errors_page, settings_file, settings_page
 
 PAGES: dict[str, Callable[[], str]] = {
+    "dist/forewarn.toml": settings_file,
     "docs/lifecycle.svg": lifecycle_svg,
     "docs/reference/causes.md": causes_page,
     "docs/reference/errors.md": errors_page,

@@ -6,15 +6,20 @@ No prose about how things hang together goes in here; that is what `docs/explana
 from __future__ import annotations
 
 import ast
-import dataclasses
 import importlib
 import inspect
+import json
 import pkgutil
 import re
+import string
+import textwrap
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import get_type_hints
 
 import forewarn
 from forewarn import settings
+from forewarn.configuration import ENVIRONMENT_PREFIX
 from forewarn.core.impact import NOTICE_S, TRAITS
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError, every_error
 
@@ -73,37 +78,82 @@ def error_row(kind: type[ForewarnError]) -> tuple[str, ...]:
     """Return one row of the table of errors; a fact stands there by its name."""
 
     def plain(template: str) -> str:
-        return re.sub(r"\{(\w+)[^}]*\}", r"*\1*", template)
+        parsed = string.Formatter().parse(template)
+        return "".join(text + (f"*{fact}*" if fact else "") for text, fact, _, _ in parsed)
 
     return f"`{kind.code}`", str(kind.status), plain(kind.message), plain(kind.advice)
 
 
 def settings_page() -> str:
-    """Return every setting with its type, default and meaning."""
+    """Return every setting with its default, its environment variable and its meaning."""
     lines = [
-        "Every setting, with its default.",
-        "A commented file with all of them is `dist/forewarn.toml`.",
+        "The service reads one TOML file (`forewarn serve --config FILE`).",
+        "Then come the fragments `FILE.d/*.toml`, by their names, and last the environment.",
+        "The last word wins.",
+        "A commented file with every default is [forewarn.toml](../../dist/forewarn.toml).",
     ]
-    for name, kind in vars(settings).items():
-        if dataclasses.is_dataclass(kind) and not name.startswith("_"):
-            lines += ["", f"## {name}", "", summary(inspect.getdoc(kind) or ""), ""]
-            lines += table(("setting", "type", "default", "meaning"), setting_rows(name))
+    for section, kind in sections().items():
+        lines += ["", f"## [{section}]", "", summary(inspect.getdoc(kind) or ""), ""]
+        head = ("setting", "type", "default", "environment", "meaning")
+        lines += table(head, (setting_row(section, one) for one in settings_of(kind)))
     return page("Settings", *lines)
 
 
-def setting_rows(class_name: str) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each field of a settings class, in the order they are written in."""
-    tree = ast.parse(inspect.getsource(settings))
-    body = next(
-        node.body
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and node.name == class_name
-    )
+def settings_file() -> str:
+    """Return the commented settings file that is installed with the service."""
+    lines = [
+        "# Settings of the Forewarn service, all at their defaults. Written by `make docs`.",
+        "# Change this file, or add forewarn.toml.d/*.toml; see docs/reference/settings.md.",
+    ]
+    for section, kind in sections().items():
+        lines += ["", f"# {summary(inspect.getdoc(kind) or '')}", f"[{section}]"]
+        for one in settings_of(kind):
+            lines += textwrap.wrap(
+                f"{one.meaning}", 96, initial_indent="# ", subsequent_indent="# "
+            )
+            lines.append(f"#{one.name} = {toml_value(ast.literal_eval(one.default))}")
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting as its class is written."""
+
+    name: str
+    type: str
+    default: str
+    meaning: str
+
+
+def sections() -> dict[str, type]:
+    """Return the classes of the sections by the sections' names, in their order."""
+    hints = get_type_hints(settings.Settings)
+    return {field.name: hints[field.name] for field in fields(settings.Settings)}
+
+
+def settings_of(kind: type) -> Iterator[Setting]:
+    """Yield the settings of a section, in the order they are written in."""
+    tree = ast.parse(inspect.getsource(kind))
+    assert isinstance(tree.body[0], ast.ClassDef)
+    body = tree.body[0].body
     for field, after in zip(body, [*body[1:], ast.Pass()], strict=True):
-        if isinstance(field, ast.AnnAssign):
-            default = f"`{ast.unparse(field.value)}`" if field.value else "must be given"
-            kind = ast.unparse(field.annotation)
-            yield f"`{ast.unparse(field.target)}`", f"`{kind}`", default, docstring_of(after)
+        if isinstance(field, ast.AnnAssign) and field.value:
+            default = repr(ast.literal_eval(field.value))
+            name, annotation = ast.unparse(field.target), ast.unparse(field.annotation)
+            yield Setting(name, annotation, default, summary(docstring_of(after)))
+
+
+def setting_row(section: str, one: Setting) -> tuple[str, ...]:
+    """Return one row of the table of settings."""
+    variable = f"{ENVIRONMENT_PREFIX}{section}_{one.name}".upper()
+    default = toml_value(ast.literal_eval(one.default))
+    kind = {"tuple[str, ...]": "list of strings"}.get(one.type, one.type)
+    return f"`{one.name}`", kind, f"`{default}`", f"`{variable}`", one.meaning
+
+
+def toml_value(value: object) -> str:
+    """Return a default as TOML writes it."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
 def docstring_of(node: ast.AST) -> str:
@@ -122,7 +172,7 @@ def load_everything() -> None:
 
 def summary(text: str) -> str:
     """Return a docstring as prose: one paragraph each, sources left out."""
-    return re.sub(r"\s*Source: [^.]*\.", "", " ".join(text.split()))
+    return re.sub(r"\s*(Source: )?\b[A-Z]-\d[^.]*\.", "", " ".join(text.split()))
 
 
 def duration(seconds: int) -> str:
