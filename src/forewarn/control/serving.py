@@ -1,0 +1,119 @@
+"""The operator API on a port: uvicorn on the event loop that is already running.
+
+No route and no decision may live here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import ASGIApp
+
+#: Connections that may wait to be accepted: operators and scripts, not VMs.
+BACKLOG = 128
+#: Seconds a request under way may take once the service stops; watchers are cut off then.
+STOP_S = 1
+#: Requests served at a time; beyond it 503.
+CONCURRENCY_MAX = 1000
+
+
+class OperatorAddressUnusable(CallerError):
+    """The operator API cannot listen where it was told to."""
+
+    code = "operator-address-unusable"
+    message = "The operator API cannot listen on {address}: {reason}."
+    advice = "Free the address or choose another one (`--operator-listen`, [listen] operator)."
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the daemon."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        """Serve nothing yet."""
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and say so."""
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+class OperatorServer:
+    """A running operator API."""
+
+    def __init__(self, server: _Server, task: asyncio.Task[None], address: str) -> None:
+        """Take over a server that runs in a task."""
+        self.address = address
+        self._server = server
+        self._task = task
+
+    async def stop(self) -> None:
+        """Stop accepting, finish what is under way, close."""
+        self._server.should_exit = True
+        await self._task
+
+
+async def start_operator(app: ASGIApp, address: str) -> OperatorServer:
+    """Serve an application at `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0 takes a free one.
+
+    Raises:
+        OperatorAddressUnusable: the address cannot be read or is taken.
+    """
+    listener = _listener(address)
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        limit_concurrency=CONCURRENCY_MAX,
+        timeout_graceful_shutdown=STOP_S,
+    )
+    server = _Server(config)
+    task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
+    await server.listening.wait()
+    return OperatorServer(server, task, _named(listener))
+
+
+def _listener(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    try:
+        if address.startswith("unix:"):
+            listener = socket.socket(socket.AF_UNIX)
+            listener.bind(address.removeprefix("unix:"))
+        else:
+            family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+            listener = socket.socket(family)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host.strip("[]"), int(port)))
+    except (OSError, ValueError, OverflowError) as error:
+        raise OperatorAddressUnusable(address=address, reason=error) from error
+    listener.setblocking(False)  # noqa: FBT003 - the standard library's own signature
+    return listener
+
+
+def _named(listener: socket.socket) -> str:
+    if listener.family in {socket.AF_INET, socket.AF_INET6}:
+        host, port = listener.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"unix:{listener.getsockname()}"

@@ -1,0 +1,168 @@
+"""The whole service in one process: settings, store, drivers, control and metadata wired up.
+
+Wiring and order only: what opens first, what closes last. The metadata addresses open before
+the operator API is even imported, because VMs wait for the one and people for the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from forewarn.bridge import Bridge
+from forewarn.control.loop import ControlLoop
+from forewarn.control.plane import ControlPlane
+from forewarn.core.impact import Impact
+from forewarn.core.policy import Policy
+from forewarn.drivers.manual import ManualDriver
+from forewarn.drivers.simulated import SimulatedDriver
+from forewarn.errors import CallerError, ForewarnError
+from forewarn.metadata.server import MetadataServer
+from forewarn.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from forewarn.clock import Clock
+    from forewarn.drivers import Driver
+    from forewarn.ids import Ids
+    from forewarn.settings import PolicySettings, Settings
+
+log = logging.getLogger("forewarn")
+
+
+class DriverUnknown(CallerError):
+    """A driver that is not built in."""
+
+    code = "driver-unknown"
+    status = 422
+    message = "There is no driver {name}."
+    advice = "Use one of: {known}."
+
+
+class Operator(Protocol):
+    """A running operator API."""
+
+    address: str
+
+    async def stop(self) -> None:
+        """Close it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where the service really listens."""
+
+    metadata: tuple[str, ...]
+    operator: str
+
+
+class Daemon:
+    """One running service. Use it on one event loop."""
+
+    def __init__(self, settings: Settings, *, clock: Clock, ids: Ids) -> None:
+        """Open nothing yet.
+
+        Raises:
+            DriverUnknown: the default driver is not there.
+            ValueError: the policy would break a promise.
+        """
+        self.settings = settings
+        self.clock = clock
+        self.ids = ids
+        self.drivers: dict[str, Driver] = {
+            driver.name: driver for driver in (ManualDriver(), SimulatedDriver())
+        }
+        if settings.drivers.default not in self.drivers:
+            known = ", ".join(self.drivers)
+            raise DriverUnknown(name=settings.drivers.default, known=known)
+        self.policy = policy_of(settings.policy)
+        #: Why the service ended by itself; None while it runs or was stopped.
+        self.failure: ForewarnError | None = None
+        self.ended = asyncio.Event()
+        self._closing = contextlib.AsyncExitStack()
+
+    async def start(self, routes: Callable[[Daemon], Sequence[object]] | None = None) -> Bound:
+        """Open the store, run the control loop, listen.
+
+        Args:
+            routes: gives further routes for the operator API, the emulator's.
+
+        Raises:
+            ForewarnError: an address, the store or a setting is unusable; all is closed again.
+        """
+        try:
+            metadata = await self._start_planes()
+            operator = await self._start_operator(routes)
+        except BaseException:
+            await self.stop()
+            raise
+        return Bound(metadata, operator)
+
+    async def stop(self) -> None:
+        """Stop listening, finish what was begun, close the store."""
+        await self._closing.aclose()
+
+    async def _start_planes(self) -> tuple[str, ...]:
+        settings = self.settings
+        self.store = open_store(settings.store.url)
+        self._closing.callback(self.store.close)
+        plane = ControlPlane(self.store, self.policy, lambda: self.ids.guid("event"))
+        bridge = self.bridge = Bridge(asyncio.get_running_loop())
+        self.control = ControlLoop(
+            plane,
+            self.clock,
+            drivers=self.drivers,
+            publisher=bridge,
+            default_driver=settings.drivers.default,
+            on_lost=self._lost,
+        )
+        self.metadata = MetadataServer(settings.metadata, bridge, self.clock, ids=self.ids)
+        bridge.connect(self.control, self.metadata)
+        bound = await self.metadata.start(settings.listen.metadata)
+        self._closing.push_async_callback(self.metadata.stop)
+        self.control.start()
+        self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
+        return bound
+
+    async def _start_operator(self, routes: Callable[[Daemon], Sequence[object]] | None) -> str:
+        if not self.settings.listen.operator:
+            return ""
+        serving = await asyncio.to_thread(importlib.import_module, "forewarn.control.serving")
+        api = await asyncio.to_thread(importlib.import_module, "forewarn.control.api")
+        app = api.build_app(
+            self.control,
+            self.store,
+            self.clock,
+            self.settings.operator,
+            extra_routes=tuple(routes(self)) if routes else (),
+        )
+        operator: Operator = await serving.start_operator(app, self.settings.listen.operator)
+        self._closing.push_async_callback(operator.stop)
+        return operator.address
+
+    def _lost(self, error: ForewarnError) -> None:
+        """End the service: another process writes its store. Called on the control thread."""
+        self.failure = error
+        self.bridge.call(self.ended.set)
+
+
+def policy_of(settings: PolicySettings) -> Policy:
+    """Return the core's policy.
+
+    Raises:
+        ValueError: a notice is below the contract's minimum.
+    """
+    notice_s = {impact: getattr(settings, f"notice_{impact.value.lower()}_s") for impact in Impact}
+    return Policy(
+        notice_s=notice_s,
+        notice_margin_ms=settings.notice_margin_ms,
+        prediction_s=settings.prediction_s,
+        user_operations_max=settings.user_operations_max,
+        disable_after_s=settings.disable_after_s,
+        overdue_after_s=settings.overdue_after_s,
+    )
