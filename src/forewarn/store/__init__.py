@@ -25,6 +25,7 @@ from forewarn.store.errors import (
     StoreUnavailable,
     StoreUncertain,
 )
+from forewarn.store.lease import Lease
 from forewarn.store.migrations import migrate
 from forewarn.store.reading import HistoryPage, OperationPage, Reading, Recorded
 from forewarn.store.sqlite import SqliteEngine
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from forewarn.core.state import Entry
     from forewarn.store.engine import Engine, Row, Transaction
 
-__all__ = ["HistoryPage", "OperationPage", "Recorded", "Store", "open_store"]
+__all__ = ["HistoryPage", "Lease", "OperationPage", "Recorded", "Store", "open_store"]
 
 _json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -170,6 +171,20 @@ class Store:
         """Return the events of an operation, in the order of their groups' names."""
         return self._reading.events_of(operation)
 
+    def lease(self) -> Lease:
+        """Return who holds the lease; `lease.Tenure` contends for it."""
+        with self._engine.reading() as transaction:
+            [(holder, beat)] = transaction.rows("lease")
+        return Lease(str(holder), int(beat))
+
+    def move_lease(self, seen: Lease, holder: str) -> Lease | None:
+        """Give the lease to `holder` if it still stands as it was seen; else return None."""
+        with self._engine.writing() as transaction:
+            moved = transaction.rows(
+                "lease_move", holder=holder, seen_holder=seen.holder, seen_beat=seen.beat
+            )
+        return Lease(holder, int(moved[0][0])) if moved else None
+
     def notice(self, timeout_s: float) -> bool:
         """Wait for somebody's commit, at most `timeout_s` seconds; return whether there was one.
 
@@ -207,7 +222,7 @@ class Store:
             for name, rows in (("displace_vm", went), ("place_vm", come), ("record", entries)):
                 if rows:
                     transaction.run_many(name, rows)
-            self._engine.tell(transaction, history_seq)
+            self._engine.tell(transaction)
 
     def _places(self, changes: Changes) -> tuple[list[Row], list[Row]]:
         """Return the rows of `operation_vm` that come and go with some changes."""

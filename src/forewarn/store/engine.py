@@ -17,44 +17,48 @@ Row: TypeAlias = tuple[Value, ...]
 
 
 class Cursor(Protocol):
-    """The part of a DB-API cursor the store uses."""
+    """What a statement gave."""
 
-    def execute(self, text: str, values: Sequence[Value], /) -> object:
+    def fetchall(self) -> list[Row]:
+        """Return all its rows."""
+
+
+class Connection(Protocol):
+    """The part of a database connection a transaction needs."""
+
+    def execute(self, text: str, values: Sequence[Value] = ..., /) -> Cursor:
         """Run a statement."""
 
     def executemany(self, text: str, rows: Iterable[Sequence[Value]], /) -> object:
         """Run a statement for each row."""
 
-    def fetchall(self) -> list[Row]:
-        """Return what the statement gave."""
-
 
 class Transaction:
     """Statements that happen together or not at all; lives as long as its `with` block."""
 
-    __slots__ = ("_cursor", "_statements")
+    __slots__ = ("_connection", "_statements")
 
-    def __init__(self, cursor: Cursor, statements: Statements) -> None:
-        """Run on a cursor whose transaction has begun."""
-        self._cursor = cursor
+    def __init__(self, connection: Connection, statements: Statements) -> None:
+        """Run on a connection whose transaction has begun."""
+        self._connection = connection
         self._statements = statements
 
     def run(self, name: str, /, **values: Value) -> None:
         """Run a named statement."""
         statement = self._statements.named(name)
-        self._cursor.execute(statement.text, [values[each] for each in statement.names])
+        self._connection.execute(statement.text, [values[each] for each in statement.names])
 
     def run_many(self, name: str, rows: Sequence[Sequence[Value]]) -> None:
         """Run a named statement for each row, values in the statement's order."""
         text = self._statements.named(name).text
         if len(rows) == 1:
-            self._cursor.execute(text, rows[0])
+            self._connection.execute(text, rows[0])
         else:
-            self._cursor.executemany(text, rows)
+            self._connection.executemany(text, rows)
 
     def run_text(self, text: str) -> None:
-        """Run a statement of the schema as it stands."""
-        self._cursor.execute(text, ())
+        """Run a statement that has no values as it stands: one of the schema or of an engine."""
+        self._connection.execute(text)
 
     def rows(self, name: str, /, **values: Value) -> list[Row]:
         """Run a named statement and return all its rows."""
@@ -63,8 +67,8 @@ class Transaction:
     def rows_filled(self, name: str, fills: dict[str, str], /, **values: Value) -> list[Row]:
         """Run a named statement whose `{…}` are filled from fixed texts; return all its rows."""
         statement = self._statements.named(name, **fills)
-        self._cursor.execute(statement.text, [values[each] for each in statement.names])
-        return self._cursor.fetchall()
+        wanted = [values[each] for each in statement.names]
+        return self._connection.execute(statement.text, wanted).fetchall()
 
 
 class Engine(abc.ABC):
@@ -100,7 +104,7 @@ class Engine(abc.ABC):
         """Return the text of a schema step as this database reads it."""
 
     @abc.abstractmethod
-    def tell(self, transaction: Transaction, sequence: int) -> None:
+    def tell(self, transaction: Transaction) -> None:
         """Let those who wait for a notice know of the transaction once it is committed."""
 
     @abc.abstractmethod

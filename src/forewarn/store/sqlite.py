@@ -85,7 +85,7 @@ class SqliteEngine(Engine):
         """Begin with the write lock taken, so that no statement in the middle can meet it."""
         with self._lock, self._undone_on_error(self._writer):
             self._writer.execute("BEGIN IMMEDIATE")
-            yield Transaction(self._writer.cursor(), self.statements)
+            yield Transaction(self._writer, self.statements)
             self._writer.execute("COMMIT")
         self._news.set()
 
@@ -94,13 +94,13 @@ class SqliteEngine(Engine):
         """Read from a connection of its own; in memory there is one connection, so wait for it."""
         if self._path is None:
             with self._lock, self._undone_on_error(self._writer):
-                yield Transaction(self._writer.cursor(), self.statements)
+                yield Transaction(self._writer, self.statements)
             return
         reader = self._reader(self._path)
         try:
             with self._undone_on_error(reader):
                 reader.execute("BEGIN")
-                yield Transaction(reader.cursor(), self.statements)
+                yield Transaction(reader, self.statements)
                 reader.execute("COMMIT")
         finally:
             if len(self._idle) < IDLE_READERS_MAX:
@@ -115,7 +115,7 @@ class SqliteEngine(Engine):
         """Write INTEGER for BIGINT: it holds 64 bits, and as a key needs no second index."""
         return text.replace("BIGINT", "INTEGER")
 
-    def tell(self, transaction: Transaction, sequence: int) -> None:
+    def tell(self, transaction: Transaction) -> None:
         """Do nothing: `writing` wakes this process's threads, and no other process follows."""
 
     def notice(self, timeout_s: float) -> bool:

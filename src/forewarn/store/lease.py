@@ -1,0 +1,77 @@
+"""Who may become the writer of a shared store, judged by each process's own clock.
+
+The lease only chooses: what keeps two processes from both writing is the store's generation.
+No time is read and nobody waits in here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forewarn.ids import Ids
+
+if TYPE_CHECKING:
+    from forewarn.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The lease as it stands; its holder shows that it lives by letting it beat."""
+
+    #: Token of the process that holds it; empty: nobody does.
+    holder: str
+    #: Grows with every renewal and every change of hands.
+    beat: int
+
+
+class Tenure:
+    """One process's part in the contest for the lease.
+
+    No two clocks are compared. A holder counts its term from before it asked for the renewal, a
+    rival from after it saw the last beat, so the rival's term ends later even where their clocks
+    show different times. Source: N-4, DESIGN section 4.
+    """
+
+    def __init__(self, store: Store, term_ms: int) -> None:
+        """Take part for the process that opened `store`; a lease lasts `term_ms` milliseconds."""
+        assert term_ms > 0, term_ms
+        self.term_ms = term_ms
+        self._store = store
+        self._token = Ids().token("tenure")
+        self._seen: Lease | None = None
+        self._seen_ms = 0
+        self._until_ms = 0
+
+    def held(self, now_ms: int) -> bool:
+        """Whether nobody else can have taken the lease yet."""
+        return now_ms < self._until_ms
+
+    def attempt(self, now_ms: int) -> bool:
+        """Renew the lease, or take it if it is free or has not beaten for a whole term.
+
+        Call it a few times a term; return whether this process holds the lease.
+
+        Raises:
+            StoreUnavailable: it could not be renewed; what is `held` stays so until its term ends.
+        """
+        seen = self._store.lease()
+        if seen != self._seen:
+            self._seen, self._seen_ms = seen, now_ms
+        silent = now_ms - self._seen_ms >= self.term_ms
+        if seen.holder not in {"", self._token} and not silent:
+            self._until_ms = 0
+            return False
+        mine = self._store.move_lease(seen, self._token)
+        if mine is None:  # another process was quicker
+            self._until_ms = 0
+            return False
+        self._seen, self._seen_ms = mine, now_ms
+        self._until_ms = now_ms + self.term_ms
+        return True
+
+    def release(self) -> None:
+        """Give the lease up, so that another process need not wait for the end of its term."""
+        self._until_ms = 0
+        if self._seen is not None and self._seen.holder == self._token:
+            self._store.move_lease(self._seen, "")

@@ -1,0 +1,270 @@
+"""PostgreSQL: a database shared by a writing process and its standbys, over psycopg 3.
+
+Nothing of the store's tables or statements may go in here.
+"""
+
+from __future__ import annotations
+
+import selectors
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.numeric import Int8Dumper
+
+from forewarn.store.engine import Engine, Transaction
+from forewarn.store.errors import (
+    StoreAddressInvalid,
+    StoreContradiction,
+    StoreDamaged,
+    StoreFull,
+    StoreUnavailable,
+    StoreUncertain,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from forewarn.errors import ForewarnError
+    from forewarn.store.engine import Cursor, Value
+
+CHANNEL = "forewarn_changed"
+"""Where commits are told of; documented, so that others may listen as well."""
+
+SCHEMA_LOCK = 0x666F7265
+"""The advisory lock that one process at a time changes the schema under: `fore` in ASCII."""
+
+IDLE_READERS_MAX = 8
+"""Reading connections kept open between reads; more are made when needed and closed again."""
+
+# A database that stops answering is given up after these times, so that the writer can say so.
+# The address may set others: its words win.
+_CONNECTION_SETTINGS = {
+    "application_name": "forewarn",
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+
+# A transaction takes milliseconds; who holds the writer's row for ten seconds has gone away.
+# `synchronous_commit = off` would break the promise of A-6, so it is not accepted; the values
+# beyond `on`, which wait for standby databases, are the operator's to choose.
+_SESSION_SETTINGS = """
+SET client_encoding = 'UTF8';
+SET lock_timeout = '5s';
+SET statement_timeout = '60s';
+SET idle_in_transaction_session_timeout = '10s';
+SELECT set_config('synchronous_commit', 'on', false)
+WHERE current_setting('synchronous_commit') = 'off'
+"""
+
+_BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class _Pipelined:
+    """A connection in pipeline mode: statements are sent together, a fetch waits for its own."""
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, text: str, values: Sequence[Value] = (), /) -> Cursor:
+        """Send a statement; an error in it comes out of a later fetch, or of the commit."""
+        # No values: the text is sent as it stands, and a percent sign in it means nothing.
+        return self._connection.execute(text.encode(), values or None)
+
+    def executemany(self, text: str, rows: Iterable[Sequence[Value]], /) -> None:
+        """Send a statement for each row."""
+        self._connection.cursor().executemany(text.encode(), rows)
+
+
+class PostgresEngine(Engine):
+    """A PostgreSQL database.
+
+    A transaction takes two round trips, however many statements it has: one until its first
+    fetch, one for the rest with COMMIT. COMMIT is never sent before the first fetch has come
+    back, since `Store.settle` relies on the writer's row being locked by then.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Connect to the database at `address`.
+
+        Raises:
+            StoreAddressInvalid: it is no address of a PostgreSQL database.
+            StoreUnavailable: nobody answers there, or not to us.
+        """
+        try:
+            given = {name: str(word) for name, word in conninfo_to_dict(address).items()}
+        except psycopg.ProgrammingError as error:
+            raise StoreAddressInvalid(address="postgresql://…") from error  # it may hold a password
+        where = f"{given.get('host', '')}:{given.get('port', '5432')}"
+        super().__init__(place=f"postgresql://{where}/{given.get('dbname', '')}", mark="%s")
+        self._settings = make_conninfo(address, **{**_CONNECTION_SETTINGS, **given})
+        self._lock = threading.RLock()
+        self._listening = threading.Lock()
+        self._idle: list[psycopg.Connection] = []
+        self._listener: psycopg.Connection | None = None
+        self._writer: psycopg.Connection | None = self._connect()
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """Write on the one writing connection, made anew if it was lost meanwhile."""
+        with self._lock:
+            if self._writer is not None and _is_stale(self._writer):
+                self._writer.close()
+                self._writer = None
+            if self._writer is None:
+                self._writer = self._connect()
+            try:
+                with self._transaction(self._writer, "BEGIN") as transaction:
+                    yield transaction
+            finally:
+                if self._writer.closed:
+                    self._writer = None
+
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """Read on a connection of the pool."""
+        reader = self._reader()
+        try:
+            with self._transaction(reader, _BEGIN_READING) as transaction:
+                yield transaction
+        finally:
+            if reader.closed or len(self._idle) >= IDLE_READERS_MAX:
+                reader.close()
+            else:
+                self._idle.append(reader)
+
+    def lock_schema(self, transaction: Transaction) -> None:
+        """Wait for the schema's lock, longer than for any other."""
+        transaction.run_text("SET LOCAL lock_timeout = '120s'")
+        transaction.run_text("SET LOCAL statement_timeout = 0")
+        transaction.run_text("SET LOCAL idle_in_transaction_session_timeout = 0")
+        transaction.run_text("SET LOCAL client_min_messages = warning")
+        transaction.run_text(f"SELECT pg_advisory_xact_lock({SCHEMA_LOCK})")
+
+    def schema_text(self, text: str) -> str:
+        """Return it as it stands."""
+        return text
+
+    def tell(self, transaction: Transaction) -> None:
+        """Send a notification, which PostgreSQL gives out once the transaction is committed."""
+        transaction.run_text(f"NOTIFY {CHANNEL}")
+
+    def notice(self, timeout_s: float) -> bool:
+        """Wait on a connection of its own; say yes after a new one, as something may be missed."""
+        with self._listening:
+            if self._listener is None:
+                listener = self._connect()
+                listener.execute(f"LISTEN {CHANNEL}".encode())
+                self._listener = listener
+                return True
+            try:
+                return any(True for _ in self._listener.notifies(timeout=timeout_s, stop_after=1))
+            except psycopg.Error as error:
+                self._listener.close()
+                self._listener = None
+                raise self._meaning(error) from error
+
+    def close(self) -> None:
+        """Close every connection."""
+        while self._idle:
+            self._idle.pop().close()
+        with self._listening:
+            if self._listener is not None:
+                self._listener.close()
+                self._listener = None
+        with self._lock:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+
+    def _reader(self) -> psycopg.Connection:
+        with suppress(IndexError):  # another thread may be quicker
+            while True:
+                reader = self._idle.pop()
+                if not _is_stale(reader):
+                    return reader
+                reader.close()
+        return self._connect()
+
+    def _connect(self) -> psycopg.Connection:
+        try:
+            connection = psycopg.connect(self._settings, autocommit=True, prepare_threshold=0)
+            connection.execute(_SESSION_SETTINGS.encode(), prepare=False)
+        except (psycopg.Error, UnicodeError) as error:
+            raise StoreUnavailable(place=self.place, reason=_sentence(error)) from error
+        # One type for all whole numbers: else each size of number would be prepared by itself.
+        connection.adapters.register_dumper(int, Int8Dumper)
+        return connection
+
+    @contextmanager
+    def _transaction(self, connection: psycopg.Connection, begin: str) -> Iterator[Transaction]:
+        committing = False
+        try:
+            with connection.pipeline():
+                pipelined = _Pipelined(connection)
+                pipelined.execute(begin)
+                yield Transaction(pipelined, self.statements)
+                committing = True
+                pipelined.execute("COMMIT")
+        except BaseException as error:
+            lost = connection.closed
+            if not lost:
+                try:
+                    connection.execute(b"ROLLBACK")
+                except psycopg.Error:
+                    connection.close()
+            if not isinstance(error, psycopg.Error | UnicodeError):
+                raise
+            if lost and committing and begin != _BEGIN_READING:
+                raise StoreUncertain(place=self.place, reason=_sentence(error)) from error
+            raise self._meaning(error) from error
+
+    def _meaning(self, error: Exception) -> ForewarnError:
+        """Return what an error of the database means for the one who asked."""
+        state = getattr(error, "sqlstate", None) or ""
+        kind: type[ForewarnError] = StoreContradiction
+        if isinstance(error, psycopg.OperationalError) and not state:
+            kind = StoreUnavailable
+        for prefix, meant in _KINDS.items():
+            if state.startswith(prefix):
+                kind = meant
+                break
+        return kind(place=self.place, reason=_sentence(error))
+
+
+#: What SQLSTATEs mean, by their beginnings, the longer before the shorter.
+_KINDS: dict[str, type[ForewarnError]] = {
+    "53100": StoreFull,  # disk full
+    "25006": StoreFull,  # read-only transaction: a standby, or an operator's choice
+    "08": StoreUnavailable,  # connection
+    "40": StoreUnavailable,  # deadlock, serialization
+    "53": StoreUnavailable,  # memory, connections
+    "55": StoreUnavailable,  # lock not available
+    "57": StoreUnavailable,  # cancelled, shut down, starting up
+    "58": StoreUnavailable,  # input and output
+    "25P03": StoreUnavailable,  # idle in transaction for too long
+    "28": StoreUnavailable,  # who are you
+    "42501": StoreUnavailable,  # you may not
+    "XX001": StoreDamaged,
+    "XX002": StoreDamaged,
+}
+
+
+def _sentence(error: Exception) -> str:
+    """Return the first line of an error: what follows is for programmers."""
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return f"PostgreSQL says: {first.rstrip('.')}"
+
+
+def _is_stale(connection: psycopg.Connection) -> bool:
+    """Whether an idle connection is lost: only a parting word makes it readable."""
+    if connection.closed:
+        return True
+    with selectors.DefaultSelector() as selector:  # select() knows no file above 1023
+        selector.register(connection, selectors.EVENT_READ)
+        return bool(selector.select(0))

@@ -1,0 +1,191 @@
+"""A real PostgreSQL server for tests, started and stopped by themselves on a Unix socket.
+
+Nothing of Forewarn is known here but what a template database is filled with by the caller.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+
+READY = "database system is ready to accept connections"
+STOP_S_MAX = 20
+LOG_LINES_KEPT = 200
+UNPRIVILEGED = ("postgres", "nobody")
+"""PostgreSQL refuses to run as root; the first of these that exists runs it instead."""
+
+# Full durability as in production, everything else small: tests are many and short.
+SETTINGS = {
+    "listen_addresses": "",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "shared_buffers": "16MB",
+    "max_connections": "60",
+    "max_wal_size": "256MB",
+    "autovacuum": "off",
+    "timezone": "UTC",
+    "log_statement": "none",
+}
+
+
+class PostgresMissingError(AssertionError):
+    """There is no PostgreSQL to test with; that is a failure, never a skip."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no `initdb` and `postgres` on PATH or in /usr/lib/postgresql/*/bin: install"
+            " Debian's `postgresql` (or Homebrew's), or put its programs on PATH"
+        )
+
+
+@dataclass
+class PostgresServer:
+    """One running server, its databases, and its last words."""
+
+    folder: Path
+    process: subprocess.Popen[str]
+    log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES_KEPT))
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _template: str = "template1"
+
+    def address(self, database: str) -> str:
+        """The address of a database, as an operator would write it."""
+        return f"postgresql://forewarn@/{database}?host={self.folder}"
+
+    def run(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
+        """Run one statement outside any transaction and return its rows."""
+        with psycopg.connect(self.address(database), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def fill_template(self, fill: Callable[[str], None]) -> None:
+        """Let `fill` prepare the database, by its address, that new ones are copied from."""
+        self.run("CREATE DATABASE filled TEMPLATE template0 ENCODING 'UTF8'")
+        fill(self.address("filled"))
+        self._template = "filled"
+
+    @contextmanager
+    def database(self, template: str | None = None) -> Iterator[str]:
+        """Yield the address of a fresh database and drop it afterwards."""
+        name = f"test_{next(self._numbers)}"
+        self.run(f"CREATE DATABASE {name} TEMPLATE {template or self._template}")
+        try:
+            yield self.address(name)
+        finally:
+            self.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def running_postgres() -> Iterator[PostgresServer]:
+    """Start a server in a folder of its own; stop it, by its id, and remove the folder.
+
+    Raises:
+        PostgresMissingError: there is none on this machine.
+        AssertionError: it would not start; its log is in the message.
+    """
+    programs = _programs()
+    folder = Path(tempfile.mkdtemp(prefix="fw-pg-", dir="/tmp"))  # a socket's path must be short
+    identity = _identity(folder)
+    try:
+        initialised = subprocess.run(
+            [programs / "initdb", "-D", folder / "cluster", "-U", "forewarn", "--auth=trust"]
+            + ["--encoding=UTF8", "--locale=C", "--no-sync"],
+            **identity,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert initialised.returncode == 0, initialised.stdout + initialised.stderr
+        words = [f"{name}={word}" for name, word in SETTINGS.items()]
+        options = [word for setting in words for word in ("-c", setting)]
+        process = subprocess.Popen(
+            [programs / "postgres", "-D", folder / "cluster", "-k", folder, *options],
+            **identity,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        server = PostgresServer(folder, process)
+        try:
+            _await_ready(server)
+            yield server
+        finally:
+            _stop(process)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _programs() -> Path:
+    found = [shutil.which("postgres")]
+    # Debian keeps the programs of each major version out of PATH; the newest comes first.
+    installed = Path("/usr/lib/postgresql").glob("*/bin/postgres")
+    found += [str(path) for path in sorted(installed, key=_major, reverse=True)]
+    for path in found:
+        if path is not None and Path(path).resolve().with_name("initdb").exists():
+            return Path(path).resolve().parent
+    raise PostgresMissingError
+
+
+def _major(path: Path) -> float:
+    version = path.parts[-3]
+    return float(version) if version.replace(".", "", 1).isdigit() else 0.0
+
+
+def _identity(folder: Path) -> dict[str, int | list[int] | Path | dict[str, str]]:
+    """Return whom to run as: ourselves, or somebody harmless in our place if we are root."""
+    environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"}
+    if os.geteuid() != 0:
+        return {"cwd": folder, "env": environment}
+    for name in UNPRIVILEGED:
+        try:
+            user = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        os.chown(folder, user.pw_uid, user.pw_gid)
+        return {
+            "cwd": folder,
+            "env": environment,
+            "user": user.pw_uid,
+            "group": user.pw_gid,
+            "extra_groups": [],
+        }
+    raise AssertionError(f"root cannot run PostgreSQL, and there is no user of {UNPRIVILEGED}")
+
+
+def _await_ready(server: PostgresServer) -> None:
+    assert server.process.stderr is not None
+    for line in server.process.stderr:
+        server.log.append(line.rstrip())
+        if READY in line:
+            break
+    else:
+        raise AssertionError("PostgreSQL did not start:\n" + "\n".join(server.log))
+    threading.Thread(target=_drain, args=(server,), daemon=True).start()
+
+
+def _drain(server: PostgresServer) -> None:
+    assert server.process.stderr is not None
+    for line in server.process.stderr:
+        server.log.append(line.rstrip())
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)  # "fast": disconnects everybody
+    try:
+        process.wait(STOP_S_MAX)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGQUIT)  # "immediate": takes its children with it
+        process.wait(STOP_S_MAX)
