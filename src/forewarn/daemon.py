@@ -83,7 +83,10 @@ class Daemon:
         self.policy = policy_of(settings.policy)
         #: Why the service ended by itself; None while it runs or was stopped.
         self.failure: ForewarnError | None = None
+        #: Set when the service should end.
         self.ended = asyncio.Event()
+        #: Where it listens; None while it does not.
+        self.bound: Bound | None = None
         self._closing = contextlib.AsyncExitStack()
 
     async def start(self, routes: Callable[[Daemon], Sequence[object]] | None = None) -> Bound:
@@ -101,7 +104,8 @@ class Daemon:
         except BaseException:
             await self.stop()
             raise
-        return Bound(metadata, operator)
+        self.bound = Bound(metadata, operator)
+        return self.bound
 
     async def stop(self) -> None:
         """Stop listening, finish what was begun, close the store."""

@@ -1,0 +1,73 @@
+"""Running a daemon as a process: the event loop, signals, readiness, and a calm end.
+
+What the service consists of is wired in `daemon.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from forewarn.metadata.server import freeze_garbage
+
+if TYPE_CHECKING:
+    from forewarn.daemon import Bound, Daemon
+
+#: Where systemd wants to be told that the service is ready (`Type=notify`).
+NOTIFY_VARIABLE = "NOTIFY_SOCKET"
+
+
+def run(main: Callable[[], Awaitable[int]]) -> int:
+    """Run an asynchronous main on the fastest event loop there is; return its exit status."""
+
+    async def whole() -> int:
+        return await main()
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(whole())
+
+
+async def run_until_stopped(daemon: Daemon, started: Callable[[Bound], None]) -> int:
+    """Wait until a signal or a lost store ends a started service, then stop it.
+
+    Returns:
+        0 after a signal, 1 if the service ended by itself; `daemon.failure` says why.
+    """
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises instead
+            loop.add_signal_handler(number, daemon.ended.set)
+    assert daemon.bound is not None
+    started(daemon.bound)
+    freeze_garbage()
+    notify("READY=1")
+    try:
+        await daemon.ended.wait()
+    finally:
+        notify("STOPPING=1")
+        await daemon.stop()
+    return 1 if daemon.failure else 0
+
+
+def notify(text: str) -> None:
+    """Tell the service manager how we are; nothing happens where there is none."""
+    path = os.environ.get(NOTIFY_VARIABLE, "")
+    if not path or not hasattr(socket, "AF_UNIX"):
+        return
+    address = "\0" + path[1:] if path.startswith("@") else path
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.sendto(text.encode(), address)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - only where it exists: not on Windows
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
