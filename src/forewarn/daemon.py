@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from forewarn.bridge import Bridge
 from forewarn.control.loop import ControlLoop
 from forewarn.control.plane import ControlPlane
+from forewarn.control.standby import TERM_MS, become_writer, stay_writer
 from forewarn.core.impact import Impact
 from forewarn.core.policy import Policy
 from forewarn.drivers.manual import ManualDriver
@@ -23,6 +24,7 @@ from forewarn.drivers.simulated import SimulatedDriver
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.metadata.server import MetadataServer
 from forewarn.store import open_store
+from forewarn.store.lease import Tenure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,17 +91,23 @@ class Daemon:
         self.bound: Bound | None = None
         self._closing = contextlib.AsyncExitStack()
 
-    async def start(self, routes: Callable[[Daemon], Sequence[object]] | None = None) -> Bound:
+    async def start(
+        self,
+        routes: Callable[[Daemon], Sequence[object]] | None = None,
+        *,
+        prepare: Callable[[ControlPlane], None] = lambda _: None,
+    ) -> Bound:
         """Open the store, run the control loop, listen.
 
         Args:
             routes: gives further routes for the operator API, the emulator's.
+            prepare: is given the control plane before anybody can ask anything, the emulator's.
 
         Raises:
             ForewarnError: an address, the store or a setting is unusable; all is closed again.
         """
         try:
-            metadata = await self._start_planes()
+            metadata = await self._start_planes(prepare)
             operator = await self._start_operator(routes)
         except BaseException:
             await self.stop()
@@ -111,11 +119,14 @@ class Daemon:
         """Stop listening, finish what was begun, close the store."""
         await self._closing.aclose()
 
-    async def _start_planes(self) -> tuple[str, ...]:
+    async def _start_planes(self, prepare: Callable[[ControlPlane], None]) -> tuple[str, ...]:
         settings = self.settings
         self.store = open_store(settings.store.url)
         self._closing.callback(self.store.close)
-        plane = ControlPlane(self.store, self.policy, lambda: self.ids.guid("event"))
+        if settings.store.url.startswith("postgres"):
+            await self._take_lease()
+        plane = ControlPlane(self.store, self.policy, self._new_guid)
+        prepare(plane)
         bridge = self.bridge = Bridge(asyncio.get_running_loop())
         self.control = ControlLoop(
             plane,
@@ -127,11 +138,22 @@ class Daemon:
         )
         self.metadata = MetadataServer(settings.metadata, bridge, self.clock, ids=self.ids)
         bridge.connect(self.control, self.metadata)
+        self.metadata.apply(plane.whole())  # durable, so whoever asks first is told the truth
         bound = await self.metadata.start(settings.listen.metadata)
         self._closing.push_async_callback(self.metadata.stop)
         self.control.start()
         self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
         return bound
+
+    async def _take_lease(self) -> None:
+        """Stand by until this process may write the shared store, and keep that right."""
+        tenure = Tenure(self.store, TERM_MS)
+        await become_writer(tenure, self.clock)
+        self._closing.push_async_callback(asyncio.to_thread, tenure.release)
+        renewal = asyncio.get_running_loop().create_task(
+            stay_writer(tenure, self.clock, self._lost)
+        )
+        self._closing.callback(renewal.cancel)
 
     async def _start_operator(self, routes: Callable[[Daemon], Sequence[object]] | None) -> str:
         if not self.settings.listen.operator:
@@ -148,6 +170,13 @@ class Daemon:
         operator: Operator = await serving.start_operator(app, self.settings.listen.operator)
         self._closing.push_async_callback(operator.stop)
         return operator.address
+
+    def _new_guid(self) -> str:
+        """Return an event id that was never used, also where a seed repeats them. Source: D-3."""
+        while True:
+            guid = self.ids.guid("event")
+            if self.store.event(guid) is None:
+                return guid
 
     def _lost(self, error: ForewarnError) -> None:
         """End the service: another process writes its store. Called on the control thread."""

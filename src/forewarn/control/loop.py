@@ -127,6 +127,8 @@ class ControlLoop:
         #: Deadlines up to here have been looked at.
         self._passed_ms = 0
         self._last_trouble = ""
+        #: Called on the loop's thread after each commit was handed to the publisher; must be quick.
+        self.on_committed: Callable[[Committed], None] = lambda _: None
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
     def start(self) -> None:
@@ -268,6 +270,7 @@ class ControlLoop:
             self._on_lost(lost)
             raise
         done = self._publisher.publish(committed.change) if committed.change else None
+        self.on_committed(committed)
         for entry in committed.entries:
             log.info("%s", entry.text, extra={"action": entry.action, "actor": entry.actor})
         self._afterwards(committed, done)

@@ -1,0 +1,52 @@
+"""Standing by: on a shared store one process writes, the others wait for its lease to end.
+
+Only the waiting and renewing live here; who may hold the lease is judged in `store/lease.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from forewarn.errors import PeerError
+from forewarn.store.errors import StoreLost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.clock import Clock
+    from forewarn.errors import ForewarnError
+    from forewarn.store.lease import Tenure
+
+log = logging.getLogger("forewarn.control")
+
+#: How long a lease lasts unrenewed. Long enough for a database's failover, short enough that a
+#: standby takes over well within the shortest notice but Preempt's.
+TERM_MS = 10_000
+#: Renewals within a term: two may fail before the lease is at risk.
+RENEWALS = 3
+
+
+async def become_writer(tenure: Tenure, clock: Clock) -> None:
+    """Wait until this process holds the lease."""
+    told = False
+    while not await asyncio.to_thread(tenure.attempt, clock.now_ms()):
+        if not told:
+            log.info("another process is the writer; standing by", extra={"action": "standby"})
+            told = True
+        await asyncio.sleep(tenure.term_ms / RENEWALS / 1000)
+
+
+async def stay_writer(tenure: Tenure, clock: Clock, lost: Callable[[ForewarnError], None]) -> None:
+    """Renew the lease until cancelled; call `lost` once it cannot be relied on any more."""
+    while True:
+        await asyncio.sleep(tenure.term_ms / RENEWALS / 1000)
+        try:
+            held = await asyncio.to_thread(tenure.attempt, clock.now_ms())
+        except PeerError as error:
+            log.warning("the lease could not be renewed: %s", error, extra={"action": error.code})
+            held = tenure.held(clock.now_ms())
+        if not held:
+            lost(StoreLost(place="the shared store"))
+            return
