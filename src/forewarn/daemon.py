@@ -83,6 +83,8 @@ class Daemon:
             known = ", ".join(self.drivers)
             raise DriverUnknown(name=settings.drivers.default, known=known)
         self.policy = policy_of(settings.policy)
+        #: Gives event ids; may be replaced before `start`. Source: D-3.
+        self.new_guid: Callable[[], str] = lambda: ids.guid("event")
         #: Why the service ended by itself; None while it runs or was stopped.
         self.failure: ForewarnError | None = None
         #: Set when the service should end.
@@ -125,7 +127,7 @@ class Daemon:
         self._closing.callback(self.store.close)
         if settings.store.url.startswith("postgres"):
             await self._take_lease()
-        plane = ControlPlane(self.store, self.policy, self._new_guid)
+        plane = ControlPlane(self.store, self.policy, self.new_guid)
         prepare(plane)
         bridge = self.bridge = Bridge(asyncio.get_running_loop())
         self.control = ControlLoop(
@@ -170,13 +172,6 @@ class Daemon:
         operator: Operator = await serving.start_operator(app, self.settings.listen.operator)
         self._closing.push_async_callback(operator.stop)
         return operator.address
-
-    def _new_guid(self) -> str:
-        """Return an event id that was never used, also where a seed repeats them. Source: D-3."""
-        while True:
-            guid = self.ids.guid("event")
-            if self.store.event(guid) is None:
-                return guid
 
     def _lost(self, error: ForewarnError) -> None:
         """End the service: another process writes its store. Called on the control thread."""
