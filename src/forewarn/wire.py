@@ -114,7 +114,7 @@ class ScheduledEvent:
     source: str
     duration_s: int
 
-    def __init__(  # noqa: PLR0913  one argument for each field of the wire form
+    def __init__(
         self,
         *,
         event_id: str = "",

@@ -136,7 +136,7 @@ def open_listener(address: Address, *, shared: bool = False) -> Listener:
         if address.is_unix:
             os.chmod(address.host, _UNIX_MODE)  # noqa: PTH101
         sock.listen(BACKLOG)
-        sock.setblocking(False)
+        sock.settimeout(0)
     except OSError as error:
         sock.close()
         raise AddressUnavailable(text=str(address), reason=error.strerror or error) from error

@@ -125,7 +125,7 @@ def approval_answered(outcome: ApprovalAnswer, settings: MetadataSettings) -> An
 def described(caller: Caller, plan: Describe) -> Answer:
     """Return a part of the VM's instance metadata. Source: I-1, I-2, I-4."""
     try:
-        body, is_text = instance.render(caller, plan.version, plan.path, plan.form)
+        body, is_text = instance.render(caller, plan.version, path=plan.path, form=plan.form)
     except CallerError as error:
         return refused(error)
     return Answer(200, body, TEXT if is_text else JSON)
@@ -223,11 +223,11 @@ def _wrong_version(
     if version in versions and not request.repeated:
         return None
     unknown = version and version != "latest" and not request.repeated
-    if unknown and settings.unknown_version_status == 404:  # noqa: PLR2004  a status
+    if unknown and settings.unknown_version_status == 404:
         return Answer(404, VERSION_NOT_FOUND)
     newest = list(reversed(versions[-3:]))
     return Answer(400, compact({"error": VERSION_INVALID, "newest-versions": newest}))
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 15  # noqa: PLR2004  below 2**53
+    return text.isascii() and text.isdigit() and len(text) <= 15

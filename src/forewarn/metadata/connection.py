@@ -14,10 +14,10 @@ from forewarn.feed import ApprovalAnswer, ApprovalRequest
 from forewarn.metadata import answer as answers
 from forewarn.metadata import request as requests
 from forewarn.metadata.answer import Approve, Describe, Refuse, Show
+from forewarn.metadata.fault import cut_short
 from forewarn.metadata.intake import Asked, Intake
 from forewarn.metadata.response import CONTINUE, Answer
-from forewarn.metadata.snapshot import Rendered
-from forewarn.wire import Document, read_approval
+from forewarn.wire import read_approval
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,12 +26,8 @@ if TYPE_CHECKING:
     from forewarn.metadata.identity import Peer
     from forewarn.metadata.service import Service
 
-PIPELINE_BYTES_MAX = 128 * 1024
-"""Bytes kept while an answer is held; above them the shell stops reading."""
-
-WRITE_BYTES_MAX = 64 * 1024
-"""Answers to pipelined requests gathered for one write."""
-
+PIPELINE_BYTES_MAX = 128 * 1024  # kept while an answer is held; then the shell stops reading
+WRITE_BYTES_MAX = 64 * 1024  # answers to pipelined requests gathered for one write
 NOTHING: dict[bytes, bytes] = {}
 """What a connection remembers that must not answer from memory; stays empty."""
 
@@ -76,7 +72,7 @@ class Connection:
         self._held: Asked | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    # What a shell gives.
+    # What a shell gives: four things it does with the socket.
 
     def _write(self, octets: bytes) -> None:
         """Send, now or as soon as the client reads; sets `stalled` where it does not."""
@@ -393,16 +389,12 @@ class Connection:
             octets: bytes | None = self._render(asked, disturbance.answer)
         elif disturbance.incarnation_ahead and isinstance(plan, Show):
             assert asked.caller is not None
-            document = self.service.view_of(asked.caller).document
-            ahead = document.incarnation + disturbance.incarnation_ahead
-            shown = Rendered(
-                Document(ahead, document.events), plan.version, self.service.settings.server_header
-            )
+            view = self.service.view_of(asked.caller)
+            shown = self.service.ahead(view, plan.version, by=disturbance.incarnation_ahead)
             octets = shown.head + self.service.tail(close=asked.close) + shown.body
         else:
             octets = self._carry_out(asked)
         if octets is not None and disturbance.truncate:
-            head_end = octets.index(requests.HEAD_END) + 4
-            octets = octets[: head_end + (len(octets) - head_end) // 2]
+            octets = cut_short(octets)
             asked.close = True
         return octets

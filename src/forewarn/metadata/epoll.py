@@ -40,7 +40,7 @@ class EpollConnection(Connection):
 
     __slots__ = ("_closing", "_interest", "_out", "_shell", "sock")
 
-    def __init__(self, shell: EpollShell, sock: socket.socket, peer: Peer) -> None:
+    def __init__(self, shell: EpollShell, sock: socket.socket, *, peer: Peer) -> None:
         """Take over a connected socket; it is not watched yet."""
         super().__init__(shell.service, peer)
         self.sock = sock
@@ -177,7 +177,7 @@ class EpollConnection(Connection):
 
     def _watch(self, interest: int) -> None:
         if interest != self._interest and self._closing < 4:
-            self._shell.watch(self.sock.fileno(), self, interest, new=self._interest < 0)
+            self._shell.watch(self, interest, new=self._interest < 0)
             self._interest = interest
 
 
@@ -220,8 +220,9 @@ class EpollShell:
         self.service.loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
 
-    def watch(self, fd: int, connection: EpollConnection, interest: int, *, new: bool) -> None:
+    def watch(self, connection: EpollConnection, interest: int, *, new: bool) -> None:
         """Wait for these events of a connection."""
+        fd = connection.sock.fileno()
         if new:
             self._connections[fd] = connection
             self._epoll.register(fd, interest)
@@ -298,7 +299,7 @@ class EpollShell:
         if not interface and service.callers.interfaces_matter:
             interface = interface_of(sock)
         peer = Peer(UNIX if listener.is_unix else canonical(address), interface)
-        connection = EpollConnection(self, sock, peer)
+        connection = EpollConnection(self, sock, peer=peer)
         if octets:
             connection.took(octets)
         else:

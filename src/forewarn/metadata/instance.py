@@ -81,7 +81,7 @@ def versions_body() -> bytes:
     return compact({"apiVersions": list(INSTANCE_VERSIONS)})
 
 
-def render(caller: Caller, version: str, path: str, form: str) -> tuple[bytes, bool]:
+def render(caller: Caller, version: str, *, path: str, form: str) -> tuple[bytes, bool]:
     """Return a part of the VM's metadata and whether it is plain text.
 
     Args:
@@ -112,8 +112,8 @@ def _instance(caller: Caller, version: str) -> Mapping[str, object]:
     compute: dict[str, object] = {}
     for name, since in _COMPUTE_SINCE.items():
         if since <= version:
-            compute[name] = _plain(facts.get(name, ""))
-    compute["name"] = _plain(facts.get("name", caller.vm))
+            compute[name] = facts.get(name, "")
+    compute["name"] = facts.get("name", caller.vm)
     tags = facts.get("tags")
     if isinstance(tags, Mapping):
         named = sorted((str(name), str(value)) for name, value in tags.items())
@@ -123,15 +123,16 @@ def _instance(caller: Caller, version: str) -> Mapping[str, object]:
             compute["tagsList"] = [{"name": name, "value": value} for name, value in named]
     elif "tagsList" in compute and not facts.get("tagsList"):
         compute["tagsList"] = []
-    shown = {"compute": compute, "network": {"interface": _interfaces(caller)}}
-    return _sorted(shown)
+    shown = _plain({"compute": compute, "network": {"interface": _interfaces(caller)}})
+    assert isinstance(shown, dict)
+    return shown
 
 
 def _interfaces(caller: Caller) -> object:
     """Return the network interfaces given as facts, or one made from the VM's addresses."""
     given = caller.instance.get("interface")
     if given:
-        return _plain(given)
+        return given
     v4 = [
         {"privateIpAddress": each, "publicIpAddress": ""}
         for each in caller.addresses
@@ -143,29 +144,31 @@ def _interfaces(caller: Caller) -> object:
 
 
 def _plain(value: object) -> object:
-    """Return the value with every primitive as a string. Source: I-4."""
+    """Return the value with every primitive as a string, keys in order. Source: I-4."""
+    root: dict[str, object] = {"": value}
+    todo: list[tuple[dict[str, object] | list[object], str | int]] = [(root, "")]
+    while todo:
+        holder, at = todo.pop()
+        each = holder[at]  # type: ignore[index]  # a key of a mapping, or an index
+        if isinstance(each, Mapping):
+            named = {str(name): each[name] for name in sorted(each, key=str)}
+            todo.extend((named, name) for name in named)
+            holder[at] = named  # type: ignore[index]
+        elif isinstance(each, Sequence) and not isinstance(each, str):
+            listed = list(each)
+            todo.extend((listed, index) for index in range(len(listed)))
+            holder[at] = listed  # type: ignore[index]
+        else:
+            holder[at] = _text_of(each)  # type: ignore[index]
+    return root[""]
+
+
+def _text_of(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(inner) for inner in value]
     return str(value)
-
-
-def _sorted(value: Mapping[str, object]) -> dict[str, object]:
-    """Return the mapping with its keys in alphabetical order, all the way down. Source: I-4."""
-    return {name: _sorted_inner(value[name]) for name in sorted(value)}
-
-
-def _sorted_inner(value: object) -> object:
-    if isinstance(value, Mapping):
-        return _sorted(value)
-    if isinstance(value, list):
-        return [_sorted_inner(each) for each in value]
-    return value
 
 
 def _walk(root: Mapping[str, object], parts: list[str]) -> object:

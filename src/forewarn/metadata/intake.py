@@ -21,12 +21,11 @@ class Asked:
 
     __slots__ = ("body", "caller", "close", "planned", "raw", "request", "storable", "view")
 
-    def __init__(self, raw: bytes, request: Request, planned: Planned) -> None:
+    def __init__(self, raw: bytes, meaning: tuple[Request, Planned]) -> None:
         """Start with what the bytes alone say."""
         self.raw = raw
-        self.request = request
-        self.planned = planned
-        self.close = request.close
+        self.request, self.planned = meaning
+        self.close = self.request.close
         self.body = b""
         self.caller: Caller | None = None
         self.view: View | None = None
@@ -92,7 +91,7 @@ class Intake:
         if isinstance(self._buffer, bytes):
             known = book.known.get(self._buffer)
             if known is not None:
-                asked = Asked(self._buffer, *known)
+                asked = Asked(self._buffer, known)
                 self._buffer = b""
                 return asked
         if self._buffer[:2] == b"\r\n":  # one empty line before a request: RFC 9112, 2.2
@@ -103,7 +102,7 @@ class Intake:
                 requests.check_unfinished(self._buffer)
             return None
         raw = bytes(self._buffer[: end + 4])
-        asked = Asked(raw, *(book.known.get(raw) or book.read(raw)))
+        asked = Asked(raw, book.known.get(raw) or book.read(raw))
         self._drop(end + 4)
         return asked if asked.request.length == 0 else self._begin_body(asked)
 

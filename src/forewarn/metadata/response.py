@@ -56,7 +56,7 @@ def head_of(answer: Answer, server: str) -> bytes:
     neither content type nor length, since those would be the document's.
     """
     lines = [f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, 'Unknown')}"]
-    if answer.status != 304:  # noqa: PLR2004  a status
+    if answer.status != 304:
         lines.append(f"Content-Type: {answer.content_type}")
         lines.append(f"Content-Length: {len(answer.body)}")
     lines.extend(f"{name}: {value}" for name, value in answer.headers)

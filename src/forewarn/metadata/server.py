@@ -35,8 +35,8 @@ class MetadataServer:
         self,
         settings: MetadataSettings,
         upstream: Upstream,
-        clock: Clock,
         *,
+        clock: Clock,
         ids: Ids | None = None,
         portable: bool = sys.platform != "linux",
     ) -> None:
@@ -129,10 +129,10 @@ class MetadataServer:
 
     def _new_shell(self, service: Service) -> EpollShell | StreamShell:
         if self._portable:
-            from forewarn.metadata.streams import StreamShell
+            from forewarn.metadata.streams import StreamShell  # noqa: PLC0415  asked for only
 
             return StreamShell(service)
-        from forewarn.metadata.epoll import EpollShell
+        from forewarn.metadata.epoll import EpollShell  # noqa: PLC0415  Linux only
 
         return EpollShell(service)
 

@@ -16,7 +16,8 @@ from forewarn.metadata import request as requests
 from forewarn.metadata.identity import Callers
 from forewarn.metadata.limit import RateLimit
 from forewarn.metadata.response import CLOSES, STAYS, STAYS_OLD, Answer, head_of
-from forewarn.metadata.snapshot import Snapshot, View
+from forewarn.metadata.snapshot import Rendered, Snapshot, View
+from forewarn.wire import Document
 
 if TYPE_CHECKING:
     from forewarn.clock import Clock
@@ -102,6 +103,12 @@ class Service:
             self._enable(view, caller)
         return view.shown
 
+    def ahead(self, view: View, version: str, *, by: int) -> Rendered:
+        """Return the document with an incarnation that moved without a change. Source: E-10."""
+        document = view.document
+        moved = Document(document.incarnation + by, document.events)
+        return Rendered(moved, version, server=self.settings.server_header)
+
     def open_door(self, peer: Peer, view: View) -> None:
         """Let new connections from this address be answered from memory."""
         if not peer.interface and not self.callers.interfaces_matter:
@@ -183,9 +190,9 @@ class Service:
     def _enable(self, view: View, caller: Caller) -> None:
         """Ask for the group to be enabled; its answers are held until it is. Source: B-1."""
         view.enabling = True
-        delay = self.loop.create_future()
-        timer = self.loop.call_later(self.settings.enable_delay_s, delay.set_result, None)
-        both = asyncio.gather(self.upstream.enable(caller.vm), delay)
+        delayed = self.loop.create_future()
+        timer = self.loop.call_later(self.settings.enable_delay_s, delayed.set_result, None)
+        both = asyncio.gather(self.upstream.enable(caller.vm), delayed)
         both.add_done_callback(partial(self._enabled, view, timer))
 
     def _enabled(

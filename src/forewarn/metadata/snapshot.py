@@ -31,7 +31,7 @@ class Rendered:
 
     __slots__ = ("body", "etag", "head", "head_unchanged")
 
-    def __init__(self, document: wire.Document, version: str, server: str) -> None:
+    def __init__(self, document: wire.Document, version: str, *, server: str) -> None:
         """Render body, ETag and the heads of 200 and 304. Source: E-7."""
         self.body = wire.render_document(document, version)
         self.etag = f'"{document.incarnation}-{zlib.crc32(self.body):08x}"'
@@ -83,7 +83,7 @@ class View:
         self.forget()
         if changed:
             for version in self._rendered:
-                self._rendered[version] = Rendered(self.document, version, self._server)
+                self._rendered[version] = Rendered(self.document, version, server=self._server)
         self.wake()
 
     @property
@@ -100,7 +100,7 @@ class View:
         """Return the document as this version shows it."""
         found = self._rendered.get(version)
         if found is None:
-            found = Rendered(self.document, version, self._server)
+            found = Rendered(self.document, version, server=self._server)
             self._rendered[version] = found
         return found
 

@@ -25,7 +25,7 @@ WRITE_HIGH_BYTES = 64 * 1024
 class StreamConnection(Connection, asyncio.Protocol):
     """A connection on a transport of the event loop."""
 
-    __slots__ = ("_listener", "_lingering", "_transport")
+    __slots__ = ("_lingering", "_listener", "_transport")
 
     def __init__(self, service: Service, listener: Listener) -> None:
         """Wait for the transport."""
