@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from forewarn.bridge import Bridge
+from forewarn.configuration import SettingInvalid
 from forewarn.control.loop import ControlLoop
 from forewarn.control.plane import ControlPlane
 from forewarn.control.standby import TERM_MS, become_writer, stay_writer
@@ -71,7 +72,7 @@ class Daemon:
 
         Raises:
             DriverUnknown: the default driver is not there.
-            ValueError: the policy would break a promise.
+            SettingInvalid: the policy would break a promise.
         """
         self.settings = settings
         self.clock = clock
@@ -138,7 +139,7 @@ class Daemon:
             default_driver=settings.drivers.default,
             on_lost=self._lost,
         )
-        self.metadata = MetadataServer(settings.metadata, bridge, self.clock, ids=self.ids)
+        self.metadata = MetadataServer(settings.metadata, bridge, clock=self.clock, ids=self.ids)
         bridge.connect(self.control, self.metadata)
         self.metadata.apply(plane.whole())  # durable, so whoever asks first is told the truth
         bound = await self.metadata.start(settings.listen.metadata)
@@ -183,14 +184,17 @@ def policy_of(settings: PolicySettings) -> Policy:
     """Return the core's policy.
 
     Raises:
-        ValueError: a notice is below the contract's minimum.
+        SettingInvalid: it would break a promise, such as a notice below the contract's minimum.
     """
     notice_s = {impact: getattr(settings, f"notice_{impact.value.lower()}_s") for impact in Impact}
-    return Policy(
-        notice_s=notice_s,
-        notice_margin_ms=settings.notice_margin_ms,
-        prediction_s=settings.prediction_s,
-        user_operations_max=settings.user_operations_max,
-        disable_after_s=settings.disable_after_s,
-        overdue_after_s=settings.overdue_after_s,
-    )
+    try:
+        return Policy(
+            notice_s=notice_s,
+            notice_margin_ms=settings.notice_margin_ms,
+            prediction_s=settings.prediction_s,
+            user_operations_max=settings.user_operations_max,
+            disable_after_s=settings.disable_after_s,
+            overdue_after_s=settings.overdue_after_s,
+        )
+    except ValueError as error:
+        raise SettingInvalid(name="[policy]", place="the settings", problem=error) from error

@@ -10,9 +10,11 @@ import logging
 import sys
 
 from forewarn import civil
+from forewarn.configuration import SettingInvalid
 
 #: Facts a log record may carry beside its sentence; stable names for machines.
 FACTS = ("action", "actor")
+LEVELS = ("debug", "info", "warning", "error")
 
 
 class TextForm(logging.Formatter):
@@ -45,11 +47,13 @@ def configure_logs(level: str, form: str) -> None:
     """Log to standard error from now on.
 
     Raises:
-        ValueError: there is no such level or form.
+        SettingInvalid: there is no such level or form.
     """
     forms = {"text": TextForm, "json": JsonForm}
-    if form not in forms:
-        raise ValueError(f"log form {form!r} is none of {', '.join(forms)}")
+    for name, given, known in (("form", form, forms), ("level", level, LEVELS)):
+        if given not in known:
+            problem = f"is {given!r}, which is none of {', '.join(known)}"
+            raise SettingInvalid(name=f"log.{name}", place="the settings", problem=problem)
     channel = logging.StreamHandler(sys.stderr)
     channel.setFormatter(forms[form]())
     root = logging.getLogger("forewarn")

@@ -212,7 +212,7 @@ def change(draft: Draft, change: stimuli.Change) -> tuple[int, ...]:
 def tick(draft: Draft) -> tuple[int, ...]:
     """Do what time alone makes due, but starting: that is a joint rule. Source: B-2, L-8."""
     for enrolment in draft.enrolments():
-        if disabled_ms(enrolment, draft.policy.disable_after_s) <= draft.now_ms:
+        if disabled_ms(enrolment.polled_ms, draft.policy.disable_after_s) <= draft.now_ms:
             _disable(draft, enrolment)
     for operation in list(draft.operations()):
         if operation.state is OperationState.NOTICED:
@@ -271,6 +271,6 @@ def _reported(draft: Draft, number: int, attempt: int) -> Operation | None:
     return operation if operation.attempt == attempt else None
 
 
-def disabled_ms(enrolment: Enrolment, after_s: int) -> int:
-    """When a group is disabled if nobody asks again, ms since the epoch UTC. Source: B-2."""
-    return enrolment.polled_ms + (after_s + MARK_COARSENESS_S) * SECOND_MS
+def disabled_ms(polled_ms: int, after_s: int) -> int:
+    """When a group last heard of then is disabled, ms since the epoch UTC. Source: B-2."""
+    return polled_ms + (after_s + MARK_COARSENESS_S) * SECOND_MS

@@ -39,10 +39,10 @@ class Policy:
             given_s = self.notice_s.get(impact, -1)
             if given_s < least_s:
                 raise ValueError(
-                    f"policy notice for {impact.value} is {given_s} s; the least is {least_s} s"
+                    f"gives {impact.value} {given_s} s of notice; the least is {least_s} s"
                 )
         for name in ("user_operations_max", "disable_after_s", "overdue_after_s"):
             if getattr(self, name) < 1:
-                raise ValueError(f"policy {name} is {getattr(self, name)}; the least is 1")
+                raise ValueError(f"sets {name} to {getattr(self, name)}; the least is 1")
         if self.notice_margin_ms < 0 or self.prediction_s < NOTICE_S[Impact.FREEZE]:
-            raise ValueError("policy notice_margin_ms and prediction_s cannot shorten notice")
+            raise ValueError("would shorten notice by notice_margin_ms or prediction_s")

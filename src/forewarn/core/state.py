@@ -69,6 +69,7 @@ class State:
     #: Highest operation number ever given out.
     last_number: int = 0
     _by_group: dict[str, dict[str, None]] = field(default_factory=dict, repr=False, compare=False)
+    _oldest_poll_ms: int | None = field(default=None, repr=False, compare=False)
 
     def adopt(self, changes: Changes) -> None:
         """Make durable changes the truth."""
@@ -81,7 +82,9 @@ class State:
                 self.operations.pop(operation.number, None)
         for event in changes.events.values():
             self._adopt_event(event)
-        _merge(self.enrolments, changes.enrolments)
+        if changes.enrolments:
+            _merge(self.enrolments, changes.enrolments)
+            self._oldest_poll_ms = None
         _merge(self.views, changes.views)
         assert changes.last_number >= self.last_number, changes
         self.last_number = changes.last_number
@@ -96,6 +99,15 @@ class State:
             known.pop(event.id, None)
             if not known:
                 del self._by_group[event.group]
+
+    def oldest_poll_ms(self) -> int | None:
+        """The longest a group has been silent: its last poll; None if no group is enabled.
+
+        Kept until enrolments change, since it is asked for after every step.
+        """
+        if self._oldest_poll_ms is None and self.enrolments:
+            self._oldest_poll_ms = min(each.polled_ms for each in self.enrolments.values())
+        return self._oldest_poll_ms
 
     def event_ids_of(self, group: str) -> tuple[str, ...]:
         """Ids of a group's live events."""

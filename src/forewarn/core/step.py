@@ -72,10 +72,9 @@ def next_deadline_ms(state: State, policy: Policy, now_ms: int) -> int | None:
             found.append(operation.not_before_ms)
         elif operation.state is OperationState.RUNNING and not operation.alerted:
             found.append(operation.overdue_ms(policy.overdue_after_s))
-    found.extend(
-        acts.disabled_ms(enrolment, policy.disable_after_s)
-        for enrolment in state.enrolments.values()
-    )
+    oldest_ms = state.oldest_poll_ms()
+    if oldest_ms is not None:
+        found.append(acts.disabled_ms(oldest_ms, policy.disable_after_s))
     return min((at_ms for at_ms in found if at_ms > now_ms), default=None)
 
 

@@ -1,0 +1,94 @@
+"""`forewarn serve`: the service, from a settings file.
+
+Wiring is in `daemon.py`; this turns a command line into settings and errors into exit codes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+    from forewarn.settings import Settings
+
+#: Where the packages put the settings; read if it is there and no other file is named.
+DEFAULT_CONFIG = Path("/etc/forewarn/forewarn.toml")
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `serve`."""
+    parser = subparsers.add_parser(
+        "serve",
+        help="run the service: metadata for VMs, control plane and operator API",
+        description="Run the service in the foreground until SIGINT or SIGTERM.",
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help=f"settings (TOML), repeatable; beside each, FILE.d/*.toml are read"
+        f" (default: {DEFAULT_CONFIG} if it is there)",
+    )
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        type=int,
+        help="processes that share the metadata addresses (default: as set, else none)",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="read and check the settings, then end"
+    )
+    parser.set_defaults(run=serve)
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Run the service; return its exit status."""
+    from dataclasses import replace  # noqa: PLC0415 - the client side starts without all this
+
+    from forewarn.configuration import load_settings  # noqa: PLC0415
+    from forewarn.daemon import policy_of  # noqa: PLC0415
+    from forewarn.logs import configure_logs  # noqa: PLC0415
+    from forewarn.running import run  # noqa: PLC0415
+
+    files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
+    settings = load_settings(files)
+    if arguments.workers is not None:
+        settings = replace(
+            settings, listen=replace(settings.listen, workers=max(arguments.workers, 0))
+        )
+    policy_of(settings.policy)
+    configure_logs(settings.log.level, settings.log.form)
+    if arguments.check:
+        print("the settings are sound", file=sys.stderr)
+        return 0
+    return run(lambda: _serve(settings))
+
+
+async def _serve(settings: Settings) -> int:
+    import logging  # noqa: PLC0415
+
+    from forewarn.clock import SystemClock  # noqa: PLC0415
+    from forewarn.daemon import Bound, Daemon  # noqa: PLC0415
+    from forewarn.ids import Ids  # noqa: PLC0415
+    from forewarn.running import run_until_stopped  # noqa: PLC0415
+
+    log = logging.getLogger("forewarn")
+
+    def started(bound: Bound) -> None:
+        places = ", ".join(bound.metadata)
+        log.info("serving VMs at %s", places, extra={"action": "started"})
+        if bound.operator:
+            log.info("serving operators at %s", bound.operator, extra={"action": "started"})
+
+    daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
+    await daemon.start()
+    status = await run_until_stopped(daemon, started)
+    if daemon.failure:
+        log.error("%s %s", daemon.failure, daemon.failure.advice_text())
+    log.info("stopped", extra={"action": "stopped"})
+    return status
