@@ -13,7 +13,7 @@ How to drive it (the runner does, and so does the simulator)::
 * **Stimuli**: `Polled(document)`, `HookEnded(key, exit_status)`, `ApprovalEnded(event_id, ok)`,
   `PeersSeen(event_id, prepared)`, `Tick()`; and, first of all whenever a journal was given,
   `Resumed(found, rebooted)`, which says what became of the hooks the journal calls running
-  (`running_keys()`); a hook it does not mention counts as cut off.
+  (`running()`: key -> the `run` of its intent); a hook it does not mention counts as cut off.
 * **Intents**: `Prepare`, `Check`, `Recover`, `Cancel` start a hook that must end in a
   `HookEnded` of the same key; `Stop` ends one early; `Approve` posts and ends in an
   `ApprovalEnded`; `Announce` and `Ask` talk to the other VMs; `Notify` tells people. An empty
@@ -130,9 +130,9 @@ class AgentCore:
             **self._table.form(),
         }
 
-    def running_keys(self) -> tuple[str, ...]:
-        """Return the keys of the hooks that are running as far as the core knows."""
-        return tuple(held.key for held in self._table.records if held.runs)
+    def running(self) -> dict[str, int]:
+        """Return the hooks that are running as far as the core knows: key -> run."""
+        return {held.key: held.run for held in self._table.records if held.runs}
 
     @property
     def events(self) -> tuple[EventRecord, ...]:

@@ -149,6 +149,7 @@ class StepRecord:
         "key",
         "phase",
         "retry_ms",
+        "run",
         "status",
         "step",
         "verdict",
@@ -170,6 +171,7 @@ class StepRecord:
         self.deadline_ms = 0
         self.attempt = 0
         self.retry_ms = 0
+        self.run = 0
 
     @property
     def runs(self) -> bool:
@@ -190,6 +192,7 @@ class StepRecord:
             "deadline_ms": self.deadline_ms,
             "attempt": self.attempt,
             "retry_ms": self.retry_ms,
+            "run": self.run,
         }
 
 

@@ -52,6 +52,7 @@ class StepTable:
         self._steps: dict[str, StepRecord] = {}
         self.unrecovered: dict[str, str] = {}
         """Step -> why it could not be undone."""
+        self._run = 0
         self.generation = 0
         """Grows with every change that must be written."""
 
@@ -191,13 +192,14 @@ class StepTable:
     def form(self) -> dict[str, object]:
         """Return the table as JSON can hold it."""
         steps = [held.form() for held in self.records]
-        return {"steps": steps, "unrecovered": dict(self.unrecovered)}
+        return {"steps": steps, "unrecovered": dict(self.unrecovered), "run": self._run}
 
     def read(self, form: Mapping[str, object]) -> None:
         """Go on from what `form` gave."""
         steps = [rec.read_step_record(step) for step in form["steps"]]  # type: ignore[attr-defined]
         self._steps = {held.key: held for held in steps}
         self.unrecovered = dict(form["unrecovered"])  # type: ignore[call-overload]
+        self._run = int(form["run"])  # type: ignore[call-overload]
 
     def resume(self, found: Mapping[str, str], now_ms: int) -> None:
         """Take in what became of the hooks that were running; see `Resumed`."""
@@ -211,9 +213,9 @@ class StepTable:
         self._mark()
         if fate.isdigit():
             self.hook_ended(HookEnded(held.key, int(fate)), now_ms)
-        elif held.phase == "prepare" and fate == "never":
+        elif held.phase == "prepare" and fate == "never" and held.attempt == 1:
             del self._steps[held.key]
-        elif held.phase == "prepare" and not held.step.repeatable:
+        elif held.phase == "prepare" and fate != "never" and not held.step.repeatable:
             self.hook_ended(HookEnded(held.key, -1, reason="it was cut off"), now_ms)
         else:
             held.status = rec.AGAIN
@@ -241,6 +243,8 @@ class StepTable:
         held.status = rec.RUNNING
         held.verdict = ""
         held.attempt += 1
+        self._run += 1
+        held.run = self._run
         held.begun_ms = now_ms
         held.deadline_ms = now_ms + int(held.step.timeout_s * 1000)
         due_ms = event.not_before_ms
@@ -254,6 +258,7 @@ class StepTable:
                 event=event,
                 deadline_ms=held.deadline_ms,
                 attempt=held.attempt,
+                run=held.run,
             )
         )
 

@@ -18,6 +18,11 @@ class Value:
     """A frozen value: set once by its constructor, equal to another of equal fields."""
 
     __slots__: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        """Collect the fields, those of a parent first."""
+        cls.fields = tuple(dict.fromkeys((*cls.fields, *cls.__slots__)))
 
     def _put(self, **fields: object) -> None:
         for name, field in fields.items():
@@ -35,15 +40,15 @@ class Value:
         """Compare class and fields."""
         if type(other) is not type(self):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+        return all(getattr(self, name) == getattr(other, name) for name in self.fields)
 
     def __hash__(self) -> int:
         """Hash class and fields."""
-        return hash((type(self), *(getattr(self, name) for name in self.__slots__)))
+        return hash((type(self), *(getattr(self, name) for name in self.fields)))
 
     def __repr__(self) -> str:
         """Show all fields."""
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.fields)
         return f"{type(self).__name__}({shown})"
 
 
@@ -123,7 +128,8 @@ class Resumed(Stimulus):
     `found` says for the hooks that the journal calls running what is known of them now: `never`
     (did not begin), `running` (still does; its `HookEnded` will follow), `interrupted` (began and
     was cut off), or the exit status as decimal digits where it ended unseen. A key that is
-    missing counts as `interrupted`.
+    missing counts as `interrupted`. Be sure it is said of the run that `AgentCore.running()`
+    tells, not of an earlier hook of the same key.
     """
 
     __slots__ = ("found", "rebooted")
@@ -151,22 +157,40 @@ class Intent(Value):
 class HookIntent(Intent):
     """Start a hook; it ends with a `HookEnded` of the same key, always."""
 
-    __slots__ = ("attempt", "deadline_ms", "event", "key", "step")
+    __slots__ = ("attempt", "deadline_ms", "event", "key", "run", "step")
     key: str
     step: Step
     event: ScheduledEvent
     deadline_ms: int
     attempt: int
+    run: int
     phase = ""
 
     def __init__(
-        self, key: str, step: Step, *, event: ScheduledEvent, deadline_ms: int, attempt: int
+        self,
+        key: str,
+        step: Step,
+        *,
+        event: ScheduledEvent,
+        deadline_ms: int,
+        attempt: int,
+        run: int,
     ) -> None:
-        """Carry the step, the event it is for, and the end of its time (ms since the epoch).
+        """Describe the hook to start.
 
-        The deadline is for the hook to know; the core itself asks to `Stop` it then.
+        Args:
+            key: Names it in `HookEnded` and `Stop`.
+            step: Whose hook it is.
+            event: The event it is for.
+            deadline_ms: The end of its time, ms since the epoch, for it to know; the core itself
+                asks to `Stop` it then.
+            attempt: From 1; how often this hook was begun for this purpose.
+            run: A number that no two intents of one journal share, so that what an earlier hook
+                of the same key left behind is not taken for this one's.
         """
-        self._put(key=key, step=step, event=event, deadline_ms=deadline_ms, attempt=attempt)
+        self._put(
+            key=key, step=step, event=event, deadline_ms=deadline_ms, attempt=attempt, run=run
+        )
 
 
 class Prepare(HookIntent):
