@@ -27,8 +27,7 @@ BANNED_WORDS = {
 }  # fmt: skip
 
 ROOMS_OF_PACKAGES = {
-    "httptools": ("forewarn.metadata",),
-    "uvloop": ("forewarn.metadata", "forewarn.daemon", "forewarn.emulator"),
+    "uvloop": ("forewarn.running",),
     "starlette": ("forewarn.control",),
     "uvicorn": ("forewarn.control",),
     "psycopg": ("forewarn.store",),
@@ -77,9 +76,14 @@ def function_length(source: Source) -> Found:
     good="def f(a, b, *, c, d, e): ...\n",
 )
 def parameter_count(source: Source) -> Found:
-    """More facts than five are a value: give them a frozen dataclass."""
+    """More facts than five are a value: give them a frozen dataclass.
+
+    The fields of a hand-written value are exempt, as a dataclass's are.
+    """
     for function, parameters in _signatures(source):
-        fields_by_name = function.name == "__init__" and not _positional(function)
+        fields_by_name = (
+            function.name == "__init__" and len(_positional(function)) <= POSITIONAL_MAX
+        )
         if len(parameters) > PARAMETERS_MAX and not fields_by_name:
             sentence = f"{function.name} takes {len(parameters)}; at most {PARAMETERS_MAX}"
             yield function.lineno, sentence, function.name
@@ -165,7 +169,8 @@ def modules_say_what_they_are(source: Source) -> Found:
     """A module's docstring says what it is and what may not go in it."""
     text = " ".join((ast.get_docstring(source.tree) or "").split())
     small_package = source.path.endswith("/__init__.py") and len(source.tree.body) <= 1
-    if not small_package and not re.search(r"(?i)\b(no|nothing|none|not|never|only)\b", text):
+    border = r"(?i)\b(no|nothing|none|not|never|only|nobody)\b|\bin `[\w/]+\.\w+`"
+    if not small_package and not re.search(border, text):
         yield 1, "say in the docstring what may not go in here"
 
 
