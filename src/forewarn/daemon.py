@@ -141,7 +141,7 @@ class Daemon:
         )
         self.metadata = MetadataServer(settings.metadata, bridge, clock=self.clock, ids=self.ids)
         bridge.connect(self.control, self.metadata)
-        self.metadata.apply(plane.whole())  # durable, so whoever asks first is told the truth
+        self.control.recover()
         bound = await self.metadata.start(settings.listen.metadata)
         self._closing.push_async_callback(self.metadata.stop)
         self.control.start()

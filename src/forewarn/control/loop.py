@@ -31,6 +31,8 @@ log = logging.getLogger("forewarn.control")
 
 T = TypeVar("T")
 
+#: History that somebody should look at. Source: L-8.
+ALERTS = frozenset({"operation.stuck", "operation.overdue"})
 #: Requests that may wait for the loop. At 0.3 ms each this is three seconds of work.
 INBOX_MAX = 10_000
 #: How long the loop waits before it tries again what the store refused, in seconds.
@@ -131,8 +133,28 @@ class ControlLoop:
         self.on_committed: Callable[[Committed], None] = lambda _: None
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
+    def recover(self) -> None:
+        """Take up what was left and publish everything; once, before `start`.
+
+        Publish and begin are repeated, which is safe; a notice that was never shown is given
+        anew before anybody can see it. Source: L-7, N-1.
+        """
+        now_ms = self._clock.now_ms()
+        try:
+            recovered = self._plane.recover(now_ms)
+        except ForewarnError as error:
+            self._uncertain = True
+            self._trouble(error)
+            return
+        self._passed_ms = now_ms
+        shown = self._publisher.publish(self._plane.whole())
+        for operation in self._plane.state.operations.values():
+            if operation.state is OperationState.RUNNING and operation.begun_ms:
+                self._checks[operation.number] = now_ms
+        self._afterwards(recovered, shown)
+
     def start(self) -> None:
-        """Recover, publish everything, and begin to run."""
+        """Begin to run, after `recover`."""
         self._clock.listen(self.wake)
         self._thread.start()
 
@@ -176,7 +198,6 @@ class ControlLoop:
     # --- the thread -----------------------------------------------------------------------
 
     def _run(self) -> None:
-        self._recover()
         while not self._stopping.is_set():
             try:
                 item = self._inbox.get(timeout=self._sleep_s())
@@ -185,22 +206,6 @@ class ControlLoop:
             self._handle(item)
             self._pass_time()
         self._refuse_waiting()
-
-    def _recover(self) -> None:
-        """Take up what was left: repeat publish and begin, which are safe to repeat (L-7)."""
-        now_ms = self._clock.now_ms()
-        try:
-            recovered = self._plane.recover(now_ms)
-        except ForewarnError as error:
-            self._uncertain = True
-            self._trouble(error)
-            return
-        self._passed_ms = now_ms
-        shown = self._publisher.publish(self._plane.whole())
-        for operation in self._plane.state.operations.values():
-            if operation.state is OperationState.RUNNING and operation.begun_ms:
-                self._checks[operation.number] = now_ms
-        self._afterwards(recovered, shown)
 
     def _find_out(self) -> None:
         """Read what the store has, after a commit whose end is unknown."""
@@ -211,7 +216,7 @@ class ControlLoop:
             return
         self._uncertain = False
         self._unreported.clear()
-        self._recover()
+        self.recover()
 
     def _sleep_s(self) -> float:
         if self._unreported or self._uncertain:
@@ -272,7 +277,9 @@ class ControlLoop:
         done = self._publisher.publish(committed.change) if committed.change else None
         self.on_committed(committed)
         for entry in committed.entries:
-            log.info("%s", entry.text, extra={"action": entry.action, "actor": entry.actor})
+            level = logging.WARNING if entry.action in ALERTS else logging.INFO
+            facts = {"action": entry.action, "actor": entry.actor}
+            log.log(level, "%s", entry.text, extra=facts)
         self._afterwards(committed, done)
         return committed
 
