@@ -1,0 +1,29 @@
+"""Exit statuses of every command, documented in docs/reference/cli.md; nothing else."""
+
+from __future__ import annotations
+
+#: Done.
+OK = 0
+#: The server refused, or the work that was waited for failed or was cancelled.
+REFUSED = 1
+#: The command line was wrong; `argparse` uses the same number.
+USAGE = 2
+#: The server did not answer, or not as one of ours.
+UNREACHABLE = 3
+#: What was waited for did not happen within `--timeout`.
+TIMED_OUT = 4
+#: Ctrl-C: 128 and the number of SIGINT, as shells count.
+INTERRUPTED = 130
+#: Whoever read the output went away: 128 and the number of SIGPIPE.
+PIPE_CLOSED = 141
+
+#: What each status means, for the reference page.
+MEANINGS = {
+    OK: "done",
+    REFUSED: "the server refused, or the awaited work failed or was cancelled",
+    USAGE: "the command line is wrong",
+    UNREACHABLE: "the server cannot be reached, or what answers there is no Forewarn server",
+    TIMED_OUT: "what `--wait` waited for did not happen within `--timeout`",
+    INTERRUPTED: "interrupted (Ctrl-C)",
+    PIPE_CLOSED: "whoever read the output went away",
+}

@@ -1,0 +1,154 @@
+"""The command `forewarn`: finds the module of the command that was typed, and runs it.
+
+No command is defined in here. Modules are imported when one of their commands is typed, so that
+`forewarn --help` and every short command start fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from forewarn.cli import exits
+from forewarn.cli.parsing import Commands, add_json_option, add_server_options
+from forewarn.errors import CallerError, ForewarnError, PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    # Loaded by their names below; named here for those who look for users of a module.
+
+#: Every command: the module of this package that defines it, and what it is for.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "emulate": ("emulator", "run a metadata service of your own, for trying and testing"),
+    "serve": ("serve", "run the service"),
+    "agent": ("agent", "follow this machine's events and do what a workload needs done"),
+    "host": ("fleet", "the physical machines: add, list, and work on them"),
+    "group": ("fleet", "the groups of VMs that share a document"),
+    "vm": ("fleet", "the virtual machines: add, list, and work on them"),
+    "topology": ("topology", "hosts, groups and VMs from one file"),
+    "events": ("reading", "what the VMs are told now"),
+    "document": ("reading", "the document as a VM reads it"),
+    "operations": ("reading", "the work that is planned, announced, running or over"),
+    "why": ("operations", "what an operation waits for"),
+    "approve": ("operations", "approve an event from outside its VM"),
+    "cancel": ("operations", "withdraw work that has not started"),
+    "complete": ("operations", "say that running work has ended"),
+    "retry": ("operations", "begin running work once more"),
+    "history": ("reading", "everything that happened, and who did it"),
+    "watch": ("watching", "follow what happens"),
+    "clock": ("emulator", "the emulator's clock: show, advance, speed, pause"),
+    "scenario": ("emulator", "the emulator's stories: list, run, stop"),
+    "fault": ("emulator", "faults on demand of the emulator"),
+    "simulate": ("simulate", "run simulated worlds and transcripts"),
+    "completion": ("completion", "print the completion script of a shell"),
+}
+
+#: Options before the command that take a value: the next word is no command.
+_WITH_VALUE = frozenset({"--server", "--token-file"})
+
+
+class PackagesMissing(CallerError):
+    """A command of the server side in an installation that has only the client side."""
+
+    code = "packages-missing"
+    message = "`forewarn {command}` needs the package {package}, which is not installed."
+    advice = "Install the server side: pip install 'forewarn[server]'."
+
+
+class _ShowVersion(argparse.Action):
+    """Prints the version; asks for it only then, because that reads files."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print and end."""
+        print(f"forewarn {version()}")
+        parser.exit()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        arguments = parser_for(_command_in(words)).parse_args(words)
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except SystemExit as end:  # argparse has said what there was to say
+        return end.code if isinstance(end.code, int) else exits.USAGE
+    except ForewarnError as error:
+        return _refuse(error)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output is gone; Python must not try to write the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.PIPE_CLOSED
+    return status
+
+
+def parser_for(command: str = "") -> argparse.ArgumentParser:
+    """Return the parser that knows one command and names the others; all of them for `*`."""
+    parser = argparse.ArgumentParser(
+        prog="forewarn",
+        description="Scheduled Events for any cloud.",
+        epilog="`forewarn COMMAND --help` tells more. Docs: docs/reference/cli.md.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", nargs=0, action=_ShowVersion, help="print the version and end")
+    add_json_option(parser, default=False)
+    add_server_options(parser, default="")
+    commands = Commands(parser, {name: line for name, (_, line) in COMMANDS.items()}, "COMMAND")
+    wanted = {module for name, (module, _) in COMMANDS.items() if command in {name, "*"}}
+    loaded = set()
+    for name, (module, _) in COMMANDS.items():
+        if module not in wanted:
+            commands.stub(name)
+        elif module not in loaded:
+            loaded.add(module)
+            _load(module, command).add_commands(commands)
+    return parser
+
+
+def version() -> str:
+    """Return the version of the installed package."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow to import
+
+    try:
+        return version("forewarn")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "unknown"
+
+
+def _load(module: str, command: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    try:
+        return importlib.import_module(f"forewarn.cli.{module}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "forewarn":
+            raise
+        raise PackagesMissing(command=command, package=error.name) from error
+
+
+def _command_in(words: Sequence[str]) -> str:
+    """Return the command that was typed; empty if there is none."""
+    before = ""
+    for word in words:
+        if not word.startswith("-") and before not in _WITH_VALUE:
+            return word if word in COMMANDS else ""
+        before = word
+    return ""
+
+
+def _refuse(error: ForewarnError) -> int:
+    """Say on standard error why not, and what to do."""
+    print(f"forewarn: {error}", file=sys.stderr)
+    advice = error.advice_text()
+    if advice:
+        print(f"  {advice}", file=sys.stderr)
+    return exits.UNREACHABLE if isinstance(error, PeerError) else exits.REFUSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
