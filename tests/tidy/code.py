@@ -264,7 +264,9 @@ def _own_names(source: Source, function: Function) -> set[str]:
     for owner in source.walk(ast.ClassDef):
         if function in owner.body:
             return {f"self.{function.name}", f"cls.{function.name}"}
-    return {function.name}
+    inner = (node for node in ast.walk(function) if isinstance(node, ast.ImportFrom))
+    shadowed = {alias.asname or alias.name for node in inner for alias in node.names}
+    return {function.name} - shadowed
 
 
 def _within(module: str, room: str) -> bool:

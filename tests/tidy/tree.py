@@ -5,6 +5,7 @@ A check of one file may not go in here.
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -75,4 +76,6 @@ def heavy_imports(module: str, heavy: Iterable[str] = HEAVY_MODULES) -> list[str
 
 def _imported_names(source: Source) -> set[str]:
     names = {name for _, name in source.imports()}
-    return names | {name.rpartition(".")[0] for name in names}
+    names |= {name.rpartition(".")[0] for name in names}
+    late = (node.value for node in source.walk(ast.Constant) if isinstance(node.value, str))
+    return names | {name for name in late if name.startswith("forewarn.")}
