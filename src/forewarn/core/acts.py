@@ -60,8 +60,8 @@ def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
     """Approve events for a VM, all or none. Source: A-1 to A-4, S-4."""
     vm = draft.topology.vms.get(approval.vm)
     events = []
-    for event_id in dict.fromkeys(approval.event_ids):
-        event = draft.event(event_id.upper())
+    for event_id in dict.fromkeys(event_id.upper() for event_id in approval.event_ids):
+        event = draft.event(event_id)
         if vm is None or event is None or not event.live:
             raise UnknownEvent(event_id=event_id)
         view = fresh(draft.topology.view_of(vm.name), vm.group)
@@ -168,6 +168,8 @@ def shown(draft: Draft, report: stimuli.Shown) -> tuple[int, ...]:
         operation = draft.operation(number)
         if operation is None or operation.state is not OperationState.NOTICED:
             continue
+        if operation.shown_ms:
+            continue  # a report said twice: the notice has counted since the first
         if operation.not_before_ms - draft.now_ms < operation.notice_s * SECOND_MS:
             work.renew(draft, operation, delay_ms=draft.now_ms - operation.noticed_ms)
             continue
@@ -194,7 +196,7 @@ def enable(draft: Draft, enabling: stimuli.Enable) -> tuple[int, ...]:
 
 def polled(draft: Draft, report: stimuli.Polled) -> tuple[int, ...]:
     """Note which groups asked, to the minute. Source: B-2."""
-    for group in report.groups:
+    for group in sorted(report.groups):
         enrolment = draft.enrolment(group)
         stale_ms = draft.now_ms - MARK_COARSENESS_S * SECOND_MS
         if enrolment is not None and enrolment.polled_ms <= stale_ms:

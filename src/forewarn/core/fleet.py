@@ -72,26 +72,31 @@ def _check_removals(asked: Change, vms: dict[str, Vm]) -> None:
 
 
 def _check_busy(draft: Draft, before: Topology, after: Topology) -> None:
-    """Refuse to change what live work names. A host with announced work takes no new VMs."""
-    vms: dict[str, Operation] = {}
-    hosts: dict[str, Operation] = {}
+    """Refuse to change what live work names."""
     for operation in draft.operations():
-        if not operation.of_vm:
-            hosts.setdefault(operation.host, operation)
         if operation.state in _FIXED or operation.of_vm:
-            vms.update(dict.fromkeys(operation.vms, operation))
-    for name, operation in vms.items():
-        old, new = before.vms.get(name), after.vms.get(name)
-        if old is not None and (new is None or (old.host, old.group) != (new.host, new.group)):
-            raise FleetBusy(kind="vm", name=name, operation=operation.id)
-    for name, operation in hosts.items():
-        old_host, new_host = before.hosts.get(name), after.hosts.get(name)
-        if old_host is None:
-            continue
-        if new_host is None or _place(old_host) != _place(new_host):
-            raise FleetBusy(kind="host", name=name, operation=operation.id)
-        if operation.state in _FIXED and set(after.vms_on(name)) - set(before.vms_on(name)):
-            raise FleetBusy(kind="host", name=name, operation=operation.id)
+            for name in operation.vms:
+                # A deleted VM's name is not free while something is still to be done to that VM.
+                if _seat(before.vms.get(name)) != _seat(after.vms.get(name)):
+                    raise FleetBusy(kind="vm", name=name, operation=operation.id)
+        if operation.destination and operation.destination not in after.hosts:
+            raise FleetBusy(kind="host", name=operation.destination, operation=operation.id)
+        if not operation.of_vm:
+            _check_host_busy(operation, before, after)
+
+
+def _check_host_busy(operation: Operation, before: Topology, after: Topology) -> None:
+    """Refuse to move a host with work, or to put VMs on it that its work does not name."""
+    name = operation.host
+    assert name in before.hosts, operation
+    place = _place(after.hosts[name]) if name in after.hosts else None
+    come = set(after.vms_on(name)) - set(before.vms_on(name))
+    if place != _place(before.hosts[name]) or (come and operation.state in _FIXED):
+        raise FleetBusy(kind="host", name=name, operation=operation.id)
+
+
+def _seat(vm: Vm | None) -> tuple[str, str] | None:
+    return (vm.host, vm.group) if vm else None
 
 
 def _place(host: Host) -> tuple[str, int, int]:
@@ -120,7 +125,7 @@ def _record(draft: Draft, before: Topology, after: Topology) -> None:
 
 def _refresh_views(draft: Draft, before: Topology, after: Topology) -> None:
     """Add and drop documents where VMs came, went, or got one of their own. Source: S-3."""
-    for name in {*before.groups, *after.groups}:
+    for name in sorted({*before.groups, *after.groups}):
         old = set(before.views_of(name)) if name in before.groups else set()
         new = set(after.views_of(name)) if name in after.groups else set()
         for key in sorted(old - new):

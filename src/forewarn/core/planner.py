@@ -5,6 +5,7 @@ Source: SPEC 7, 10 and 11. Reads the draft, never writes it.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -121,7 +122,7 @@ def _operation(draft: Draft, ask: Ask, target: str, *, request: int) -> Operatio
         cause=ask.cause,
         impact=impact,
         source=ask.source or traits.source,
-        routine=traits.routine,
+        routine=traits.routine and (ask.source or traits.source) is Source.PLATFORM,
         host=draft.topology.vms[target].host if of_vm else target,
         vms=(target,) if of_vm else draft.topology.vms_on(target),
         of_vm=of_vm,
@@ -177,6 +178,10 @@ def _check_target(draft: Draft, operation: Operation, target: str) -> None:
         problem = f"host {host.name} has failed; repair it first"
     elif operation.destination == operation.host and not operation.of_vm:
         problem = "its destination is the host itself"
+    elif operation.destination and (
+        draft.topology.hosts[operation.destination].health is Health.FAILED
+    ):
+        problem = f"host {operation.destination} has failed; nothing can be moved there"
     if problem:
         raise WorkInvalid(cause=cause, target=target, problem=problem)
     owed_ms = draft.now_ms + operation.notice_s * SECOND_MS
@@ -193,35 +198,39 @@ def _check_target(draft: Draft, operation: Operation, target: str) -> None:
 
 def _check_limit(draft: Draft, asked: list[Operation]) -> None:
     """Refuse more scheduled user-initiated work than an owner may have. Source: O-1."""
-    asked = [each for each in asked if each.source is Source.USER and each.of_vm]
-    counts: dict[str, int] = {}
-    for operation in (*draft.operations(), *asked):
-        if operation.source is not Source.USER or operation.silent or not operation.of_vm:
-            continue
-        if operation.state in {OperationState.PLANNED, OperationState.NOTICED}:
+    before: Counter[str] = Counter()
+    wanted: Counter[str] = Counter()
+    for counts, operations in ((before, draft.operations()), (wanted, asked)):
+        for operation in operations:
+            if operation.source is not Source.USER or operation.silent or not operation.of_vm:
+                continue
             vm = draft.topology.vms.get(operation.vms[0])
-            owner = draft.topology.groups[vm.group].owner if vm else ""
-            counts[owner] = counts.get(owner, 0) + 1
+            if vm is not None and operation.state is not OperationState.RUNNING:
+                counts[draft.topology.groups[vm.group].owner] += 1
     limit = draft.policy.user_operations_max
-    for operation in asked:
-        owner = draft.topology.groups[draft.topology.vms[operation.vms[0]].group].owner
-        if counts.get(owner, 0) > limit:
-            raise TooManyUserOperations(owner=owner, count=counts[owner] - len(asked), limit=limit)
+    for owner, count in wanted.items():
+        if before[owner] + count > limit:
+            raise TooManyUserOperations(owner=owner, count=before[owner], limit=limit)
 
 
 @dataclass(slots=True)
 class Disturbed:
-    """Who is disturbed, or about to be, by the platform: what G-1 is judged by."""
+    """Who is disturbed, or about to be, by work on hosts: what G-1 is judged by."""
 
     #: Host -> operation that occupies it.
     hosts: dict[str, Operation] = field(default_factory=dict)
+    #: Host -> operation whose VMs will arrive there: nobody may be working on it then.
+    destinations: dict[str, Operation] = field(default_factory=dict)
     #: Group -> fault domain -> operation that disturbs it there.
     groups: dict[str, dict[tuple[str, int], Operation]] = field(default_factory=dict)
 
     def add(self, topology: Topology, operation: Operation) -> None:
         """Count an operation in."""
-        if not operation.of_vm:
-            self.hosts.setdefault(operation.host, operation)
+        if operation.destination:
+            self.destinations.setdefault(operation.destination, operation)
+        if operation.of_vm:
+            return
+        self.hosts.setdefault(operation.host, operation)
         for group, share in topology.grouped(
             name for name in operation.vms if name in topology.vms
         ).items():
@@ -234,8 +243,8 @@ def announced(topology: Topology, operations: Iterable[Operation]) -> Disturbed:
     """Everything that routine work about to be announced must keep clear of. Source: G-1."""
     found = Disturbed()
     for operation in operations:
-        running = operation.state is OperationState.RUNNING and _by_platform(operation)
-        if running or (operation.routine and operation.state is OperationState.NOTICED):
+        noticed = operation.routine and operation.state is OperationState.NOTICED
+        if noticed or operation.state is OperationState.RUNNING:
             found.add(topology, operation)
     return found
 
@@ -244,30 +253,31 @@ def running(topology: Topology, operations: Iterable[Operation]) -> Disturbed:
     """Everything that routine work about to start must keep clear of. Source: G-1."""
     found = Disturbed()
     for operation in operations:
-        if operation.state is OperationState.RUNNING and _by_platform(operation):
+        if operation.state is OperationState.RUNNING:
             found.add(topology, operation)
     return found
 
 
-def _by_platform(operation: Operation) -> bool:
-    return operation.source is Source.PLATFORM and not operation.of_vm
-
-
 def obstacle(topology: Topology, operation: Operation, disturbed: Disturbed) -> Waiting | None:
-    """Return why work on a host must wait for other work, None if it need not. Source: G-1."""
-    if operation.of_vm:
-        return None
-    other = disturbed.hosts.get(operation.host)
-    if other is not None and other.number != operation.number:
-        return Waiting(
-            "host-busy", f"host {operation.host} is occupied by {other.id}", on=(other.id,)
-        )
-    if not operation.routine:
+    """Return why an operation must wait for other work, None if it need not. Source: G-1.
+
+    Work on a host waits for other work there and for VMs on their way to it; a move waits for
+    work on its destination, so that no VM arrives in the middle of a disturbance.
+    """
+    for host, occupied in (
+        ("" if operation.of_vm else operation.host, disturbed.hosts),
+        ("" if operation.of_vm else operation.host, disturbed.destinations),
+        (operation.destination, disturbed.hosts),
+    ):
+        other = occupied.get(host)
+        if other is not None and other.number != operation.number:
+            return Waiting("host-busy", f"host {host} is occupied by {other.id}", on=(other.id,))
+    if operation.of_vm or not operation.routine:
         return None
     zone = topology.hosts[operation.host].fault_zone
     for group in topology.grouped(topology.vms_on(operation.host)):
         for elsewhere, other in sorted(
-            disturbed.groups.get(group, {}).items(), key=lambda found: found[1].number
+            disturbed.groups.get(group, {}).items(), key=lambda found: (found[1].number, found[0])
         ):
             if elsewhere != zone and other.number != operation.number:
                 return Waiting(

@@ -188,13 +188,42 @@ def _settle_fleet(draft: Draft, ended: Operation) -> None:
     if ended.cause in REMOVES_VM:
         for vm in machines:
             del vms[vm.name]
-    elif ended.destination in draft.topology.hosts:
-        vms.update((vm.name, replace(vm, host=ended.destination)) for vm in machines)
+    elif ended.destination:
+        moved = [vm for vm in machines if ended.of_vm or vm.host == ended.host]
+        vms.update((vm.name, replace(vm, host=ended.destination)) for vm in moved)
     if vms != draft.topology.vms:
         fleet.lay_out(draft, replace(draft.topology, vms=vms))
+        _follow_vms(draft, ended)
     host = draft.topology.hosts.get(ended.host)
     if ended.cause is Cause.HARDWARE_FAILURE and host and host.health is Health.FAILED:
         fleet.set_health(draft, host.name, Health.HEALTHY)
+
+
+def _follow_vms(draft: Draft, ended: Operation) -> None:
+    """Let announced work follow VMs that are gone or have arrived. Source: L-5, N-1."""
+    for other in list(draft.operations()):
+        if other.of_vm:
+            if other.vms[0] not in draft.topology.vms and other.state is not OperationState.RUNNING:
+                cancel(draft, other, f"vm {other.vms[0]} is gone")
+        elif other.host == ended.destination and other.state is OperationState.NOTICED:
+            _announce_anew(draft, other)
+
+
+def _announce_anew(draft: Draft, operation: Operation) -> None:
+    """Withdraw announced work whose host has taken in VMs that were not told, and plan it again."""
+    again = replace(
+        operation,
+        number=draft.next_number(),
+        state=OperationState.PLANNED,
+        vms=draft.topology.vms_on(operation.host),
+        created_ms=draft.now_ms,
+        not_before_ms=0,
+        noticed_ms=0,
+        shown_ms=0,
+        events=(),
+    )
+    cancel(draft, operation, f"VMs have arrived on {operation.host}; asked for again as {again.id}")
+    draft.put("operation.planned", f"{again.id} takes the place of {operation.id}", again)
 
 
 def _because(text: str, reason: str) -> str:
