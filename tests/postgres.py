@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,7 @@ UNPRIVILEGED = ("postgres", "nobody")
 """PostgreSQL refuses to run as root; the first of these that exists runs it instead."""
 
 # Full durability as in production, everything else small: tests are many and short.
+INIT_OPTIONS = ("-U", "forewarn", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
 SETTINGS = {
     "listen_addresses": "",
     "fsync": "on",
@@ -98,25 +99,14 @@ def running_postgres() -> Iterator[PostgresServer]:
     """
     programs = _programs()
     folder = Path(tempfile.mkdtemp(prefix="fw-pg-", dir="/tmp"))  # a socket's path must be short
-    identity = _identity(folder)
+    user = _unprivileged(folder)
     try:
-        initialised = subprocess.run(
-            [programs / "initdb", "-D", folder / "cluster", "-U", "forewarn", "--auth=trust"]
-            + ["--encoding=UTF8", "--locale=C", "--no-sync"],
-            **identity,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert initialised.returncode == 0, initialised.stdout + initialised.stderr
+        cluster = ["-D", str(folder / "cluster")]
+        _finish(_start([f"{programs}/initdb", *cluster, *INIT_OPTIONS], folder, user))
         words = [f"{name}={word}" for name, word in SETTINGS.items()]
         options = [word for setting in words for word in ("-c", setting)]
-        process = subprocess.Popen(
-            [programs / "postgres", "-D", folder / "cluster", "-k", folder, *options],
-            **identity,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
+        process = _start(
+            [f"{programs}/postgres", *cluster, "-k", str(folder), *options], folder, user
         )
         server = PostgresServer(folder, process)
         try:
@@ -144,25 +134,38 @@ def _major(path: Path) -> float:
     return float(version) if version.replace(".", "", 1).isdigit() else 0.0
 
 
-def _identity(folder: Path) -> dict[str, int | list[int] | Path | dict[str, str]]:
-    """Return whom to run as: ourselves, or somebody harmless in our place if we are root."""
-    environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"}
+def _unprivileged(folder: Path) -> pwd.struct_passwd | None:
+    """Return whom to run as if we are root, and give them the folder; else None, for ourselves."""
     if os.geteuid() != 0:
-        return {"cwd": folder, "env": environment}
+        return None
     for name in UNPRIVILEGED:
-        try:
+        with suppress(KeyError):
             user = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        os.chown(folder, user.pw_uid, user.pw_gid)
-        return {
-            "cwd": folder,
-            "env": environment,
-            "user": user.pw_uid,
-            "group": user.pw_gid,
-            "extra_groups": [],
-        }
+            os.chown(folder, user.pw_uid, user.pw_gid)
+            return user
     raise AssertionError(f"root cannot run PostgreSQL, and there is no user of {UNPRIVILEGED}")
+
+
+def _start(
+    command: list[str], folder: Path, user: pwd.struct_passwd | None
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"},
+        user=user.pw_uid if user else None,
+        group=user.pw_gid if user else None,
+        extra_groups=[] if user else None,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _finish(process: subprocess.Popen[str]) -> None:
+    _, words = process.communicate()
+    assert process.returncode == 0, words
 
 
 def _await_ready(server: PostgresServer) -> None:
@@ -178,8 +181,9 @@ def _await_ready(server: PostgresServer) -> None:
 
 def _drain(server: PostgresServer) -> None:
     assert server.process.stderr is not None
-    for line in server.process.stderr:
-        server.log.append(line.rstrip())
+    with server.process.stderr as words:
+        for line in words:
+            server.log.append(line.rstrip())
 
 
 def _stop(process: subprocess.Popen[str]) -> None:

@@ -1,0 +1,77 @@
+"""What the store's tests share: every test that asks for a store runs on each engine.
+
+No assertion may go in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from forewarn.store import Store, open_store
+from tests.postgres import PostgresServer, running_postgres
+
+Open = Callable[[], Store]
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[PostgresServer]:
+    """A running PostgreSQL whose new databases have our schema."""
+    with running_postgres() as running:
+        running.fill_template(lambda address: open_store(address).close())
+        yield running
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("sqlite", id="sqlite"),
+        pytest.param("postgresql", id="postgresql", marks=pytest.mark.postgres),
+    ]
+)
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of an empty store, on each engine in turn."""
+    if request.param == "sqlite":
+        yield f"sqlite://{tmp_path}/store.db"
+        return
+    running: PostgresServer = request.getfixturevalue("server")
+    with running.database() as found:
+        yield found
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[str], Store]]:
+    """Opens stores and closes them after the test."""
+    with ExitStack() as stack:
+
+        def opener(where: str) -> Store:
+            store = open_store(where)
+            stack.callback(store.close)
+            return store
+
+        yield opener
+
+
+@pytest.fixture
+def store(address: str, opened: Callable[[str], Store]) -> Store:
+    """An empty store, loaded: this process is its writer."""
+    found = opened(address)
+    found.load()
+    return found
+
+
+@pytest.fixture
+def memory(opened: Callable[[str], Store]) -> Store:
+    """An empty SQLite store in memory, loaded."""
+    found = opened("sqlite::memory:")
+    found.load()
+    return found
+
+
+@pytest.fixture
+def postgres_address(server: PostgresServer) -> Iterator[str]:
+    """The address of an empty PostgreSQL store."""
+    with server.database() as found:
+        yield found

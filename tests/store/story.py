@@ -1,0 +1,129 @@
+"""A small fleet and the real core over a store: makes the steps a control plane would commit.
+
+No test may go in here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from forewarn.core.history import Replay
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.policy import Policy
+from forewarn.core.records import KINDS, Record, key_of
+from forewarn.core.state import Changes, Entry, State, Terms
+from forewarn.core.step import step
+from forewarn.core.stimulus import (
+    Acknowledge,
+    Ask,
+    Begun,
+    Change,
+    Done,
+    Enable,
+    Polled,
+    Shown,
+    Stimulus,
+)
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.ids import Ids
+from forewarn.store import Store
+
+START_MS = 1_790_000_000_000
+
+FLEET = Change(
+    hosts=(Host("h0", fault_domain=0), Host("h1", fault_domain=1)),
+    groups=(Group("web"), Group("db", owner="Ümit's")),
+    vms=(
+        Vm("web_0", "h0", "web", addresses=("10.0.0.4", "fd00::4")),
+        Vm("web_1", "h1", "web", addresses=("10.0.0.5",), tags=(("role", "front"),)),
+        Vm("db_0", "h0", "db", instance_id="db_0"),
+    ),
+)
+
+
+@dataclass
+class Story:
+    """A control plane reduced to its middle: decide, commit, adopt."""
+
+    store: Store
+    state: State
+    now_ms: int = START_MS
+    ids: Ids = field(default_factory=lambda: Ids(7))
+
+    def decide(self, stimulus: Stimulus) -> Changes:
+        """What a stimulus writes; the state is not touched."""
+        terms = Terms(Policy(), "operator", lambda: self.ids.guid("event"))
+        return step(self.state, stimulus, now_ms=self.now_ms, terms=terms).changes
+
+    def tell(self, *stimuli: Stimulus) -> int:
+        """Commit and adopt what follows from each; return the history sequence."""
+        sequence = 0
+        for stimulus in stimuli:
+            self.now_ms += 1000
+            changes = self.decide(stimulus)
+            sequence = self.store.commit(changes)
+            self.state.adopt(changes)
+        return sequence
+
+    def reboot(self, host: str) -> int:
+        """Carry a host's reboot through, notice to end; return the operation's number."""
+        self.tell(Ask(cause=Cause.HOST_REBOOT, targets=(host,)))
+        number = self.state.last_number
+        self.tell(Shown((number,)))
+        for event_id in self.state.operations[number].events:
+            self.tell(Acknowledge(event_id))
+        operation = self.state.operations[number]
+        assert operation.state is OperationState.RUNNING
+        self.tell(Begun(number, operation.attempt), Done(number, operation.attempt))
+        return number
+
+
+def begin(store: Store) -> Story:
+    """Load a store and, where it is empty, give it a fleet whose groups are enabled."""
+    story = Story(store, store.load())
+    if not story.state.topology.hosts:
+        story.tell(FLEET, Enable("web"), Enable("db"))
+    return story
+
+
+def poll(story: Story) -> Changes:
+    """A change that is no transition: it brings no entry of history."""
+    story.now_ms += 120_000
+    changes = story.decide(Polled(frozenset({"web"})))
+    assert changes
+    assert not changes.entries
+    return changes
+
+
+def entry(text: str = "something happened", at_ms: int = START_MS) -> Entry:
+    """An entry of history that is about nothing."""
+    return Entry(at_ms=at_ms, actor="operator", action="test.happened", text=text)
+
+
+def live_records(state: State) -> dict[str, dict[str | int, Record]]:
+    """The records of a state by kind and key, as `Replay` has them."""
+    found: tuple[Record, ...] = (
+        *state.topology.hosts.values(),
+        *state.topology.groups.values(),
+        *state.topology.vms.values(),
+        *state.operations.values(),
+        *state.events.values(),
+        *state.enrolments.values(),
+        *state.views.values(),
+    )
+    records: dict[str, dict[str | int, Record]] = {kind: {} for kind in KINDS}
+    for record in found:
+        kind = next(name for name, each in KINDS.items() if type(record) is each)
+        records[kind][key_of(record)] = record
+    return records
+
+
+def replayed(store: Store) -> dict[str, dict[str | int, Record]]:
+    """The live records that the history alone gives, by kind and key."""
+    replay = Replay()
+    replay.extend(recorded.entry for recorded in store.entries())
+    return {
+        kind: {key: record for key, record in records.items() if getattr(record, "live", True)}
+        for kind, records in replay.records.items()
+    }

@@ -1,0 +1,199 @@
+"""Valid records of every kind, and fleets of them, as hypothesis strategies.
+
+No test may go in here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from hypothesis import strategies as st
+
+from forewarn.core.document import Enrolment, View
+from forewarn.core.impact import (
+    TERMINATE_NOTICE_S_MAX,
+    TERMINATE_NOTICE_S_MIN,
+    Cause,
+    Impact,
+    Source,
+)
+from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
+from forewarn.core.records import Record, key_of
+from forewarn.core.state import Changes
+from forewarn.core.topology import DOMAIN_MAX, Group, GroupKind, Health, Host, Topology, Vm
+from forewarn.wire import Document, ScheduledEvent
+
+R = TypeVar("R", Host, Group, Vm, Operation, Event)
+
+WORDS = ("a", "web_0", "db-1.local", "_x", "Z" * 128)
+names = st.sampled_from(WORDS) | st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,20}", fullmatch=True)
+#: What a person may write: any script, quotes, marks that mean something to SQL; no NUL.
+prose = st.text(
+    st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=40
+) | st.sampled_from(("", "'; DROP TABLE vm; --", "%s ? :name {x}", '"\\', "ä€😀", "\t\r\n"))
+labels = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=20) | st.just("a 'b'")
+times = st.integers(0, 2**53) | st.just(0)
+guids = st.uuids().map(lambda guid: str(guid).upper())
+name_lists = st.lists(names, max_size=4, unique=True).map(lambda found: tuple(sorted(found)))
+
+hosts = st.builds(
+    Host,
+    name=names,
+    fault_domain=st.integers(0, DOMAIN_MAX),
+    update_domain=st.integers(0, DOMAIN_MAX),
+    zone=labels,
+    driver=labels,
+    health=st.sampled_from(Health),
+)
+groups = st.builds(
+    Group,
+    name=names,
+    kind=st.sampled_from(GroupKind),
+    owner=labels,
+    fault_domain_count=st.integers(0, 5),
+    strict_approval=st.booleans(),
+    automatic_approval=st.frozensets(st.sampled_from([Impact.REBOOT, Impact.REDEPLOY])),
+    terminate_notice_s=st.just(0) | st.integers(TERMINATE_NOTICE_S_MIN, TERMINATE_NOTICE_S_MAX),
+    reimage_notice=st.booleans(),
+)
+vms = st.builds(
+    Vm,
+    name=names,
+    host=names,
+    group=names,
+    size=labels,
+    gpu=st.booleans(),
+    spot=st.booleans(),
+    addresses=st.lists(st.ip_addresses().map(str), max_size=3, unique=True).map(tuple),
+    interface=labels,
+    instance_id=labels,
+    vm_id=labels,
+    os_type=labels,
+    location=labels,
+    resource_group=labels,
+    subscription=labels,
+    tags=st.lists(st.tuples(labels, labels), max_size=3).map(tuple),
+)
+operations = st.builds(
+    Operation,
+    number=st.integers(1, 2**53),
+    request=st.integers(1, 2**53),
+    cause=st.sampled_from(Cause),
+    impact=st.sampled_from(Impact),
+    source=st.sampled_from(Source),
+    routine=st.booleans(),
+    host=names,
+    vms=name_lists,
+    of_vm=st.just(False),
+    description=prose,
+    duration_s=st.integers(-1, 86_400),
+    notice_s=st.integers(0, 86_400 * 7),
+    silent=st.booleans(),
+    state=st.sampled_from(OperationState),
+    asked_ms=times,
+    not_before_ms=times,
+    created_ms=times,
+    noticed_ms=times,
+    shown_ms=times,
+    started_ms=times,
+    begun_ms=times,
+    ended_ms=times,
+    attempt=st.integers(0, 9),
+    reason=prose,
+    alerted=st.booleans(),
+    destination=st.just("") | names,
+    actor=prose,
+    events=st.lists(guids, max_size=2).map(tuple),
+)
+events = st.builds(
+    Event,
+    id=guids,
+    operation=st.integers(1, 2**53),
+    group=names,
+    resources=name_lists,
+    state=st.sampled_from(EventState),
+    approved_by=name_lists,
+)
+enrolments = st.builds(Enrolment, group=names, enabled_ms=times, polled_ms=times)
+shown_events = st.builds(
+    ScheduledEvent,
+    event_id=guids,
+    status=st.just("Scheduled"),
+    event_type=st.sampled_from([impact.value for impact in Impact]),
+    resource_type=st.just("VirtualMachine"),
+    resources=name_lists,
+    # Whole seconds between 1970 and 9999: what NotBefore can say (D-7).
+    not_before_ms=st.integers(0, 253_402_300_799).map(lambda seconds: seconds * 1000),
+    description=prose,
+    source=st.sampled_from([source.value for source in Source]),
+    duration_s=st.integers(-1, 86_400),
+)
+views = st.builds(
+    lambda group, vm, incarnation, found: View(
+        key=f"{group}/{vm}" if vm else group,
+        group=group,
+        document=Document(incarnation=incarnation, events=tuple(found)),
+    ),
+    names,
+    st.just("") | names,
+    st.integers(0, 2**53),
+    st.lists(shown_events, max_size=2),
+)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> Changes:
+    """A whole fleet, and operations, events, enrolments and documents that fit it."""
+    found_hosts = draw(several(hosts, 1))
+    found_groups = draw(several(groups, 1))
+    found_vms = [
+        replace(
+            vm,
+            host=draw(st.sampled_from(found_hosts)).name,
+            group=draw(st.sampled_from(found_groups)).name,
+            interface=vm.name,  # so that no two machines are recognised by the same
+            instance_id=vm.name,
+        )
+        for vm in draw(several(vms))
+    ]
+    if len(found_vms) > 1:
+        found_groups = [replace(group, kind=GroupKind.SCALE_SET) for group in found_groups]
+    found_operations = draw(several(operations))
+    found_events = [
+        replace(event, operation=draw(st.sampled_from(found_operations)).number)
+        for event in (draw(several(events)) if found_operations else [])
+    ]
+    enabled = [group.name for group in found_groups if draw(st.booleans())]
+    changes = Changes(
+        last_number=max((each.number for each in found_operations), default=0),
+        hosts={each.name: each for each in found_hosts},
+        groups={each.name: each for each in found_groups},
+        vms={each.name: each for each in found_vms},
+        operations={each.number: each for each in found_operations},
+        events={each.id: each for each in found_events},
+        enrolments={name: replace(draw(enrolments), group=name) for name in enabled},
+        views={name: replace(draw(views), key=name, group=name) for name in enabled},
+    )
+    changes.topology = Topology(
+        {each.name: each for each in found_hosts},
+        {each.name: each for each in found_groups},
+        {each.name: each for each in found_vms},
+    )
+    return changes
+
+
+def several(kind: st.SearchStrategy[R], least: int = 0) -> st.SearchStrategy[list[R]]:
+    """A few records of a kind, no two the same."""
+    return st.lists(kind, min_size=least, max_size=3, unique_by=key_of)
+
+
+OF_KIND: dict[str, st.SearchStrategy[Record]] = {
+    "host": hosts,
+    "group": groups,
+    "vm": vms,
+    "operation": operations,
+    "event": events,
+    "enrolment": enrolments,
+    "document": views,
+}

@@ -1,0 +1,179 @@
+"""A commit happens whole or not at all, in one writer's order, and any error can be outlived."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forewarn.core.impact import Cause
+from forewarn.core.state import Changes, State
+from forewarn.core.stimulus import Ask
+from forewarn.core.topology import Vm
+from forewarn.store import HistoryPage, OperationPage, Store
+from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreLost
+from tests.store.story import Story, begin, entry, live_records, replayed
+
+Opener = Callable[[str], Store]
+ROOT = Path(__file__).resolve().parents[2]
+TOO_LARGE = 2**63
+"""One more than a whole number in either database may be."""
+
+
+@pytest.fixture
+def story(store: Store) -> Story:
+    """A fleet whose groups are enabled, on each engine."""
+    return begin(store)
+
+
+def seen_by_others(story: Story) -> tuple[int, int, State]:
+    """Everything there is: how much history, how many operations, the live state."""
+    entries = sum(1 for _ in story.store.entries())
+    return entries, len(story.store.operations(OperationPage())), story.store.load()
+
+
+def spoiled(changes: Changes, spoil: str) -> Changes:
+    """Make the last statement of a commit fail, after the others have run."""
+    match spoil:
+        case "history":
+            changes.entries.append(entry(at_ms=TOO_LARGE))
+        case "surrogate":
+            changes.entries.append(entry("\ud800"))
+        case "reference":
+            changes.vms["lost"] = Vm("lost", "no-such-host", "web")
+        case _:
+            number, operation = next(iter(changes.operations.items()))
+            changes.operations[number] = replace(operation, duration_s=-2)
+    return changes
+
+
+@pytest.mark.parametrize("spoil", ["history", "surrogate", "reference", "check"])
+def test_commit_changes_nothing_when_refused(story: Story, spoil: str) -> None:
+    """A commit that fails in any statement leaves no trace and can be repeated. Source: L-7."""
+    before = seen_by_others(story)
+    ask = Ask(cause=Cause.HOST_REBOOT, targets=("h0",))
+    with pytest.raises(StoreContradiction) as refused:
+        story.store.commit(spoiled(story.decide(ask), spoil))
+    assert str(refused.value).startswith("The store ")
+    assert refused.value.advice_text()
+    assert seen_by_others(story) == before
+    assert story.tell(ask) == before[0] + len(story.store.history(HistoryPage(after=before[0])))
+    assert story.store.load() == story.state
+
+
+def test_commit_returns_the_sequence_it_ends_with(story: Story) -> None:
+    """History is numbered from 1 without gaps, failures included. Source: DESIGN invariant 10."""
+    last = story.tell(Ask(cause=Cause.HOST_REBOOT, targets=("h0",)))
+    with pytest.raises(StoreContradiction):
+        story.store.commit(Changes(story.state.last_number, entries=[entry(at_ms=TOO_LARGE)]))
+    assert story.store.commit(Changes(story.state.last_number, entries=[entry()])) == last + 1
+    assert [each.seq for each in story.store.entries()] == list(range(1, last + 2))
+
+
+def test_second_writer_takes_the_place_of_the_first(postgres_address: str, opened: Opener) -> None:
+    """Whoever loads last writes; the other is told and has changed nothing. Source: L-7."""
+    first = begin(opened(postgres_address))
+    second = begin(opened(postgres_address))
+    ask = Ask(cause=Cause.HOST_REBOOT, targets=("h0",))
+    with pytest.raises(StoreLost):
+        first.store.commit(first.decide(ask))
+    assert second.store.operations(OperationPage()) == []
+    second.tell(ask)
+    with pytest.raises(StoreLost):
+        first.store.commit(first.decide(ask))
+    assert begin(first.store).state == second.state
+
+
+def test_two_writers_never_both_commit(postgres_address: str, opened: Opener) -> None:
+    """Of two that race for each commit, one writes history and the other is lost. Source: L-7."""
+    counts = []
+
+    def race(store: Store) -> None:
+        won = 0
+        for _ in range(20):
+            state = store.load()
+            with suppress(StoreLost):
+                for _ in range(3):
+                    store.commit(Changes(state.last_number, entries=[entry()]))
+                    won += 1
+        counts.append(won)
+
+    stores = [opened(postgres_address) for _ in range(2)]
+    threads = [threading.Thread(target=race, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(counts) == 2
+    assert [each.seq for each in stores[0].entries()] == list(range(1, sum(counts) + 1))
+
+
+def test_store_without_its_row_is_damaged(store: Store) -> None:
+    """A store that does not say how far it has come is not guessed at. Source: D-1."""
+    with store._engine.writing() as transaction:
+        transaction.run_text("DELETE FROM service")
+    with pytest.raises(StoreDamaged, match="service"):
+        store.load()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE vm SET addresses = 'no list'",
+        "UPDATE operation SET vms = '{'",
+        "UPDATE document SET document = '[]'",
+        "UPDATE host SET name = '../h0' WHERE name = 'h1'",
+    ],
+    ids=["vm", "operation", "document", "host"],
+)
+def test_record_that_is_none_is_damage(story: Story, statement: str) -> None:
+    """A row that no version has written is reported by name, never half used. Source: L-7."""
+    story.tell(Ask(cause=Cause.HOST_REBOOT, targets=("h0",)))
+    with story.store._engine.writing() as transaction:
+        transaction.run_text("DELETE FROM vm WHERE host = 'h1'")
+        transaction.run_text(statement)
+    with pytest.raises(StoreDamaged, match=statement.split()[1]):
+        story.store.load()
+
+
+WRITER = """
+import sys
+from forewarn.store import open_store
+from tests.store.story import begin
+story = begin(open_store(sys.argv[1]))
+while True:
+    for host in ("h0", "h1"):
+        story.reboot(host)
+        print(story.state.last_number, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lines", [1, 4, 9])
+def test_killed_writer_leaves_whole_steps(address: str, opened: Opener, lines: int) -> None:
+    """After SIGKILL everything acknowledged is there, and history is whole. Source: L-7, A-6."""
+    command = [sys.executable, "-c", WRITER, address]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = [int(process.stdout.readline()) for _ in range(lines)]
+        process.kill()
+    again = begin(opened(address))
+    assert again.state.last_number >= told[-1]
+    for number in told:
+        ended = again.store.operation(number)
+        assert ended is not None
+        assert not ended.live
+    assert replayed(again.store) == live_records(again.state)
+
+
+def test_load_gives_the_writers_place_back(store: Store) -> None:
+    """One process may load as often as it likes and goes on writing. Source: L-7."""
+    for expected in range(1, 4):
+        state = store.load()
+        assert store.commit(Changes(state.last_number, entries=[entry()])) == expected

@@ -1,0 +1,149 @@
+"""What was committed is loaded again: every kind of record, whatever people wrote into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from forewarn.core.impact import Cause, Impact, Source
+from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
+from forewarn.core.policy import Policy
+from forewarn.core.records import KIND_OF, KINDS, Record, from_row, to_row
+from forewarn.core.state import Changes, Draft, Image, State, Terms
+from forewarn.core.topology import Group, GroupKind, Health, Host
+from forewarn.store import HistoryPage, Store
+from tests.store import strategies
+from tests.store.story import Story, begin, entry, live_records, poll, replayed
+
+one_store_for_all = settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def taking_over(state: State, world: Changes) -> Changes:
+    """Make a change of it that takes out what is there, and that history explains."""
+    old = state.topology
+    world.hosts = {**dict.fromkeys(old.hosts), **world.hosts}
+    world.groups = {**dict.fromkeys(old.groups), **world.groups}
+    world.vms = {**dict.fromkeys(old.vms), **world.vms}
+    world.enrolments = {**dict.fromkeys(state.enrolments), **world.enrolments}
+    world.views = {**dict.fromkeys(state.views), **world.views}
+    world.last_number = max(world.last_number, state.last_number)
+    world.entries = [
+        replace(
+            entry(f"{kind} {key}"), images=(Image(kind, key, to_row(record) if record else None),)
+        )
+        for kind, key, record in world.images()
+    ]
+    return world
+
+
+@one_store_for_all
+@given(world=strategies.worlds())
+def test_load_gives_what_was_committed(store: Store, world: Changes) -> None:
+    """The loaded state equals the state that adopted the same changes. Source: L-7, D-1."""
+    state = store.load()
+    changes = taking_over(state, world)
+    store.commit(changes)
+    state.adopt(changes)
+    loaded = store.load()
+    assert loaded == state
+    for event in state.events.values():
+        assert event.id in loaded.event_ids_of(event.group)
+
+
+@one_store_for_all
+@given(world=strategies.worlds(), text=strategies.prose)
+def test_history_gives_back_its_entries(store: Store, world: Changes, text: str) -> None:
+    """Entries come back word for word, images included. Source: A-6, DESIGN invariant 10."""
+    state = store.load()
+    before = store.commit(Changes(state.last_number, entries=[entry(text)]))
+    changes = taking_over(state, world)
+    last = store.commit(changes)
+    found = store.history(HistoryPage(after=before - 1, limit=1000, images=True))
+    assert [recorded.entry for recorded in found] == [entry(text), *changes.entries]
+    assert [recorded.seq for recorded in found] == list(range(before, last + 1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_row_gives_back_its_record(kind: str, data: st.DataObject) -> None:
+    """A row is only text and whole numbers, and holds the whole record. Source: L-7."""
+    record = data.draw(strategies.OF_KIND[kind])
+    row = to_row(record)
+    assert all(type(value) in {str, int} for value in row.values())
+    assert from_row(kind, row) == record
+
+
+def test_replay_of_history_equals_load(address: str, opened: Callable[[str], Store]) -> None:
+    """Replaying the history gives the loaded state. Source: L-7, DESIGN invariant 10."""
+    story = begin(opened(address))
+    story.reboot("h0")
+    story.reboot("h1")
+    assert replayed(story.store) == live_records(story.store.load()) == live_records(story.state)
+
+
+def test_load_survives_reopening(address: str, opened: Callable[[str], Store]) -> None:
+    """A new process finds each incarnation, and numbers go on. Source: D-1, L-7."""
+    first = begin(opened(address))
+    number = first.reboot("h0")
+    first.store.close()
+    again = Story(opened(address), State())
+    again.state = again.store.load()
+    assert again.state == first.state
+    assert again.state.views["web"].document.incarnation > 0
+    assert again.state.last_number == number
+    again.now_ms = first.now_ms
+    assert again.reboot("h1") == number + 1
+
+
+def test_mark_is_durable_without_history(address: str, opened: Callable[[str], Store]) -> None:
+    """When a group last polled is kept, though it is no transition. Source: B-2."""
+    story = begin(opened(address))
+    before = story.store.commit(Changes(last_number=story.state.last_number))
+    changes = poll(story)
+    assert story.store.commit(changes) == before
+    story.state.adopt(changes)
+    assert story.store.load() == story.state
+
+
+HOST, GROUP = Host("n"), Group("n")
+OPERATION = Operation(
+    1, 1, Cause.REBOOT, Impact.REBOOT, Source.USER, False, "h0", ("web_0",), False, ""
+)
+EVENT = Event("00000000-0000-4000-8000-000000000000", 1, "web", ("web_0",))
+
+
+@pytest.mark.parametrize(
+    ("record", "column", "words"),
+    [
+        (OPERATION, "cause", Cause),
+        (OPERATION, "impact", Impact),
+        (OPERATION, "source", Source),
+        (OPERATION, "state", OperationState),
+        (EVENT, "state", EventState),
+        (HOST, "health", Health),
+        (GROUP, "kind", GroupKind),
+    ],
+    ids=["cause", "impact", "source", "operation-state", "event-state", "health", "kind"],
+)
+def test_schema_takes_every_word(
+    store: Store, record: Record, column: str, words: type[Enum]
+) -> None:
+    """Each member of an enum may be stored: the schema's lists are the code's. Source: L-1."""
+    draft = Draft(store.load(), 0, Terms(Policy(), "operator", str))
+    draft.put("test.operation", "An operation for events to belong to.", OPERATION)
+    store.commit(draft.changes)
+    for word in words:
+        draft = Draft(store.load(), 0, Terms(Policy(), "operator", str))
+        changed = from_row(KIND_OF[type(record)], {**to_row(record), column: word.value})
+        draft.put("test.word", "One word after another.", changed)
+        store.commit(draft.changes)
+    last = store.history(HistoryPage(newest_first=True, limit=1, images=True))[0].entry
+    assert last.images[0].row is not None
+    assert last.images[0].row[column] == list(words)[-1].value
