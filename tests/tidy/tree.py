@@ -77,5 +77,6 @@ def heavy_imports(module: str, heavy: Iterable[str] = HEAVY_MODULES) -> list[str
 def _imported_names(source: Source) -> set[str]:
     names = {name for _, name in source.imports()}
     names |= {name.rpartition(".")[0] for name in names}
-    late = (node.value for node in source.walk(ast.Constant) if isinstance(node.value, str))
-    return names | {name for name in late if name.startswith("forewarn.")}
+    package = source.module.rpartition(".")[0]
+    late = {node.value for node in source.walk(ast.Constant) if isinstance(node.value, str)}
+    return names | late | {f"{package}.{name}" for name in late if name.isidentifier()}

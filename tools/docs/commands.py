@@ -1,0 +1,121 @@
+"""Writes the reference page of the command line from the parsers that read it.
+
+What a command does may not be said in here; its parser says it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from forewarn.cli.main import COMMANDS, parser_for
+from tools.docs.reference import page, table
+
+Actions = list[argparse.Action]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command as it is typed, what it is for, and what it takes."""
+
+    words: str
+    purpose: str
+    arguments: Actions
+
+
+def cli_page() -> str:
+    """Return every command with its arguments."""
+    root = parser_for("*")
+    common = own_arguments(root)
+    known = {option for action in common for option in action.option_strings}
+    lines = [
+        "Every command, as `forewarn COMMAND --help` tells it.",
+        "Those that talk to a service find it by `--server`, or by `FOREWARN_SERVER`.",
+        "All print JSON with `--json`.",
+        "",
+        *table(("command", "what it is for"), overview()),
+        "",
+        "## Options of every command",
+        "",
+        *table(("option", "meaning"), (argument_row(action) for action in common)),
+    ]
+    for command in commands_of(root, "forewarn"):
+        own = [one for one in command.arguments if not known.intersection(one.option_strings)]
+        lines += ["", f"## {command.words}", "", sentence(command.purpose)]
+        if own:
+            head = ("argument", "meaning")
+            lines += ["", f"`{usage(command.words, own)}`", ""]
+            lines += table(head, (argument_row(action) for action in own))
+    return page("Commands", *lines)
+
+
+def overview() -> Iterator[tuple[str, ...]]:
+    """Yield a row for each word after `forewarn`, in the order of its help."""
+    for name, (_, purpose) in COMMANDS.items():
+        yield f"`forewarn {name}`", purpose
+
+
+def commands_of(root: argparse.ArgumentParser, words: str) -> Iterator[Command]:
+    """Yield every command that can be typed, in the order of the help."""
+    waiting = [(root, words, "")]
+    while waiting:
+        parser, path, purpose = waiting.pop(0)
+        below = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]  # noqa: SLF001
+        if not below:
+            yield Command(path, parser.description or purpose, own_arguments(parser))
+        inner = []
+        for branch in below:
+            purposes = {one.dest: one.help or "" for one in branch._choices_actions}  # noqa: SLF001
+            for name, child in branch.choices.items():
+                inner.append((child, f"{path} {name}", purposes.get(name, "")))
+        waiting[:0] = inner
+
+
+def own_arguments(parser: argparse.ArgumentParser) -> Actions:
+    """Return what a parser takes, without its help and its sub-commands."""
+    hidden = (argparse._HelpAction, argparse._SubParsersAction)  # noqa: SLF001
+    shown = (one for one in parser._actions if not isinstance(one, hidden))  # noqa: SLF001
+    return [one for one in shown if one.help != argparse.SUPPRESS]
+
+
+def usage(words: str, arguments: Actions) -> str:
+    """Return a command with its arguments, optional ones in brackets, repeatable with dots."""
+    parts = [words]
+    for one in sorted(arguments, key=lambda action: not action.option_strings):
+        if one.option_strings:
+            word = " ".join(filter(None, (one.option_strings[-1], value_of(one))))
+            parts.append(word if one.required else f"[{word}]")
+        else:
+            word = value_of(one)
+            optional = one.nargs in {"?", "*"}
+            word += " …" if one.nargs in {"*", "+"} else ""
+            parts.append(f"[{word}]" if optional else word)
+    return " ".join(parts)
+
+
+def value_of(action: argparse.Action) -> str:
+    """Return what stands for an argument's value; nothing for a switch."""
+    if action.nargs == 0:
+        return ""
+    if action.metavar:
+        return action.metavar if isinstance(action.metavar, str) else " ".join(action.metavar)
+    if action.choices:
+        return "|".join(str(choice) for choice in action.choices)
+    return action.dest.upper().replace("-", "_")
+
+
+def argument_row(action: argparse.Action) -> tuple[str, str]:
+    """Return one row of a table of arguments."""
+    names = action.option_strings or [value_of(action)]
+    shown = ", ".join(names)
+    if action.option_strings and value_of(action):
+        shown += f" {value_of(action)}"
+    meaning = (action.help or "") % vars(action) if "%(" in (action.help or "") else action.help
+    return f"`{shown}`", meaning or ""
+
+
+def sentence(text: str) -> str:
+    """Return a help line as a sentence."""
+    text = " ".join(text.split())
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?")) else ".")
