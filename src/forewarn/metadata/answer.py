@@ -149,7 +149,7 @@ def _plan(request: Request, settings: MetadataSettings) -> Plan:
     if path == VERSIONS_PATH:
         refusal_or_none = _not_get(request) or _without_header(request)
         return Refuse(refusal_or_none or Answer(body=instance.versions_body()))
-    if path == INSTANCE_PATH or path.startswith(INSTANCE_PATH + "/"):
+    if path == INSTANCE_PATH or (path.startswith(INSTANCE_PATH + "/") and "/." not in path):
         return _plan_instance(request, settings)
     if request.method in ("OPTIONS", "CONNECT") and not path.startswith("/"):
         return Refuse(_not_allowed("GET, HEAD, POST"))

@@ -94,8 +94,11 @@ class Intake:
                 asked = Asked(self._buffer, known)
                 self._buffer = b""
                 return asked
-        if self._buffer[:2] == b"\r\n":  # one empty line before a request: RFC 9112, 2.2
-            self._drop(2)
+        if self._buffer[:2] == b"\r\n":  # empty lines before a request: RFC 9112, 2.2
+            rest = self._buffer.lstrip(b"\r\n")
+            empty = len(self._buffer) - len(rest)
+            if self._buffer[:empty] == b"\r\n" * (empty // 2):
+                self._drop(empty)
         end = self._buffer.find(requests.HEAD_END)
         if end < 0:
             if self._buffer not in (b"", b"\r"):
