@@ -7,7 +7,13 @@ import pytest
 from tests.tidy import code, text  # noqa: F401  # importing them registers their checks
 from tests.tidy.exceptions import EXCEPTIONS
 from tests.tidy.house import CHECKS, Check, Source, paths, read
-from tests.tidy.tree import LIGHT_MODULES, dead_modules, heavy_imports
+from tests.tidy.tree import (
+    CLIENT_ROOMS,
+    LIGHT_MODULES,
+    dead_modules,
+    heavy_imports,
+    unimportable,
+)
 
 by_name = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 
@@ -85,6 +91,17 @@ def test_what_the_agent_imports_stays_light(module: str) -> None:
 def test_heavy_import_is_seen_in_a_sample() -> None:
     """A module that imports a heavy one is told so."""
     assert heavy_imports("logging") != []
+
+
+def test_client_side_needs_no_package() -> None:
+    """Agent, SDK and command line are imported with nothing but Python."""
+    modules = [one.module for one in python_sources() if one.module.startswith(CLIENT_ROOMS)]
+    assert unimportable(modules) == []
+
+
+def test_missing_package_is_seen_in_a_sample() -> None:
+    """A module that needs a package is told which."""
+    assert unimportable(["pytest"]) == ["pytest: No module named 'pytest'"]
 
 
 def test_every_check_has_a_docstring() -> None:

@@ -61,6 +61,27 @@ def dead_modules(sources: Iterable[Source]) -> list[Finding]:
     ]
 
 
+CLIENT_ROOMS = ("forewarn.agent", "forewarn.cli", "forewarn.wire")
+"""What a bare install must be able to import: agent, SDK and command line."""
+
+
+def unimportable(modules: Iterable[str]) -> list[str]:
+    """Import each module in an interpreter without packages; return those that fail, with why."""
+    program = (
+        "import importlib, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    try: importlib.import_module(name)\n"
+        "    except ImportError as error: print(f'{name}: {error}')\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-S", "-c", program, *modules],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
+
+
 def heavy_imports(module: str, heavy: Iterable[str] = HEAVY_MODULES) -> list[str]:
     """Import `module` in a bare interpreter; return what of `heavy` came with it."""
     program = f"import {module}, sys; print(*sys.modules)"
