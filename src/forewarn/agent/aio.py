@@ -1,0 +1,206 @@
+"""The SDK's async client: the same dialogue over asyncio; imported only by those who use it.
+
+No decision about events may go in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self
+
+from forewarn.agent.client import CHUNK_BYTES, INTERVAL_S, PATIENCE_S, TIMEOUT_S, WAIT_S
+from forewarn.agent.dialogue import NAME_PATH, Dialogue, NotNow, pause_s
+from forewarn.agent.discovery import endpoints
+from forewarn.agent.http import Answer, AnswerBroken, AnswerReader
+from forewarn.clock import SystemClock
+from forewarn.ids import Ids
+from forewarn.wire import DocumentUnreadable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from types import TracebackType
+    from typing import TypeVar
+
+    from forewarn.wire import Document, ScheduledEvent
+
+    T = TypeVar("T")
+
+PASSING = (NotNow, AnswerBroken, DocumentUnreadable)
+
+
+class AsyncClient:
+    """A client of the metadata service of this VM, for asyncio; one task at a time uses it.
+
+    Example:
+        async for document in forewarn.AsyncClient().changes():
+            for event in document.events:
+                print(event.event_type, event.status, event.resources)
+    """
+
+    def __init__(
+        self,
+        endpoint: str = "",
+        *,
+        api_version: str = "",
+        timeout_s: float = TIMEOUT_S,
+        patience_s: float = PATIENCE_S,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        """Prepare a client; the arguments are those of `Client`."""
+        self._dialogue = Dialogue(endpoints(endpoint), api_version=api_version, wait_s=wait_s)
+        self._timeout_s = timeout_s
+        self._patience_s = patience_s
+        self._ids = Ids()
+        self._clock = SystemClock()
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    # ---- what one does with it -----------------------------------------------------------------
+
+    async def get(self) -> Document:
+        """Return the document as it is now.
+
+        Raises:
+            PeerError: no document was to be had within `patience_s`.
+        """
+        return await self._persist(self._poll)
+
+    async def changes(self, interval_s: float = INTERVAL_S) -> AsyncIterator[Document]:
+        """Yield the document, and again each time it has changed, without end.
+
+        Args:
+            interval_s: Seconds between two polls where the service cannot wait.
+        """
+        last: Document | None = None
+        while True:  # the caller ends it
+            try:
+                document = await self._poll(hold=True)
+            except PASSING as error:
+                await self._pause(1, error)
+                continue
+            if document != last:
+                last = document
+                yield document
+            if not self._dialogue.waits:
+                await asyncio.sleep(interval_s)
+
+    async def approve(self, *events: ScheduledEvent | str) -> None:
+        """Approve events, given as such or as their ids; it may start them at once.
+
+        Raises:
+            Refused: an id is unknown or its event over; none was approved. Source: A-3.
+            PeerError: no answer was to be had within `patience_s`.
+        """
+        event_ids = tuple(one if isinstance(one, str) else one.event_id for one in events)
+        if event_ids:
+            await self._persist(lambda: self._approve(event_ids))
+
+    async def instance_name(self) -> str:
+        """Return the name of this VM as Resources know it. Source: I-2.
+
+        Raises:
+            PeerError: it was not to be had within `patience_s`.
+        """
+        return await self._persist(self._name)
+
+    @property
+    def version(self) -> str:
+        """The api-version in use."""
+        return self._dialogue.version
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint in use."""
+        return str(self._dialogue.target)
+
+    async def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+    async def __aenter__(self) -> Self:
+        """Return the client itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connection."""
+        await self.close()
+
+    # ---- how it is done ------------------------------------------------------------------------
+
+    async def _poll(self, *, hold: bool = False) -> Document:
+        dialogue = self._dialogue
+        while True:  # ends: each round lowers the version or gives up waiting
+            waited = hold and dialogue.waits
+            held_s = dialogue.wait_s if waited else 0.0
+            begun_ms = self._clock.now_ms()
+            answer = await self._exchange("GET", dialogue.poll_request(hold=hold), held_s=held_s)
+            elapsed_s = (self._clock.now_ms() - begun_ms) / 1000
+            document = dialogue.take_poll(answer, elapsed_s=elapsed_s, waited=waited)
+            if document is not None:
+                return document
+
+    async def _approve(self, event_ids: tuple[str, ...]) -> None:
+        request = self._dialogue.approval_request(event_ids)
+        self._dialogue.take_approval(await self._exchange("POST", request))
+
+    async def _name(self) -> str:
+        answer = await self._exchange("GET", self._dialogue.get_request(NAME_PATH))
+        return self._dialogue.take_text(answer)
+
+    async def _persist(self, ask: Callable[[], Awaitable[T]]) -> T:
+        until_ms = self._clock.now_ms() + int(self._patience_s * 1000)
+        tries = 0
+        while True:  # ends with the patience
+            try:
+                return await ask()
+            except PASSING as error:
+                tries += 1
+                if self._clock.now_ms() >= until_ms:
+                    raise
+                await self._pause(tries, error)
+
+    async def _pause(self, tries: int, error: Exception) -> None:
+        asked_s = error.retry_after_s if isinstance(error, NotNow) else 0.0
+        await asyncio.sleep(pause_s(tries, asked_s=asked_s, jitter=self._ids.fraction("jitter")))
+
+    async def _exchange(self, method: str, request: bytes, *, held_s: float = 0.0) -> Answer:
+        first = self._dialogue.document is None
+        timeout_s = max(self._timeout_s, self._patience_s if first else 0.0) + held_s
+        for fresh in (self._streams is None, True):
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await self._over(method, request)
+            except (OSError, AnswerBroken) as error:  # TimeoutError is an OSError
+                await self.close()
+                if not fresh and not isinstance(error, TimeoutError):
+                    continue  # it may have been closed when idle; all requests may be repeated
+                self._dialogue.move_on()
+                if isinstance(error, AnswerBroken):
+                    raise
+                raise NotNow(reason=f"{self.endpoint}: {error}") from error
+        raise AssertionError("the second round returns or raises")  # pragma: no cover
+
+    async def _over(self, method: str, request: bytes) -> Answer:
+        if self._streams is None:
+            target = self._dialogue.target
+            async with asyncio.timeout(self._timeout_s):
+                if target.path:
+                    self._streams = await asyncio.open_unix_connection(target.path)
+                else:
+                    self._streams = await asyncio.open_connection(target.host, target.port)
+        source, sink = self._streams
+        sink.write(request)
+        await sink.drain()
+        reader = AnswerReader(method)
+        while not reader.feed(await source.read(CHUNK_BYTES)):
+            pass
+        assert reader.answer is not None
+        if not reader.keeps:
+            await self.close()
+        return reader.answer

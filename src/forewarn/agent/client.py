@@ -1,0 +1,244 @@
+"""The SDK's sync client: read documents, follow changes, approve; with the manners of section 13.
+
+No decision about events may go in here. Raw sockets: no proxy is ever used and no redirect
+followed, whatever the environment says. Source: C-7.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from forewarn.agent.dialogue import NAME_PATH, Dialogue, NotNow, pause_s
+from forewarn.agent.discovery import endpoints
+from forewarn.agent.http import Answer, AnswerBroken, AnswerReader
+from forewarn.clock import SystemClock
+from forewarn.ids import Ids
+from forewarn.wire import DocumentUnreadable
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+    from typing import Self, TypeVar
+
+    from forewarn.agent.http import Target
+    from forewarn.wire import Document, ScheduledEvent
+
+    T = TypeVar("T")
+
+CHUNK_BYTES = 65536
+TIMEOUT_S = 10.0  # an answer that is not held takes milliseconds
+PATIENCE_S = 130.0  # the first answer may take two minutes. Source: B-1, C-1
+INTERVAL_S = 1.0  # Source: C-1
+WAIT_S = 60.0  # what the service is asked to hold an answer for, where it can
+
+
+class Client:
+    """A client of the metadata service of this VM.
+
+    Example:
+        for document in forewarn.Client().changes():
+            for event in document.events:
+                print(event.event_type, event.status, event.resources)
+    """
+
+    def __init__(
+        self,
+        endpoint: str = "",
+        *,
+        api_version: str = "",
+        timeout_s: float = TIMEOUT_S,
+        patience_s: float = PATIENCE_S,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        """Prepare a client; nothing is connected yet.
+
+        Args:
+            endpoint: `http://ADDRESS[:PORT]` or `unix:/PATH`; empty to look into
+                `FOREWARN_ENDPOINT`, then at the fixed address, then at DHCP option 245.
+                Source: C-8.
+            api_version: The only version to use; empty for the newest the service knows.
+            timeout_s: Seconds an answer may take once the service has answered before.
+            patience_s: Seconds to go on trying before an error is raised. Source: C-1.
+            wait_s: Seconds `changes` asks the service to hold an answer; 0 to poll only.
+        """
+        self._dialogue = Dialogue(endpoints(endpoint), api_version=api_version, wait_s=wait_s)
+        self._timeout_s = timeout_s
+        self._patience_s = patience_s
+        self._ids = Ids()
+        self._clock = SystemClock()
+        self._socket: socket.socket | None = None
+
+    # ---- what one does with it -----------------------------------------------------------------
+
+    def get(self) -> Document:
+        """Return the document as it is now.
+
+        Raises:
+            PeerError: no document was to be had within `patience_s`.
+        """
+        return self._persist(self._poll)
+
+    def changes(self, interval_s: float = INTERVAL_S) -> Iterator[Document]:
+        """Yield the document, and again each time it has changed, without end.
+
+        Where the service can wait, a change arrives in milliseconds; elsewhere it is polled.
+        What goes wrong on the way is tried again, silently and for ever.
+
+        Args:
+            interval_s: Seconds between two polls where the service cannot wait.
+        """
+        last: Document | None = None
+        while True:  # the caller ends it
+            try:
+                document = self._poll(hold=True)
+            except (NotNow, AnswerBroken, DocumentUnreadable) as error:
+                self._pause(1, error)
+                continue
+            if document != last:
+                last = document
+                yield document
+            if not self._dialogue.waits:
+                time.sleep(interval_s)
+
+    def approve(self, *events: ScheduledEvent | str) -> None:
+        """Approve events, given as such or as their ids; it may start them at once.
+
+        The approval stands for all VMs the events name. Source: A-4.
+
+        Raises:
+            Refused: an id is unknown or its event over; none was approved. Source: A-3.
+            PeerError: no answer was to be had within `patience_s`.
+        """
+        event_ids = tuple(one if isinstance(one, str) else one.event_id for one in events)
+        if not event_ids:
+            return
+        self._persist(lambda: self._approve(event_ids))
+
+    def instance_name(self) -> str:
+        """Return the name of this VM as Resources know it. Source: I-2.
+
+        Raises:
+            PeerError: it was not to be had within `patience_s`.
+        """
+        return self._persist(lambda: self._text(NAME_PATH))
+
+    @property
+    def version(self) -> str:
+        """The api-version in use."""
+        return self._dialogue.version
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint in use."""
+        return str(self._dialogue.target)
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def __enter__(self) -> Self:
+        """Return the client itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connection."""
+        self.close()
+
+    # ---- how it is done ------------------------------------------------------------------------
+
+    def _poll(self, *, hold: bool = False) -> Document:
+        dialogue = self._dialogue
+        while True:  # ends: each round lowers the version or gives up waiting
+            waited = hold and dialogue.waits
+            held_s = dialogue.wait_s if waited else 0.0
+            request = dialogue.poll_request(hold=hold)
+            begun_ms = self._clock.now_ms()
+            answer = self._exchange("GET", request, held_s=held_s)
+            elapsed_s = (self._clock.now_ms() - begun_ms) / 1000
+            document = dialogue.take_poll(answer, elapsed_s=elapsed_s, waited=waited)
+            if document is not None:
+                return document
+
+    def _approve(self, event_ids: tuple[str, ...]) -> None:
+        request = self._dialogue.approval_request(event_ids)
+        self._dialogue.take_approval(self._exchange("POST", request))
+
+    def _text(self, path: str) -> str:
+        return self._dialogue.take_text(self._exchange("GET", self._dialogue.get_request(path)))
+
+    def _persist(self, ask: Callable[[], T]) -> T:
+        until_ms = self._clock.now_ms() + int(self._patience_s * 1000)
+        tries = 0
+        while True:  # ends with the patience
+            try:
+                return ask()
+            except (NotNow, AnswerBroken, DocumentUnreadable) as error:
+                tries += 1
+                if self._clock.now_ms() >= until_ms:
+                    raise
+                self._pause(tries, error)
+
+    def _pause(self, tries: int, error: NotNow | AnswerBroken | DocumentUnreadable) -> None:
+        asked_s = error.retry_after_s if isinstance(error, NotNow) else 0.0
+        time.sleep(pause_s(tries, asked_s=asked_s, jitter=self._ids.fraction("jitter")))
+
+    def _exchange(self, method: str, request: bytes, *, held_s: float = 0.0) -> Answer:
+        first = self._dialogue.document is None
+        timeout_s = max(self._timeout_s, self._patience_s if first else 0.0) + held_s
+        for fresh in (self._socket is None, True):
+            try:
+                return self._over(self._connected(), method, request=request, timeout_s=timeout_s)
+            except (OSError, AnswerBroken) as error:  # TimeoutError is an OSError
+                self.close()
+                if not fresh and not isinstance(error, TimeoutError):
+                    continue  # it may have been closed when idle; all requests may be repeated
+                self._dialogue.move_on()
+                if isinstance(error, AnswerBroken):
+                    raise
+                raise NotNow(reason=f"{self.endpoint}: {error}") from error
+        raise AssertionError("the second round returns or raises")  # pragma: no cover
+
+    def _connected(self) -> socket.socket:
+        if self._socket is None:
+            self._socket = connect(self._dialogue.target, self._timeout_s)
+        return self._socket
+
+    def _over(
+        self, connection: socket.socket, method: str, *, request: bytes, timeout_s: float
+    ) -> Answer:
+        until_ms = self._clock.now_ms() + int(timeout_s * 1000)
+        reader = AnswerReader(method)
+        connection.settimeout(timeout_s)
+        connection.sendall(request)
+        while True:  # ends with the answer, its limits, or the time
+            left_ms = until_ms - self._clock.now_ms()
+            if left_ms <= 0:
+                raise TimeoutError("no complete answer in time")
+            connection.settimeout(left_ms / 1000)
+            if reader.feed(connection.recv(CHUNK_BYTES)):
+                break
+        assert reader.answer is not None
+        if not reader.keeps:
+            self.close()
+        return reader.answer
+
+
+def connect(target: Target, timeout_s: float) -> socket.socket:
+    """Return a connected socket; a TCP one sends at once."""
+    if target.path:
+        local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        local.settimeout(timeout_s)
+        local.connect(target.path)
+        return local
+    connection = socket.create_connection((target.host, target.port), timeout_s)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection

@@ -1,0 +1,220 @@
+"""Just enough HTTP/1.1 for a client of a metadata service: requests and answers as bytes; pure.
+
+No socket may go in here, and nothing this client never does: it knows no proxy, follows no
+redirect, decodes no compression. `http.client` would cost the agent 6 MiB. Source: C-7.
+"""
+
+from __future__ import annotations
+
+from forewarn.agent.values import Value
+from forewarn.errors import CallerError, PeerError
+
+HEAD_BYTES_MAX = 64 * 1024  # what other clients allow for status line and headers
+BODY_BYTES_MAX = 4 * 1024 * 1024 + 64  # the longest document that is read, and a newline
+PORT = 80
+
+
+class EndpointInvalid(CallerError):
+    """An endpoint that is neither an http URL nor a unix socket."""
+
+    code = "endpoint-invalid"
+    message = "{endpoint!r} is no endpoint: {reason}."
+    advice = "Write http://ADDRESS[:PORT] or unix:/PATH."
+
+
+class AnswerBroken(PeerError):
+    """What came back is not HTTP, is cut short or is far too long."""
+
+    code = "answer-broken"
+    message = "The answer of the metadata service is unusable: {reason}."
+    advice = "Ask again; connections that are cut are known to happen."
+
+
+class Target(Value):
+    """Where a service listens."""
+
+    __slots__ = ("host", "path", "port")
+    host: str
+    port: int
+    path: str
+
+    def __init__(self, host: str, port: int = PORT, *, path: str = "") -> None:
+        """Name an address and port, or with `path` a unix socket."""
+        self._put(host=host, port=port, path=path)
+
+    def __str__(self) -> str:
+        """Return the endpoint as it would be configured."""
+        return f"unix:{self.path}" if self.path else f"http://{self.authority}"
+
+    @property
+    def authority(self) -> str:
+        """What goes into the Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == PORT else f"{host}:{self.port}"
+
+
+class Answer(Value):
+    """A complete answer; header names in lower case."""
+
+    __slots__ = ("body", "headers", "status")
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def __init__(self, status: int, headers: dict[str, str], *, body: bytes) -> None:
+        """Carry the three parts of it."""
+        self._put(status=status, headers=headers, body=body)
+
+
+def target_of(endpoint: str) -> Target:
+    """Return the target an endpoint names.
+
+    Raises:
+        EndpointInvalid: it names none; https is refused since no such service offers it.
+    """
+    scheme, _, rest = endpoint.partition(":")
+    if scheme == "unix" and rest.startswith("/"):
+        return Target("localhost", path="/" + rest.lstrip("/"))
+    if scheme != "http" or not rest.startswith("//"):
+        raise EndpointInvalid(endpoint=endpoint, reason="it must begin with http:// or unix:/")
+    authority, _, path = rest[2:].partition("/")
+    if path or "@" in authority or "?" in authority:
+        raise EndpointInvalid(endpoint=endpoint, reason="only address and port may follow")
+    host, mark, port = authority.rpartition(":")
+    if not mark or port.endswith("]"):
+        host, port = authority, str(PORT)
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise EndpointInvalid(endpoint=endpoint, reason="the address or the port is missing")
+    return Target(host.strip("[]"), int(port))
+
+
+def request_bytes(
+    method: str,
+    target: Target,
+    *,
+    path: str,
+    headers: tuple[tuple[str, str], ...] = (),
+    body: bytes = b"",
+) -> bytes:
+    """Return a request as it goes over the wire."""
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {target.authority}"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    if body or method == "POST":
+        lines.append(f"Content-Length: {len(body)}")
+    assert not any("\r" in line or "\n" in line for line in lines)
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + body
+
+
+class AnswerReader:
+    """Puts the bytes of one answer together, however they were cut."""
+
+    def __init__(self, method: str = "GET") -> None:
+        """Expect the answer to a request of that method."""
+        self._method = method
+        self._bytes = bytearray()
+        self._head: tuple[int, dict[str, str]] | None = None
+        self._body_at = 0
+        self.answer: Answer | None = None
+        """The answer, once complete."""
+        self.keeps = False
+        """Whether the connection can be used for another request, once complete."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything has come at all."""
+        return bool(self._bytes)
+
+    def feed(self, data: bytes) -> bool:
+        """Take in bytes, or none where the peer has closed; tell whether the answer is complete.
+
+        Raises:
+            AnswerBroken: it cannot become an answer any more.
+        """
+        assert self.answer is None
+        self._bytes += data
+        if self._head is None and not self._read_head() and data:
+            return False
+        if self._head is None:
+            raise AnswerBroken(reason="the connection was closed before its headers were complete")
+        status, headers = self._head
+        body = self._body(status, headers, closed=not data)
+        if len(self._bytes) - self._body_at > BODY_BYTES_MAX:
+            raise AnswerBroken(reason=f"it is longer than {BODY_BYTES_MAX} bytes")
+        if body is None:
+            if not data:
+                raise AnswerBroken(reason="the connection was closed in the middle of it")
+            return False
+        self.answer = Answer(status, headers, body=body)
+        closes = headers.get("connection", "").lower() == "close"
+        self.keeps = bool(data) and not closes and self._framed(status, headers)
+        return True
+
+    def _read_head(self) -> bool:
+        while True:  # ends: each round removes a 1xx answer, of which the real one follows
+            end = self._bytes.find(b"\r\n\r\n")
+            if end < 0:
+                if len(self._bytes) > HEAD_BYTES_MAX:
+                    raise AnswerBroken(reason="its headers do not end")
+                return False
+            status, headers = _parse_head(self._bytes[:end].decode("latin-1"))
+            if status >= 200:
+                self._head = (status, headers)
+                self._body_at = end + 4
+                return True
+            del self._bytes[: end + 4]
+
+    def _framed(self, status: int, headers: dict[str, str]) -> bool:
+        return (
+            self._method == "HEAD"
+            or status in (204, 304)
+            or "content-length" in headers
+            or "chunked" in headers.get("transfer-encoding", "").lower()
+        )
+
+    def _body(self, status: int, headers: dict[str, str], *, closed: bool) -> bytes | None:
+        if self._method == "HEAD" or status in (204, 304):
+            return b""
+        rest = self._bytes[self._body_at :]
+        if "chunked" in headers.get("transfer-encoding", "").lower():
+            return _chunks(rest)
+        if "content-length" not in headers:
+            return bytes(rest) if closed else None
+        text = headers["content-length"]
+        if not (text.isascii() and text.isdigit()) or int(text) > BODY_BYTES_MAX:
+            raise AnswerBroken(reason=f"its Content-Length is {text!r}")
+        length = int(text)
+        return bytes(rest[:length]) if len(rest) >= length else None
+
+
+def _parse_head(text: str) -> tuple[int, dict[str, str]]:
+    first, *lines = text.split("\r\n")
+    words = first.split(" ", 2)
+    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+        raise AnswerBroken(reason="it is not HTTP/1.1")
+    pairs = (line.partition(":") for line in lines)
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    if words[0] == "HTTP/1.0":
+        headers.setdefault("connection", "close")
+    return int(words[1]), headers
+
+
+def _chunks(rest: bytearray) -> bytes | None:
+    """Return the joined chunks, or None while the last one has not come."""
+    body, at = bytearray(), 0
+    while True:  # ends: each round passes a chunk of the bytes at hand
+        end = rest.find(b"\r\n", at)
+        if end < 0:
+            return None
+        try:
+            size = int(rest[at:end].split(b";")[0].strip(), 16)
+        except ValueError as error:
+            raise AnswerBroken(reason="a chunk has no size") from error
+        if size < 0:
+            raise AnswerBroken(reason="a chunk has no size")
+        if size == 0:
+            return bytes(body) if rest.endswith(b"\r\n\r\n") or rest[end:] == b"\r\n" else None
+        at = end + 2
+        if len(rest) < at + size + 2:
+            return None
+        body += rest[at : at + size]
+        at += size + 2
