@@ -82,7 +82,7 @@ class OperatorSettings:
 class StoreSettings:
     """Where the state and the history are kept."""
 
-    url: str = "sqlite:////var/lib/forewarn/forewarn.db"
+    url: str = "sqlite:///var/lib/forewarn/forewarn.db"
     """`sqlite:///PATH`, `sqlite::memory:` or `postgresql://…`."""
 
 
