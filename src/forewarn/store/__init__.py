@@ -286,18 +286,19 @@ def open_store(address: str) -> Store:
 
 
 def _engine(address: str) -> Engine:
-    scheme, separator, rest = address.partition(":")
+    scheme, _, rest = address.partition(":")
+    path = rest.removeprefix("//")
     if address in {":memory:", "sqlite::memory:"}:
         return SqliteEngine(None)
-    if scheme == "sqlite" and rest.removeprefix("//"):
-        return SqliteEngine(Path(rest.removeprefix("//")))
+    if scheme == "sqlite" and path:
+        return SqliteEngine(Path(path))
     if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
         try:
             from forewarn.store.postgres import PostgresEngine  # noqa: PLC0415 - an optional package
         except ImportError as error:
             raise StoreDriverMissing(place="postgresql", package="psycopg") from error
         return PostgresEngine(address)
-    if not address or (separator and rest.startswith("//")):
+    if not address or scheme in {"sqlite", "postgresql", "postgres"} or rest.startswith("//"):
         raise StoreAddressInvalid(address=address)
     return SqliteEngine(Path(address))
 

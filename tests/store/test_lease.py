@@ -1,0 +1,102 @@
+"""Who may become the writer: one at a time, and another soon after it falls silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from forewarn.store import Lease, Store
+from forewarn.store.lease import Tenure
+
+Opener = Callable[[str], Store]
+TERM_MS = 10_000
+
+
+@pytest.fixture
+def pair(store: Store) -> tuple[Tenure, Tenure]:
+    """Two processes that contend for one store."""
+    return Tenure(store, TERM_MS), Tenure(store, TERM_MS)
+
+
+def test_free_lease_is_taken_at_once(pair: tuple[Tenure, Tenure]) -> None:
+    """A new store's lease goes to the first who asks, for one term. Source: L-7."""
+    mine, theirs = pair
+    assert not mine.held(0)
+    assert mine.attempt(0)
+    assert mine.held(TERM_MS - 1)
+    assert not mine.held(TERM_MS)
+    assert not theirs.attempt(0)
+
+
+def test_renewed_lease_is_kept(pair: tuple[Tenure, Tenure]) -> None:
+    """While it beats, nobody else gets it. Source: L-7."""
+    mine, theirs = pair
+    for now_ms in range(0, 10 * TERM_MS, TERM_MS // 2):
+        assert mine.attempt(now_ms)
+        assert not theirs.attempt(now_ms + 1)
+
+
+def test_silent_lease_is_taken_after_a_term(pair: tuple[Tenure, Tenure]) -> None:
+    """A rival takes over a whole term after it saw the last beat, by its own clock. Source: N-4."""
+    mine, theirs = pair
+    rivals_clock_ms = 1_000_000_000  # hours apart: no two clocks are compared
+    assert mine.attempt(0)
+    assert not theirs.attempt(rivals_clock_ms)
+    assert not theirs.attempt(rivals_clock_ms + TERM_MS - 1)
+    assert theirs.attempt(rivals_clock_ms + TERM_MS)
+    assert not mine.attempt(TERM_MS)
+    assert not mine.held(TERM_MS)
+
+
+def test_released_lease_is_free(pair: tuple[Tenure, Tenure]) -> None:
+    """Who stops in order makes nobody wait. Source: L-7."""
+    mine, theirs = pair
+    mine.attempt(0)
+    mine.release()
+    assert not mine.held(0)
+    assert theirs.attempt(1)
+    mine.release()  # no longer ours: nothing happens
+    assert theirs.attempt(2)
+
+
+def test_lease_moves_only_as_it_was_seen(store: Store) -> None:
+    """Of two who saw the same lease one gets it. Source: L-7."""
+    seen = store.lease()
+    assert seen == Lease("", 0)
+    assert store.move_lease(seen, "a") == Lease("a", 1)
+    assert store.move_lease(seen, "b") is None
+    assert store.lease() == Lease("a", 1)
+
+
+moves = st.lists(
+    st.tuples(st.sampled_from(["attempt", "release"]), st.integers(0, 1), st.integers(0, TERM_MS)),
+    max_size=30,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(moves=moves, skew_ms=st.integers(-TERM_MS, TERM_MS))
+def test_lease_is_never_held_twice(
+    memory: Store, moves: list[tuple[str, int, int]], skew_ms: int
+) -> None:
+    """Whatever two do and whatever their clocks show, one at most holds it. Source: L-7."""
+    last = memory.lease()
+    memory.move_lease(last, "")
+    contenders = (Tenure(memory, TERM_MS), Tenure(memory, TERM_MS))
+    skews_ms = (0, skew_ms)
+    now_ms = TERM_MS
+    beats = [memory.lease().beat]
+    for move, who, pause_ms in moves:
+        now_ms += pause_ms
+        if move == "attempt":
+            contenders[who].attempt(now_ms + skews_ms[who])
+        else:
+            contenders[who].release()
+        held = [each.held(now_ms + skew) for each, skew in zip(contenders, skews_ms, strict=True)]
+        assert held.count(True) <= 1
+        beats.append(memory.lease().beat)
+    assert all(before <= after for before, after in pairwise(beats))

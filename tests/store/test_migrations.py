@@ -1,0 +1,104 @@
+"""The schema: from nothing to now, once, whoever else starts at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from forewarn.core.records import KINDS, columns_of
+from forewarn.store import Store, open_store
+from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreTooNew
+from forewarn.store.migrations import Step, every_step, migrate
+from forewarn.store.statements import TABLE_OF, column
+from tests.postgres import PostgresServer
+
+Opener = Callable[[str], Store]
+NEXT = len(every_step()) + 1
+GOOD = Step(
+    NEXT, f"{NEXT:04}_good", "-- a remark; with a semicolon\nCREATE TABLE extra (a BIGINT);\n"
+)
+BAD = Step(
+    NEXT, f"{NEXT:04}_bad", "CREATE TABLE extra (a BIGINT);\nINSERT INTO nowhere VALUES (1);\n"
+)
+
+
+def steps_done(store: Store) -> list[int]:
+    """Numbers of the steps the store says were run."""
+    with store._engine.reading() as transaction:
+        return [int(row[0]) for row in transaction.rows("schema_steps")]
+
+
+def test_migrate_runs_each_step_once(address: str, opened: Opener) -> None:
+    """A new store gets every step; opening it again runs none. Source: L-7."""
+    store = opened(address)
+    assert steps_done(store) == [step.number for step in every_step()]
+    assert migrate(store._engine) == 0
+    assert migrate(store._engine, (*every_step(), GOOD)) == 1
+    assert migrate(store._engine, (*every_step(), GOOD)) == 0
+    assert steps_done(store)[-1] == GOOD.number
+
+
+def test_migrate_changes_nothing_when_a_step_fails(address: str, opened: Opener) -> None:
+    """A step that fails half way leaves the schema as it was. Source: L-7."""
+    store = opened(address)
+    with pytest.raises(StoreContradiction):
+        migrate(store._engine, (*every_step(), BAD))
+    assert len(steps_done(store)) == len(every_step())
+    assert migrate(store._engine, (*every_step(), GOOD)) == 1
+
+
+def test_newer_schema_is_refused(address: str, opened: Opener) -> None:
+    """A store that a newer version has migrated is left alone. Source: L-7."""
+    store = opened(address)
+    migrate(store._engine, (*every_step(), GOOD))
+    with pytest.raises(StoreTooNew, match=f"schema {NEXT}") as refused:
+        migrate(store._engine)
+    assert "backup" in refused.value.advice_text()
+    store.close()
+    with pytest.raises(StoreTooNew):
+        open_store(address)
+
+
+def test_other_steps_are_refused(address: str, opened: Opener) -> None:
+    """A store made by other steps than this version's is not touched. Source: L-7."""
+    store = opened(address)
+    with store._engine.writing() as transaction:
+        transaction.run_text("UPDATE migration SET checksum = 'another'")
+    store.close()
+    with pytest.raises(StoreDamaged, match="0001_initial"):
+        open_store(address)
+
+
+@pytest.mark.postgres
+def test_processes_starting_at_once_share_the_work(server: PostgresServer) -> None:
+    """Of several that meet an empty database one makes the schema. Source: DESIGN 11."""
+    failures = []
+
+    def start(where: str) -> None:
+        try:
+            open_store(where).close()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test shall show it
+            failures.append(error)
+
+    with server.database("template0") as empty:
+        threads = [threading.Thread(target=start, args=(empty,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        store = open_store(empty)
+        assert steps_done(store) == [step.number for step in every_step()]
+        store.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_table_has_the_columns_of_its_records(store: Store, kind: str) -> None:
+    """A field added to a record without a migration is found here first. Source: DESIGN 11."""
+    with store._engine.reading() as transaction:
+        cursor = transaction._connection.execute(f"SELECT * FROM {TABLE_OF[kind]}")
+        cursor.fetchall()
+        found = [each[0] for each in cursor.description]  # type: ignore[attr-defined]
+    assert sorted(found) == sorted(map(column, columns_of(kind)))

@@ -1,0 +1,207 @@
+"""What only SQLite can do wrong: full disks, second processes, damaged files, relaxed settings."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from forewarn.core.state import Changes
+from forewarn.store import HistoryPage, Store, open_store
+from forewarn.store.errors import (
+    StoreAddressInvalid,
+    StoreDamaged,
+    StoreFull,
+    StoreInUse,
+    StoreUnavailable,
+)
+from forewarn.store.sqlite import SqliteEngine
+from tests.store.story import Story, begin, entry
+
+Opener = Callable[[str], Store]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the store is."""
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def story(path: Path, opened: Opener) -> Story:
+    """A fleet in a file."""
+    return begin(opened(str(path)))
+
+
+def writer_of(store: Store) -> sqlite3.Connection:
+    """The connection a store writes on."""
+    assert isinstance(store._engine, SqliteEngine)
+    return store._engine._writer
+
+
+def large(story: Story) -> Changes:
+    """A change of half a MiB."""
+    return Changes(story.state.last_number, entries=[entry("x" * 2**19)])
+
+
+def test_full_disk_changes_nothing(story: Story) -> None:
+    """A commit that finds no room says so and can be repeated when there is. Source: A-6, L-7."""
+    writer = writer_of(story.store)
+    before = story.store.load()
+    count = len(story.store.history(HistoryPage()))
+    [(pages,)] = writer.execute("PRAGMA page_count").fetchall()
+    writer.execute(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(StoreFull, match="full") as full:
+        story.store.commit(large(story))
+    assert "free space" in full.value.advice_text()
+    assert story.store.load() == before
+    writer.execute(f"PRAGMA max_page_count = {pages + 10_000}")
+    assert story.store.commit(large(story)) == count + 1
+
+
+def test_read_only_store_cannot_be_written(story: Story) -> None:
+    """A database that may only be read is reported like a full one. Source: A-6."""
+    writer = writer_of(story.store)
+    writer.execute("PRAGMA query_only = ON")
+    with pytest.raises(StoreFull, match="readonly"):
+        story.store.commit(large(story))
+    writer.execute("PRAGMA query_only = OFF")
+    story.reboot("h0")
+
+
+def test_locked_store_is_unavailable(story: Story, path: Path) -> None:
+    """A person's open transaction delays a commit, then it fails whole. Source: L-7."""
+    writer_of(story.store).execute("PRAGMA busy_timeout = 1")
+    with sqlite3.connect(path, isolation_level=None) as person:
+        person.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="locked"):
+            story.store.commit(large(story))
+    person.close()
+    story.reboot("h0")
+
+
+def test_second_process_is_refused(story: Story, path: Path) -> None:
+    """One process writes a file; the second is told which one has it. Source: L-7."""
+    command = "import sys; from forewarn.store import open_store; open_store(sys.argv[1])"
+    second = subprocess.run(
+        [sys.executable, "-c", command, str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert second.returncode == 1
+    assert "StoreInUse: Another forewarn serves the store" in second.stderr
+    with pytest.raises(StoreInUse, match=r"pid \d+"):
+        open_store(str(path))
+    story.reboot("h0")
+
+
+def test_closed_store_can_be_opened_again(story: Story, path: Path) -> None:
+    """Closing lets the file go, with nothing left in the log beside it. Source: L-7."""
+    story.store.close()
+    assert not path.with_name("store.db-wal").exists()
+    again = open_store(str(path))
+    assert again.load() == story.state
+    again.close()
+
+
+def test_file_that_is_no_database_is_damage(path: Path) -> None:
+    """What is no database is left as it is. Source: L-7."""
+    path.write_bytes(b"no database at all " * 100)
+    with pytest.raises(StoreDamaged):
+        open_store(str(path))
+    assert path.read_bytes().startswith(b"no database at all")
+
+
+def test_damaged_pages_are_reported(story: Story, path: Path) -> None:
+    """A file whose pages were overwritten is not loaded as if it were whole. Source: L-7, D-1."""
+    for _ in range(5):
+        story.reboot("h0")
+    story.store.close()
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)  # the first page, the schema, stays
+        file.write(b"\xa5" * (size - 4096))
+    with pytest.raises(StoreDamaged) as damaged:
+        open_store(str(path)).load()
+    assert "backup" in damaged.value.advice_text()
+
+
+def test_damage_lets_the_file_go(path: Path) -> None:
+    """After a failed opening nothing keeps the file locked. Source: L-7."""
+    path.write_bytes(b"no database at all " * 100)
+    with pytest.raises(StoreDamaged):
+        open_store(str(path))
+    path.unlink()
+    open_store(str(path)).close()
+
+
+def test_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """A path that cannot be made is a plain sentence. Source: L-7."""
+    with pytest.raises(StoreUnavailable, match="no-such"):
+        open_store(str(tmp_path / "no-such" / "store.db"))
+
+
+def test_commit_is_durable(story: Story) -> None:
+    """Each commit reaches the disk before it returns, also on macOS. Source: A-6."""
+    wanted = {"synchronous": 2, "journal_mode": "wal", "fullfsync": 1, "foreign_keys": 1}
+    writer = writer_of(story.store)
+    for name, word in wanted.items():
+        assert writer.execute(f"PRAGMA {name}").fetchone() == (word,), name
+
+
+@pytest.mark.parametrize("address", ["sqlite::memory:", ":memory:"])
+def test_memory_store_leaves_no_file(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: Opener
+) -> None:
+    """A store in memory is a whole store that nobody else sees. Source: B-4."""
+    monkeypatch.chdir(tmp_path)
+    story = begin(opened(address))
+    story.reboot("h0")
+    assert story.store.load() == story.state
+    assert begin(opened(address)).state.last_number == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", ["{path}", "sqlite://{path}", "sqlite:{path}"])
+def test_address_names_a_file(form: str, path: Path, opened: Opener) -> None:
+    """A path may be written plainly or as an address. Source: DESIGN 11."""
+    opened(form.format(path=path))
+    assert path.exists()
+
+
+@pytest.mark.parametrize("address", ["", "mysql://host/db", "sqlite:", "postgresql:x://"])
+def test_address_that_means_nothing_is_refused(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no engine understands makes no file. Source: DESIGN 11."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreAddressInvalid, match="is no address"):
+        open_store(address)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_many_readers_at_once_are_more_than_are_kept(story: Story) -> None:
+    """Readers beyond those kept get a connection of their own, closed afterwards. Source: L-7."""
+    engine = story.store._engine
+    assert isinstance(engine, SqliteEngine)
+    gate = threading.Barrier(12)
+
+    def read() -> None:
+        with engine.reading() as transaction:
+            gate.wait()
+            transaction.rows("schema_steps")
+
+    threads = [threading.Thread(target=read) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(engine._idle) == 8
