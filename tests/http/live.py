@@ -55,6 +55,7 @@ class Control:
     enabled: list[str] = field(default_factory=list)
     groups: list[frozenset[str]] = field(default_factory=list)
     waiting: list[asyncio.Future[ApprovalAnswer]] = field(default_factory=list)
+    enabling: list[asyncio.Future[None]] = field(default_factory=list)
     on_enable: Callable[[str], None] | None = None
 
     def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
@@ -71,6 +72,7 @@ class Control:
         """Note the first request of a group."""
         self.enabled.append(vm)
         future = asyncio.get_running_loop().create_future()
+        self.enabling.append(future)
         if self.enables:
             future.set_result(None)
         if self.on_enable is not None:
@@ -127,7 +129,11 @@ class Live:
         if receive_bytes:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         sock.settimeout(WAIT_S)
-        sock.connect(("127.0.0.1", self.port))
+        try:
+            sock.connect(("127.0.0.1", self.port))
+        except OSError:
+            sock.close()
+            raise
         return Raw(sock)
 
     def ask(self, request: bytes) -> Reply:

@@ -11,6 +11,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, cast
 
+from forewarn.metadata.addresses import BACKLOG
 from forewarn.metadata.connection import NOTHING, Connection
 from forewarn.metadata.identity import UNIX, Peer, canonical
 
@@ -125,9 +126,9 @@ class StreamShell:
 
         loop = self.service.loop
         if listener.is_unix:
-            server = await loop.create_unix_server(connection, sock=listener.sock)
+            server = await loop.create_unix_server(connection, sock=listener.sock, backlog=BACKLOG)
         else:
-            server = await loop.create_server(connection, sock=listener.sock)
+            server = await loop.create_server(connection, sock=listener.sock, backlog=BACKLOG)
         self._servers.append((server, listener))
 
     def stop_listening(self) -> None:

@@ -1,0 +1,353 @@
+"""Held answers: long polls, first requests, faults on demand, stopping. E-9, E-10, B-1."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.feed import Change, Publication
+from forewarn.metadata.fault import Disturbance
+from forewarn.metadata.response import TEXT, Answer
+from forewarn.wire import Document
+from tests.http.live import (
+    EVENTS,
+    FREEZE,
+    VM_A,
+    WAIT_S,
+    Live,
+    Reply,
+    approval,
+    request,
+    serving,
+    with_settings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.metadata.request import Request
+
+QUIET_S = 0.05
+"""How long a test listens to be sure that nothing comes; it never passes because of it."""
+
+
+def silent(raw: object) -> bool:
+    """Tell whether nothing comes on a connection for a little while."""
+    raw.sock.settimeout(QUIET_S)  # type: ignore[attr-defined]
+    with contextlib.suppress(TimeoutError):
+        raw.more()  # type: ignore[attr-defined]
+        return False
+    raw.sock.settimeout(WAIT_S)  # type: ignore[attr-defined]
+    return True
+
+
+def wait_for(seconds: float | str, incarnation: int | str = 0) -> str:
+    """Return the target of a long poll."""
+    return f"{EVENTS}&wait={seconds}&incarnation={incarnation}"
+
+
+# Long polls.
+
+
+def test_wait_is_answered_when_the_incarnation_moves(live: Live) -> None:
+    """A long poll is held until the incarnation differs, then shows it at once. Source: E-9."""
+    with live.connect() as raw, live.connect() as other:
+        raw.send(request(wait_for(100)))
+        assert silent(raw)
+        other.send(request(EVENTS))
+        assert other.reply().status == 200
+        live.show(FREEZE, incarnation=1)
+        assert json.loads(raw.reply().body)["DocumentIncarnation"] == 1
+        raw.send(request(wait_for(100, 1)))
+        assert silent(raw)
+        live.show(incarnation=2)
+        assert json.loads(raw.reply().body)["DocumentIncarnation"] == 2
+
+
+def test_wait_is_not_held_when_the_incarnation_differs(live: Live) -> None:
+    """Who has missed a change is answered at once. Source: E-9."""
+    live.show(FREEZE, incarnation=4)
+    assert live.get(wait_for(100, 3)).status == 200
+    assert live.get(wait_for(100, 5)).status == 200  # an incarnation may start anew: B-2
+
+
+def test_wait_is_answered_when_its_time_is_up(live: Live) -> None:
+    """Without a change the same document comes in the end. Source: E-9."""
+    reply = live.get(wait_for(0.05))
+    assert json.loads(reply.body)["DocumentIncarnation"] == 0
+    etag = reply.headers["etag"]
+    assert live.get(wait_for(0.01), if_none_match=etag).status == 304
+    assert live.get(wait_for(0)).status == 200
+
+
+def test_wait_has_a_longest(portable: bool) -> None:
+    """A wait longer than allowed is cut to what is allowed. Source: E-9."""
+    with serving(with_settings(wait_s_max=0.05), portable=portable) as live:
+        assert live.get(wait_for(999_999_999)).status == 200
+
+
+@pytest.mark.parametrize("query", ["wait=5", "wait=5&incarnation=", "wait=x&incarnation=1",
+    "wait=-1&incarnation=1", "wait=1e3&incarnation=1", "wait=&incarnation=1",
+    "wait=1&incarnation=-1", "wait=nan&incarnation=1", "wait=1.&incarnation=x"])  # fmt: skip
+def test_malformed_wait_is_refused(live: Live, query: str) -> None:
+    """A wait without a number, or without an incarnation, is 400. Source: E-8, E-9."""
+    assert live.get(f"{EVENTS}&{query}").status == 400
+
+
+def test_incarnation_alone_means_nothing(live: Live) -> None:
+    """A client that never sends `wait` sees no difference. Source: E-9."""
+    assert live.get(f"{EVENTS}&incarnation=x").status == 200
+
+
+def test_waiting_client_that_hangs_up_is_forgotten(live: Live) -> None:
+    """A long poll nobody listens to any more harms nobody. Source: E-9."""
+    with live.connect() as raw:
+        raw.send(request(wait_for(100)))
+        assert silent(raw)
+    live.show(FREEZE)
+    assert live.get().status == 200
+
+
+def test_pipelined_requests_behind_a_wait_keep_their_order(live: Live) -> None:
+    """What was sent behind a long poll is answered after it. Source: E-9."""
+    with live.connect() as raw:
+        raw.send(request(wait_for(100)) + request("/metadata/versions") * 2000)
+        assert silent(raw)
+        live.show(FREEZE)
+        assert b"Freeze" in raw.reply().body
+        assert all(b"apiVersions" in raw.reply().body for _ in range(2000))
+
+
+# First requests.
+
+
+def test_first_get_is_held_until_the_group_is_enabled(portable: bool) -> None:
+    """A group not enabled is enabled by its first GET, which waits for it. Source: B-1."""
+    with serving(portable=portable) as live:
+        off = Publication("group-1", enabled=False, document=Document())
+        live.apply(Change(50, publications=(off,)))
+        live.control.enables = False
+        with live.connect() as raw, live.connect() as other:
+            raw.send(request(EVENTS))
+            other.send(request(EVENTS))
+            assert silent(raw)
+            assert silent(other)
+            live.show(FREEZE, incarnation=1)
+            assert silent(raw)  # shown only once the control plane says it is done
+            live.call(lambda: finish_enabling(live))
+            assert b"Freeze" in raw.reply().body
+            assert b"Freeze" in other.reply().body
+        assert live.control.enabled == ["vm-a"]
+
+
+def finish_enabling(live: Live) -> None:
+    """Resolve every enabling the server waits for."""
+    for task in asyncio.all_tasks():
+        assert not task.cancelled()
+    for future in live.control.enabling:
+        if not future.done():
+            future.set_result(None)
+
+
+def test_first_get_is_held_as_long_as_the_setting_says(portable: bool) -> None:
+    """The public service's slow first answer can be had. Source: B-1."""
+    with serving(with_settings(enable_delay_s=0.2), portable=portable) as live:
+        live.apply(Change(50, publications=(Publication("group-1", False, Document()),)))
+        live.control.on_enable = lambda _: live.server.apply(enabled_change())
+        with live.connect() as raw:
+            raw.send(request(EVENTS))
+            assert silent(raw)
+            assert raw.reply().status == 200
+        assert live.get().status == 200
+
+
+def enabled_change() -> Change:
+    """Return the change that shows the group enabled."""
+    return Change(51, publications=(Publication("group-1", True, Document()),))
+
+
+def test_group_that_cannot_be_enabled_is_503(portable: bool) -> None:
+    """Where enabling fails or takes too long the client is told to come again. Source: B-1."""
+    with serving(with_settings(enable_wait_s_max=0.1), portable=portable) as live:
+        live.apply(Change(50, publications=(Publication("group-1", False, Document()),)))
+        assert live.get().status == 503
+        assert live.get().headers["retry-after"] == "1"
+        assert len(live.control.enabled) == 2  # asked anew
+        live.control.on_enable = lambda _: live.server.apply(enabled_change())
+        assert live.get().status == 200
+
+
+# Faults on demand.
+
+
+class OneFault:
+    """A fault that disturbs the first `count` requests in one way."""
+
+    def __init__(self, disturbance: Disturbance, count: int = 1) -> None:
+        self.disturbance = disturbance
+        self.count = count
+
+    def meet(self, vm: str, request: Request) -> Disturbance | None:
+        """Disturb, as long as there is any left."""
+        assert (vm, request.path[:9]) == ("vm-a", "/metadata")
+        self.count -= 1
+        return self.disturbance if self.count >= 0 else None
+
+
+def disturbed(live: Live, disturbance: Disturbance) -> Reply:
+    """Return the answer to a GET under a fault; afterwards the fault is gone."""
+    assert live.get().status == 200
+    live.call(lambda: live.server.set_fault(OneFault(disturbance)))
+    try:
+        return live.get()
+    finally:
+        live.call(lambda: live.server.set_fault(None))
+        assert live.get().status == 200
+
+
+@pytest.mark.parametrize("status", [410, 429, 500])
+def test_fault_gives_another_status(live: Live, status: int) -> None:
+    """410, 429 and 500 can be had on demand. Source: E-10."""
+    fault = Disturbance(answer=Answer(status, b"no", TEXT))
+    assert (disturbed(live, fault).status, disturbed(live, fault).body) == (status, b"no")
+
+
+def test_fault_gives_an_empty_body(live: Live) -> None:
+    """So can 200 with an empty body. Source: E-10."""
+    reply = disturbed(live, Disturbance(answer=Answer()))
+    assert (reply.status, reply.body) == (200, b"")
+
+
+def test_fault_holds_an_answer(live: Live) -> None:
+    """A slow answer is right in the end, or gone with its client. Source: E-10."""
+    assert disturbed(live, Disturbance(hold_s=0.05)).status == 200
+    live.call(lambda: live.server.set_fault(OneFault(Disturbance(hold_s=0.05), 2)))
+    with live.connect() as raw:
+        raw.send(request(EVENTS))
+        assert raw.reply().status == 200
+        raw.send(request(EVENTS))
+    live.call(lambda: live.server.set_fault(None))
+    assert live.get().status == 200
+
+
+@pytest.mark.parametrize("hold_s", [0.0, 0.05])
+def test_fault_resets_the_connection(live: Live, hold_s: float) -> None:
+    """The connection breaks instead of an answer. Source: E-10."""
+    with pytest.raises(ConnectionResetError):
+        disturbed(live, Disturbance(hold_s=hold_s, reset=True))
+
+
+@pytest.mark.parametrize("hold_s", [0.0, 0.05])
+def test_fault_truncates_the_body(live: Live, hold_s: float) -> None:
+    """Half a body comes, then the end. Source: E-10."""
+    with pytest.raises(EOFError) as caught:
+        disturbed(live, Disturbance(hold_s=hold_s, truncate=True))
+    assert caught.value.args[0] == b'{"DocumentIncarnat'
+
+
+def test_fault_moves_the_incarnation(live: Live) -> None:
+    """The incarnation moves, the events do not. Source: E-10."""
+    live.show(FREEZE, incarnation=4)
+    reply = disturbed(live, Disturbance(incarnation_ahead=3))
+    form = json.loads(reply.body)
+    assert form["DocumentIncarnation"] == 7
+    assert len(form["Events"]) == 1
+    assert json.loads(live.get().body)["DocumentIncarnation"] == 4
+
+
+def test_fault_that_does_nothing_changes_nothing(live: Live) -> None:
+    """A fault may leave a request alone; approvals meet it like GETs. Source: E-10."""
+    live.call(lambda: live.server.set_fault(OneFault(Disturbance(incarnation_ahead=1), 1)))
+    assert live.post(approval("A")).status == 200
+    assert live.get().status == 200
+    live.call(lambda: live.server.set_fault(None))
+
+
+# Stopping.
+
+
+def stopping(live: Live) -> Callable[[], None]:
+    """Begin to stop the server; returns what waits for the end."""
+    done = asyncio.run_coroutine_threadsafe(live.server.stop(), live.loop)
+    return lambda: done.result(WAIT_S)
+
+
+def test_stop_answers_what_is_under_way(portable: bool) -> None:
+    """Waits are answered, approvals may finish, idle connections close. Source: E-9, A-6."""
+    with serving(portable=portable) as live, contextlib.ExitStack() as stack:
+        live.control.answer = None
+        idle, wait, approving = (stack.enter_context(live.connect()) for _ in range(3))
+        idle.send(request(EVENTS))
+        assert idle.reply().status == 200
+        wait.send(request(wait_for(100)))
+        approving.send(request(EVENTS, method="POST", body=approval("A")))
+        assert silent(wait)
+        assert silent(approving)
+        live.control.waiting[0].add_done_callback(lambda _: None)
+        end = stopping(live)
+        live.call(lambda: live.control.waiting[0].set_exception(RuntimeError()))
+        reply = wait.reply()
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+        reply = approving.reply()
+        assert (reply.status, reply.headers["connection"]) == (503, "close")
+        assert [raw.closed() for raw in (idle, wait, approving)] == [True] * 3
+        end()
+        with pytest.raises(ConnectionRefusedError):
+            live.connect()
+
+
+def test_stop_does_not_wait_for_ever(portable: bool) -> None:
+    """An approval that never ends and a client that never reads do not hold it up. Source: A-6."""
+    with serving(portable=portable) as live, live.connect() as raw, live.connect() as deaf:
+        live.control.answer = None
+        raw.send(request(EVENTS, method="POST", body=approval("A")))
+        deaf.sock.settimeout(0.2)
+        with contextlib.suppress(TimeoutError):
+            while True:
+                deaf.sock.sendall(request(EVENTS) * 500)
+        begun_at = time.monotonic()
+        stopping(live)()
+        print(f"stopped after {time.monotonic() - begun_at:.3f} s")
+        with contextlib.suppress(ConnectionResetError):
+            assert raw.closed()
+
+
+def test_stop_under_load_cuts_no_answer(portable: bool) -> None:
+    """Clients under load see whole answers until the end, then the end. Source: E-8."""
+    counts: list[int] = []
+    broken: list[str] = []
+
+    def load() -> None:
+        count = 0
+        try:
+            with live.connect() as raw:
+                while True:
+                    raw.send(request(EVENTS))
+                    count += raw.reply().status == 200
+        except EOFError as end:
+            if end.args[0]:
+                broken.append(repr(end.args[0]))
+        except (ConnectionResetError, ConnectionRefusedError):
+            pass
+        counts.append(count)
+
+    with serving(portable=portable) as live:
+        threads = [threading.Thread(target=load) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for _ in range(200):
+            assert live.get().status == 200
+        begun_at = time.monotonic()
+        stopping(live)()
+        print(f"stopped after {time.monotonic() - begun_at:.3f} s")
+        for thread in threads:
+            thread.join(WAIT_S)
+    assert broken == []
+    assert len(counts) == 8
+    assert VM_A.vm == "vm-a"
