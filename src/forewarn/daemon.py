@@ -139,7 +139,9 @@ class Daemon:
             default_driver=settings.drivers.default,
             on_lost=self._lost,
         )
-        self.metadata = MetadataServer(settings.metadata, bridge, clock=self.clock, ids=self.ids)
+        self.metadata = MetadataServer(
+            self.settings.metadata, bridge, clock=self.clock, ids=self.ids
+        )
         bridge.connect(self.control, self.metadata)
         self.control.recover()
         bound = await self.metadata.start(settings.listen.metadata)

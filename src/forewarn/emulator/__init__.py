@@ -1,0 +1,1 @@
+"""The emulator: the whole service with a clock of its own, scenarios and faults on demand."""

@@ -1,0 +1,325 @@
+"""The emulator's own routes of the operator API: clock, scenarios, faults.
+
+Rows and the few lines that answer them; everything else of the API is the service's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forewarn import civil
+from forewarn.clock import SPEED_MAX
+from forewarn.control.api.fields import NAME, Duration, Field, Form, Schema, Text, wrong
+from forewarn.control.api.routes import Answer, Call, Route, listed
+from forewarn.emulator import scenarios
+from forewarn.emulator.faults import FaultUnknown, Kind, read_fault
+from forewarn.emulator.runner import RunState
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from forewarn.emulator.emulator import Emulator
+    from forewarn.emulator.runner import Run
+    from forewarn.emulator.scenario import Scenario
+
+#: Furthest one move of the clock, in seconds: a month.
+ADVANCE_S_MAX = 31 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """A number above zero."""
+
+    def read(self, value: object, where: str) -> float:
+        """Return the number; the clock refuses what is no speed."""
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise wrong(where, value, "a number")
+        return float(value) if abs(value) <= SPEED_MAX else SPEED_MAX * 2
+
+    def read_text(self, text: str, where: str) -> float:
+        """Refuse: no query has one."""
+        raise wrong(where, text, "a number")
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {"type": "number", "exclusiveMinimum": 0, "maximum": SPEED_MAX}
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """The text of a scenario file: lines, tabs and all."""
+
+    def read(self, value: object, where: str) -> str:
+        """Return the text."""
+        if not isinstance(value, str):
+            raise wrong(where, value, "text")
+        return value
+
+    read_text = read
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {"type": "string", "maxLength": scenarios.FILE_BYTES_MAX}
+
+
+ADVANCE = Form(
+    "AdvanceForm",
+    "How far the clock is moved.",
+    (Field("by", Duration(0, ADVANCE_S_MAX), "At most 31 days at once.", required=True),),
+)
+SPEED = Form(
+    "SpeedForm",
+    "How fast the clock runs.",
+    (Field("speed", Speed(), "Its seconds to a real second.", required=True),),
+)
+RUN = Form(
+    "RunForm",
+    "How a scenario is to be run.",
+    (
+        Field("vm", NAME, "The VM it happens to; without it the default one."),
+        Field("text", Story(), "A scenario of your own, in TOML; without it a shipped one."),
+    ),
+)
+FAULT = Form(
+    "FaultForm",
+    "A fault.",
+    (Field("fault", Text(), "KIND or KIND=ARG,ARG, as the command line takes it.", required=True),),
+)
+
+_TEXT: Schema = {"type": "string"}
+_NULLABLE: Schema = {"type": ["string", "null"]}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+
+
+def _object(**properties: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+CLOCK_SHAPE = _object(now=_TEXT, speed={"type": "number"}, paused={"type": "boolean"})
+RUN_SHAPE = _object(
+    state={"type": "string", "enum": [state.value for state in RunState]},
+    vm=_TEXT,
+    started=_TEXT,
+    steps_done=_COUNT,
+    steps=_COUNT,
+    problem=_NULLABLE,
+    operations={"type": "array", "items": _TEXT},
+)
+SCENARIO_SHAPE = _object(
+    name=_TEXT, title=_TEXT, about=_TEXT, run={"anyOf": [RUN_SHAPE, {"type": "null"}]}
+)
+STORY_SHAPE = _object(
+    name=_TEXT,
+    title=_TEXT,
+    about=_TEXT,
+    run={"anyOf": [RUN_SHAPE, {"type": "null"}]},
+    text=_NULLABLE,
+)
+FAULT_SHAPE = _object(kind=_TEXT, fault=_TEXT)
+
+
+def routes_of(emulator: Emulator) -> Sequence[Route]:
+    """Return the routes of an emulator."""
+
+    def act(
+        handler: Callable[[Emulator, Call], Awaitable[Answer]],
+    ) -> Callable[[Call], Awaitable[Answer]]:
+        async def answer(call: Call) -> Answer:
+            return await handler(emulator, call)
+
+        return answer
+
+    return tuple(
+        Route(
+            method=row.method,
+            path=row.path,
+            name=row.name,
+            summary=row.summary,
+            act=act(row.handler),
+            answer=row.answer,
+            form=row.form,
+            status=row.status,
+        )
+        for row in _rows()
+    )
+
+
+# --- clock -------------------------------------------------------------------------------------
+
+
+def _clock(emulator: Emulator) -> Answer:
+    clock = emulator.pace
+    shown = civil.iso8601(clock.now_ms())
+    return Answer({"now": shown, "speed": clock.speed, "paused": clock.paused})
+
+
+async def _show_clock(emulator: Emulator, _: Call) -> Answer:
+    return _clock(emulator)
+
+
+async def _advance(emulator: Emulator, call: Call) -> Answer:
+    await emulator.pacing.advance(call.form["by"] * 1000)
+    return _clock(emulator)
+
+
+async def _speed(emulator: Emulator, call: Call) -> Answer:
+    await emulator.set_speed(call.form["speed"])
+    return _clock(emulator)
+
+
+async def _pause(emulator: Emulator, _: Call) -> Answer:
+    emulator.pace.pause()
+    return _clock(emulator)
+
+
+async def _resume(emulator: Emulator, _: Call) -> Answer:
+    emulator.pace.resume()
+    return _clock(emulator)
+
+
+# --- scenarios ---------------------------------------------------------------------------------
+
+
+def _run_form(run: Run | None) -> dict[str, object] | None:
+    if run is None:
+        return None
+    numbers = sorted(number for found in run.operations.values() for number in found)
+    return {
+        "state": run.state.value if run.over else RunState.RUNNING.value,
+        "vm": run.stage.vm,
+        "started": civil.iso8601(run.started_ms),
+        "steps_done": run.done,
+        "steps": len(run.scenario.steps),
+        "problem": run.problem or None,
+        "operations": [f"op-{number}" for number in numbers],
+    }
+
+
+def _scenario_form(emulator: Emulator, scenario: Scenario) -> dict[str, object]:
+    return {
+        "name": scenario.name,
+        "title": scenario.title,
+        "about": scenario.about,
+        "run": _run_form(emulator.runs.get(scenario.name)),
+    }
+
+
+def _known(emulator: Emulator, name: str) -> Scenario:
+    """Return a shipped scenario, or one that was brought and run."""
+    if name in scenarios.shipped():
+        return scenarios.read_scenario(name, scenarios.shipped_text(name))
+    run = emulator.runs.get(name)
+    if run is None:
+        raise scenarios.ScenarioUnknown(name=name)
+    return run.scenario
+
+
+async def _list_scenarios(emulator: Emulator, _: Call) -> Answer:
+    names = sorted({*scenarios.shipped(), *emulator.runs})
+    found = [_scenario_form(emulator, _known(emulator, name)) for name in names]
+    return Answer({"scenarios": found})
+
+
+async def _show_scenario(emulator: Emulator, call: Call) -> Answer:
+    name = call.path["name"]
+    text = scenarios.shipped_text(name) if name in scenarios.shipped() else None
+    return Answer({**_scenario_form(emulator, _known(emulator, name)), "text": text})
+
+
+async def _run_scenario(emulator: Emulator, call: Call) -> Answer:
+    name = NAME.read(call.path["name"], "the scenario's name")
+    text = call.form.get("text")
+    scenario = scenarios.read_scenario(name, text) if text else _known(emulator, name)
+    await emulator.run_scenario(scenario, call.form.get("vm", ""))
+    return Answer(_scenario_form(emulator, scenario), 202)
+
+
+async def _stop_scenario(emulator: Emulator, call: Call) -> Answer:
+    scenario = _known(emulator, call.path["name"])
+    await emulator.stop_scenario(scenario.name)
+    return Answer(_scenario_form(emulator, scenario))
+
+
+# --- faults ------------------------------------------------------------------------------------
+
+
+def _faults(emulator: Emulator) -> Answer:
+    found = [{"kind": spec.kind.value, "fault": str(spec)} for spec in emulator.faults.specs()]
+    return Answer({"faults": found})
+
+
+async def _list_faults(emulator: Emulator, _: Call) -> Answer:
+    return _faults(emulator)
+
+
+async def _set_fault(emulator: Emulator, call: Call) -> Answer:
+    emulator.faults.set(read_fault(call.form["fault"]))
+    emulator.faults_changed()
+    return _faults(emulator)
+
+
+async def _clear_fault(emulator: Emulator, call: Call) -> Answer:
+    try:
+        kind = Kind(call.path["kind"])
+    except ValueError as error:
+        raise FaultUnknown(kind=call.path["kind"]) from error
+    emulator.faults.clear(kind)
+    emulator.faults_changed()
+    return _faults(emulator)
+
+
+async def _clear_faults(emulator: Emulator, _: Call) -> Answer:
+    emulator.faults.clear()
+    emulator.faults_changed()
+    return _faults(emulator)
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    method: str
+    path: str
+    name: str
+    summary: str
+    handler: Callable[[Emulator, Call], Awaitable[Answer]]
+    answer: Schema
+    form: Form | None = None
+    status: int = 200
+
+
+def _rows() -> tuple[_Row, ...]:
+    clock, story = "/v1/clock", "/v1/scenarios/{name}"
+    faults = listed("faults", FAULT_SHAPE)
+    every = listed("scenarios", SCENARIO_SHAPE)
+    return (
+        _Row("GET", clock, "showClock", "The emulator's clock.", _show_clock, CLOCK_SHAPE),
+        _Row("POST", f"{clock}/advance", "advanceClock",
+            "Move the clock ahead; answered once what that brings has happened.",
+            _advance, CLOCK_SHAPE, ADVANCE),
+        _Row("POST", f"{clock}/speed", "setClockSpeed", "Run the clock at another speed.",
+            _speed, CLOCK_SHAPE, SPEED),
+        _Row("POST", f"{clock}/pause", "pauseClock", "Let it stand still.", _pause, CLOCK_SHAPE),
+        _Row("POST", f"{clock}/resume", "resumeClock", "Let it run again.", _resume, CLOCK_SHAPE),
+        _Row("GET", "/v1/scenarios", "listScenarios", "Every scenario, and how far it is.",
+            _list_scenarios, every),
+        _Row("GET", story, "showScenario", "One scenario, whole.", _show_scenario, STORY_SHAPE),
+        _Row("POST", f"{story}/run", "runScenario", "Begin to run a scenario.",
+            _run_scenario, SCENARIO_SHAPE, RUN, 202),
+        _Row("POST", f"{story}/stop", "stopScenario",
+            "Stop a scenario; what it brought is taken back.", _stop_scenario, SCENARIO_SHAPE),
+        _Row("GET", "/v1/faults", "listFaults", "The faults that are set.", _list_faults, faults),
+        _Row("POST", "/v1/faults", "setFault", "Set a fault, in place of one of its kind.",
+            _set_fault, faults, FAULT),
+        _Row("DELETE", "/v1/faults/{kind}", "clearFault", "Take a fault back.",
+            _clear_fault, faults),
+        _Row("DELETE", "/v1/faults", "clearFaults", "Take all faults back.",
+            _clear_faults, faults),
+    )  # fmt: skip

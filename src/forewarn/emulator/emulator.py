@@ -1,0 +1,320 @@
+"""The emulator: a daemon with a clock that can be moved, scenarios, faults, and a default VM.
+
+Wiring only. Its operator API, documents and approvals are the service's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from forewarn.clock import ScaledClock
+from forewarn.core.stimulus import Change, Enable
+from forewarn.daemon import Daemon
+from forewarn.emulator import fleet
+from forewarn.emulator.comebacks import ACTOR, Comebacks
+from forewarn.emulator.options import Options, margin_ms, settings_of
+from forewarn.emulator.pacing import Pacing
+from forewarn.errors import CallerError
+from forewarn.ids import Ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from forewarn.control.plane import Committed, ControlPlane
+    from forewarn.core.topology import Topology, Vm
+    from forewarn.daemon import Bound
+    from forewarn.emulator.faults import FaultPlan
+    from forewarn.emulator.pacing import Sleeper
+    from forewarn.emulator.runner import Run
+    from forewarn.emulator.scenario import Scenario
+
+#: Scenarios that may run at a time; each is a task.
+RUNS_MAX = 20
+
+
+class VmUnknown(CallerError):
+    """A scenario is to be run on a VM that is not there."""
+
+    code = "scenario-vm-unknown"
+    status = 404
+    message = "Scenario {name} cannot be run on {vm}: there is no such VM."
+    advice = "Name a VM of `forewarn vm list`."
+
+
+class ScenarioBusy(CallerError):
+    """A scenario runs already, or too many do."""
+
+    code = "scenario-busy"
+    status = 409
+    message = "Scenario {name} cannot be run now: {problem}."
+    advice = "Wait for its end, or stop it with `forewarn scenario stop`."
+
+
+class ScenarioIdle(CallerError):
+    """A scenario that is to be stopped does not run."""
+
+    code = "scenario-idle"
+    status = 409
+    message = "Scenario {name} does not run."
+    advice = "See `forewarn scenario list`."
+
+
+class Emulator(Daemon):
+    """One running emulator. Use it on one event loop."""
+
+    def __init__(self, options: Options, *, clock: ScaledClock | None = None) -> None:
+        """Open nothing yet.
+
+        Raises:
+            ClockSpeedInvalid: the speed is none.
+        """
+        clock = clock or ScaledClock(options.speed)
+        ids = Ids(options.seed)
+        super().__init__(settings_of(options), clock=clock, ids=ids)
+        self.options = options
+        self.pace: ScaledClock = clock
+        #: Runs by the names of their scenarios, ended ones included until they are run again.
+        self.runs: dict[str, Run] = {}
+        #: Told each commit and the layout behind it, on the event loop.
+        self.on_commit: Callable[[Committed, Topology], None] = lambda _, __: None
+        #: Told what scenarios remark.
+        self.say: Callable[[str], None] = lambda _: None
+        self._faults: FaultPlan | None = None
+        self._comebacks: Comebacks | None = None
+        self._loop = asyncio.get_running_loop()
+        self._layout: Topology | None = None
+        if options.seed is not None:
+            self.new_guid = self._unused_guid
+
+    # --- life -----------------------------------------------------------------------------
+
+    async def start(
+        self,
+        routes: Callable[[Daemon], Sequence[object]] | None = None,
+        *,
+        prepare: Callable[[ControlPlane], None] = lambda _: None,
+    ) -> Bound:
+        """Lay the fleet out, open everything, begin to follow what happens."""
+
+        def both(plane: ControlPlane) -> None:
+            self._lay_out(plane)
+            prepare(plane)
+
+        return await super().start(routes or _routes, prepare=both)
+
+    async def stop(self) -> None:
+        """Stop scenarios, which take back what they brought, and then everything else."""
+        await asyncio.gather(*(run.stop() for run in self.runs.values()))
+        if self._comebacks is not None:
+            self.clock.unlisten(self._clock_moved)
+            self._comebacks.stop()
+            self._comebacks = None
+        await super().stop()
+
+    async def _start_planes(self, prepare: Callable[[ControlPlane], None]) -> tuple[str, ...]:
+        bound = await super()._start_planes(prepare)
+        self._follow()
+        return bound
+
+    def _follow(self) -> None:
+        """Follow commits and the clock from now on."""
+        self._comebacks = Comebacks(self.control, self.clock)
+        self.pacing = Pacing(self.pace, self.control, sleepers=self._sleepers)
+        self.control.on_committed = self._committed
+        self.clock.listen(self._clock_moved)
+
+    def _lay_out(self, plane: ControlPlane) -> None:
+        """See that the fleet is there and enabled before anybody can ask. Source: B-4."""
+        now_ms = self.clock.now_ms()
+        known = plane.state.topology
+        change = self._wanted(known)
+        if not fleet.is_empty(change):
+            plane.commit(change, actor=ACTOR, now_ms=now_ms)
+        topology = plane.state.topology
+        if not self.options.enable_on_first_request:
+            for group in topology.groups:
+                plane.commit(Enable(group), actor=ACTOR, now_ms=now_ms)
+        names = self._names(topology)
+        metadata = replace(self.settings.metadata, default_vm=names[0] if names else "")
+        self.settings = replace(self.settings, metadata=metadata)
+        self._layout = topology
+        self._plane = plane
+
+    def _wanted(self, known: Topology) -> Change:
+        """Return what must be added to what the store has."""
+        options = self.options
+        if options.topology:
+            return _read_fleet(options.topology_name, options.topology)
+        names = options.vms or ((fleet.DEFAULT_VM,) if not known.vms else ())
+        whole = fleet.default_fleet(names, lambda: self.ids.guid("vm"))
+        missing = tuple(vm for vm in whole.vms if vm.name not in known.vms)
+        if not missing:
+            return Change()
+        hosts = {vm.host for vm in missing} - known.hosts.keys()
+        return replace(
+            whole,
+            hosts=tuple(host for host in whole.hosts if host.name in hosts),
+            groups=tuple(group for group in whole.groups if group.name not in known.groups),
+            vms=missing,
+        )
+
+    def _names(self, topology: Topology) -> tuple[str, ...]:
+        """Return the VMs by the order they were named in, the default one first."""
+        named = [name for name in self.options.vms if name in topology.vms]
+        return tuple(dict.fromkeys([*named, *topology.vms]))
+
+    def _unused_guid(self) -> str:
+        """Return an event id the store never had, though a seed repeats them. Source: D-3."""
+        while True:
+            guid = self.ids.guid("event")
+            if self.store.event(guid) is None:
+                return guid
+
+    # --- what can be done to it -----------------------------------------------------------
+
+    @property
+    def default_vm(self) -> str:
+        """The VM that whoever asks is taken for."""
+        return self.settings.metadata.default_vm
+
+    @property
+    def vms(self) -> tuple[str, ...]:
+        """Names of the VMs, the default one first."""
+        assert self._layout is not None
+        return tuple(dict.fromkeys([self.default_vm, *self._names(self._layout)]))
+
+    @property
+    def faults(self) -> FaultPlan:
+        """The faults that are set; they are looked for only once somebody asked for one."""
+        if self._faults is None:
+            from forewarn.emulator.faults import FaultPlan  # noqa: PLC0415 - seldom wanted
+
+            self._faults = FaultPlan(self._loop.time, lambda: self.ids.fraction("fault"))
+        return self._faults
+
+    def faults_changed(self) -> None:
+        """Have the metadata service meet the faults that are set, or none."""
+        self.metadata.set_fault(self.faults or None)
+
+    async def set_speed(self, speed: float) -> None:
+        """Run the clock at another speed, and keep every notice whole.
+
+        Raises:
+            ClockSpeedInvalid: it is no speed.
+        """
+        self.pace.set_speed(speed)
+
+        def keep_notice(plane: ControlPlane) -> None:
+            plane.policy = replace(plane.policy, notice_margin_ms=margin_ms(speed))
+
+        await asyncio.wrap_future(self.control.read(keep_notice))
+
+    async def run_scenario(self, scenario: Scenario, vm: str = "") -> Run:
+        """Begin to run a scenario on a VM, the default one if none is named.
+
+        Raises:
+            VmUnknown: the VM is not there.
+            ScenarioBusy: it runs already, or too many do.
+        """
+        from forewarn.emulator.machines import stage_for  # noqa: PLC0415 - seldom wanted at start
+        from forewarn.emulator.runner import Desk, Run  # noqa: PLC0415
+
+        name = scenario.name
+        live = [run.scenario.name for run in self.runs.values() if not run.over]
+        if name in live:
+            raise ScenarioBusy(name=name, problem="it runs already")
+        if len(live) >= RUNS_MAX:
+            raise ScenarioBusy(name=name, problem=f"{RUNS_MAX} scenarios run")
+        vm = vm or self.default_vm
+        assert self._comebacks is not None
+        await self._comebacks.hurry(vm)
+        topology = await asyncio.wrap_future(self.control.read(lambda plane: plane.state.topology))
+        stage = stage_for(topology, vm)
+        if stage is None:
+            raise VmUnknown(name=name, vm=vm)
+        run = self.runs[name] = Run(
+            scenario, stage, Desk(self.control, self.clock, self.ids, self.say)
+        )
+        self.say(f"scenario {name} begins on {vm}: {scenario.title}")
+        run.start()
+        return run
+
+    async def stop_scenario(self, name: str) -> Run:
+        """Stop a scenario; done when what it brought is taken back.
+
+        Raises:
+            ScenarioIdle: it does not run.
+        """
+        run = self.runs.get(name)
+        if run is None or run.over:
+            raise ScenarioIdle(name=name)
+        await run.stop()
+        return run
+
+    # --- following ------------------------------------------------------------------------
+
+    def _sleepers(self) -> Iterable[Sleeper]:
+        assert self._comebacks is not None
+        return (*self.runs.values(), self._comebacks)
+
+    def _clock_moved(self) -> None:
+        """Wake everybody who waits for the clock; called on the thread that changed it."""
+        self.bridge.call(self._wake)
+
+    def _wake(self) -> None:
+        for run in self.runs.values():
+            run.wake()
+        if self._comebacks is not None:
+            self._comebacks.wake()
+
+    def _committed(self, committed: Committed) -> None:
+        """Take note of a commit; called on the control loop's thread."""
+        before, after = self._layout, self._plane.state.topology
+        assert before is not None
+        self._layout = after
+        taken = [before.vms[name] for name in _taken(committed) if name in before.vms]
+        if not self.options.enable_on_first_request:
+            for entry in committed.entries:
+                if entry.action == "group.added":
+                    self.control.note(Enable(entry.group), ACTOR)
+        if committed.entries:
+            self.bridge.call(lambda: self._tell(committed, after, taken))
+
+    def _tell(self, committed: Committed, topology: Topology, taken: list[Vm]) -> None:
+        for vm in taken:
+            if self._comebacks is not None and vm.name not in topology.vms:
+                self._comebacks.away(vm)
+        for run in self.runs.values():
+            run.wake()
+        self.on_commit(committed, topology)
+
+
+def _read_fleet(name: str, text: str) -> Change:
+    """Return the fleet of a topology file."""
+    from forewarn.control.topology_file import ENDINGS, JSON, read_topology  # noqa: PLC0415
+
+    ending = name[name.rfind(".") :].lower() if "." in name else ""
+    return read_topology(text.encode(), ENDINGS.get(ending, JSON))
+
+
+def _taken(committed: Committed) -> list[str]:
+    """Return the VMs that an operation has taken, but for scenarios' own."""
+    gone = {entry.vm for entry in committed.entries if entry.action == "vm.removed"}
+    by_work = []
+    for entry in committed.entries:
+        row = entry.images[0].row if entry.images else None
+        if entry.action == "operation.succeeded" and row is not None:
+            told = str(row["actor"]).startswith("scenario ")
+            if not told and row["cause"] in {"eviction", "deletion"}:
+                by_work.append(entry.vm)
+    return [name for name in by_work if name in gone]
+
+
+def _routes(daemon: Daemon) -> Sequence[object]:
+    """Return the emulator's own routes, once the operator API is imported anyway."""
+    from forewarn.emulator.api import routes_of  # noqa: PLC0415 - after the metadata port is open
+
+    assert isinstance(daemon, Emulator)
+    return routes_of(daemon)

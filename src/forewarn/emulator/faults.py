@@ -1,0 +1,257 @@
+"""Faults on demand: what real clients meet and seldom can practise. Source: E-10.
+
+No answer is sent in here; the metadata service asks `FaultPlan.meet` about each request.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from forewarn.errors import CallerError
+from forewarn.metadata.answer import too_many
+from forewarn.metadata.fault import Disturbance
+from forewarn.metadata.response import Answer, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.metadata.request import Request
+
+#: What is disturbed; instance metadata next door is left alone.
+PATH = "/metadata/scheduledevents"
+#: Longest hold of a first answer, in real seconds: as long as the public service's. Source: B-1.
+HOLD_S_MAX = 120.0
+HOLD_S = 10.0
+#: Longest time a fault may last, in real seconds.
+LASTS_S_MAX = 86_400.0
+TIMES_MAX = 1_000_000
+#: VMs of which a fault remembers something; as many as one emulator sensibly has.
+VMS_MAX = 10_000
+
+
+class Kind(Enum):
+    """What can happen to an answer; the values are what the command line takes."""
+
+    SLOW_FIRST = "slow-first"
+    EMPTY = "empty-200"
+    GONE = "410"
+    TOO_MANY = "429"
+    BROKEN = "500"
+    RESET = "reset"
+    TRUNCATE = "truncate"
+    INCARNATION = "incarnation"
+
+
+class FaultInvalid(CallerError):
+    """A fault nobody understands."""
+
+    code = "fault-invalid"
+    status = 422
+    message = "Fault {text!r} cannot be understood: {problem}."
+    advice = (
+        "Write KIND or KIND=ARG,ARG: KIND is one of slow-first, empty-200, 410, 429, 500, reset,"
+        " truncate, incarnation; ARG is a share (10%), a time (30s), a number of requests (3x),"
+        " get, post, or vm=NAME."
+    )
+
+
+class FaultUnknown(CallerError):
+    """A fault that is not set."""
+
+    code = "fault-unknown"
+    status = 404
+    message = "Fault {kind} is not set."
+    advice = "See `forewarn fault list`."
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSpec:
+    """One fault as it was asked for."""
+
+    kind: Kind
+    #: Share of the requests that meet it, above 0 to 1.
+    share: float = 1.0
+    #: Real seconds it lasts (slow-first: it holds); 0: until it is cleared.
+    lasts_s: float = 0.0
+    #: Requests that meet it, then it is over; 0: no limit.
+    times: int = 0
+    #: Only requests of this method; empty: of any that it can happen to.
+    method: str = ""
+    #: Only requests of this VM; empty: of any.
+    vm: str = ""
+
+    def __str__(self) -> str:
+        """Return it as the command line takes it."""
+        parts = [
+            f"{self.share * 100:g}%" if self.share < 1 else "",
+            f"{self.lasts_s:g}s" if self.lasts_s else "",
+            f"{self.times}x" if self.times else "",
+            self.method.lower(),
+            f"vm={self.vm}" if self.vm else "",
+        ]
+        given = ",".join(part for part in parts if part)
+        return f"{self.kind.value}={given}" if given else self.kind.value
+
+
+def read_fault(text: str) -> FaultSpec:
+    """Read `KIND` or `KIND=ARG,ARG`.
+
+    Raises:
+        FaultInvalid: kind or argument are none of the known.
+    """
+    name, _, given = text.strip().partition("=")
+    try:
+        kind = Kind(name.lower())
+    except ValueError as error:
+        raise FaultInvalid(text=text, problem=f"there is no fault {name!r}") from error
+    spec = FaultSpec(kind, lasts_s=HOLD_S if kind is Kind.SLOW_FIRST else 0.0)
+    for part in filter(None, (piece.strip() for piece in given.split(","))):
+        spec = _with_argument(spec, part, text)
+    if kind is Kind.SLOW_FIRST and spec.lasts_s > HOLD_S_MAX:
+        raise FaultInvalid(text=text, problem=f"an answer is held {HOLD_S_MAX:g}s at most")
+    return spec
+
+
+def _with_argument(spec: FaultSpec, part: str, text: str) -> FaultSpec:
+    if part.lower() in {"get", "post"}:
+        return replace(spec, method=part.upper())
+    if part.startswith("vm="):
+        return replace(spec, vm=part.removeprefix("vm="))
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(%|s|x)", part)
+    number, unit = (float(match[1]), match[2]) if match else (0.0, "")
+    if unit == "%" and 0 < number <= 100:
+        return replace(spec, share=number / 100)
+    if unit == "s" and 0 < number <= LASTS_S_MAX:
+        return replace(spec, lasts_s=number)
+    if unit == "x" and number.is_integer() and 0 < number <= TIMES_MAX:
+        return replace(spec, times=int(number))
+    raise FaultInvalid(text=text, problem=f"{part!r} is no share, time, number, method or VM")
+
+
+class FaultPlan:
+    """The faults that are set; installed in the metadata service. For its event loop only."""
+
+    def __init__(self, now_s: Callable[[], float], chance: Callable[[], float]) -> None:
+        """Set nothing yet.
+
+        Args:
+            now_s: real seconds from anywhere; clients' patience is not scaled.
+            chance: gives numbers from 0 up to but without 1.
+        """
+        self._now_s = now_s
+        self._chance = chance
+        self._set: dict[Kind, _Active] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anything is set."""
+        return bool(self.specs())
+
+    def specs(self) -> tuple[FaultSpec, ...]:
+        """Return the faults that are still set, in the order they are met."""
+        now_s = self._now_s()
+        self._set = {k: a for k, a in self._set.items() if not a.over(now_s)}
+        return tuple(active.spec for active in self._set.values())
+
+    def set(self, spec: FaultSpec) -> None:
+        """Set a fault from now on, in place of one of the same kind."""
+        self._set.pop(spec.kind, None)
+        self._set[spec.kind] = _Active(spec, self._now_s())
+
+    def clear(self, kind: Kind | None = None) -> None:
+        """Take back one fault, or all.
+
+        Raises:
+            FaultUnknown: that one is not set.
+        """
+        if kind is None:
+            self._set.clear()
+        elif self._set.pop(kind, None) is None:
+            raise FaultUnknown(kind=kind.value)
+
+    def meet(self, vm: str, request: Request) -> Disturbance | None:
+        """Return what happens to this request of this VM; None: nothing."""
+        if request.path != PATH:
+            return None
+        hold_s = 0.0
+        for active in self._set.values():
+            if active.spec.kind is Kind.SLOW_FIRST:
+                hold_s = active.first(vm, request, self._chance)
+                continue
+            found = active.meet(vm, request, self._now_s(), self._chance)
+            if found is not None:
+                return replace(found, hold_s=hold_s)
+        return Disturbance(hold_s=hold_s) if hold_s else None
+
+
+class _Active:
+    """A fault that is set, and what it remembers."""
+
+    def __init__(self, spec: FaultSpec, now_s: float) -> None:
+        self.spec = spec
+        self._ends_s = now_s + spec.lasts_s if spec.lasts_s else 0.0
+        self._met = 0
+        self._answered: set[str] = set()
+        self._ahead: dict[str, int] = {}
+
+    def over(self, now_s: float) -> bool:
+        """Whether its time or its number of requests is over."""
+        if self.spec.times and self._met >= self.spec.times:
+            return self.spec.kind is not Kind.INCARNATION
+        timed = self.spec.kind is not Kind.SLOW_FIRST
+        return timed and bool(self._ends_s) and now_s >= self._ends_s
+
+    def first(self, vm: str, request: Request, chance: Callable[[], float]) -> float:
+        """Return how long the first answer to a VM is held, in real seconds. Source: B-1."""
+        if vm in self._answered or len(self._answered) >= VMS_MAX or not self._hits(vm, request):
+            return 0.0
+        self._answered.add(vm)
+        if self._spent() or not self._lucky(chance):
+            return 0.0
+        self._met += 1
+        return self.spec.lasts_s
+
+    def meet(
+        self, vm: str, request: Request, now_s: float, chance: Callable[[], float]
+    ) -> Disturbance | None:
+        """Return what happens to a request, if anything."""
+        if self.over(now_s) or not self._hits(vm, request):
+            return None
+        hit = not self._spent() and self._lucky(chance)
+        self._met += hit
+        if self.spec.kind is not Kind.INCARNATION:
+            return _DISTURBANCES[self.spec.kind] if hit else None
+        if hit and (vm in self._ahead or len(self._ahead) < VMS_MAX):
+            self._ahead[vm] = self._ahead.get(vm, 0) + 1
+        ahead = self._ahead.get(vm, 0)
+        return Disturbance(incarnation_ahead=ahead) if ahead else None
+
+    def _spent(self) -> bool:
+        return bool(self.spec.times) and self._met >= self.spec.times
+
+    def _lucky(self, chance: Callable[[], float]) -> bool:
+        return self.spec.share >= 1 or chance() < self.spec.share
+
+    def _hits(self, vm: str, request: Request) -> bool:
+        method = "GET" if request.method == "HEAD" else request.method
+        only_reads = self.spec.kind in _ONLY_READS
+        return (
+            self.spec.vm in {"", vm}
+            and self.spec.method in {"", method}
+            and (method == "GET" or not only_reads)
+        )
+
+
+#: An approval's answer has no body and no incarnation; its right answer is an empty 200.
+_ONLY_READS = frozenset({Kind.SLOW_FIRST, Kind.EMPTY, Kind.TRUNCATE, Kind.INCARNATION})
+
+_DISTURBANCES: dict[Kind, Disturbance] = {
+    Kind.EMPTY: Disturbance(answer=Answer()),
+    Kind.GONE: Disturbance(answer=refusal(410, "Gone. The service is being moved.")),
+    Kind.TOO_MANY: Disturbance(answer=too_many(1)),
+    Kind.BROKEN: Disturbance(answer=refusal(500, "Internal server error.")),
+    Kind.RESET: Disturbance(reset=True),
+    Kind.TRUNCATE: Disturbance(truncate=True),
+}

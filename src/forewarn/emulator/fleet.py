@@ -1,0 +1,47 @@
+"""The fleet an emulator starts with. No file is read in here and no scenario is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.stimulus import Change
+from forewarn.core.topology import Group, Host, Vm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+DEFAULT_VM = "vm-1"
+DEFAULT_GROUP = "group-1"
+#: The public cloud spreads an availability set over so many domains unless told otherwise.
+FAULT_DOMAINS = 3
+UPDATE_DOMAINS = 5
+
+
+def default_fleet(names: Iterable[str], vm_id: Callable[[], str]) -> Change:
+    """Return the fleet of so many VMs: one group, each VM on a host of its own."""
+    hosts, vms = [], []
+    for index, name in enumerate(names):
+        host = Host(
+            f"host-{index + 1}",
+            fault_domain=index % FAULT_DOMAINS,
+            update_domain=index % UPDATE_DOMAINS,
+        )
+        hosts.append(host)
+        vms.append(
+            Vm(
+                name,
+                host=host.name,
+                group=DEFAULT_GROUP,
+                size="Standard_D2s_v5",
+                vm_id=vm_id().lower(),
+                location="emulated",
+                resource_group="emulator",
+                subscription="00000000-0000-0000-0000-000000000000",
+            )
+        )
+    return Change(hosts=tuple(hosts), groups=(Group(DEFAULT_GROUP),), vms=tuple(vms))
+
+
+def is_empty(change: Change) -> bool:
+    """Whether a change changes nothing."""
+    return not (change.hosts or change.groups or change.vms or change.removed)

@@ -1,0 +1,86 @@
+"""What an emulator is told at its start, and the settings of the service that follow from it.
+
+Values only; no file is read in here and nothing is opened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forewarn.settings import (
+    DriverSettings,
+    ListenSettings,
+    MetadataSettings,
+    OperatorSettings,
+    PolicySettings,
+    Settings,
+    StoreSettings,
+)
+
+METADATA_ADDRESS = "127.0.0.1:8169"
+OPERATOR_ADDRESS = "127.0.0.1:8470"
+#: Requests a second with `--rate-limit` alone: what the public service allows. Source: E-6.
+RATE_PER_S = 5.0
+#: A group the emulator enabled stays so: moving the clock a week ahead is no silence. Source: B-4.
+NEVER_S = 100 * 366 * 24 * 3600
+#: Real time from deciding to showing that no notice may lose, in ms; times the speed it is the
+#: margin added to every notice.
+SHOWING_MS = 20
+MARGIN_MS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to emulate."""
+
+    #: Metadata addresses, as `MetadataServer.start` takes them.
+    listen: tuple[str, ...] = (METADATA_ADDRESS,)
+    #: Address of the operator API; empty: none.
+    operator: str = OPERATOR_ADDRESS
+    #: Names of the VMs; empty: one by the usual name, or what the store or topology has.
+    vms: tuple[str, ...] = ()
+    #: Text of a topology file and its name; empty: the fleet is made from `vms`.
+    topology: str = ""
+    topology_name: str = ""
+    #: Seconds of the emulator's clock to a real second.
+    speed: float = 1.0
+    #: Makes ids and chances repeat; None: they do not.
+    seed: int | None = None
+    #: File of the store; empty: in memory.
+    store: str = ""
+    #: Whether groups are enabled by their first request, as the real service does. Source: B-1.
+    enable_on_first_request: bool = False
+    #: How long the first answer is held then, in real seconds. Source: B-1.
+    enable_delay_s: float = 0.0
+    #: Requests a second each VM may send; 0: any number. Source: E-6.
+    rate_per_s: float = 0.0
+    #: Secret with which proxies on this machine sign `X-Instance-ID`. Source: S-6.
+    proxy_secret: str = ""
+
+
+def settings_of(options: Options) -> Settings:
+    """Return the settings of the service behind the emulator; the default VM is not in them."""
+    on_first = options.enable_on_first_request
+    return Settings(
+        listen=ListenSettings(metadata=options.listen, operator=options.operator),
+        metadata=MetadataSettings(
+            rate_per_s=options.rate_per_s,
+            vm_by_query=True,
+            proxy_addresses=("127.0.0.1", "::1", "unix") if options.proxy_secret else (),
+            proxy_secret=options.proxy_secret,
+            enable_delay_s=options.enable_delay_s if on_first else 0.0,
+            enable_wait_s_max=max(120.0, options.enable_delay_s + 5.0),
+        ),
+        operator=OperatorSettings(open_on_loopback=True),
+        store=StoreSettings(url=options.store or "sqlite::memory:"),
+        policy=PolicySettings(
+            notice_margin_ms=margin_ms(options.speed),
+            disable_after_s=PolicySettings().disable_after_s if on_first else NEVER_S,
+        ),
+        drivers=DriverSettings(default="simulated"),
+    )
+
+
+def margin_ms(speed: float) -> int:
+    """Return what is added to each notice so that showing it takes nothing away, in ms."""
+    return max(MARGIN_MS, round(SHOWING_MS * speed))

@@ -1,0 +1,141 @@
+"""A scenario as values: the machines it brings and its steps. Nothing is read or run in here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.core.impact import Cause, Impact, Source
+
+#: What stands for the machine a scenario is run on, in place of a name.
+ON_VM, ON_HOST, ON_GROUP = "$vm", "$host", "$group"
+
+
+class Until(Enum):
+    """What a step may wait for, of the work of another step."""
+
+    SCHEDULED = "scheduled"
+    STARTED = "started"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Ask for maintenance."""
+
+    cause: Cause
+    on: tuple[str, ...]
+    #: Name of this work for later steps.
+    label: str = ""
+    impact: Impact | None = None
+    source: Source | None = None
+    description: str | None = None
+    #: Expected interruption in seconds; -1 unknown.
+    duration_s: int | None = None
+    #: From asking to NotBefore, in ms; 0: as early as the notice owed allows.
+    notice_ms: int = 0
+    #: Host the VMs are on afterwards.
+    destination: str = ""
+    #: Asked for so many times; above one, the targets take turns.
+    times: int = 1
+    #: Between two times, in ms.
+    every_ms: int = 0
+    #: Added at random between two times, in ms at most.
+    jitter_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait for what became of earlier work."""
+
+    until: Until
+    of: str
+    #: Longest wait in ms; the scenario has failed then.
+    within_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """VMs approve what earlier work shows them, unless it is too late."""
+
+    of: str
+    by: tuple[str, ...]
+    #: Only events that name no VM but these; empty: every event they are shown.
+    only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """Withdraw earlier work that has not started."""
+
+    of: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """End earlier work that runs, well or not."""
+
+    of: str
+    failed: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Repairing:
+    """Take hosts for well again."""
+
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Tell the one who watches what to look at."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Let time pass."""
+
+
+Act: TypeAlias = Work | Wait | Approval | Cancellation | Completion | Repairing | Remark | Pause
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One act and when it is done; times are the emulator's, so they follow its speed."""
+
+    act: Act
+    #: Since the scenario began, in ms; None: `after_ms` counts.
+    at_ms: int | None = None
+    #: Since the step before was done, in ms.
+    after_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """What a scenario says of hosts, groups and VMs, by their names, as in a topology file."""
+
+    hosts: Mapping[str, Mapping[str, object]] = MappingProxyType({})
+    groups: Mapping[str, Mapping[str, object]] = MappingProxyType({})
+    vms: Mapping[str, Mapping[str, object]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A story that can be told again and again."""
+
+    name: str
+    title: str
+    about: str
+    steps: tuple[Step, ...]
+    machines: Machines = field(default_factory=Machines)
+    #: Its steps by their labels.
+    labels: Mapping[str, Work] = MappingProxyType({})

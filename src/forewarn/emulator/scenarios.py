@@ -1,0 +1,321 @@
+"""Scenario files: TOML to values, strict and pure, and the shelf of those that come with Forewarn.
+
+No scenario is run in here. Files are read only when somebody asks for them.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import TypeVar
+
+from forewarn.control.api.fields import Duration, FormInvalid
+from forewarn.core.impact import DURATION_UNKNOWN_S, Cause, Impact, Source
+from forewarn.emulator.scenario import (
+    Act,
+    Approval,
+    Cancellation,
+    Completion,
+    Machines,
+    Pause,
+    Remark,
+    Repairing,
+    Scenario,
+    Step,
+    Until,
+    Wait,
+    Work,
+)
+from forewarn.errors import CallerError
+
+#: A story of this size is no story.
+FILE_BYTES_MAX = 256 * 1024
+STEPS_MAX = 1000
+MACHINES_MAX = 1000
+TIMES_MAX = 1000
+TEXT_LENGTH_MAX = 2000
+#: How long a step waits unless it says so: longer than any notice but that of a prediction.
+WITHIN_S = 3600
+
+_DURATION = Duration()
+
+_T = TypeVar("_T")
+Table = Mapping[str, object]
+
+
+class ScenarioInvalid(CallerError):
+    """A scenario that cannot be read."""
+
+    code = "scenario-invalid"
+    status = 422
+    message = "Scenario {name} cannot be read: {problem}."
+    advice = "See docs/reference/scenarios.md for what a scenario may say."
+
+
+class ScenarioUnknown(CallerError):
+    """A scenario that is not there."""
+
+    code = "scenario-unknown"
+    status = 404
+    message = "There is no scenario {name}."
+    advice = "List them with `forewarn scenario list`, or name a file that ends in .toml."
+
+
+def read_scenario(name: str, text: str) -> Scenario:
+    """Read a scenario.
+
+    Raises:
+        ScenarioInvalid: it says something nobody understands.
+    """
+    if len(text) > FILE_BYTES_MAX:
+        raise ScenarioInvalid(name=name, problem=f"it is longer than {FILE_BYTES_MAX} characters")
+    try:
+        written = tomllib.loads(text)
+        return _scenario(name, written)
+    except (tomllib.TOMLDecodeError, _Wrong, FormInvalid, RecursionError) as error:
+        raise ScenarioInvalid(name=name, problem=str(error).rstrip(".")) from error
+
+
+def shipped() -> tuple[str, ...]:
+    """Return the names of the scenarios that come with Forewarn, sorted."""
+    found = resources.files("forewarn.emulator").joinpath("scenarios").iterdir()
+    return tuple(sorted(p.name.removesuffix(".toml") for p in found if p.name.endswith(".toml")))
+
+
+def find_scenario(name: str) -> Scenario:
+    """Return a scenario that comes with Forewarn, or the one in a file.
+
+    Raises:
+        ScenarioUnknown: neither is there.
+        ScenarioInvalid: it cannot be read.
+    """
+    if name in shipped():
+        return read_scenario(name, shipped_text(name))
+    path = Path(name)
+    if path.suffix != ".toml":
+        raise ScenarioUnknown(name=name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioUnknown(name=name) from error
+    return read_scenario(path.stem, text)
+
+
+def shipped_text(name: str) -> str:
+    """Return the text of a scenario that comes with Forewarn.
+
+    Raises:
+        ScenarioUnknown: there is none of that name.
+    """
+    if name not in shipped():
+        raise ScenarioUnknown(name=name)
+    folder = resources.files("forewarn.emulator").joinpath("scenarios")
+    return folder.joinpath(f"{name}.toml").read_text(encoding="utf-8")
+
+
+class _Wrong(Exception):
+    """What is wrong, as half a sentence."""
+
+
+def _scenario(name: str, written: Table) -> Scenario:
+    _known(written, {"title", "about", "hosts", "groups", "vms", "steps"}, "at the top")
+    tables = _tables(written, "steps", STEPS_MAX)
+    if not tables:
+        raise _Wrong("it has no [[steps]]")
+    steps: list[Step] = []
+    labels: dict[str, Work] = {}
+    for number, table in enumerate(tables, start=1):
+        where = f"in step {number}"
+        step = _step(table, where, labels)
+        if isinstance(step.act, Work) and step.act.label:
+            if step.act.label in labels:
+                raise _Wrong(f"{where} {step.act.label!r} is used twice as a label")
+            labels[step.act.label] = step.act
+        steps.append(step)
+    return Scenario(
+        name=name,
+        title=_text(written, "title", name),
+        about=_text(written, "about", "").strip(),
+        steps=tuple(steps),
+        machines=Machines(
+            hosts=_machines(written, "hosts"),
+            groups=_machines(written, "groups"),
+            vms=_machines(written, "vms"),
+        ),
+        labels=labels,
+    )
+
+
+def _machines(written: Table, kind: str) -> Mapping[str, Table]:
+    found = written.get(kind, {})
+    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+        raise _Wrong(f"{kind} is no table of tables; write [{kind}.NAME]")
+    if len(found) > MACHINES_MAX:
+        raise _Wrong(f"it has {len(found)} {kind}; at most {MACHINES_MAX}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A step's table and how its problems are told."""
+
+    table: Table
+    where: str
+    labels: Mapping[str, Work]
+
+    def label(self, key: str) -> str:
+        """Return the label of an earlier step."""
+        name = _text(self.table, key, "", self.where)
+        if name not in self.labels:
+            raise _Wrong(f"{self.where} {key} = {name!r} is the label (`as`) of no earlier step")
+        return name
+
+    def ms(self, key: str, default_s: int = 0) -> int:
+        """Return a duration in ms."""
+        return _DURATION.read(self.table.get(key, default_s), f"{self.where} {key}") * 1000
+
+
+def _step(table: Table, where: str, labels: Mapping[str, Work]) -> Step:
+    kinds = [key for key in _ACTS if key in table]
+    if len(kinds) > 1:
+        raise _Wrong(f"{where} are both {kinds[0]!r} and {kinds[1]!r}; make them two steps")
+    kind = kinds[0] if kinds else ""
+    keys, read = _ACTS[kind] if kind else (frozenset[str](), _pause)
+    _known(table, {"at", "after", *keys} | ({kind} if kind else set()), where)
+    if not kind and not {"at", "after"} & table.keys():
+        raise _Wrong(f"{where} nothing is done: give one of {', '.join(_ACTS)}")
+    if "at" in table and "after" in table:
+        raise _Wrong(f"{where} are both 'at' and 'after'")
+    place = _Place(table, where, labels)
+    at_ms = place.ms("at") if "at" in table else None
+    return Step(read(place), at_ms=at_ms, after_ms=place.ms("after"))
+
+
+def _work(place: _Place) -> Work:
+    table, where = place.table, place.where
+    text = partial(_text, table, where=where)
+    times = _number(table, "times", 1, where)
+    if not 1 <= times <= TIMES_MAX:
+        raise _Wrong(f"{where} times is {times}; give 1 to {TIMES_MAX}")
+    duration_s: int | None = None
+    if "duration" in table:
+        unknown = table["duration"] == "unknown"
+        duration_s = DURATION_UNKNOWN_S if unknown else place.ms("duration") // 1000
+    return Work(
+        cause=_member(Cause, table["do"], where),
+        on=_names(table, "on", where),
+        label=text("as", ""),
+        impact=_member(Impact, table["impact"], where) if "impact" in table else None,
+        source=_member(Source, table["source"], where) if "source" in table else None,
+        description=text("description", "") if "description" in table else None,
+        duration_s=duration_s,
+        notice_ms=place.ms("notice"),
+        destination=text("to", ""),
+        times=times,
+        every_ms=place.ms("every"),
+        jitter_ms=place.ms("jitter"),
+    )
+
+
+def _wait(place: _Place) -> Wait:
+    until = _member(Until, place.table["wait"], place.where)
+    return Wait(until, place.label("for"), place.ms("within", WITHIN_S))
+
+
+def _approval(place: _Place) -> Approval:
+    only = _names(place.table, "only", place.where) if "only" in place.table else ()
+    return Approval(place.label("approve"), _names(place.table, "by", place.where), only)
+
+
+def _cancellation(place: _Place) -> Cancellation:
+    return Cancellation(place.label("cancel"), _text(place.table, "reason", "", place.where))
+
+
+def _completion(place: _Place) -> Completion:
+    failed = place.table.get("failed", False)
+    if not isinstance(failed, bool):
+        raise _Wrong(f"{place.where} failed is neither true nor false")
+    reason = _text(place.table, "reason", "", place.where)
+    return Completion(place.label("complete"), failed=failed, reason=reason)
+
+
+def _repairing(place: _Place) -> Repairing:
+    return Repairing(_names(place.table, "repair", place.where))
+
+
+def _remark(place: _Place) -> Remark:
+    return Remark(_text(place.table, "say", "", place.where))
+
+
+def _pause(_: _Place) -> Pause:
+    return Pause()
+
+
+#: What makes a step what it is, its other keys, and how it is read.
+_ACTS: dict[str, tuple[frozenset[str], Callable[[_Place], Act]]] = {
+    "do": (
+        frozenset(
+            {
+                *("on", "as", "impact", "source", "description", "duration", "notice", "to"),
+                *("times", "every", "jitter"),
+            }
+        ),
+        _work,
+    ),
+    "wait": (frozenset({"for", "within"}), _wait),
+    "approve": (frozenset({"by", "only"}), _approval),
+    "cancel": (frozenset({"reason"}), _cancellation),
+    "complete": (frozenset({"failed", "reason"}), _completion),
+    "repair": (frozenset(), _repairing),
+    "say": (frozenset(), _remark),
+}
+
+
+def _known(table: Table, keys: set[str], where: str) -> None:
+    strange = sorted(table.keys() - keys)
+    if strange:
+        raise _Wrong(f"{where} {strange[0]!r} means nothing; known are {', '.join(sorted(keys))}")
+
+
+def _tables(written: Table, key: str, most: int) -> tuple[Table, ...]:
+    found = written.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise _Wrong(f"{key} is no list of tables; write [[{key}]]")
+    if len(found) > most:
+        raise _Wrong(f"it has {len(found)} {key}; at most {most}")
+    return tuple(found)
+
+
+def _text(table: Table, key: str, default: str, where: str = "at the top") -> str:
+    value = table.get(key, default)
+    if not isinstance(value, str) or len(value) > TEXT_LENGTH_MAX:
+        raise _Wrong(f"{where} {key} is no text of at most {TEXT_LENGTH_MAX} characters")
+    return value
+
+
+def _number(table: Table, key: str, default: int, where: str) -> int:
+    value = table.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _Wrong(f"{where} {key} is no whole number")
+    return value
+
+
+def _names(table: Table, key: str, where: str) -> tuple[str, ...]:
+    value = table.get(key)
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not found or not all(isinstance(n, str) for n in found):
+        raise _Wrong(f"{where} {key} names nothing: give a name or a list of names")
+    if len(found) > MACHINES_MAX:
+        raise _Wrong(f"{where} {key} has {len(found)} names; at most {MACHINES_MAX}")
+    return tuple(found)
+
+
+def _member(kind: Callable[[object], _T], value: object, where: str) -> _T:
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise _Wrong(f"{where} {error}") from error

@@ -1,0 +1,164 @@
+"""What the emulator says on its terminal: how to use it, then one calm line per change.
+
+Nothing is decided in here, and nothing is read but what was committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.civil import iso8601
+from forewarn.core.document import View
+from forewarn.core.lifecycle import Event, Operation
+from forewarn.core.records import Record, from_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from forewarn.control.plane import Committed
+    from forewarn.core.state import Entry
+    from forewarn.core.topology import Topology
+    from forewarn.daemon import Bound
+    from forewarn.feed import Change
+    from forewarn.wire import ScheduledEvent
+
+METADATA_PATH = "/metadata/scheduledevents?api-version=2020-07-01"
+#: Moves of an operation that are told; the others are steps nobody waits for.
+_TOLD = {
+    "operation.planned": "waits",
+    "operation.noticed": "is announced",
+    "operation.renewed": "is given its notice anew",
+    "operation.started": "is running",
+    "operation.succeeded": "is over",
+    "operation.failed": "has failed",
+    "operation.cancelled": "is cancelled",
+    "operation.stuck": "is stuck",
+    "operation.overdue": "runs longer than it should",
+}
+#: Names of VMs in one line; more are counted.
+NAMES_MAX = 4
+
+
+def banner(bound: Bound, *, vms: tuple[str, ...], speed: float) -> str:
+    """Return the greeting: where to poll, what to type to see something happen."""
+    url = _url(bound.metadata[0])
+    places = "".join(f"\n  also             {_url(place)}" for place in bound.metadata[1:])
+    who = f"{vms[0]}" if len(vms) == 1 else f"{vms[0]} (or ?vm=NAME: {_names(vms)})"
+    pace = "as real time does" if speed == 1 else f"{speed:g} times as fast as real time"
+    server = "" if bound.operator == "http://127.0.0.1:8470" else f" --server {bound.operator}"
+    trigger = (
+        f"""
+See something happen, from another terminal:
+  forewarn scenario list{server}
+  forewarn scenario run host-reboot{server}
+  forewarn vm reboot {vms[0]}{server}
+  forewarn clock advance 15m{server}
+"""
+        if bound.operator
+        else "\nThere is no operator API: only --scenario makes something happen.\n"
+    )
+    return f"""\
+Forewarn emulator. Ctrl-C ends it.
+
+  poll             {url}{METADATA_PATH}{places}
+  whoever asks is  {who}
+  operator API     {bound.operator or "none"}
+  the clock runs   {pace}; every time shown is the emulator's
+
+Ask as a VM does, and approve what you see:
+  curl -H Metadata:true '{url}{METADATA_PATH}'
+  curl -H Metadata:true -d '{{"StartRequests":[{{"EventId":"ID"}}]}}' '{url}{METADATA_PATH}'
+{trigger}"""
+
+
+class Voice:
+    """Tells what happens, one line a change."""
+
+    def __init__(self, write: Callable[[str], None], clock_text: Callable[[], str]) -> None:
+        """Tell it to `write`; `clock_text` gives the emulator's time of day."""
+        self._write = write
+        self._clock_text = clock_text
+
+    def say(self, text: str) -> None:
+        """Tell one line."""
+        self._write(f"{self._clock_text()}  {text}\n")
+
+    def tell(self, committed: Committed, topology: Topology) -> None:
+        """Tell what was committed, and what its VMs see now."""
+        for line in lines_of(committed, topology):
+            self.say(line)
+
+
+def lines_of(committed: Committed, topology: Topology) -> Iterator[str]:
+    """Return the lines a commit is worth."""
+    noticed = {e.operation for e in committed.entries if e.action == "operation.noticed"}
+    for entry in committed.entries:
+        record = _record(entry)
+        if isinstance(record, Operation) and entry.action in _TOLD:
+            waits = entry.action == "operation.planned"
+            if not (waits and (record.number in noticed or record.events or _struck(committed))):
+                yield _of_operation(entry, record)
+        elif isinstance(record, Event) and entry.action in {"event.approved", "event.counted"}:
+            done = "approves" if entry.action == "event.approved" else "approves, not the last,"
+            yield f"{_who(entry)} {done} {record.id}"
+        elif entry.action.startswith(("vm.", "host.", "group.")):
+            yield entry.text
+    if committed.change is not None:
+        yield from _documents(committed.change, topology)
+
+
+def _struck(committed: Committed) -> bool:
+    return any(entry.action == "operation.struck" for entry in committed.entries)
+
+
+def _record(entry: Entry) -> Record | None:
+    if not entry.images or entry.images[0].row is None:
+        return None
+    return from_row(entry.images[0].kind, entry.images[0].row)
+
+
+def _of_operation(entry: Entry, operation: Operation) -> str:
+    what = f"{operation.id} {operation.cause.value} of {operation.target}"
+    _, colon, reason = entry.text.partition(": ")
+    because = f": {reason}" if colon and entry.action != "operation.planned" else ""
+    return f"{what} {_TOLD[entry.action]}{because}"
+
+
+def _who(entry: Entry) -> str:
+    return entry.actor.removeprefix("vm ")
+
+
+def _documents(change: Change, topology: Topology) -> Iterator[str]:
+    for publication in change.publications:
+        view = View(publication.view, publication.view.partition("/")[0], publication.document)
+        vms = (view.vm,) if view.vm else topology.vms_in(view.group)
+        if not vms:
+            continue
+        if not publication.enabled:
+            yield f"  {_names(vms)}: not enabled until somebody asks"
+            continue
+        events = "; ".join(_event(event) for event in publication.document.events)
+        incarnation = publication.document.incarnation
+        verb = "sees" if len(vms) == 1 else "see"
+        yield f"  {_names(vms)} {verb} incarnation {incarnation}: {events or 'nothing'}"
+
+
+def _event(event: ScheduledEvent) -> str:
+    by = ""
+    if event.not_before_ms is not None:
+        by = f", not before {iso8601(event.not_before_ms)[11:19]}"
+    return f"{event.event_type} {event.status} ({_names(event.resources)}{by})"
+
+
+def _names(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:NAMES_MAX])
+    return shown if len(names) <= NAMES_MAX else f"{shown} and {len(names) - NAMES_MAX} more"
+
+
+def _url(place: str) -> str:
+    """Return a metadata address as a URL; a Unix socket as it is."""
+    if place.startswith("unix:"):
+        return place
+    host, _, port = place.rpartition(":")
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104 - replaced
+    return f"http://{host}" + ("" if port == "80" else f":{port}")
