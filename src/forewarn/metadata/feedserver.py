@@ -1,0 +1,211 @@
+"""The control process's end of the feed: tells nodes of changes, takes their requests.
+
+No change may be made in here and no approval judged: both are handed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn import feed
+from forewarn.feed import ApprovalAnswer, ApprovalRequest, Change, FeedUnreadable
+from forewarn.metadata.follower import LINE_BYTES_MAX, line_of, message_of
+
+if TYPE_CHECKING:
+    from forewarn.feed import Caller, Publication, Upstream
+
+BEHIND_BYTES_MAX = 64 * 1024 * 1024
+"""What a node may be behind before it is cut off, to begin anew with the whole."""
+
+_SOCKET_MODE = 0o600  # whoever reaches it sees every VM's document
+
+_LOG = logging.getLogger(__name__)
+
+
+class Node:
+    """One connected metadata node."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        """Start with nothing shown."""
+        self.writer = writer
+        self.shown = -1
+        """Sequence of the last change it shows."""
+
+
+class FeedServer:
+    """Keeps the whole truth, sends it to every node that comes, and every change after it."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        """Hand the nodes' requests on to `upstream`."""
+        self._upstream = upstream
+        self._callers: dict[str, Caller] = {}
+        self._publications: dict[str, Publication] = {}
+        self._sequence = 0
+        self._nodes: dict[Node, None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._path = ""
+        self._acked = asyncio.Event()
+
+    async def start(self, address: str) -> str:
+        """Listen on `unix:PATH` or `HOST:PORT`; returns where it really listens."""
+        if address.startswith("unix:"):
+            self._path = address.removeprefix("unix:")
+            before = os.umask(0o777 & ~_SOCKET_MODE)
+            try:
+                self._server = await asyncio.start_unix_server(
+                    self._connected, self._path, limit=LINE_BYTES_MAX
+                )
+            finally:
+                os.umask(before)
+            return address
+        host, _, port = address.rpartition(":")
+        self._server = await asyncio.start_server(
+            self._connected, host.strip("[]"), int(port), limit=LINE_BYTES_MAX
+        )
+        return f"{host}:{self._server.sockets[0].getsockname()[1]}"
+
+    async def stop(self) -> None:
+        """Hang up on every node."""
+        if self._server is not None:
+            self._server.close()
+        for node in tuple(self._nodes):
+            node.writer.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._path:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)  # noqa: PTH108
+
+    @property
+    def nodes(self) -> int:
+        """Return the number of connected nodes."""
+        return len(self._nodes)
+
+    def apply(self, change: Change) -> None:
+        """Take a change over and send it to every node; call it on the event loop."""
+        if change.whole:
+            self._callers.clear()
+            self._publications.clear()
+        for vm in change.gone:
+            self._callers.pop(vm, None)
+        self._callers.update((caller.vm, caller) for caller in change.callers)
+        self._publications.update((each.view, each) for each in change.publications)
+        self._sequence = change.sequence
+        line = _change_line(change)
+        for node in tuple(self._nodes):
+            if node.writer.transport.get_write_buffer_size() > BEHIND_BYTES_MAX:
+                _LOG.warning("A metadata node is too far behind.", extra={"action": "node-cut"})
+                node.writer.transport.abort()
+            else:
+                node.writer.write(line)
+
+    async def shown(self, sequence: int, *, wait_s: float) -> bool:
+        """Wait until every connected node shows this change; False where the time is up.
+
+        Nothing may begin before it is shown (L-7): whoever begins waits here first. A node that
+        is away is not waited for, since it learns the whole truth when it comes back.
+        """
+        try:
+            async with asyncio.timeout(wait_s):
+                while any(node.shown < sequence for node in self._nodes):
+                    self._acked.clear()
+                    await self._acked.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        node = Node(writer)
+        writer.write(_change_line(self._whole()))
+        self._nodes[node] = None
+        try:
+            while line := await reader.readline():
+                self._take(node, line)
+        except (OSError, FeedUnreadable, ValueError) as error:
+            _LOG.warning("A metadata node broke off: %s.", error, extra={"action": "node-broken"})
+        except asyncio.CancelledError:
+            pass  # only `stop` cancels
+        finally:
+            self._nodes.pop(node, None)
+            self._tasks.discard(task)
+            self._acked.set()
+            writer.close()
+
+    def _whole(self) -> Change:
+        callers = tuple(self._callers.values())
+        return Change(
+            self._sequence,
+            whole=True,
+            callers=callers,
+            publications=tuple(self._publications.values()),
+        )
+
+    def _take(self, node: Node, line: bytes) -> None:
+        kind, form = message_of(line)
+        try:
+            if kind == "ack":
+                node.shown = _number(form["ack"])
+                self._acked.set()
+            elif kind == "polled":
+                self._upstream.polled(frozenset(_texts(form["polled"])))
+            elif kind == "approve":
+                request = ApprovalRequest(
+                    _text(form["vm"]), tuple(_texts(form["ids"])), _text(form["address"])
+                )
+                approved = self._upstream.approve(request)
+                approved.add_done_callback(partial(self._approved, node, _number(form["number"])))
+            elif kind == "enable":
+                enabled = self._upstream.enable(_text(form["vm"]))
+                enabled.add_done_callback(partial(self._enabled, node, _number(form["number"])))
+            else:
+                raise FeedUnreadable(reason=f"unknown message {kind}")
+        except (LookupError, TypeError) as error:
+            raise FeedUnreadable(reason=f"{kind}: {error}") from error
+
+    def _approved(self, node: Node, number: int, done: asyncio.Future[ApprovalAnswer]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            self._answer(node, {"number": number, "failed": True})
+            return
+        answer = done.result()
+        form = {"number": number, "accepted": answer.accepted, "error": answer.error}
+        self._answer(node, form)
+
+    def _enabled(self, node: Node, number: int, done: asyncio.Future[None]) -> None:
+        failed = done.cancelled() or done.exception() is not None
+        self._answer(node, {"number": number, "accepted": not failed, "failed": failed})
+
+    def _answer(self, node: Node, form: dict[str, object]) -> None:
+        if node in self._nodes:
+            node.writer.write(line_of({"answer": form}))
+
+
+def _change_line(change: Change) -> bytes:
+    return b'{"change":' + feed.encode(change).rstrip(b"\n") + b"}\n"
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is no number")
+    return value
+
+
+def _texts(value: object) -> list[str]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is no list")
+    return [_text(each) for each in value]

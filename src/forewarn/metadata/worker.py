@@ -1,0 +1,97 @@
+"""A process that only serves metadata: `python -m forewarn.metadata.worker --feed … --listen …`.
+
+No setting may be invented in here: they come as JSON on standard input, one object with the
+fields of `MetadataSettings` that differ from their defaults. The process serves once it has the
+first snapshot of the feed, prints one line of JSON with its addresses, and ends on SIGTERM or
+SIGINT, or when its standard input closes: a worker never outlives whoever started it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from forewarn.clock import SystemClock
+from forewarn.metadata.follower import Follower
+from forewarn.metadata.server import MetadataServer, freeze_garbage
+from forewarn.settings import MetadataSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forewarn.feed import Change
+
+SETTINGS_BYTES_MAX = 1024 * 1024
+
+
+class Worker:
+    """A metadata server and the follower that feeds it."""
+
+    def __init__(self, settings: MetadataSettings, feed: str) -> None:
+        """Wire the two up; call on the event loop."""
+        self.follower = Follower(feed, self._apply)
+        self.server = MetadataServer(settings, self.follower, clock=SystemClock())
+
+    def _apply(self, change: Change) -> None:
+        self.server.apply(change)
+
+
+def read_settings(text: str) -> MetadataSettings:
+    """Read the settings of one worker; lists become tuples."""
+    form = json.loads(text or "{}")
+    fields: dict[str, object] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in form.items()
+    }
+    return MetadataSettings(**fields)  # type: ignore[arg-type]  # written by our own parent
+
+
+async def work(settings: MetadataSettings, feed: str, *, listen: Sequence[str]) -> None:
+    """Serve until told to stop."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    with contextlib.suppress(ValueError, OSError):  # a terminal's or /dev/null's never closes
+        loop.add_reader(sys.stdin.fileno(), _parent_said, ended)
+    worker = Worker(settings, feed)
+    worker.follower.start()
+    followed = loop.create_task(worker.follower.followed.wait())
+    stopped = loop.create_task(ended.wait())
+    await asyncio.wait((followed, stopped), return_when=asyncio.FIRST_COMPLETED)
+    # Before the first snapshot nobody is known, and whoever asked would be told 404.
+    bound = () if ended.is_set() else await worker.server.start(listen, shared=True)
+    sys.stdout.write(json.dumps({"metadata": bound}) + "\n")
+    sys.stdout.flush()
+    freeze_garbage()
+    await stopped
+    followed.cancel()
+    await worker.server.stop()
+    await worker.follower.stop()
+
+
+def _parent_said(ended: asyncio.Event) -> None:
+    """End when the parent's end of standard input closes; it says nothing else."""
+    if not os.read(sys.stdin.fileno(), 1):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        ended.set()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one worker."""
+    parser = argparse.ArgumentParser(prog="python -m forewarn.metadata.worker")
+    parser.add_argument("--feed", required=True, help="unix:PATH or HOST:PORT of the feed")
+    parser.add_argument("--listen", required=True, action="append", help="an address to serve")
+    options = parser.parse_args(arguments)
+    settings = read_settings(sys.stdin.readline(SETTINGS_BYTES_MAX))
+    asyncio.run(work(settings, options.feed, listen=options.listen))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
