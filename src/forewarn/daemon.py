@@ -168,8 +168,8 @@ class Daemon:
         app = api.build_app(
             self.control,
             self.store,
-            self.clock,
-            self.settings.operator,
+            clock=self.clock,
+            settings=self.settings.operator,
             extra_routes=tuple(routes(self)) if routes else (),
         )
         operator: Operator = await serving.start_operator(app, self.settings.listen.operator)

@@ -1,0 +1,110 @@
+"""Which operation or event an operator means: `op-12`, `12`, an event id, or its beginning.
+
+Nothing is changed in here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forewarn.control.api import shapes
+from forewarn.core.refusals import Unknown
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    from forewarn.control.api.routes import Call
+    from forewarn.control.plane import ControlPlane
+    from forewarn.core.lifecycle import Event, Operation
+    from forewarn.store import Store
+
+#: Fewest characters of an event id that stand for it.
+PREFIX_LENGTH_MIN = 4
+
+_NUMBER = re.compile(r"(?i:op-)?([0-9]{1,15})")
+_GUID = re.compile(r"[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}")
+_PREFIX = re.compile(rf"[0-9A-F-]{{{PREFIX_LENGTH_MIN},36}}")
+
+
+class Ambiguous(CallerError):
+    """The beginning of an event id that several live events share."""
+
+    code = "ambiguous"
+    status = 409
+    message = "{name} is the beginning of {count} event ids."
+    advice = "Give more of it: {some}."
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was meant."""
+
+    operation: Operation
+    #: Its events, ended ones included.
+    events: tuple[Event, ...]
+    #: The event, where an event was meant.
+    event: Event | None = None
+
+    @property
+    def told(self) -> list[shapes.Told]:
+        """Its events with the operation."""
+        return [shapes.Told(event, self.operation) for event in self.events]
+
+
+async def find(call: Call, name: str) -> Found:
+    """Return what a name stands for; live work is looked at first.
+
+    Raises:
+        Unknown: nothing has that name.
+        Ambiguous: several live events begin so.
+    """
+    found = await call.desk.read(lambda plane: _find_live(plane, name))
+    if found is None:
+        found = await call.desk.look_up(lambda store: _find_stored(store, name))
+    if found is None:
+        raise Unknown(kind="operation or event", name=name[:64])
+    return found
+
+
+def _find_live(plane: ControlPlane, name: str) -> Found | None:
+    state = plane.state
+    number = _NUMBER.fullmatch(name)
+    if number:
+        operation = state.operations.get(int(number[1]))
+        if operation is not None:
+            return Found(operation, _events_of(plane, operation))
+    beginning = name.upper()
+    if not _PREFIX.fullmatch(beginning):
+        return None
+    if beginning in state.events:
+        matches = [beginning]
+    else:
+        matches = [event_id for event_id in state.events if event_id.startswith(beginning)]
+    if len(matches) > 1:
+        raise Ambiguous(name=name, count=len(matches), some=", ".join(matches[:3]))
+    if not matches:
+        return None
+    event = state.events[matches[0]]
+    operation = state.operations[event.operation]
+    return Found(operation, _events_of(plane, operation), event)
+
+
+def _events_of(plane: ControlPlane, operation: Operation) -> tuple[Event, ...]:
+    events = plane.state.events
+    return tuple(events[each] for each in operation.events if each in events)
+
+
+def _find_stored(store: Store, name: str) -> Found | None:
+    number = _NUMBER.fullmatch(name)
+    event = None
+    if number:
+        operation = store.operation(int(number[1]))
+    elif _GUID.fullmatch(name.upper()):
+        event = store.event(name.upper())
+        operation = store.operation(event.operation) if event else None
+    else:
+        return None
+    if operation is None:
+        return None
+    return Found(operation, tuple(store.events_of(operation.number)), event)

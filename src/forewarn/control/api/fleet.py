@@ -1,0 +1,280 @@
+"""Routes of the fleet: hosts, groups, VMs, and whole topologies.
+
+What may change under live work is decided in `core/fleet.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING, TypeVar
+
+from forewarn.control.api import shapes
+from forewarn.control.api.routes import Answer, Call, Route, listed
+from forewarn.control.forms import tables as forms
+from forewarn.control.forms.fields import NAME, Choice, Field, Flag, Whole
+from forewarn.control.forms.json_text import JSON
+from forewarn.control.forms.topology_file import (
+    EXPORTS,
+    READERS,
+    group_of,
+    host_of,
+    lone_group,
+    parts_of,
+    read_topology,
+    vm_of,
+)
+from forewarn.core.refusals import Unknown
+from forewarn.core.state import Terms
+from forewarn.core.step import step
+from forewarn.core.stimulus import Change
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from forewarn.control.plane import ControlPlane
+    from forewarn.core.state import Entry
+    from forewarn.core.topology import Topology
+
+T = TypeVar("T")
+
+#: Largest topology taken, in bytes: some 30,000 VMs.
+TOPOLOGY_BYTES_MAX = 4 * 1024 * 1024
+#: Records on one page of a list.
+LIST_MAX = 1000
+
+_PAGE = (
+    Field("after", NAME, "Only names after this one."),
+    Field("limit", Whole(1, LIST_MAX), f"At most so many; {LIST_MAX} if not said."),
+)
+_NEW = Field("new", Flag(), "Refuse to replace what is there already.")
+
+
+class AlreadyThere(CallerError):
+    """Something new that has the name of something there."""
+
+    code = "already-there"
+    status = 409
+    message = "There is a {kind} {name} already."
+    advice = "Choose another name, or replace it without asking for something new."
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes of the fleet."""
+    found = []
+    for kind, form, shape, filters in (
+        ("host", forms.HOST, shapes.HOST.schema(), (Field("zone", forms.HOST.fields[2].kind, ""),)),
+        ("group", forms.GROUP, shapes.GROUP.schema(), ()),
+        (
+            "vm",
+            forms.VM,
+            shapes.VM.schema(),
+            (
+                Field("host", NAME, "Only on this host."),
+                Field("group", NAME, "Only of this group."),
+            ),
+        ),
+    ):
+        acts = _Records(kind)
+        path = f"/v1/{kind}s"
+        found += [
+            Route(
+                method="GET",
+                path=path,
+                name=f"list_{kind}s",
+                summary=f"List {kind}s by name.",
+                act=acts.list,
+                query=(*filters, *_PAGE),
+                answer=listed(f"{kind}s", shape, paged="string"),
+            ),
+            Route(
+                method="GET",
+                path=f"{path}/{{name}}",
+                name=f"get_{kind}",
+                summary=f"Read one {kind}.",
+                act=acts.get,
+                answer=shape,
+            ),
+            Route(
+                method="PUT",
+                path=f"{path}/{{name}}",
+                name=f"put_{kind}",
+                summary=f"Add a {kind}, or replace it whole.",
+                act=acts.put,
+                query=(_NEW,),
+                form=form,
+                answer=shape,
+                also={201: "It is new."},
+            ),
+            Route(
+                method="DELETE",
+                path=f"{path}/{{name}}",
+                name=f"remove_{kind}",
+                summary=f"Take a {kind} out of the fleet.",
+                act=acts.remove,
+                answer=None,
+                status=204,
+            ),
+        ]
+    return (*found, *_TOPOLOGY)
+
+
+class _Records:
+    """What can be done with the records of one kind."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    async def list(self, call: Call) -> Answer:
+        topology = await call.desk.read(_topology)
+        wanted = {
+            name: call.query[name] for name in ("zone", "host", "group") if name in call.query
+        }
+        after, limit = call.query.get("after", ""), call.query.get("limit", LIST_MAX)
+        records = _table(topology, self.kind)
+        names = sorted(
+            name
+            for name, record in records.items()
+            if name > after
+            and all(getattr(record, each) == value for each, value in wanted.items())
+        )
+        shown = [_shown(topology, self.kind, name) for name in names[:limit]]
+        following = names[limit - 1] if len(names) > limit else None
+        return Answer({f"{self.kind}s": shown, "next": following})
+
+    async def get(self, call: Call) -> Answer:
+        topology = await call.desk.read(_topology)
+        return Answer(_shown(topology, self.kind, call.path["name"]))
+
+    async def put(self, call: Call) -> Answer:
+        name = call.path["name"]
+        topology = await call.desk.read(_topology)
+        if call.query.get("new") and name in _table(topology, self.kind):
+            raise AlreadyThere(kind=self.kind, name=name)
+        change = self._change(name, call, topology)
+        committed = await call.desk.submit(change, call.actor)
+        added = any(entry.action == f"{self.kind}.added" for entry in committed.entries)
+        topology = await call.desk.read(_topology)
+        return Answer(_shown(topology, self.kind, name), 201 if added else 200)
+
+    async def remove(self, call: Call) -> Answer:
+        change = Change(removed=((self.kind, call.path["name"]),))
+        await call.desk.submit(change, call.actor)
+        return Answer(b"", 204)
+
+    def _change(self, name: str, call: Call, topology: Topology) -> Change:
+        if self.kind == "host":
+            return Change(hosts=(host_of(name, call.form),))
+        if self.kind == "group":
+            return Change(groups=(group_of(name, call.form),))
+        vm = vm_of(name, call.form)
+        lone = "group" not in call.form and vm.group not in topology.groups
+        return Change(groups=(lone_group(name),) if lone else (), vms=(vm,))
+
+
+async def _apply(call: Call) -> Answer:
+    asked = await asyncio.to_thread(read_topology, call.body, call.media)
+    before = await call.desk.read(_topology)
+    change = parts_of(asked, before, prune=call.query.get("prune", False))
+    if call.query.get("dry_run"):
+        now_ms = call.desk.clock.now_ms()
+        entries = await call.desk.read(lambda plane: _tried(plane, change, call.actor, now_ms))
+    else:
+        entries = (await call.desk.submit(change, call.actor)).entries
+    found = {verb: _changed(entries, verb) for verb in ("added", "changed", "removed")}
+    return Answer({**found, "applied": not call.query.get("dry_run")})
+
+
+async def _export(call: Call) -> Answer:
+    topology = await call.desk.read(_topology)
+    export = EXPORTS[call.query.get("form", JSON)]
+    return Answer(await asyncio.to_thread(export, topology), media=call.query.get("form", JSON))
+
+
+def _tried(plane: ControlPlane, change: Change, actor: str, now_ms: int) -> Iterable[Entry]:
+    """Return what a change would write, without writing it."""
+    count = itertools.count()
+    terms = Terms(plane.policy, actor, lambda: f"DRY-RUN-{next(count)}")
+    return step(plane.state, change, now_ms=now_ms, terms=terms).changes.entries
+
+
+def _changed(entries: Iterable[Entry], verb: str) -> list[dict[str, str]]:
+    found = []
+    for entry in entries:
+        kind, _, action = entry.action.partition(".")
+        if kind in {"host", "group", "vm"} and action == verb:
+            found.append({"kind": kind, "name": getattr(entry, kind)})
+    return found
+
+
+def _topology(plane: ControlPlane) -> Topology:
+    return plane.state.topology
+
+
+def _table(topology: Topology, kind: str) -> Mapping[str, object]:
+    found: Mapping[str, object] = getattr(topology, f"{kind}s")
+    return found
+
+
+def _shown(topology: Topology, kind: str, name: str) -> dict[str, object]:
+    if name not in _table(topology, kind):
+        raise Unknown(kind=kind, name=name)
+    if kind == "host":
+        return shapes.HOST.of(shapes.Placed(topology.hosts[name], topology))
+    if kind == "group":
+        return shapes.GROUP.of(shapes.Placed(topology.groups[name], topology))
+    return shapes.VM.of(topology.vms[name])
+
+
+_NAMED = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"kind": {"enum": ["host", "group", "vm"]}, "name": {"type": "string"}},
+        "required": ["kind", "name"],
+        "additionalProperties": False,
+    },
+}
+_TOPOLOGY = (
+    Route(
+        method="GET",
+        path="/v1/topology",
+        name="export_topology",
+        summary="Read the whole fleet, in the form it can be applied in.",
+        act=_export,
+        query=(
+            Field(
+                "form",
+                Choice({name: media for media, name in READERS.items()}),
+                "json if not said.",
+            ),
+        ),
+        answer=forms.TOPOLOGY.schema(),
+        gives=tuple(EXPORTS),
+    ),
+    Route(
+        method="PUT",
+        path="/v1/topology",
+        name="apply_topology",
+        summary="Make the fleet as described, all of it or nothing; what is not named stays.",
+        act=_apply,
+        query=(
+            Field("prune", Flag(), "Also remove what is not named."),
+            Field("dry_run", Flag(), "Only say what would change."),
+        ),
+        takes=tuple(READERS),
+        body_bytes_max=TOPOLOGY_BYTES_MAX,
+        answer={
+            "type": "object",
+            "properties": {
+                "added": _NAMED,
+                "changed": _NAMED,
+                "removed": _NAMED,
+                "applied": {"type": "boolean"},
+            },
+            "required": ["added", "changed", "removed", "applied"],
+            "additionalProperties": False,
+        },
+    ),
+)

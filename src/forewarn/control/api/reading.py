@@ -1,0 +1,282 @@
+"""Routes that only read: events, documents, history, the watch, health and version.
+
+Nothing is changed in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from forewarn import wire
+from forewarn.control.api import shapes
+from forewarn.control.api.finding import find
+from forewarn.control.api.refusing import encoded
+from forewarn.control.api.routes import Answer, Call, Route, listed
+from forewarn.control.api.tail import Stream
+from forewarn.control.forms.fields import NAME, WHOLE_MAX, Choice, Field, Flag, Text, Whole
+from forewarn.control.forms.json_text import JSON
+from forewarn.core.document import fresh, may_see, refreshed, visible
+from forewarn.core.refusals import Unknown
+from forewarn.errors import ForewarnError
+from forewarn.store import HistoryPage
+
+if TYPE_CHECKING:
+    from forewarn.control.plane import ControlPlane
+    from forewarn.core.document import View
+    from forewarn.store import Recorded, Store
+    from forewarn.wire import Document
+
+#: Entries of history on one page.
+PAGE_MAX = 1000
+#: How long the control loop may take to answer before the service counts as not ready, in seconds.
+READY_S_MAX = 2.0
+JSON_LINES, SERVER_SENT = "application/jsonl", "text/event-stream"
+STOPPED = {"end": "stopped"}
+
+_VERSIONS = Choice({each: each for each in (*wire.VERSIONS, wire.PREVIEW_VERSION)})
+_ID = Text(48)
+_FILTERS = (
+    Field("operation", _ID, "Only of this operation: op-12."),
+    Field("event", _ID, "Only of this event."),
+    Field("group", NAME, "Only of this group."),
+    Field("vm", NAME, "Only of this VM."),
+    Field("host", NAME, "Only of this host."),
+    Field("action", Text(64), "Only this transition: operation.started."),
+)
+
+
+async def _events(call: Call) -> Answer:
+    vm, group = call.query.get("vm", ""), call.query.get("group", "")
+    told = await call.desk.read(lambda plane: _told(plane, vm, group))
+    told.sort(key=lambda each: (each.operation.number, each.event.group))
+    return Answer({"events": shapes.EVENT.each(told)})
+
+
+def _told(plane: ControlPlane, vm: str, group: str) -> list[shapes.Told]:
+    """Return live events: all, a group's, or those one VM is shown."""
+    state = plane.state
+    topology = state.topology
+    if vm and vm not in topology.vms:
+        raise Unknown(kind="vm", name=vm)
+    if group and group not in topology.groups:
+        raise Unknown(kind="group", name=group)
+    view = fresh(topology.view_of(vm), topology.vms[vm].group) if vm else None
+    return [
+        shapes.Told(event, state.operations[event.operation])
+        for event in state.events.values()
+        if (not group or event.group == group) and (view is None or may_see(view, event))
+    ]
+
+
+async def _event(call: Call) -> Answer:
+    found = await find(call, call.path["id"])
+    event = found.event or (found.events[0] if len(found.events) == 1 else None)
+    if event is None:
+        raise Unknown(kind="event", name=call.path["id"][:64])
+    return Answer(shapes.EVENT.of(shapes.Told(event, found.operation)))
+
+
+async def _document(call: Call) -> Answer:
+    vm = call.query["vm"]
+    api_version = call.query.get("api-version", wire.VERSIONS[-1])
+    document = await call.desk.read(lambda plane: _document_of(plane, vm))
+    return Answer(wire.render_document(document, api_version))
+
+
+def _document_of(plane: ControlPlane, vm: str) -> Document:
+    """Return what a VM would read now; of a disabled group what it would see at once (B-3)."""
+    state = plane.state
+    if vm not in state.topology.vms:
+        raise Unknown(kind="vm", name=vm)
+    key, group = state.topology.view_of(vm), state.topology.vms[vm].group
+    known: View | None = state.views.get(key)
+    if known is not None:
+        return known.document
+    empty = fresh(key, group)
+    live = [
+        (state.operations[event.operation], event)
+        for event in (state.events[each] for each in state.event_ids_of(group))
+    ]
+    return refreshed(empty, visible(empty, live)).document
+
+
+async def _history(call: Call) -> Answer:
+    query = dict(call.query)
+    limit = query.pop("limit", 100)
+    newest_first = query.pop("order", False)
+    page = HistoryPage(limit=limit, newest_first=newest_first, **await _filters(call, query))
+    found = await call.desk.look_up(lambda store: store.history(page))
+    following = found[-1].seq if len(found) == limit else None
+    return Answer({"entries": shapes.ENTRY.each(found), "next": following})
+
+
+async def _filters(call: Call, query: dict[str, Any]) -> dict[str, Any]:
+    """Return the filters of a page, with an operation's number and a whole event id."""
+    if "operation" in query:
+        query["operation"] = (await find(call, str(query["operation"]))).operation.number
+    if "event" in query:
+        found = await find(call, str(query["event"]))
+        if found.event is None:
+            raise Unknown(kind="event", name=query["event"])
+        query["event"] = found.event.id
+    return query
+
+
+async def _watch(call: Call) -> Answer:
+    after: int | None = call.query.get("after")
+    server_sent = SERVER_SENT in call.headers.get("accept", "")
+    resumed = call.headers.get("last-event-id", "")
+    if server_sent and resumed.isascii() and resumed.isdigit():
+        after = min(int(resumed), WHOLE_MAX)
+    if after is None:
+        after = await call.desk.look_up(_last_sequence)
+    call.desk.tail.enter()
+    pages = call.desk.tail.follow(after or 0)
+    if server_sent:
+        last = b"event: end\ndata: " + encoded(STOPPED) + b"\n\n"
+        stream = Stream(pages, SERVER_SENT, _server_sent, alive=b":\n\n", last=last)
+    else:
+        last = encoded(STOPPED) + b"\n"
+        stream = Stream(pages, JSON_LINES, _json_line, alive=b"\n", last=last)
+    return Answer(None, stream=stream)
+
+
+def _last_sequence(store: Store) -> int:
+    newest = store.history(HistoryPage(limit=1, newest_first=True))
+    return newest[0].seq if newest else 0
+
+
+def _json_line(recorded: Recorded) -> bytes:
+    return encoded(shapes.ENTRY.of(recorded)) + b"\n"
+
+
+def _server_sent(recorded: Recorded) -> bytes:
+    return b"id: %d\ndata: %b\n\n" % (recorded.seq, encoded(shapes.ENTRY.of(recorded)))
+
+
+async def _health(call: Call) -> Answer:
+    try:
+        async with asyncio.timeout(READY_S_MAX):
+            await call.desk.read(lambda _: None)
+        ready = True
+    except (TimeoutError, ForewarnError):
+        ready = False
+    return Answer({"live": True, "ready": ready}, 200 if ready else 503)
+
+
+async def _version(_call: Call) -> Answer:
+    try:
+        installed = version("forewarn")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        installed = "unknown"
+    return Answer({"version": installed, "api": "v1", "api_versions": list(wire.VERSIONS)})
+
+
+def _flat(**members: object) -> dict[str, object]:
+    return {
+        "type": "object",
+        "properties": members,
+        "required": list(members),
+        "additionalProperties": False,
+    }
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes that only read."""
+    return _EVENTS + _HISTORY + _SERVICE
+
+
+_EVENTS = (
+    Route(
+        method="GET",
+        path="/v1/events",
+        name="list_events",
+        summary="List what VMs are told now.",
+        act=_events,
+        query=(
+            Field("vm", NAME, "Only what this VM is shown."),
+            Field("group", NAME, "Only of this group."),
+        ),
+        answer=listed("events", shapes.EVENT.schema()),
+    ),
+    Route(
+        method="GET",
+        path="/v1/events/{id}",
+        name="get_event",
+        summary="Read one event, ended ones too; the beginning of a live event's id will do.",
+        act=_event,
+        answer=shapes.EVENT.schema(),
+    ),
+    Route(
+        method="GET",
+        path="/v1/documents",
+        name="get_document",
+        summary="Read the document a VM would read now, byte for byte.",
+        act=_document,
+        query=(
+            Field("vm", NAME, "Whose document.", required=True),
+            Field("api-version", _VERSIONS, "As this version shows it; the newest if not said."),
+        ),
+        answer=_flat(
+            DocumentIncarnation={"type": "integer"},
+            Events={"type": "array", "items": {"type": "object"}},
+        ),
+    ),
+)
+_HISTORY = (
+    Route(
+        method="GET",
+        path="/v1/history",
+        name="list_history",
+        summary="Read everything that happened, and who did it.",
+        act=_history,
+        query=(
+            *_FILTERS,
+            Field("after", Whole(), "Only sequence numbers above this one."),
+            Field("before", Whole(), "Only sequence numbers below this one; 0: all."),
+            Field("limit", Whole(1, PAGE_MAX), "At most so many; 100 if not said."),
+            Field("order", Choice({"oldest": False, "newest": True}), "Which first; the oldest."),
+            Field("images", Flag(), "Also what became of each record."),
+        ),
+        answer=listed("entries", shapes.ENTRY.schema(), paged="integer"),
+    ),
+    Route(
+        method="GET",
+        path="/v1/watch",
+        name="watch_history",
+        summary="Follow history as it grows: JSON lines, or server-sent events.",
+        act=_watch,
+        query=(
+            Field("after", Whole(), "Begin after this sequence number; from now on if not said."),
+        ),
+        answer=None,
+        gives=(JSON_LINES, SERVER_SENT),
+    ),
+)
+_SERVICE = (
+    Route(
+        method="GET",
+        path="/v1/health",
+        name="get_health",
+        summary="Say whether the service runs, and whether it can decide.",
+        act=_health,
+        answer=_flat(live={"type": "boolean"}, ready={"type": "boolean"}),
+        also={503: "It is not ready."},
+        public=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/version",
+        name="get_version",
+        summary="Say what runs here.",
+        act=_version,
+        answer=_flat(
+            version={"type": "string"},
+            api={"type": "string"},
+            api_versions={"type": "array", "items": {"type": "string"}},
+        ),
+    ),
+)
+assert JSON in _SERVICE[0].gives

@@ -1,0 +1,131 @@
+"""What a route of the API is: a row that serves both the dispatch and the OpenAPI document.
+
+No particular route in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from forewarn.control.forms.fields import Field, Form, Schema, Values
+from forewarn.control.forms.json_text import JSON
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.types import ASGIApp
+
+    from forewarn.clock import Clock
+    from forewarn.control.api.tail import Tail
+    from forewarn.control.loop import ControlLoop
+    from forewarn.control.plane import Committed, ControlPlane
+    from forewarn.core.stimulus import Stimulus
+    from forewarn.store import Store
+
+T = TypeVar("T")
+
+#: Largest body of a request, in bytes.
+BODY_BYTES_MAX = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a route answers."""
+
+    #: Anything JSON can say; bytes are sent as they are.
+    value: object
+    status: int = 200
+    media: str = JSON
+    #: Sent in place of `value`, for streams.
+    stream: ASGIApp | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What routes work with: the running service."""
+
+    loop: ControlLoop
+    store: Store
+    clock: Clock
+    tail: Tail
+
+    async def read(self, query: Callable[[ControlPlane], T]) -> T:
+        """Return what a query finds in the live state, which holds still meanwhile."""
+        return await asyncio.wrap_future(self.loop.read(query))
+
+    async def submit(self, stimulus: Stimulus, actor: str) -> Committed:
+        """Ask the control plane for something; returns once it is durable."""
+        return await asyncio.wrap_future(self.loop.submit(stimulus, actor))
+
+    async def look_up(self, question: Callable[[Store], T]) -> T:
+        """Ask the store, off the event loop."""
+        return await asyncio.to_thread(question, self.store)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, read and checked."""
+
+    desk: Desk
+    #: Who asks, for history: `operator NAME`.
+    actor: str
+    #: The names in the path.
+    path: Mapping[str, str] = field(default_factory=dict)
+    query: Values = field(default_factory=dict)
+    #: What the body says, read by the route's form.
+    form: Values = field(default_factory=dict)
+    #: The body as it came, and its media type, for routes without a form.
+    body: bytes = b""
+    media: str = ""
+    #: Request headers by their lower-case names.
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One method of one path."""
+
+    method: str
+    path: str
+    #: Unique name: what programs made from the document call it.
+    name: str
+    summary: str
+    act: Callable[[Call], Awaitable[Answer]]
+    #: Schema of the answer; None: no JSON.
+    answer: Schema | None
+    status: int = 200
+    #: Further statuses that answer in the same shape, and what they mean.
+    also: Mapping[int, str] = field(default_factory=dict)
+    query: tuple[Field, ...] = ()
+    form: Form | None = None
+    #: Media types of a body that is no JSON form.
+    takes: tuple[str, ...] = ()
+    #: Media types of the answer.
+    gives: tuple[str, ...] = (JSON,)
+    body_bytes_max: int = BODY_BYTES_MAX
+    #: Whether anybody may ask, without a token.
+    public: bool = False
+
+
+def listed(name: str, schema: Schema, *, paged: str = "") -> Schema:
+    """Return the schema of an answer that holds a list, and where its next page begins.
+
+    Args:
+        name: the member that holds the list.
+        schema: of one element.
+        paged: the JSON type of `next`; empty: the answer is never cut.
+    """
+    properties: Schema = {name: {"type": "array", "items": schema}}
+    if paged:
+        properties["next"] = {
+            "type": [paged, "null"],
+            "description": "Give it as `after` or `before` for the next page; null: no more.",
+        }
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }

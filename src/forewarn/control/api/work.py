@@ -1,0 +1,271 @@
+"""Routes of work: asking for it, approving, withdrawing, ending it, and why it waits.
+
+How work is planned is decided in the core.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.control.api import shapes
+from forewarn.control.api.finding import find
+from forewarn.control.api.routes import Answer, Call, Route, listed
+from forewarn.control.forms import tables as forms
+from forewarn.control.forms.fields import NAME, Choice, Field, Flag, Form, Many, Schema, Whole
+from forewarn.control.forms.times import read_time_ms
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import LIVE_OPERATION, EventState, OperationState
+from forewarn.core.refusals import WrongState
+from forewarn.core.stimulus import Acknowledge, Ask, Cancel, Complete, Repair, Retry
+from forewarn.store import OperationPage
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from forewarn.control.plane import Committed
+
+#: Operations on one page.
+PAGE_MAX = 500
+
+_OPERATIONS = listed("operations", shapes.OPERATION.schema())
+_FULL: Schema = {
+    "type": "object",
+    "properties": {
+        "operation": shapes.OPERATION.schema(),
+        "events": {"type": "array", "items": shapes.EVENT.schema()},
+    },
+    "required": ["operation", "events"],
+    "additionalProperties": False,
+}
+_WHY: Schema = {
+    "type": "object",
+    "properties": {
+        "operation": shapes.OPERATION.schema(),
+        "waiting": {"type": "array", "items": shapes.WAITING.schema()},
+    },
+    "required": ["operation", "waiting"],
+    "additionalProperties": False,
+}
+_STATES = Choice({state.value: state for state in OperationState})
+
+#: What can be done to a host or VM by name: action -> cause, form, sentence.
+HOST_ACTS: dict[str, tuple[Cause, Form, str]] = {
+    "update": (Cause.HOST_UPDATE, forms.UPDATE, "Update a host; its VMs freeze, or reboot."),
+    "reboot": (Cause.HOST_REBOOT, forms.WORK, "Reboot a host and its VMs."),
+    "migrate": (Cause.LIVE_MIGRATION, forms.WORK, "Move a host's VMs away while they run."),
+    "degrade": (Cause.HARDWARE_DEGRADED, forms.WORK, "Say that a host is expected to fail."),
+    "fail": (Cause.HARDWARE_FAILURE, forms.FAILURE, "Say that a host has failed."),
+}
+VM_ACTS: dict[str, tuple[Cause, str]] = {
+    "reboot": (Cause.REBOOT, "Reboot a VM, as its user asks."),
+    "redeploy": (Cause.REDEPLOY, "Move a VM to another host, as its user asks."),
+    "evict": (Cause.EVICTION, "Take a Spot VM away."),
+    "delete": (Cause.DELETION, "Delete a VM."),
+    "reimage": (Cause.REIMAGE, "Give a VM a new system image."),
+}
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes of work."""
+    found = [
+        _asking("host", action, cause, form=form, summary=summary)
+        for action, (cause, form, summary) in HOST_ACTS.items()
+    ]
+    found += [
+        _asking("vm", action, cause, form=forms.WORK, summary=summary)
+        for action, (cause, summary) in VM_ACTS.items()
+    ]
+    return (*found, *_ROUTES)
+
+
+def _asking(kind: str, action: str, cause: Cause, *, form: Form, summary: str) -> Route:
+    async def act(call: Call) -> Answer:
+        return await _ask(call, _precise(cause, call), (call.path["name"],))
+
+    return Route(
+        method="POST",
+        path=f"/v1/{kind}s/{{name}}/{action}",
+        name=f"{action}_{kind}",
+        summary=summary,
+        act=act,
+        form=form,
+        answer=_OPERATIONS,
+        status=202,
+    )
+
+
+def _precise(cause: Cause, call: Call) -> Cause:
+    """Return the cause that the members of a form make of a general one."""
+    if call.form.get("network_only"):
+        return Cause.NETWORK_UPDATE
+    return Cause.HOST_LOST if call.form.get("lost") else cause
+
+
+async def _order(call: Call) -> Answer:
+    return await _ask(call, call.form["cause"], call.form["targets"])
+
+
+async def _ask(call: Call, cause: Cause, targets: tuple[str, ...]) -> Answer:
+    form = call.form
+    not_before_ms = 0
+    if "not_before" in form:
+        # 1 rather than 0 for the epoch itself: 0 means that no time was asked for.
+        not_before_ms = max(read_time_ms(form["not_before"], call.desk.clock.now_ms()), 1)
+    asked = Ask(
+        cause=cause,
+        targets=targets,
+        impact=form.get("impact"),
+        source=form.get("source"),
+        description=form.get("description"),
+        duration_s=form.get("duration"),
+        not_before_ms=not_before_ms,
+        destination=form.get("destination", ""),
+    )
+    return _operations(await call.desk.submit(asked, call.actor), 202)
+
+
+async def _repair(call: Call) -> Answer:
+    return _operations(await call.desk.submit(Repair(call.path["name"]), call.actor))
+
+
+def _operations(committed: Committed, status: int = 200) -> Answer:
+    return Answer({"operations": shapes.OPERATION.each(committed.operations)}, status)
+
+
+async def _list(call: Call) -> Answer:
+    query = dict(call.query)
+    live = query.pop("live", False)
+    states = frozenset(query.pop("state", ())) or (LIVE_OPERATION if live else frozenset())
+    limit = query.pop("limit", 100)
+    page = OperationPage(states=states, limit=limit, **query)
+    found = await call.desk.look_up(lambda store: store.operations(page))
+    following = found[-1].number if len(found) == limit else None
+    return Answer({"operations": shapes.OPERATION.each(found), "next": following})
+
+
+async def _get(call: Call) -> Answer:
+    found = await find(call, call.path["id"])
+    shown = shapes.OPERATION.of(found.operation)
+    return Answer({"operation": shown, "events": shapes.EVENT.each(found.told)})
+
+
+async def _why(call: Call) -> Answer:
+    found = await find(call, call.path["id"])
+    now_ms = call.desk.clock.now_ms()
+    number = found.operation.number
+    waiting = await call.desk.read(lambda plane: plane.why(number, now_ms))
+    shown = shapes.OPERATION.of(found.operation)
+    return Answer({"operation": shown, "waiting": shapes.WAITING.each(waiting)})
+
+
+async def _cancel(call: Call) -> Answer:
+    number = (await find(call, call.path["id"])).operation.number
+    cancellation = Cancel(number, call.form.get("reason", ""))
+    return _operations(await call.desk.submit(cancellation, call.actor))
+
+
+async def _complete(call: Call) -> Answer:
+    number = (await find(call, call.path["id"])).operation.number
+    form = call.form
+    completion = Complete(number, form.get("failed", False), form.get("reason", ""))
+    return _operations(await call.desk.submit(completion, call.actor))
+
+
+async def _retry(call: Call) -> Answer:
+    number = (await find(call, call.path["id"])).operation.number
+    return _operations(await call.desk.submit(Retry(number), call.actor))
+
+
+async def _approve(call: Call) -> Answer:
+    """Approve one event, or every event of an operation that is still shown. Source: A-9."""
+    found = await find(call, call.path["id"])
+    events = [found.event] if found.event else list(found.events)
+    live = [event for event in events if event.live]
+    if not live:
+        state = found.operation.state.value
+        raise WrongState(operation=found.operation.id, state=state, asked="approved")
+    committed = [
+        await call.desk.submit(Acknowledge(event.id), call.actor)
+        for event in live
+        if event.state is EventState.SCHEDULED or len(live) == 1
+    ]
+    operations = committed[-1].operations if committed else (found.operation,)
+    return Answer({"operations": shapes.OPERATION.each(operations)})
+
+
+def _on_operation(
+    method: str, action: str, act: Callable[[Call], Awaitable[Answer]], *, summary: str
+) -> Route:
+    """Return a route that acts on one operation."""
+    form = {"cancel": forms.REASON, "complete": forms.COMPLETION}.get(action, forms.EMPTY)
+    return Route(
+        method=method,
+        path=f"/v1/operations/{{id}}/{action}",
+        name=f"{action}_operation",
+        summary=summary,
+        act=act,
+        form=form if method == "POST" else None,
+        answer=_OPERATIONS if method == "POST" else _WHY,
+    )
+
+
+_ROUTES = (
+    Route(
+        method="POST",
+        path="/v1/hosts/{name}/repair",
+        name="repair_host",
+        summary="Say that a host is well again; its failure is over.",
+        act=_repair,
+        form=forms.EMPTY,
+        answer=_OPERATIONS,
+    ),
+    Route(
+        method="POST",
+        path="/v1/operations",
+        name="order_work",
+        summary="Ask for work on several hosts or VMs; deletions of one order wait for each other.",
+        act=_order,
+        form=forms.ORDER,
+        answer=_OPERATIONS,
+        status=202,
+    ),
+    Route(
+        method="GET",
+        path="/v1/operations",
+        name="list_operations",
+        summary="List operations, newest first.",
+        act=_list,
+        query=(
+            Field("live", Flag(), "Only those that have not ended."),
+            Field("state", Many(_STATES, len(OperationState), 1), "Only in these states."),
+            Field("host", NAME, "Only on this host."),
+            Field("vm", NAME, "Only those that disturb this VM."),
+            Field("group", NAME, "Only those that disturb this group."),
+            Field("before", Whole(1), "Only numbers below this one."),
+            Field("limit", Whole(1, PAGE_MAX), "At most so many; 100 if not said."),
+        ),
+        answer=listed("operations", shapes.OPERATION.schema(), paged="integer"),
+    ),
+    Route(
+        method="GET",
+        path="/v1/operations/{id}",
+        name="get_operation",
+        summary="Read one operation with its events, ended ones too.",
+        act=_get,
+        answer=_FULL,
+    ),
+    _on_operation("GET", "why", _why, summary="Say what an operation waits for."),
+    _on_operation("POST", "approve", _approve, summary="Approve its events from outside."),
+    _on_operation("POST", "cancel", _cancel, summary="Withdraw it before it starts."),
+    _on_operation("POST", "complete", _complete, summary="Say that it has ended."),
+    _on_operation("POST", "retry", _retry, summary="Begin it once more."),
+    Route(
+        method="POST",
+        path="/v1/events/{id}/approve",
+        name="approve_event",
+        summary="Approve an event from outside its VM.",
+        act=_approve,
+        form=forms.EMPTY,
+        answer=_OPERATIONS,
+    ),
+)

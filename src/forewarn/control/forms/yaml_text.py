@@ -1,0 +1,75 @@
+"""YAML as people write fleets in it: strict, flat, and without aliases.
+
+The only place that knows the YAML package. What a file means is not decided in here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+#: A YAML file nests no deeper than this: kinds, names, members, tags.
+_DEPTH_MAX = 8
+
+
+def read_yaml(text: str) -> object:
+    """Return what a YAML text says, without aliases, doubled names and great depths.
+
+    Aliases can make a small file describe a huge one, so they are refused.
+
+    Raises:
+        ValueError: it is no such YAML.
+    """
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    plain = yaml.SafeLoader("")
+    stack: list[tuple[list[Any], bool]] = [([], False)]
+    try:
+        for event in yaml.parse(text, Loader=loader):
+            match event:
+                case yaml.AliasEvent():
+                    raise ValueError(f"{event.start_mark}: aliases are not read")
+                case yaml.ScalarEvent():
+                    stack[-1][0].append(_scalar(plain, event))
+                case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                    if len(stack) > _DEPTH_MAX:
+                        raise ValueError(f"{event.start_mark}: it nests too deeply")
+                    stack.append(([], isinstance(event, yaml.MappingStartEvent)))
+                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                    members, is_mapping = stack.pop()
+                    stack[-1][0].append(_mapping(members) if is_mapping else members)
+                case _:
+                    pass
+    except yaml.YAMLError as error:
+        raise ValueError(error) from error
+    documents = stack[0][0]
+    if len(documents) != 1:
+        raise ValueError(f"it holds {len(documents)} documents; one is wanted")
+    return documents[0]
+
+
+def written_yaml(form: object) -> bytes:
+    """Return a form as YAML."""
+    text: str = yaml.safe_dump(form, sort_keys=False, allow_unicode=True)
+    return text.encode()
+
+
+def _scalar(loader: yaml.SafeLoader, event: yaml.ScalarEvent) -> object:
+    kind = yaml.ScalarNode
+    tag = event.tag or loader.resolve(kind, event.value, event.implicit)  # type: ignore[no-untyped-call]
+    value: object = loader.construct_object(kind(tag, event.value))
+    return value
+
+
+def _mapping(members: list[Any]) -> dict[str, Any]:
+    names, values = members[::2], members[1::2]
+    for name in names:
+        if not isinstance(name, str):
+            raise ValueError(  # noqa: TRY004 - it is the file that is wrong
+                f"the name {name!r} is no text; put it in quotes"
+            )
+    found = dict(zip(names, values, strict=True))
+    if len(found) != len(names):
+        double = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {double!r} is there twice")
+    return found
