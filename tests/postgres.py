@@ -42,6 +42,11 @@ SETTINGS = {
 }
 
 
+# Ends the server and removes its folder when its standard input ends: however the tests end, even
+# killed, nothing is left behind. SIGINT asks PostgreSQL for a "fast" shutdown.
+KEEPER = '"$@" </dev/null & read _; kill -INT $!; wait $!; cd / && rm -rf "$0"'
+
+
 class PostgresMissingError(AssertionError):
     """There is no PostgreSQL to test with; that is a failure, never a skip."""
 
@@ -105,15 +110,14 @@ def running_postgres() -> Iterator[PostgresServer]:
         _finish(_start([f"{programs}/initdb", *cluster, *INIT_OPTIONS], folder, user))
         words = [f"{name}={word}" for name, word in SETTINGS.items()]
         options = [word for setting in words for word in ("-c", setting)]
-        process = _start(
-            [f"{programs}/postgres", *cluster, "-k", str(folder), *options], folder, user
-        )
+        server_words = [f"{programs}/postgres", *cluster, "-k", str(folder), *options]
+        process = _start(["/bin/sh", "-c", KEEPER, str(folder), *server_words], folder, user)
         server = PostgresServer(folder, process)
         try:
             _await_ready(server)
             yield server
         finally:
-            _stop(process)
+            _stop(server)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -156,10 +160,11 @@ def _start(
         user=user.pw_uid if user else None,
         group=user.pw_gid if user else None,
         extra_groups=[] if user else None,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # an interrupt from the keyboard is for the tests alone
     )
 
 
@@ -186,10 +191,13 @@ def _drain(server: PostgresServer) -> None:
             server.log.append(line.rstrip())
 
 
-def _stop(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGINT)  # "fast": disconnects everybody
+def _stop(server: PostgresServer) -> None:
+    process = server.process
+    assert process.stdin is not None
+    process.stdin.close()
     try:
         process.wait(STOP_S_MAX)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGQUIT)  # "immediate": takes its children with it
+        pid = int((server.folder / "cluster" / "postmaster.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGQUIT)  # "immediate": takes its children with it
         process.wait(STOP_S_MAX)

@@ -60,7 +60,7 @@ class Proxy:
 
     def cut(self) -> None:
         """Cut every line that is open now."""
-        for line in self._lines:
+        for line in tuple(self._lines):  # whoever is cut may be back before the last one is
             line.cut()
 
     def serve(self, listener: socket.socket) -> None:

@@ -62,15 +62,16 @@ def last_seq(server: PostgresServer, database: str) -> object:
 def terminate(server: PostgresServer, database: str) -> None:
     """End every backend of a database, as an administrator or a restart would."""
     server.run(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
         f" WHERE datname = '{database}' AND pid <> pg_backend_pid()"
     )
 
 
 def test_commit_outlives_a_restart_between_steps(
-    story: Story, server: PostgresServer, database: str
+    postgres_address: str, server: PostgresServer, database: str, opened: Opener
 ) -> None:
     """A connection lost while nothing was happening is made anew, unnoticed. Source: L-7."""
+    story = begin(opened(postgres_address))
     before = story.store.history(HistoryPage())
     terminate(server, database)
     assert story.store.history(HistoryPage()) == before
@@ -90,8 +91,9 @@ def test_backend_killed_in_a_step_changes_nothing(
         thread = threading.Thread(target=collect, args=(story, failures))
         thread.start()
         waiting = "SELECT pid FROM pg_locks WHERE NOT granted AND mode = 'RowExclusiveLock'"
-        while not (rows := server.run(waiting, database)):
-            pass
+        rows: list[tuple[object, ...]] = []
+        while thread.is_alive() and not rows:
+            rows = server.run(waiting, database)
         server.run(f"SELECT pg_terminate_backend({rows[0][0]})")
         thread.join()
     [failure] = failures
@@ -178,10 +180,11 @@ def test_settling_waits_for_a_commit_under_way(
         other.execute("SELECT pg_advisory_lock(1)")
         thread = threading.Thread(target=collect, args=(story, failures))
         thread.start()
-        while not server.run("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
+        waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND locktype"
+        while thread.is_alive() and not server.run(f"{waiting} = 'advisory'"):
             pass  # the server is in the middle of COMMIT
         proxy.cut()
-        while not server.run("SELECT 1 FROM pg_locks WHERE locktype <> 'advisory' AND NOT granted"):
+        while thread.is_alive() and not server.run(f"{waiting} <> 'advisory'"):
             pass  # the store has come back and waits for what becomes of it
         other.execute("SELECT pg_advisory_unlock(1)")
         thread.join()
