@@ -154,7 +154,7 @@ def _options(arguments: argparse.Namespace) -> Options:
 
     delay_s = 0
     if arguments.enable_on_first_request is not None:
-        from forewarn.control.api.fields import Duration  # noqa: PLC0415 - seldom wanted
+        from forewarn.control.forms.fields import Duration  # noqa: PLC0415 - seldom wanted
 
         delay_s = Duration(0, 120).read(arguments.enable_on_first_request, "the delay")
     operator = arguments.operator_listen

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from forewarn import civil
 from forewarn.clock import SPEED_MAX
-from forewarn.control.api.fields import NAME, Duration, Field, Form, Schema, Text, wrong
 from forewarn.control.api.routes import Answer, Call, Route, listed
+from forewarn.control.forms.fields import NAME, Duration, Field, Form, Schema, Text, wrong
 from forewarn.emulator import scenarios
 from forewarn.emulator.faults import FaultUnknown, Kind, read_fault
 from forewarn.emulator.runner import RunState
@@ -300,26 +300,26 @@ def _rows() -> tuple[_Row, ...]:
     faults = listed("faults", FAULT_SHAPE)
     every = listed("scenarios", SCENARIO_SHAPE)
     return (
-        _Row("GET", clock, "showClock", "The emulator's clock.", _show_clock, CLOCK_SHAPE),
-        _Row("POST", f"{clock}/advance", "advanceClock",
+        _Row("GET", clock, "get_clock", "The emulator's clock.", _show_clock, CLOCK_SHAPE),
+        _Row("POST", f"{clock}/advance", "advance_clock",
             "Move the clock ahead; answered once what that brings has happened.",
             _advance, CLOCK_SHAPE, ADVANCE),
-        _Row("POST", f"{clock}/speed", "setClockSpeed", "Run the clock at another speed.",
+        _Row("POST", f"{clock}/speed", "set_clock_speed", "Run the clock at another speed.",
             _speed, CLOCK_SHAPE, SPEED),
-        _Row("POST", f"{clock}/pause", "pauseClock", "Let it stand still.", _pause, CLOCK_SHAPE),
-        _Row("POST", f"{clock}/resume", "resumeClock", "Let it run again.", _resume, CLOCK_SHAPE),
-        _Row("GET", "/v1/scenarios", "listScenarios", "Every scenario, and how far it is.",
+        _Row("POST", f"{clock}/pause", "pause_clock", "Let it stand still.", _pause, CLOCK_SHAPE),
+        _Row("POST", f"{clock}/resume", "resume_clock", "Let it run again.", _resume, CLOCK_SHAPE),
+        _Row("GET", "/v1/scenarios", "list_scenarios", "Every scenario, and how far it is.",
             _list_scenarios, every),
-        _Row("GET", story, "showScenario", "One scenario, whole.", _show_scenario, STORY_SHAPE),
-        _Row("POST", f"{story}/run", "runScenario", "Begin to run a scenario.",
+        _Row("GET", story, "get_scenario", "One scenario, whole.", _show_scenario, STORY_SHAPE),
+        _Row("POST", f"{story}/run", "run_scenario", "Begin to run a scenario.",
             _run_scenario, SCENARIO_SHAPE, RUN, 202),
-        _Row("POST", f"{story}/stop", "stopScenario",
+        _Row("POST", f"{story}/stop", "stop_scenario",
             "Stop a scenario; what it brought is taken back.", _stop_scenario, SCENARIO_SHAPE),
-        _Row("GET", "/v1/faults", "listFaults", "The faults that are set.", _list_faults, faults),
-        _Row("POST", "/v1/faults", "setFault", "Set a fault, in place of one of its kind.",
+        _Row("GET", "/v1/faults", "list_faults", "The faults that are set.", _list_faults, faults),
+        _Row("POST", "/v1/faults", "set_fault", "Set a fault, in place of one of its kind.",
             _set_fault, faults, FAULT),
-        _Row("DELETE", "/v1/faults/{kind}", "clearFault", "Take a fault back.",
+        _Row("DELETE", "/v1/faults/{kind}", "clear_fault", "Take a fault back.",
             _clear_fault, faults),
-        _Row("DELETE", "/v1/faults", "clearFaults", "Take all faults back.",
+        _Row("DELETE", "/v1/faults", "clear_faults", "Take all faults back.",
             _clear_faults, faults),
     )  # fmt: skip

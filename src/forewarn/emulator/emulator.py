@@ -293,7 +293,8 @@ class Emulator(Daemon):
 
 def _read_fleet(name: str, text: str) -> Change:
     """Return the fleet of a topology file."""
-    from forewarn.control.topology_file import ENDINGS, JSON, read_topology  # noqa: PLC0415
+    from forewarn.control.forms.json_text import JSON  # noqa: PLC0415 - only where one is named
+    from forewarn.control.forms.topology_file import ENDINGS, read_topology  # noqa: PLC0415
 
     ending = name[name.rfind(".") :].lower() if "." in name else ""
     return read_topology(text.encode(), ENDINGS.get(ending, JSON))

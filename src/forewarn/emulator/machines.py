@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from forewarn.control.api.forms import TOPOLOGY
-from forewarn.control.topology_file import form_of, records_of
+from forewarn.control.forms.tables import TOPOLOGY
+from forewarn.control.forms.topology_file import form_of, records_of
 from forewarn.core.stimulus import Change
 from forewarn.emulator.scenario import ON_GROUP, ON_HOST, ON_VM
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from forewarn.core.topology import Host, Topology
-
     from forewarn.emulator.scenario import Machines
 
 Tables: TypeAlias = "Mapping[str, Mapping[str, object]]"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -123,9 +122,9 @@ class Step:
 class Machines:
     """What a scenario says of hosts, groups and VMs, by their names, as in a topology file."""
 
-    hosts: Mapping[str, Mapping[str, object]] = MappingProxyType({})
-    groups: Mapping[str, Mapping[str, object]] = MappingProxyType({})
-    vms: Mapping[str, Mapping[str, object]] = MappingProxyType({})
+    hosts: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    vms: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,4 +137,4 @@ class Scenario:
     steps: tuple[Step, ...]
     machines: Machines = field(default_factory=Machines)
     #: Its steps by their labels.
-    labels: Mapping[str, Work] = MappingProxyType({})
+    labels: Mapping[str, Work] = field(default_factory=dict)

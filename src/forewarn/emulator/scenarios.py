@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
-from forewarn.control.api.fields import Duration, FormInvalid
+from forewarn.control.forms.fields import Duration, FormInvalid
 from forewarn.core.impact import DURATION_UNKNOWN_S, Cause, Impact, Source
 from forewarn.emulator.scenario import (
     Act,
