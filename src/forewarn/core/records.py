@@ -95,10 +95,8 @@ def _flat(value: object) -> str | int:
         return json.dumps(sorted(str(_flat(member)) for member in value))
     if isinstance(value, tuple):
         return _list_text(value)
-    if isinstance(value, bool):
-        return int(value)
-    assert isinstance(value, str | int), value
-    return value
+    assert isinstance(value, bool), value
+    return int(value)
 
 
 def _truth(value: str | int) -> bool:

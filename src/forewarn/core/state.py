@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 
 _R = TypeVar("_R", Enrolment, View)
 
+#: Which field of `Changes` holds the records of each kind; topology first, for foreign keys.
+_TABLES: dict[str, str] = {
+    "host": "hosts",
+    "group": "groups",
+    "vm": "vms",
+    "operation": "operations",
+    "event": "events",
+    "enrolment": "enrolments",
+    "document": "views",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Image:
@@ -131,16 +142,8 @@ class Changes:
 
     def images(self) -> Iterator[tuple[str, str | int, Record | None]]:
         """Every record written, as kind, key and value; topology first, for foreign keys."""
-        for kind, written in (
-            ("host", self.hosts),
-            ("group", self.groups),
-            ("vm", self.vms),
-            ("operation", self.operations),
-            ("event", self.events),
-            ("enrolment", self.enrolments),
-            ("document", self.views),
-        ):
-            for key, record in written.items():
+        for kind, table in _TABLES.items():
+            for key, record in getattr(self, table).items():
                 yield kind, key, record
 
     def __bool__(self) -> bool:
@@ -218,9 +221,7 @@ class Draft:
 
     def enabled(self, group: str) -> bool:
         """Whether Scheduled Events is enabled for a group. Source: B-3."""
-        if group in self.changes.enrolments:
-            return self.changes.enrolments[group] is not None
-        return group in self._state.enrolments
+        return self.enrolment(group) is not None
 
     def enrolment(self, group: str) -> Enrolment | None:
         """Return a group's enrolment, None while it is disabled."""
@@ -267,7 +268,7 @@ class Draft:
         images = []
         for record in records:
             kind, key = KIND_OF[type(record)], key_of(record)
-            self._erase(kind, str(key))
+            getattr(self.changes, _TABLES[kind])[key] = None
             images.append(Image(kind, key, None))
         self._log(action, text, tuple(images), records[0])
 
@@ -294,42 +295,13 @@ class Draft:
                 entry = replace(entry, vm=about.name, group=about.group, host=about.host)
             case Group():
                 entry = replace(entry, group=about.name)
-            case Enrolment() | View():
+            case _:
+                assert isinstance(about, Enrolment | View), about
                 entry = replace(entry, group=about.group)
         self.changes.entries.append(entry)
 
     def _write(self, record: Record) -> None:
-        changes = self.changes
-        match record:
-            case Host():
-                changes.hosts[record.name] = record
-            case Group():
-                changes.groups[record.name] = record
-            case Vm():
-                changes.vms[record.name] = record
-            case Operation():
-                changes.operations[record.number] = record
-            case Event():
-                changes.events[record.id] = record
-            case Enrolment():
-                changes.enrolments[record.group] = record
-            case View():
-                changes.views[record.key] = record
-
-    def _erase(self, kind: str, key: str) -> None:
-        changes = self.changes
-        match kind:
-            case "host":
-                changes.hosts[key] = None
-            case "group":
-                changes.groups[key] = None
-            case "vm":
-                changes.vms[key] = None
-            case "enrolment":
-                changes.enrolments[key] = None
-            case _:
-                assert kind == "document", kind
-                changes.views[key] = None
+        getattr(self.changes, _TABLES[KIND_OF[type(record)]])[key_of(record)] = record
 
 
 def _merge(known: dict[str, _R], written: Mapping[str, _R | None]) -> None:

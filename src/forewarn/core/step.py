@@ -114,7 +114,8 @@ def _act(draft: Draft, stimulus: Stimulus) -> tuple[int, ...]:  # noqa: C901, PL
             return acts.change(draft, stimulus)
         case stimuli.Tick():
             return acts.tick(draft)
-        case stimuli.Recover():
+        case _:
+            assert isinstance(stimulus, stimuli.Recover), stimulus
             return acts.recover(draft)
 
 
@@ -145,20 +146,24 @@ def _settle(draft: Draft) -> None:
         reason = _may_start(draft, operation, running)
         if reason:
             running.add(draft.topology, work.start(draft, operation, reason))
-    raise AssertionError("the joint rules do not settle")
+    raise AssertionError("the joint rules do not settle")  # pragma: no cover
 
 
 def _admit(draft: Draft) -> None:
-    """Announce every planned operation that nothing stands in the way of any more."""
+    """Announce every planned operation that nothing stands in the way of any more.
+
+    Only routine work waits to be announced; other work is announced at once (N-2, N-3) and may
+    have to wait before it starts.
+    """
     planned = [o for o in draft.operations() if o.state is OperationState.PLANNED]
     if not planned:
         return
     disturbed = planner.announced(draft.topology, draft.operations())
     for operation in planned:
-        if planner.obstacle(draft.topology, operation, disturbed) is None:
-            noticed = work.notice(draft, operation)
-            if noticed.routine:
-                disturbed.add(draft.topology, noticed)
+        if not operation.routine:
+            work.notice(draft, operation)
+        elif planner.obstacle(draft.topology, operation, disturbed) is None:
+            disturbed.add(draft.topology, work.notice(draft, operation))
 
 
 def _may_start(draft: Draft, operation: Operation, running: planner.Disturbed) -> str:

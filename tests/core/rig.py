@@ -1,0 +1,210 @@
+"""The core with nothing around it: a state, a time, and what the steps so far came to.
+
+No test may go in here.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+import pytest
+
+from forewarn.core.document import View
+from forewarn.core.history import Replay
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import Event, Operation, OperationState
+from forewarn.core.planner import Waiting, why
+from forewarn.core.policy import Policy
+from forewarn.core.records import key_of
+from forewarn.core.state import Draft, Entry, State, Terms
+from forewarn.core.step import Outcome, next_deadline_ms, step
+from forewarn.core.stimulus import (
+    Approve,
+    Ask,
+    Begun,
+    Change,
+    Done,
+    Enable,
+    Shown,
+    Stimulus,
+    Tick,
+)
+from forewarn.core.topology import Group, Health, Host, Vm
+from forewarn.errors import ForewarnError
+from forewarn.ids import Ids
+from forewarn.wire import ScheduledEvent
+
+START_MS = 1_790_000_000_000
+MINUTE_MS = 60_000
+DAY_MS = 24 * 60 * MINUTE_MS
+
+
+@dataclass
+class Rig:
+    """A control plane reduced to its middle."""
+
+    policy: Policy = field(default_factory=Policy)
+    now_ms: int = START_MS
+    state: State = field(default_factory=State)
+    ids: Ids = field(default_factory=lambda: Ids(7))
+    entries: list[Entry] = field(default_factory=list)
+    replay: Replay = field(default_factory=Replay)
+    operations: dict[int, Operation] = field(default_factory=dict)
+    events: dict[str, Event] = field(default_factory=dict)
+    begun: list[int] = field(default_factory=list)
+    aborted: list[int] = field(default_factory=list)
+
+    def terms(self, actor: str = "operator") -> Terms:
+        """What every step is given."""
+        return Terms(self.policy, actor, lambda: self.ids.guid("event"))
+
+    def tell(self, first: Stimulus, *more: Stimulus) -> Outcome:
+        """Step, adopt and note each; return the last outcome."""
+        outcome = self._tell(first)
+        for stimulus in more:
+            outcome = self._tell(stimulus)
+        return outcome
+
+    def _tell(self, stimulus: Stimulus) -> Outcome:
+        outcome = step(self.state, stimulus, now_ms=self.now_ms, terms=self.terms())
+        self.state.adopt(outcome.changes)
+        self.replay.extend(outcome.changes.entries)
+        self.entries += outcome.changes.entries
+        self.operations.update(outcome.changes.operations)
+        self.events.update(outcome.changes.events)
+        self.begun += outcome.begin
+        self.aborted += outcome.abort
+        return outcome
+
+    def ask(self, cause: Cause, *targets: str, **more: object) -> Operation:
+        """Ask for maintenance of one or more targets; return the first operation as it is then."""
+        outcome = self.tell(Ask(cause=cause, targets=targets, **more))  # type: ignore[arg-type]
+        return self.operations[outcome.operations[0]]
+
+    def show(self) -> None:
+        """Confirm that everything announced is published."""
+        waiting = [
+            each.number
+            for each in self.state.operations.values()
+            if each.state is OperationState.NOTICED and not each.shown_ms
+        ]
+        self.tell(Shown(tuple(waiting)))
+
+    def approve(self, vm: str, operation: Operation | int) -> None:
+        """A VM approves its group's event of an operation."""
+        self.tell(Approve(vm, (self.event_of(operation, self.group_of(vm)).id,)))
+
+    def finish(self, operation: Operation | int) -> None:
+        """The driver begins and ends a running operation."""
+        current = self.now(operation)
+        self.tell(Begun(current.number, current.attempt), Done(current.number, current.attempt))
+
+    def wait(self, ms: int) -> None:
+        """Let time pass, tick by tick, as the run loop does."""
+        until_ms = self.now_ms + ms
+        while True:
+            next_ms = next_deadline_ms(self.state, self.policy, self.now_ms)
+            if next_ms is None or next_ms > until_ms:
+                break
+            self.now_ms = next_ms
+            self.tell(Tick())
+        self.now_ms = until_ms
+
+    def now(self, operation: Operation | int) -> Operation:
+        """An operation as it is now, ended or not."""
+        return self.operations[operation if isinstance(operation, int) else operation.number]
+
+    def health(self, host: str) -> Health:
+        """What is known of a host's hardware."""
+        return self.state.topology.hosts[host].health
+
+    def event_of(self, operation: Operation | int, group: str) -> Event:
+        """The event of an operation that is a group's."""
+        events = [self.events[event_id] for event_id in self.now(operation).events]
+        return next(event for event in events if event.group == group)
+
+    def group_of(self, vm: str) -> str:
+        """The group of a VM."""
+        return self.state.topology.vms[vm].group
+
+    def document(self, key: str) -> tuple[int, tuple[ScheduledEvent, ...]]:
+        """Incarnation and events of a view."""
+        document = self.state.views[key].document
+        return document.incarnation, document.events
+
+    def shown(self, key: str) -> list[str]:
+        """`Type Status` of each event a view shows."""
+        return [f"{event.event_type} {event.status}" for event in self.document(key)[1]]
+
+    def why(self, operation: Operation | int) -> list[Waiting]:
+        """What an operation waits for now."""
+        number = operation if isinstance(operation, int) else operation.number
+        draft = Draft(self.state, self.now_ms, self.terms())
+        return list(why(draft, self.now(number)))
+
+    def refuses(self, stimulus: Stimulus, error: type[ForewarnError]) -> ForewarnError:
+        """Assert that a stimulus is refused and changes nothing; return the refusal."""
+        before = copy.deepcopy(self.state)
+        with pytest.raises(error) as raised:
+            step(self.state, stimulus, now_ms=self.now_ms, terms=self.terms())
+        assert self.state == before
+        assert str(raised.value)
+        raised.value.advice_text()
+        return raised.value
+
+    def replayed(self) -> State:
+        """The state that history alone gives."""
+        state = State(last_number=self.state.last_number, topology=self.state.topology)
+        records = self.replay.records
+        state.operations = {o.number: o for o in records["operation"].values() if _live(o)}  # type: ignore[misc, union-attr]
+        state.events = {e.id: e for e in records["event"].values() if _live(e)}  # type: ignore[misc, union-attr]
+        state.views = {str(key): view for key, view in records["document"].items()}  # type: ignore[misc]
+        state.enrolments = {str(key): each for key, each in records["enrolment"].items()}  # type: ignore[misc]
+        return state
+
+    def check_replay(self) -> None:
+        """Assert DESIGN invariant 10, poll marks aside: they are no transitions."""
+        replayed = self.replayed()
+        assert replayed.operations == self.state.operations
+        assert replayed.events == self.state.events
+        assert replayed.views == self.state.views
+        assert set(replayed.enrolments) == set(self.state.enrolments)
+        for kind, table in (
+            ("host", self.state.topology.hosts),
+            ("group", self.state.topology.groups),
+            ("vm", self.state.topology.vms),
+        ):
+            assert {key_of(each): each for each in self.replay.records[kind].values()} == table
+
+
+def _live(record: object) -> bool:
+    assert isinstance(record, Operation | Event), record
+    return record.live
+
+
+def view_of(rig: Rig, key: str) -> View:
+    """A view as it is."""
+    return rig.state.views[key]
+
+
+def small_fleet(**more: Group) -> Change:
+    """Two hosts in two fault domains; `web` on both, `db` beside it on the first, `far` alone."""
+    groups = {"web": Group("web"), "db": Group("db", owner="bob"), "far": Group("far"), **more}
+    return Change(
+        hosts=(Host("h0", 0, 0), Host("h1", 1, 1), Host("h2", 2, 2)),
+        groups=tuple(groups.values()),
+        vms=(
+            Vm("web_0", "h0", "web"),
+            Vm("web_1", "h1", "web"),
+            Vm("db_0", "h0", "db"),
+            Vm("far_0", "h2", "far"),
+        ),
+    )
+
+
+def small(*, enabled: tuple[str, ...] = ("web", "db", "far"), policy: Policy | None = None) -> Rig:
+    """A rig with the small fleet, and Scheduled Events enabled for the named groups."""
+    rig = Rig(policy=policy or Policy())
+    rig.tell(small_fleet(), *(Enable(group) for group in enabled))
+    return rig

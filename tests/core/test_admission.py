@@ -1,0 +1,139 @@
+"""Admission: routine work waits, with its reason, until it disturbs only one fault domain."""
+
+from __future__ import annotations
+
+from forewarn.core.impact import Cause, Source
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.stimulus import Cancel, Change, Complete, Enable
+from forewarn.core.topology import Host, Vm
+from tests.core.rig import MINUTE_MS, Rig, small
+
+S = OperationState
+
+
+def test_second_fault_domain_waits_with_its_reason() -> None:
+    """Routine work on a second fault domain of a group waits for the first. Source: G-1."""
+    rig = small()
+    first = rig.ask(Cause.HOST_REBOOT, "h0")
+    second = rig.ask(Cause.HOST_REBOOT, "h1")
+    assert rig.now(second).state is S.PLANNED
+    (waiting,) = rig.why(second)
+    assert (waiting.reason, waiting.on) == ("fault-domain", (first.id,))
+    assert "group web is disturbed in fault domain 0" in waiting.text
+    assert rig.shown("web") == ["Reboot Scheduled"]
+
+
+def test_next_fault_domain_follows_right_after() -> None:
+    """When the first has ended the next is announced, with its whole notice. Source: G-1, N-1."""
+    rig = small()
+    first = rig.ask(Cause.HOST_REBOOT, "h0")
+    second = rig.ask(Cause.HOST_REBOOT, "h1")
+    rig.approve("web_0", first)
+    rig.approve("db_0", first)
+    rig.wait(MINUTE_MS)
+    rig.finish(first)
+    assert rig.now(second).state is S.NOTICED
+    assert rig.now(second).not_before_ms == rig.now_ms + 15 * MINUTE_MS
+    assert rig.why(second)[0].reason == "approval"
+
+
+def test_cancelling_the_first_admits_the_second() -> None:
+    """Withdrawn work stands in nobody's way; planned work can be withdrawn. Source: G-1, L-3."""
+    rig = small()
+    first = rig.ask(Cause.HOST_REBOOT, "h0")
+    second = rig.ask(Cause.HOST_REBOOT, "h1")
+    third = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.tell(Cancel(third.number))
+    rig.tell(Cancel(first.number))
+    assert rig.now(second).state is S.NOTICED
+    assert rig.now(third).state is S.CANCELLED
+
+
+def test_same_fault_domain_may_be_disturbed_together() -> None:
+    """Two hosts of one fault domain may be worked on at once. Source: G-1."""
+    rig = small()
+    rig.tell(Change(hosts=(Host("h3", 0, 3),), vms=(Vm("web_3", "h3", "web"),)))
+    rig.ask(Cause.HOST_REBOOT, "h0")
+    assert rig.ask(Cause.HOST_REBOOT, "h3").state is S.NOTICED
+    events = rig.document("web")[1]
+    assert [event.resources for event in events] == [("web_0",), ("web_3",)], "G-2: one each"
+
+
+def test_groups_apart_do_not_wait_for_each_other() -> None:
+    """Work that disturbs other groups is admitted at once. Source: G-1, G-2."""
+    rig = small()
+    rig.ask(Cause.HOST_REBOOT, "h0")
+    assert rig.ask(Cause.HOST_REBOOT, "h2").state is S.NOTICED
+
+
+def test_routine_work_waits_for_a_failure() -> None:
+    """Announced routine work does not start while a failure disturbs its group. Source: G-1."""
+    rig = small()
+    routine = rig.ask(Cause.HOST_REBOOT, "h1")
+    rig.show()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    rig.approve("web_1", routine)
+    assert rig.now(routine).state is S.NOTICED
+    assert [waiting.reason for waiting in rig.why(routine)] == ["fault-domain"]
+    rig.wait(30 * MINUTE_MS)
+    assert rig.now(routine).state is S.NOTICED, "NotBefore does not override it"
+    rig.tell(Complete(failure.number))
+    assert rig.now(routine).state is S.RUNNING
+
+
+def test_other_work_is_not_held_up() -> None:
+    """Users' own acts and failures wait for no fault domain. Source: G-1, L-4."""
+    rig = small()
+    rig.ask(Cause.HOST_REBOOT, "h0")
+    assert rig.ask(Cause.REBOOT, "web_1").state is S.NOTICED
+    assert rig.ask(Cause.HARDWARE_DEGRADED, "h1").state is S.NOTICED
+    assert rig.ask(Cause.HARDWARE_FAILURE, "h1").state is S.RUNNING
+
+
+def test_users_own_work_on_a_host_occupies_it() -> None:
+    """A host its user works on takes no other work meanwhile. Source: G-1."""
+    rig = small(enabled=())
+    rig.ask(Cause.HOST_REBOOT, "h0", source=Source.USER)
+    second = rig.ask(Cause.HOST_REBOOT, "h0")
+    assert rig.now(second).state is S.PLANNED
+    assert rig.why(second)[0].reason == "host-busy"
+    assert rig.ask(Cause.HOST_REBOOT, "h1").state is S.PLANNED, "its group is disturbed"
+
+
+def test_degraded_host_is_worked_on_one_by_one() -> None:
+    """An evacuation does not start on a host where other work is running. Source: G-1."""
+    rig = small()
+    routine = rig.ask(Cause.HOST_REBOOT, "h2")
+    predicted = rig.ask(Cause.HARDWARE_DEGRADED, "h2")
+    rig.approve("far_0", routine)
+    rig.approve("far_0", predicted)
+    assert rig.now(routine).state is S.RUNNING
+    assert [waiting.reason for waiting in rig.why(predicted)] == ["host-busy"]
+    rig.finish(routine)
+    assert rig.now(predicted).state is S.RUNNING
+
+
+def test_a_wave_of_hosts_passes_one_fault_domain_at_a_time() -> None:
+    """Asked for all at once, the hosts follow each other and none is forgotten. Source: G-1."""
+    rig = Rig()
+    hosts = tuple(Host(f"h{n}", fault_domain=n % 3, update_domain=n) for n in range(6))
+    from forewarn.core.topology import Group
+
+    vms = tuple(Vm(f"v{n}", f"h{n}", "g") for n in range(6))
+    rig.tell(Change(hosts=hosts, groups=(Group("g"),), vms=vms), Enable("g"))
+    rig.ask(Cause.HOST_REBOOT, *(host.name for host in hosts))
+    rounds = 0
+    while rig.state.operations:
+        rounds += 1
+        rig.show()
+        noticed = list(rig.state.operations.values())
+        for operation in [each for each in noticed if each.state is S.NOTICED]:
+            rig.approve(operation.vms[0], operation)
+        running = [each for each in rig.state.operations.values() if each.state is S.RUNNING]
+        assert len({each.host for each in running} & {"h0", "h3"}) in {0, 2}
+        zones = {rig.state.topology.hosts[each.host].fault_domain for each in running}
+        assert len(zones) == 1
+        for operation in running:
+            rig.finish(operation)
+    assert rounds == 3
+    rig.check_replay()

@@ -1,0 +1,261 @@
+"""Approvals: who may give them, what they release, and what they never do."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.core.impact import Cause, Impact
+from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.refusals import Unknown, UnknownEvent
+from forewarn.core.stimulus import Acknowledge, Approve, Cancel, Change, Enable, Tick
+from forewarn.core.topology import Group, GroupKind, Vm
+from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet
+
+S = OperationState
+
+
+def test_approval_starts_it_early() -> None:
+    """Approved by everybody, it starts now, for all resources. Source: A-1, A-4, L-1, L-6, N-3."""
+    rig = small()
+    operation = rig.ask(Cause.REBOOT, "far_0")
+    rig.approve("far_0", operation)
+    assert rig.now(operation).state is S.RUNNING
+    assert rig.shown("far") == ["Reboot Started"]
+    assert rig.begun == [operation.number]
+
+
+def test_any_vm_of_the_group_may_approve() -> None:
+    """A VM that is not named may approve its group's event. Source: S-1, A-4."""
+    rig = small()
+    operation = rig.ask(Cause.REBOOT, "web_0")
+    rig.approve("web_1", operation)
+    assert rig.now(operation).state is S.RUNNING
+
+
+def test_shared_host_waits_for_every_group() -> None:
+    """An operation on shared hardware waits until all groups approved. Source: L-2, S-5."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    assert [waiting.on for waiting in rig.why(operation)] == [("db",), ("web",)]
+    rig.approve("web_0", operation)
+    assert rig.now(operation).state is S.NOTICED
+    assert [waiting.on for waiting in rig.why(operation)] == [("db",)]
+    rig.approve("db_0", operation)
+    assert rig.now(operation).state is S.RUNNING
+
+
+def test_approval_leaves_the_document_as_it_is() -> None:
+    """An approved event is still shown as Scheduled, at the same incarnation. Source: D-1, D-6."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    before = rig.document("web")
+    rig.approve("web_0", operation)
+    assert rig.document("web") == before
+
+
+@pytest.mark.parametrize("moment", ["approved", "started"])
+def test_approving_again_changes_nothing(moment: str) -> None:
+    """An event approved or started already is approved again without effect. Source: A-1."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.approve("web_0", operation)
+    if moment == "started":
+        rig.approve("db_0", operation)
+    event = rig.event_of(operation, "web")
+    assert not rig.tell(Approve("web_1", (event.id,))).changes
+
+
+def test_ids_are_compared_without_case_and_once() -> None:
+    """An id in either case is the same id, also twice in one request. Source: A-5, D-3."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    event_id = rig.event_of(operation, "web").id
+    outcome = rig.tell(Approve("web_0", (event_id.lower(), event_id)))
+    assert [entry.action for entry in outcome.changes.entries] == ["event.approved"]
+    assert rig.events[event_id].approved_by == ("web_0",)
+
+
+def test_foreign_and_unknown_ids_are_refused_alike() -> None:
+    """Another group's id, a finished or invented one: the same refusal. Source: S-4, A-3."""
+    rig = small()
+    ended = rig.ask(Cause.REBOOT, "web_0")
+    rig.tell(Cancel(ended.number))
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    ids = (rig.event_of(operation, "db").id, rig.event_of(ended, "web").id, "NO-SUCH")
+    for event_id in ids:
+        error = rig.refuses(Approve("web_0", (event_id,)), UnknownEvent)
+        assert str(error).replace(event_id, "?") == (
+            "Bad request. EventId ? is not a scheduled event of this VM."
+        )
+    rig.refuses(Approve("nobody", (rig.event_of(operation, "web").id,)), UnknownEvent)
+
+
+def test_all_ids_or_none() -> None:
+    """One wrong id among good ones approves nothing. Source: A-2, A-3."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    good, foreign = (rig.event_of(operation, group).id for group in ("web", "db"))
+    rig.refuses(Approve("web_0", (good, foreign)), UnknownEvent)
+    assert rig.event_of(operation, "web").state is EventState.SCHEDULED
+
+
+def test_vm_with_a_document_of_its_own_approves_only_what_it_shows() -> None:
+    """A GPU VM can approve no event that does not name it. Source: S-3, S-4."""
+    rig = Rig()
+    rig.tell(
+        small_fleet(web=Group("web", GroupKind.SCALE_SET, fault_domain_count=1)),
+        Change(vms=(Vm("web_2", "h2", "web", gpu=True),)),
+        Enable("web"),
+    )
+    operation = rig.ask(Cause.REBOOT, "web_0")
+    assert rig.document("web/web_2") == (0, ())
+    rig.refuses(Approve("web_2", (rig.event_of(operation, "web").id,)), UnknownEvent)
+
+
+def test_operator_acknowledges_from_outside() -> None:
+    """An operator's acknowledgement counts as an approval. Source: A-9."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h2")
+    event_id = rig.event_of(operation, "far").id
+    rig.tell(Acknowledge(event_id.lower()))
+    assert rig.now(operation).state is S.RUNNING
+    assert not rig.tell(Acknowledge(event_id)).changes
+    rig.finish(operation)
+    rig.refuses(Acknowledge(event_id), Unknown)
+    rig.refuses(Acknowledge("NO-SUCH"), Unknown)
+
+
+def strict() -> Rig:
+    """The small fleet with a strict `web`, and a third VM of it on the first host."""
+    rig = Rig()
+    rig.tell(
+        small_fleet(web=Group("web", strict_approval=True)),
+        Change(vms=(Vm("web_2", "h0", "web"),)),
+        Enable("web"),
+    )
+    return rig
+
+
+def test_strict_group_needs_every_named_vm() -> None:
+    """In a strict group every VM of the resources must approve. Source: A-7."""
+    rig = strict()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.approve("web_1", operation)  # it is not named: its word does not count
+    rig.approve("web_2", operation)
+    rig.approve("web_2", operation)
+    assert rig.now(operation).state is S.NOTICED
+    assert "missing: web_0" in rig.why(operation)[0].text
+    rig.approve("web_0", operation)
+    assert rig.now(operation).state is S.RUNNING
+
+
+def test_strict_group_is_not_asked_for_ever() -> None:
+    """Strict approval delays no longer than NotBefore. Source: A-7, L-1."""
+    rig = strict()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.show()
+    rig.approve("web_2", operation)
+    rig.wait(15 * MINUTE_MS)
+    assert rig.now(operation).state is S.RUNNING
+
+
+def test_acknowledgement_stands_for_a_strict_group() -> None:
+    """The operator's acknowledgement approves a strict group's event at once. Source: A-9, A-7."""
+    rig = strict()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.tell(Acknowledge(rig.event_of(operation, "web").id))
+    assert rig.now(operation).state is S.RUNNING
+
+
+def automatic() -> Rig:
+    """The small fleet with a `web` that approves users' reboots by policy."""
+    rig = Rig()
+    rig.tell(
+        small_fleet(web=Group("web", automatic_approval=frozenset({Impact.REBOOT}))),
+        Enable("web"),
+        Enable("db"),
+    )
+    return rig
+
+
+def test_automatic_approval_skips_scheduled() -> None:
+    """A user's reboot of such a group is first seen Started. Source: A-10."""
+    rig = automatic()
+    operation = rig.ask(Cause.REBOOT, "web_0")
+    assert operation.state is S.RUNNING
+    assert rig.document("web")[0] == 1
+    assert rig.shown("web") == ["Reboot Started"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "target"),
+    [(Cause.REDEPLOY, "web_0"), (Cause.HOST_REBOOT, "h0"), (Cause.EVICTION, "web_0")],
+    ids=lambda each: each.value if isinstance(each, Cause) else "",
+)
+def test_automatic_approval_covers_nothing_else(cause: Cause, target: str) -> None:
+    """Other impacts, and the platform's work, are announced as ever. Source: A-10."""
+    rig = automatic()
+    assert rig.ask(cause, target).state is S.NOTICED
+
+
+def coupled(*enabled: str) -> Rig:
+    """A group with terminate notification and three VMs."""
+    rig = Rig()
+    rig.tell(
+        small_fleet(web=Group("web", terminate_notice_s=300)),
+        Change(vms=(Vm("web_2", "h2", "web"),)),
+        *(Enable(group) for group in enabled or ("web",)),
+    )
+    return rig
+
+
+def test_deletions_of_one_request_wait_for_each_other() -> None:
+    """An approved deletion waits while another of the request is not approved. Source: A-8."""
+    rig = coupled()
+    first = rig.ask(Cause.DELETION, "web_0", "web_1")
+    rig.approve("web_0", first)
+    assert rig.now(first).state is S.NOTICED
+    assert [waiting.reason for waiting in rig.why(first)] == ["coupled"]
+    rig.approve("web_0", first.number + 1)
+    assert rig.now(first).state is rig.now(first.number + 1).state is S.RUNNING
+
+
+def test_deletions_of_other_requests_do_not_wait() -> None:
+    """Another request's deletion holds nothing up. Source: A-8."""
+    rig = coupled()
+    first = rig.ask(Cause.DELETION, "web_0")
+    rig.ask(Cause.DELETION, "web_1")
+    rig.approve("web_0", first)
+    assert rig.now(first).state is S.RUNNING
+
+
+def test_cancelled_deletion_lets_the_others_go() -> None:
+    """With the unapproved deletion withdrawn, the approved one starts. Source: A-8, L-3."""
+    rig = coupled()
+    first = rig.ask(Cause.DELETION, "web_0", "web_1")
+    rig.approve("web_0", first)
+    rig.tell(Cancel(first.number + 1))
+    assert rig.now(first).state is S.RUNNING
+
+
+def test_coupled_deletions_start_at_notbefore_all_the_same() -> None:
+    """NotBefore ends the coupling. Source: A-8, L-1."""
+    rig = coupled()
+    first = rig.ask(Cause.DELETION, "web_0", "web_1")
+    rig.show()
+    rig.approve("web_0", first)
+    rig.wait(5 * MINUTE_MS)
+    assert rig.now(first).state is rig.now(first.number + 1).state is S.RUNNING
+
+
+def test_group_that_falls_silent_is_waited_for_no_longer() -> None:
+    """When an unapproved group is disabled the operation starts. Source: B-2, B-3."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0", not_before_ms=rig.now_ms + 3 * DAY_MS)
+    rig.show()
+    rig.now_ms += 2 * DAY_MS
+    rig.tell(Tick())
+    assert not rig.state.enrolments
+    assert rig.now(operation).state is S.NOTICED, "the operator asked for later"
+    rig.wait(DAY_MS)
+    assert rig.now(operation).state is S.RUNNING

@@ -1,0 +1,189 @@
+"""Asking for maintenance: what is refused, and what a request becomes."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.core.impact import Cause, Impact, Source
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.planner import DURATION_S_MAX
+from forewarn.core.policy import Policy
+from forewarn.core.refusals import (
+    AlreadyAsked,
+    NoticeTooShort,
+    TooManyUserOperations,
+    Unknown,
+    WorkInvalid,
+)
+from forewarn.core.stimulus import TARGETS_MAX, Ask, Change, Enable
+from forewarn.core.topology import Group, Host, Vm
+from tests.core.rig import DAY_MS, MINUTE_MS, START_MS, Rig, small
+
+
+def a_request(**wrong: object) -> Ask:
+    """A good request for work on `h0`, but for what is wrong with it."""
+    return Ask(**{"cause": Cause.HOST_REBOOT, "targets": ("h0",), **wrong})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"targets": ()}, "0 targets"),
+        ({"targets": ("h0",) * (TARGETS_MAX + 1)}, "1001 targets"),
+        ({"targets": ("h0", "h0")}, "twice"),
+        ({"impact": Impact.PREEMPT}, "impact cannot be Preempt"),
+        ({"duration_s": -2}, "duration is -2"),
+        ({"duration_s": DURATION_S_MAX + 1}, "duration is"),
+        ({"description": "x" * 257}, "description"),
+        ({"description": "a\nb"}, "description"),
+        ({"not_before_ms": START_MS + 400 * DAY_MS}, "more than a year"),
+        ({"cause": Cause.HARDWARE_FAILURE, "not_before_ms": 1}, "a failure has no NotBefore"),
+        ({"destination": "h0"}, "the host itself"),
+    ],
+    ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
+)
+def test_contradictory_request_is_refused(wrong: dict[str, object], sentence: str) -> None:
+    """A request that contradicts itself is refused and changes nothing. Source: O-1, D-9."""
+    assert sentence in str(small().refuses(a_request(**wrong), WorkInvalid))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"targets": ("h9",)},
+        {"targets": ("web_0",)},
+        {"cause": Cause.REBOOT, "targets": ("h0",)},
+        {"destination": "h9"},
+    ],
+    ids=["host", "vm-for-host", "host-for-vm", "destination"],
+)
+def test_unknown_target_is_refused(wrong: dict[str, object]) -> None:
+    """What is not there cannot be maintained, and nothing is changed."""
+    small().refuses(a_request(**wrong), Unknown)
+
+
+def test_all_targets_or_none() -> None:
+    """One wrong target among good ones refuses the whole request."""
+    small().refuses(a_request(targets=("h1", "h9")), Unknown)
+
+
+def test_request_chooses_impact_source_text_and_duration() -> None:
+    """A host update may restart; text, source and duration may be given. Source: D-8, D-9, D-11."""
+    rig = small()
+    operation = rig.ask(
+        Cause.HOST_UPDATE,
+        "h0",
+        impact=Impact.REBOOT,
+        source=Source.USER,
+        description="New kernel.",
+        duration_s=120,
+    )
+    event = rig.document("web")[1][0]
+    assert (event.event_type, event.source) == ("Reboot", "User")
+    assert (event.description, event.duration_s) == ("New kernel.", 120)
+    assert not operation.routine, "a user's own work is not routine"
+
+
+def test_other_impact_has_unknown_duration() -> None:
+    """The usual duration belongs to the usual impact. Source: D-9."""
+    rig = small()
+    assert rig.ask(Cause.HOST_UPDATE, "h0", impact=Impact.REBOOT).duration_s == -1
+    assert rig.ask(Cause.LIVE_MIGRATION, "h2").duration_s == 5
+
+
+def test_start_before_owed_notice_is_refused() -> None:
+    """An operator may give more notice, never less. Source: N-1."""
+    rig = small()
+    soon = rig.now_ms + 15 * MINUTE_MS - 1000
+    error = rig.refuses(a_request(not_before_ms=soon), NoticeTooShort)
+    assert "900 s of notice are owed" in str(error)
+    assert error.advice_text().startswith("Ask for 20")
+    later = rig.now_ms + 60 * MINUTE_MS
+    assert rig.ask(Cause.HOST_REBOOT, "h0", not_before_ms=later).not_before_ms == later
+
+
+def test_notbefore_is_whole_seconds_and_never_early() -> None:
+    """NotBefore is shown in whole seconds, rounded up so that notice is not cut. Source: D-7."""
+    rig = small()
+    rig.now_ms += 1
+    assert rig.ask(Cause.HOST_REBOOT, "h0").not_before_ms == START_MS + 15 * MINUTE_MS + 1000
+    asked_ms = rig.now_ms + 30 * MINUTE_MS
+    assert rig.ask(Cause.HOST_REBOOT, "h2", not_before_ms=asked_ms).not_before_ms % 1000 == 0
+
+
+@pytest.mark.parametrize(
+    ("cause", "target"),
+    [(Cause.REBOOT, "web_0"), (Cause.HARDWARE_FAILURE, "h0"), (Cause.HARDWARE_DEGRADED, "h0")],
+    ids=lambda each: each.value if isinstance(each, Cause) else "",
+)
+def test_same_work_is_not_asked_for_twice(cause: Cause, target: str) -> None:
+    """The same work under way on a target is refused; routine work may queue. Source: O-1."""
+    rig = small()
+    rig.ask(cause, target)
+    rig.refuses(Ask(cause=cause, targets=(target,)), AlreadyAsked)
+
+
+def test_routine_work_may_queue() -> None:
+    """A second host update waits for the first. Source: G-1."""
+    rig = small()
+    rig.ask(Cause.HOST_REBOOT, "h0")
+    assert rig.ask(Cause.HOST_REBOOT, "h0").state is OperationState.PLANNED
+
+
+def test_host_that_failed_is_struck_once() -> None:
+    """A host that has failed is not found lost beside it; its failure must end first."""
+    rig = small()
+    rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    rig.refuses(Ask(cause=Cause.HOST_LOST, targets=("h0",)), AlreadyAsked)
+    error = rig.refuses(Ask(cause=Cause.HOST_REBOOT, targets=("h0",)), WorkInvalid)
+    assert "repair it first" in str(error)
+    error = rig.refuses(
+        Ask(cause=Cause.LIVE_MIGRATION, targets=("h1",), destination="h0"), WorkInvalid
+    )
+    assert "nothing can be moved there" in str(error)
+
+
+def a_crowd(count: int, *, limit: int) -> Rig:
+    """A group of one owner with many VMs."""
+    rig = Rig(policy=Policy(user_operations_max=limit))
+    vms = tuple(Vm(f"v{n}", "h", "g") for n in range(count))
+    other = Vm("w", "h", "other")
+    rig.tell(
+        Change(
+            hosts=(Host("h"),),
+            groups=(Group("g", owner="ann"), Group("other", owner="bob")),
+            vms=(*vms, other),
+        )
+    )
+    return rig
+
+
+def test_user_initiated_work_is_limited() -> None:
+    """Beyond the limit a user's request is refused with 409 and nothing is changed. Source: O-1."""
+    rig = a_crowd(12, limit=10)
+    rig.tell(Enable("g"), Enable("other"))
+    rig.ask(Cause.REBOOT, *(f"v{n}" for n in range(9)))
+    error = rig.refuses(Ask(cause=Cause.REBOOT, targets=("v9", "v10")), TooManyUserOperations)
+    assert error.status == 409
+    assert "'ann' already has 9" in str(error)
+    rig.ask(Cause.REBOOT, "v9")
+    rig.refuses(Ask(cause=Cause.REDEPLOY, targets=("v0",)), TooManyUserOperations)
+
+
+def test_limit_counts_per_owner_and_until_the_start() -> None:
+    """Another owner, platform work and started work do not count. Source: O-1."""
+    rig = a_crowd(3, limit=1)
+    rig.tell(Enable("g"), Enable("other"))
+    first = rig.ask(Cause.REBOOT, "v0")
+    rig.ask(Cause.REBOOT, "w")
+    rig.ask(Cause.EVICTION, "v1")
+    rig.approve("v0", first)
+    assert rig.now(first).state is OperationState.RUNNING
+    assert rig.ask(Cause.REBOOT, "v2").state is OperationState.NOTICED
+
+
+def test_silent_work_does_not_count() -> None:
+    """A deletion nobody asked to be told of is not scheduled at all. Source: O-1."""
+    rig = a_crowd(3, limit=1)
+    rig.ask(Cause.DELETION, "v0")
+    rig.ask(Cause.DELETION, "v1")

@@ -1,0 +1,106 @@
+"""Enabling and disabling: who is asked, and what a group that is not asked sees."""
+
+from __future__ import annotations
+
+from forewarn.core.acts import MARK_COARSENESS_S
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.refusals import Unknown
+from forewarn.core.step import next_deadline_ms
+from forewarn.core.stimulus import Enable, Polled, Tick
+from forewarn.wire import Document
+from tests.core.rig import DAY_MS, MINUTE_MS, small, view_of
+
+S = OperationState
+
+
+def test_first_request_enables_the_group() -> None:
+    """The first request of a group enables it, with an empty document at 0. Source: B-1, D-1."""
+    rig = small(enabled=())
+    rig.tell(Enable("web"))
+    assert view_of(rig, "web").document == Document(0, ())
+    assert set(rig.state.views) == {"web"}
+    assert not rig.tell(Enable("web")).changes, "it is enabled once"
+    rig.refuses(Enable("nobody"), Unknown)
+
+
+def test_group_enabled_late_sees_the_truth() -> None:
+    """What is announced or running already is seen at the first request. Source: B-3, D-1."""
+    rig = small(enabled=("db",))
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.tell(Enable("web"))
+    assert rig.document("web")[0] == 1
+    assert rig.shown("web") == ["Reboot Scheduled"]
+    rig.approve("db_0", operation)
+    assert rig.now(operation).state is S.NOTICED, "web is asked now, too"
+
+
+def test_disabled_group_delays_nothing() -> None:
+    """The operation waits only for enabled groups. Source: B-3, L-2."""
+    rig = small(enabled=("db",))
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.approve("db_0", operation)
+    assert rig.now(operation).state is S.RUNNING
+
+
+def test_nobody_to_ask_means_now() -> None:
+    """Users' acts and routine work proceed at once where nobody is enabled. Source: B-3."""
+    rig = small(enabled=())
+    assert rig.ask(Cause.HOST_REBOOT, "h0").state is S.RUNNING
+    assert rig.ask(Cause.REBOOT, "far_0").state is S.RUNNING
+    assert not rig.state.views
+
+
+def test_silent_day_disables_the_group() -> None:
+    """A group that asks nothing for a day is disabled. Source: B-2."""
+    rig = small()
+    rig.wait(DAY_MS)
+    assert "web" in rig.state.enrolments
+    rig.wait(MARK_COARSENESS_S * 1000)
+    assert not rig.state.enrolments
+    assert not rig.state.views
+
+
+def test_incarnation_starts_anew() -> None:
+    """Enabled again, a group's incarnation starts anew. Source: B-2, D-1."""
+    rig = small()
+    rig.ask(Cause.HOST_REBOOT, "h0", not_before_ms=rig.now_ms + 9 * DAY_MS)
+    rig.show()
+    rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.wait(2 * DAY_MS)
+    rig.tell(Enable("web"))
+    assert rig.document("web")[0] <= 1
+
+
+def test_polls_keep_a_group_enabled() -> None:
+    """A poll is noted to the minute, and a day counts from it. Source: B-2."""
+    rig = small()
+    rig.now_ms += MINUTE_MS - 1
+    assert not rig.tell(Polled(frozenset({"web"}))).changes, "not a write for every poll"
+    rig.now_ms += 1
+    rig.tell(Polled(frozenset({"web", "nobody"})))
+    rig.wait(DAY_MS)
+    assert set(rig.state.enrolments) == {"web"}
+    rig.check_replay()
+
+
+def test_next_deadline_names_what_comes_first() -> None:
+    """The loop sleeps until a notice, an alert or a silent day is due. Source: B-2, L-8."""
+    rig = small(enabled=())
+    assert next_deadline_ms(rig.state, rig.policy, rig.now_ms) is None
+    rig.tell(Enable("web"))
+    silent_ms = rig.now_ms + DAY_MS + MINUTE_MS
+    assert next_deadline_ms(rig.state, rig.policy, rig.now_ms) == silent_ms
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    assert next_deadline_ms(rig.state, rig.policy, rig.now_ms) == operation.not_before_ms
+    rig.show()
+    rig.approve("web_0", operation)
+    alert_ms = rig.now_ms + 3_600_000
+    assert next_deadline_ms(rig.state, rig.policy, rig.now_ms) == alert_ms
+    rig.wait(2 * 3_600_000)
+    assert rig.now(operation).alerted
+    assert next_deadline_ms(rig.state, rig.policy, rig.now_ms) == silent_ms
+    rig.now_ms = silent_ms
+    assert next_deadline_ms(rig.state, rig.policy, rig.now_ms) is None
+    rig.tell(Tick())
+    assert not rig.state.enrolments

@@ -1,0 +1,150 @@
+"""Changes of the fleet: all or nothing, and never under announced work."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.core.impact import Cause
+from forewarn.core.refusals import FleetBusy, FleetContradiction, InUse, Unknown
+from forewarn.core.stimulus import Change, Enable
+from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
+from forewarn.wire import Document
+from tests.core.rig import Rig, small, small_fleet
+
+
+def test_fleet_is_put_and_removed() -> None:
+    """Hosts, groups and VMs come, change and go, each with its entry. Source: S-1."""
+    rig = small()
+    rig.tell(Change(vms=(Vm("far_0", "h2", "far", size="D2"),)))
+    rig.tell(Change(removed=(("vm", "far_0"), ("group", "far"), ("host", "h2"))))
+    assert "h2" not in rig.state.topology.hosts
+    assert set(rig.state.enrolments) == set(rig.state.views) == {"web", "db"}
+    actions = [entry.action for entry in rig.entries]
+    assert actions[-5:] == [
+        "vm.changed",
+        "vm.removed",
+        "group.removed",
+        "host.removed",
+        "document.dropped",
+    ]
+    rig.check_replay()
+
+
+def test_nothing_new_writes_nothing() -> None:
+    """A description of what is there already changes nothing."""
+    rig = small()
+    assert not rig.tell(small_fleet()).changes
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (Change(vms=(Vm("x", "h9", "web"),)), FleetContradiction),
+        (Change(removed=(("host", "h9"),)), Unknown),
+        (Change(removed=(("host", "h0"),)), InUse),
+        (Change(removed=(("group", "web"),)), InUse),
+    ],
+    ids=["no-host", "not-there", "host-in-use", "group-in-use"],
+)
+def test_wrong_change_is_refused(change: Change, error: type[InUse]) -> None:
+    """A change that cannot be is refused whole and changes nothing. Source: S-1."""
+    small().refuses(change, error)
+
+
+def test_users_of_a_host_are_named_but_not_all() -> None:
+    """The refusal to remove a host names a few of those on it."""
+    rig = small()
+    rig.tell(Change(vms=tuple(Vm(f"v{n}", "h0", "web") for n in range(3))))
+    error = rig.refuses(Change(removed=(("host", "h0"),)), InUse)
+    assert str(error).endswith("and others are still there.")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change(vms=(Vm("web_0", "h2", "web"),)),
+        Change(vms=(Vm("web_0", "h0", "db"),)),
+        Change(removed=(("vm", "web_0"),)),
+        Change(hosts=(Host("h0", 2, 0),)),
+        Change(vms=(Vm("new", "h0", "web"),)),
+    ],
+    ids=["move", "regroup", "remove", "other-domain", "arrive"],
+)
+def test_announced_work_holds_its_machines(change: Change) -> None:
+    """What announced work names stays where it is, and nobody joins. Source: L-5, N-1."""
+    rig = small()
+    rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.refuses(change, FleetBusy)
+
+
+def test_planned_work_holds_only_its_host() -> None:
+    """Before it is announced, VMs may still come and go; the host may not. Source: L-5."""
+    rig = small()
+    rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.ask(Cause.HOST_REBOOT, "h1")
+    rig.tell(Change(vms=(Vm("new", "h1", "web"), Vm("web_1", "h2", "web"))))
+    rig.refuses(Change(removed=(("vm", "new"), ("host", "h1"))), FleetBusy)
+
+
+def test_destination_is_not_removed() -> None:
+    """A host that VMs are to be moved to stays. Source: L-5."""
+    rig = small()
+    rig.tell(Change(hosts=(Host("spare"),)))
+    rig.ask(Cause.LIVE_MIGRATION, "h0", destination="spare")
+    rig.refuses(Change(removed=(("host", "spare"),)), FleetBusy)
+
+
+def test_name_of_a_deleted_vm_is_not_free_yet() -> None:
+    """While work still names a deleted VM, no other VM takes its name. Source: S-4, L-5."""
+    rig = small()
+    reboot = rig.ask(Cause.HOST_REBOOT, "h0")
+    eviction = rig.ask(Cause.EVICTION, "web_0")
+    rig.approve("web_1", eviction)
+    rig.finish(eviction)
+    again = Change(vms=(Vm("web_0", "h2", "web"),))
+    rig.refuses(again, FleetBusy)
+    rig.approve("web_1", reboot)
+    rig.approve("db_0", reboot)
+    rig.finish(reboot)
+    rig.tell(again)
+
+
+def test_health_is_not_set_by_a_description() -> None:
+    """Describing a host does not heal it."""
+    rig = small()
+    rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    rig.tell(Change(hosts=(Host("h0", 0, 0, driver="manual"),)))
+    assert rig.state.topology.hosts["h0"].health is Health.FAILED
+
+
+def test_documents_follow_the_layout() -> None:
+    """A VM that gets a document of its own finds it, and loses it again. Source: S-3, D-1."""
+    rig = Rig()
+    rig.tell(
+        small_fleet(web=Group("web", GroupKind.SCALE_SET, fault_domain_count=1)),
+        Enable("web"),
+    )
+    rig.ask(Cause.REBOOT, "web_0")
+    rig.tell(Change(vms=(Vm("web_1", "h1", "web", gpu=True),)))
+    assert rig.state.views["web/web_1"].document == Document(0, ())
+    rig.tell(Change(vms=(Vm("web_0", "h0", "web", gpu=True),)))
+    assert rig.document("web/web_0")[0] == 1
+    rig.tell(Change(groups=(Group("web"),)))
+    assert set(rig.state.views) == {"web"}
+    rig.tell(Change(groups=(Group("more", GroupKind.SCALE_SET, fault_domain_count=1),)))
+    rig.check_replay()
+
+
+def test_group_removed_under_an_event_of_a_deleted_vm() -> None:
+    """Work whose group has gone with its last VM still comes to an end. Source: L-5, L-2."""
+    rig = small()
+    reboot = rig.ask(Cause.HOST_REBOOT, "h0")
+    eviction = rig.ask(Cause.EVICTION, "db_0")
+    rig.tell(Change())
+    rig.approve("db_0", eviction)
+    rig.finish(eviction)
+    rig.tell(Change(removed=(("group", "db"),)))
+    assert [waiting.on for waiting in rig.why(reboot)] == [("web",)]
+    rig.approve("web_0", reboot)
+    rig.finish(reboot)
+    rig.check_replay()

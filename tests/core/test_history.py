@@ -1,0 +1,70 @@
+"""History: it alone gives the state again, and what no table allows is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from forewarn.core.history import HistoryIllegal, Replay
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.records import KIND_OF, Record, key_of, to_row
+from forewarn.core.state import Entry, Image
+from tests.core.rig import small
+
+
+def an_entry(record: Record) -> Entry:
+    """An entry that tells of one record."""
+    image = Image(KIND_OF[type(record)], key_of(record), to_row(record))
+    return Entry(1, "operator", "operation.altered", "somebody wrote this", images=(image,))
+
+
+def test_history_gives_the_state() -> None:
+    """Replaying the entries gives the state, at every step. Source: L-7."""
+    rig = small()
+    rig.check_replay()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.check_replay()
+    rig.approve("web_0", operation)
+    rig.approve("db_0", operation)
+    rig.check_replay()
+    rig.finish(operation)
+    rig.check_replay()
+    assert rig.replay.records["operation"][1] == rig.now(operation)
+
+
+def test_every_entry_says_who_what_and_when() -> None:
+    """Each entry has a time, an actor, a stable action and a sentence. Source: A-6."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.approve("web_0", operation)
+    approved = rig.entries[-1]
+    assert (approved.action, approved.actor) == ("event.approved", "operator")
+    assert (approved.operation, approved.group) == (operation.number, "web")
+    for entry in rig.entries:
+        assert entry.at_ms == rig.now_ms
+        assert entry.text
+        assert "." in entry.action
+
+
+@pytest.mark.parametrize(
+    "state", [OperationState.SUCCEEDED, OperationState.FAILED], ids=lambda state: state.value
+)
+def test_altered_history_of_an_operation_is_refused(state: OperationState) -> None:
+    """A move that no table has is no history. Source: L-1."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    with pytest.raises(HistoryIllegal, match=f"from noticed to {state.value}"):
+        rig.replay.extend([an_entry(replace(operation, state=state))])
+    with pytest.raises(HistoryIllegal, match=f"from planned to {state.value}"):
+        Replay().extend([an_entry(replace(operation, state=state))])
+
+
+def test_altered_history_of_an_event_is_refused() -> None:
+    """An event that was never started cannot have completed. Source: L-1, D-6."""
+    rig = small()
+    event = rig.event_of(rig.ask(Cause.HOST_REBOOT, "h0"), "web")
+    for replay in (rig.replay, Replay()):
+        with pytest.raises(HistoryIllegal, match="from scheduled to completed"):
+            replay.extend([an_entry(replace(event, state=EventState.COMPLETED))])

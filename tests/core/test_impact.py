@@ -1,0 +1,120 @@
+"""What each cause and impact means, as the contract's tables say."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.core.impact import NOTICE_S, TRAITS, Cause, Impact, Source, Target
+from forewarn.core.policy import Policy
+from tests.core.rig import Rig, small
+
+TABLE = {
+    Cause.LIVE_MIGRATION: ("Freeze", "Platform"),
+    Cause.HOST_UPDATE: ("Freeze", "Platform"),
+    Cause.HOST_REBOOT: ("Reboot", "Platform"),
+    Cause.NETWORK_UPDATE: ("Freeze", "Platform"),
+    Cause.HARDWARE_DEGRADED: ("Redeploy", "Platform"),
+    Cause.HARDWARE_FAILURE: ("Reboot", "Platform"),
+    Cause.HOST_LOST: ("Redeploy", "Platform"),
+    Cause.REBOOT: ("Reboot", "User"),
+    Cause.REDEPLOY: ("Redeploy", "User"),
+    Cause.EVICTION: ("Preempt", "Platform"),
+    Cause.DELETION: ("Terminate", "User"),
+    Cause.REIMAGE: ("Reboot", "User"),
+}
+
+
+@pytest.mark.parametrize("cause", Cause, ids=lambda cause: cause.value)
+def test_cause_has_type_and_source(cause: Cause) -> None:
+    """Each cause gives the event type and source of the contract's table. Source: D-4, D-8."""
+    traits = TRAITS[cause]
+    assert (traits.impact.value, traits.source.value) == TABLE[cause]
+
+
+@pytest.mark.parametrize(
+    ("impact", "notice_s"),
+    [("Freeze", 900), ("Reboot", 900), ("Redeploy", 600), ("Preempt", 30), ("Terminate", 300)],
+)
+def test_least_notice_of_each_impact(impact: str, notice_s: int) -> None:
+    """The least notice is 15, 15 and 10 minutes, 30 seconds, 5 minutes. Source: N-1."""
+    assert NOTICE_S[Impact(impact)] == notice_s
+
+
+@pytest.mark.parametrize(
+    ("cause", "text"),
+    [
+        (
+            Cause.LIVE_MIGRATION,
+            (
+                "Virtual machine is being paused because of a memory-preserving Live Migration"
+                " operation."
+            ),
+        ),
+        (Cause.HOST_UPDATE, "Host server is undergoing maintenance."),
+        (
+            Cause.REBOOT,
+            "Virtual machine is going to be restarted as requested by authorized user.",
+        ),
+        (
+            Cause.REDEPLOY,
+            "Virtual machine is going to be redeployed as requested by authorized user.",
+        ),
+        (Cause.HARDWARE_FAILURE, "Virtual machine has encountered a failure."),
+        (Cause.EVICTION, ""),
+    ],
+    ids=lambda each: each.value if isinstance(each, Cause) else "",
+)
+def test_description_is_what_clients_match_on(cause: Cause, text: str) -> None:
+    """The description texts are those real clients look for. Source: D-11."""
+    assert TRAITS[cause].description == text
+
+
+def test_network_update_interrupts_nothing() -> None:
+    """A network-only update has duration 0, an unknown one -1. Source: D-9."""
+    assert TRAITS[Cause.NETWORK_UPDATE].duration_s == 0
+    assert TRAITS[Cause.HOST_REBOOT].duration_s == -1
+
+
+def test_routine_is_planned_platform_work_on_hosts() -> None:
+    """Neither recoveries nor a user's acts are routine. Source: G-1."""
+    routine = {cause for cause, traits in TRAITS.items() if traits.routine}
+    assert routine == {
+        Cause.LIVE_MIGRATION,
+        Cause.HOST_UPDATE,
+        Cause.HOST_REBOOT,
+        Cause.NETWORK_UPDATE,
+    }
+    assert all(TRAITS[cause].target is Target.HOST for cause in routine)
+
+
+@pytest.mark.parametrize("impact", Impact, ids=lambda impact: impact.value)
+def test_policy_never_lowers_notice(impact: Impact) -> None:
+    """A policy may raise a notice, never lower it. Source: N-1."""
+    with pytest.raises(ValueError, match=f"gives {impact.value}"):
+        Policy(notice_s={**NOTICE_S, impact: NOTICE_S[impact] - 1})
+    Policy(notice_s={**NOTICE_S, impact: NOTICE_S[impact] + 1})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"user_operations_max": 0},
+        {"disable_after_s": 0},
+        {"overdue_after_s": 0},
+        {"notice_margin_ms": -1},
+        {"prediction_s": 60},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_policy_refuses_what_would_break_a_promise(wrong: dict[str, int]) -> None:
+    """A limit below one or a negative margin is no policy. Source: N-1, O-1."""
+    with pytest.raises(ValueError, match=r"sets|shorten"):
+        Policy(**wrong)  # type: ignore[arg-type]
+
+
+def test_raised_notice_holds() -> None:
+    """What policy raises is what is owed. Source: N-1."""
+    rig: Rig = small(policy=Policy(notice_s={**NOTICE_S, Impact.REBOOT: 3600}))
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    assert operation.not_before_ms - rig.now_ms == 3_600_000
+    assert operation.source is Source.PLATFORM

@@ -1,0 +1,152 @@
+"""How a fleet may be laid out: what is refused, who shares a document, who is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.core.impact import Impact
+from forewarn.core.refusals import FleetContradiction
+from forewarn.core.topology import (
+    ADDRESSES_MAX,
+    DOMAIN_MAX,
+    TAGS_MAX,
+    Group,
+    GroupKind,
+    Host,
+    Topology,
+    Vm,
+)
+
+GPU_GROUP = Group("gpu", GroupKind.SCALE_SET, fault_domain_count=1)
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a b", "a/b", "ä", "a" * 129, "a\n"])
+def test_name_is_plain(name: str) -> None:
+    """A name stands in URLs and documents, so it is plain."""
+    with pytest.raises(FleetContradiction, match="a name is"):
+        Host(name)
+    with pytest.raises(FleetContradiction, match="a name is"):
+        Group(name)
+    with pytest.raises(FleetContradiction, match="a name is"):
+        Vm(name, "h", "g")
+
+
+@pytest.mark.parametrize("domain", [-1, DOMAIN_MAX + 1])
+def test_domain_is_a_small_number(domain: int) -> None:
+    """Fault and update domains are small numbers. Source: G-2."""
+    with pytest.raises(FleetContradiction, match="domain"):
+        Host("h", fault_domain=domain)
+    with pytest.raises(FleetContradiction, match="domain"):
+        Host("h", update_domain=domain)
+    with pytest.raises(FleetContradiction, match="fault_domain_count"):
+        Group("g", fault_domain_count=domain if domain < 0 else DOMAIN_MAX + 2)
+
+
+@pytest.mark.parametrize("notice_s", [1, 299, 901])
+def test_terminate_notice_is_five_to_fifteen_minutes(notice_s: int) -> None:
+    """A terminate notice is PT5M to PT15M, or none. Source: N-1."""
+    with pytest.raises(FleetContradiction, match="PT5M to PT15M"):
+        Group("g", terminate_notice_s=notice_s)
+    assert Group("g", terminate_notice_s=300).terminate_notice_s == 300
+
+
+def test_only_reboot_and_redeploy_can_be_automatic() -> None:
+    """Automatic approval is for user-initiated Reboot and Redeploy. Source: A-10."""
+    with pytest.raises(FleetContradiction, match="automatically"):
+        Group("g", automatic_approval=frozenset({Impact.FREEZE}))
+
+
+def test_text_is_printable_and_bounded() -> None:
+    """What people write is printable and of bounded length."""
+    with pytest.raises(FleetContradiction, match="not printable"):
+        Host("h", zone="\x00")
+    with pytest.raises(FleetContradiction, match="longer"):
+        Group("g", owner="x" * 257)
+    with pytest.raises(FleetContradiction, match="more than"):
+        Vm("v", "h", "g", addresses=tuple(f"10.0.0.{n}" for n in range(ADDRESSES_MAX + 1)))
+    with pytest.raises(FleetContradiction, match="more than"):
+        Vm("v", "h", "g", tags=(("a", "b"),) * (TAGS_MAX + 1))
+    with pytest.raises(FleetContradiction, match="not printable"):
+        Vm("v", "h", "g", tags=(("a", "\n"),))
+
+
+def fleet(*vms: Vm, group: Group | None = None) -> Topology:
+    """A fleet of one host and one group."""
+    found = group or Group("g")
+    return Topology(
+        hosts={"h": Host("h"), "i": Host("i", fault_domain=1, zone="2")},
+        groups={found.name: found},
+        vms={vm.name: vm for vm in vms},
+    )
+
+
+def test_vm_stands_on_a_host_and_in_a_group() -> None:
+    """A VM names a host and a group that are there."""
+    with pytest.raises(FleetContradiction, match="no host j"):
+        fleet(Vm("v", "j", "g"))
+    with pytest.raises(FleetContradiction, match="no group k"):
+        fleet(Vm("v", "h", "k"))
+
+
+def test_lone_group_holds_one_vm() -> None:
+    """A lone VM sees only its own events, so nobody else is in its group. Source: S-2."""
+    lone = Group("g", GroupKind.LONE)
+    assert fleet(Vm("v", "h", "g"), group=lone).vms_in("g") == ("v",)
+    with pytest.raises(FleetContradiction, match="lone"):
+        fleet(Vm("v", "h", "g"), Vm("w", "h", "g"), group=lone)
+
+
+def test_two_vms_are_never_recognised_alike() -> None:
+    """An address on an interface, and an instance id, belong to one VM. Source: S-6."""
+    with pytest.raises(FleetContradiction, match=r"10\.0\.0\.4 already belongs to vm v"):
+        fleet(
+            Vm("v", "h", "g", addresses=("10.0.0.4",)), Vm("w", "h", "g", addresses=("10.0.0.4",))
+        )
+    with pytest.raises(FleetContradiction, match="i-1 already belongs to vm v"):
+        fleet(Vm("v", "h", "g", instance_id="i-1"), Vm("w", "h", "g", instance_id="i-1"))
+    apart = fleet(
+        Vm("v", "h", "g", addresses=("10.0.0.4",), interface="tap0"),
+        Vm("w", "h", "g", addresses=("10.0.0.4",), interface="tap1"),
+    )
+    assert apart.vms_on("h") == ("v", "w")
+
+
+@pytest.mark.parametrize(
+    ("vm", "view"),
+    [
+        (Vm("v", "h", "gpu", gpu=True), "gpu/v"),
+        (Vm("v", "h", "gpu", size="Standard_NC6"), "gpu/v"),
+        (Vm("v", "h", "gpu", size="Standard_D4s_v5"), "gpu"),
+        (Vm("v", "h", "gpu"), "gpu"),
+    ],
+    ids=["said", "size", "other-size", "plain"],
+)
+def test_gpu_vm_of_one_fault_domain_reads_its_own_document(vm: Vm, view: str) -> None:
+    """A GPU VM of a scale set with one fault domain has a document of its own. Source: S-3."""
+    topology = fleet(vm, group=GPU_GROUP)
+    assert topology.view_of("v") == view
+    assert topology.views_of("gpu") == tuple(dict.fromkeys(("gpu", view)))
+
+
+@pytest.mark.parametrize(
+    "group",
+    [Group("gpu", fault_domain_count=1), Group("gpu", GroupKind.SCALE_SET, fault_domain_count=2)],
+    ids=["availability-set", "two-domains"],
+)
+def test_other_gpu_vms_share_their_groups_document(group: Group) -> None:
+    """Everybody else reads the group's document. Source: S-1."""
+    assert fleet(Vm("v", "h", "gpu", gpu=True), group=group).view_of("v") == "gpu"
+
+
+@pytest.mark.parametrize(("size", "announced"), [("Standard_D2", True), ("G5", False), ("", True)])
+def test_reimage_is_announced_for_general_sizes(size: str, *, announced: bool) -> None:
+    """Sizes of the families G, M, N and H get no notice of an image upgrade. Source: D-4."""
+    assert Vm("v", "h", "g", size=size).reimage_announceable is announced
+
+
+def test_fault_zones_tell_zones_apart() -> None:
+    """Fault domain 1 of one zone is not fault domain 1 of another. Source: G-1."""
+    topology = fleet(Vm("v", "h", "g"), Vm("w", "i", "g"))
+    assert topology.fault_zones(("v", "w", "gone")) == {("", 0), ("2", 1)}
+    assert topology.grouped(("w", "v")) == {"g": ("v", "w")}
+    assert topology.vms_on("nowhere") == topology.vms_in("nobody") == ()
