@@ -34,7 +34,7 @@ def parse(text: str) -> int:
         ValueError: the text is in neither form, or names no possible time.
     """
     text = text.strip()
-    return _parse_iso(text) if text[:1].isdigit() else _parse_rfc1123(text)
+    return _parse_iso(text) if text[4:5] == "-" else _parse_rfc1123(text)
 
 
 def _clock_of(second: int) -> str:
