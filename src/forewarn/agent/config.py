@@ -1,0 +1,299 @@
+"""Configuration: TOML with drop-ins and hook directories, checked, as one JSON form.
+
+No running agent keeps this module: it is used by a short-lived process (see `load`), since
+`tomllib` and the checks would cost the agent 2 MiB for as long as it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.agent.http import target_of
+from forewarn.agent.preparations import PREPARATIONS
+from forewarn.agent.rules import ACTIONS, COORDINATIONS, FAILURES, TIMEOUT_S
+from forewarn.agent.settings import DEFAULTS
+from forewarn.errors import CallerError
+from forewarn.wire import VERSIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_PATH = "/etc/forewarn-agent/agent.toml"
+PHASES = ("prepare", "approve", "recover", "cancel")
+STEPS_MAX = 200  # steps, checks and rules; a configuration has a handful
+TABLES = {
+    "agent": "",
+    "status": "status_",
+    "notify": None,
+    "coordination": None,
+    "step": None,
+    "rule": None,
+}
+STEP_KEYS = {"prepare", "recover", "cancel", "use", "timeout_s", "on_failure", "repeatable"}
+MATCH_KEYS = {
+    "type": "types",
+    "source": "sources",
+    "duration_s": "duration_s",
+    "notice_s": "notice_s",
+    "description": "description",
+    "about": "about",
+}
+RULE_KEYS = {"name", "action", "then", "steps", "coordination", "stand_in_s", *MATCH_KEYS}
+
+
+class ConfigInvalid(CallerError):
+    """The configuration cannot be used; nothing was started."""
+
+    code = "agent-config-invalid"
+    message = "{where}: {reason}."
+    advice = "Correct it and run `forewarn agent check`."
+
+
+def read_config(path: str, *, must_exist: bool = True) -> dict[str, object]:
+    """Return the checked form of a configuration file and its drop-ins, for `AgentSettings`.
+
+    Drop-ins are the files `PATH.d/*.toml`, by name; each overrides single settings of those
+    before it, and its rules are tried before theirs.
+
+    Raises:
+        ConfigInvalid: it cannot be used; the first reason found is named.
+    """
+    merged: dict[str, object] = {}
+    for file in (Path(path), *sorted(Path(f"{path}.d").glob("*.toml"))):
+        if file.exists() or must_exist:
+            _merge(merged, _parsed(file))
+    form = _flat(merged, path)
+    checks, steps = _directory_steps(str(form["hooks_dir"]))
+    steps += [_step(name, table, path) for name, table in _table(merged, "step").items()]
+    names = [str(step["name"]) for step in steps]
+    rules = [
+        _rule(rule, names, where=f"{path}: rule {number}")
+        for number, rule in enumerate(_rules_of(merged, path), 1)
+    ]
+    if len(steps) + len(checks) + len(rules) > STEPS_MAX:
+        raise ConfigInvalid(where=path, reason=f"more than {STEPS_MAX} steps and rules")
+    if len(set(names)) < len(names):
+        raise ConfigInvalid(where=path, reason="a step and a hook file have the same name")
+    return {**form, "steps": steps, "checks": checks, "rules": rules}
+
+
+def _parsed(file: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigInvalid(where=file, reason=f"cannot be read: {error.strerror}") from error
+    except ValueError as error:  # also what tomllib and the decoder raise
+        raise ConfigInvalid(where=file, reason=f"is not TOML: {error}") from error
+
+
+def _merge(merged: dict[str, object], fresh: dict[str, object]) -> None:
+    for name, table in fresh.items():
+        before = merged.get(name)
+        if name == "rule" and isinstance(table, list) and isinstance(before, list):
+            merged[name] = [*table, *before]
+        elif isinstance(table, dict) and isinstance(before, dict):
+            merged[name] = {**before, **table}
+        else:
+            merged[name] = table
+
+
+def _table(merged: Mapping[str, object], name: str) -> dict[str, object]:
+    table = merged.get(name, {})
+    if not isinstance(table, dict):
+        raise ConfigInvalid(where=f"[{name}]", reason="must be a table")
+    return table
+
+
+def _flat(merged: dict[str, object], path: str) -> dict[str, object]:
+    unknown = sorted(set(merged) - set(TABLES))
+    if unknown:
+        raise ConfigInvalid(where=path, reason=f"[{unknown[0]}] is not known")
+    form = dict(DEFAULTS)
+    form["notify"] = _table(merged, "notify")
+    form["coordination"] = _table(merged, "coordination")
+    for table, prefix in (("agent", ""), ("status", "status_")):
+        for key, setting in _table(merged, table).items():
+            name = prefix + key
+            if name not in DEFAULTS or (table == "agent" and name.startswith("status_")):
+                raise ConfigInvalid(where=f"{path}: [{table}]", reason=f"{key} is not known")
+            form[name] = _typed(setting, DEFAULTS[name], where=f"{path}: [{table}] {key}")
+    _check_settings(form, path)
+    return form
+
+
+def _typed(setting: object, default: object, *, where: str) -> object:
+    if isinstance(default, float) and isinstance(setting, (int, float)):
+        good = not isinstance(setting, bool) and 0 <= setting < 86400
+        setting = float(setting)
+    elif isinstance(default, list):
+        good = isinstance(setting, list) and all(isinstance(one, str) for one in setting)
+    else:
+        good = type(setting) is type(default)
+    if not good:
+        raise ConfigInvalid(where=where, reason=f"cannot be {setting!r}")
+    return setting
+
+
+def _check_settings(form: dict[str, object], path: str) -> None:
+    if form["endpoint"]:
+        target_of(str(form["endpoint"]))
+    if form["api_version"] and form["api_version"] not in VERSIONS:
+        known = ", ".join(VERSIONS)
+        raise ConfigInvalid(where=f"{path}: [agent] api_version", reason=f"is none of {known}")
+    if float(str(form["interval_s"])) < 0.05:
+        raise ConfigInvalid(where=f"{path}: [agent] interval_s", reason="is less than 0.05")
+    if form["log"] not in ("text", "json"):
+        raise ConfigInvalid(where=f"{path}: [agent] log", reason='must be "text" or "json"')
+    if bool(form["status_cert"]) != bool(form["status_key"]):
+        raise ConfigInvalid(where=f"{path}: [status]", reason="cert and key belong together")
+    host, _, port = str(form["status_listen"]).rpartition(":")
+    if form["status_listen"] and not (host and port.isdigit() and int(port) < 65536):
+        raise ConfigInvalid(where=f"{path}: [status] listen", reason="must be ADDRESS:PORT")
+
+
+def _directory_steps(directory: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Return the approve hooks and the steps that the hook directories hold."""
+    found: dict[str, dict[str, object]] = {}
+    for phase in PHASES:
+        for file in sorted(Path(directory, f"{phase}.d").glob("*")):
+            hidden = file.name.startswith(".") or file.name.endswith("~")
+            if hidden or not file.is_file() or not os.access(file, os.X_OK):
+                continue
+            found.setdefault(file.name, {})[phase] = [str(file)]
+    steps, checks = [], []
+    for name, spec in sorted(found.items()):
+        ask = spec.pop("approve", None)
+        if ask:
+            checks.append(_form_of(name, {"approve": ask}))
+        if spec:
+            steps.append(_form_of(name, spec))
+    return checks, steps
+
+
+def _form_of(name: str, spec: dict[str, object]) -> dict[str, object]:
+    known = PREPARATIONS.get(str(spec.get("use", "")))
+    return {
+        "name": name,
+        "timeout_s": TIMEOUT_S,
+        "on_failure": "hold",
+        "repeatable": known is not None and known.repeatable,
+        "spec": spec,
+    }
+
+
+def _step(name: str, table: object, path: str) -> dict[str, object]:
+    where = f"{path}: [step.{name}]"
+    if not isinstance(table, dict):
+        raise ConfigInvalid(where=where, reason="must be a table")
+    for phase in ("prepare", "recover", "cancel"):
+        command = table.get(phase)
+        if command is not None and not _is_command(command):
+            raise ConfigInvalid(where=f"{where} {phase}", reason="must be a list of words")
+    spec: dict[str, object] = {
+        key: table[key] for key in STEP_KEYS - {"use"} if key in PHASES and key in table
+    }
+    if "use" in table:
+        spec["use"] = table["use"]
+        settings = {key: table[key] for key in table if key not in STEP_KEYS}
+        spec["settings"] = settings
+        _check_preparation(str(table["use"]), settings, where=where)
+    elif set(table) - STEP_KEYS:
+        unknown = min(set(table) - STEP_KEYS)
+        raise ConfigInvalid(where=where, reason=f"{unknown} is not known")
+    if not spec:
+        raise ConfigInvalid(where=where, reason="has nothing to do")
+    form = _form_of(name, spec)
+    for key, default in (("timeout_s", TIMEOUT_S), ("repeatable", False)):
+        if key in table:
+            form[key] = _typed(table[key], default, where=f"{where} {key}")
+    form["on_failure"] = _one_of(table, "on_failure", FAILURES, default="hold", where=where)
+    return form
+
+
+def _check_preparation(use: str, settings: dict[str, object], *, where: str) -> None:
+    known = PREPARATIONS.get(use)
+    if known is None:
+        names = ", ".join(sorted(PREPARATIONS))
+        raise ConfigInvalid(where=f"{where} use", reason=f"{use} is none of {names}")
+    missing = sorted(set(known.needed) - set(settings))
+    unknown = sorted(set(settings) - set(known.needed) - set(known.optional))
+    if missing:
+        raise ConfigInvalid(where=where, reason=f"{missing[0]} is missing")
+    if unknown:
+        raise ConfigInvalid(where=where, reason=f"{unknown[0]} is not known to {use}")
+
+
+def _is_command(command: object) -> bool:
+    return (
+        isinstance(command, list)
+        and bool(command)
+        and all(isinstance(word, str) and word and "\0" not in word for word in command)
+    )
+
+
+def _rules_of(merged: Mapping[str, object], path: str) -> list[dict[str, object]]:
+    rules = merged.get("rule", [])
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
+        raise ConfigInvalid(where=path, reason="rules are written as [[rule]]")
+    return rules
+
+
+def _rule(rule: dict[str, object], names: list[str], *, where: str) -> dict[str, object]:
+    unknown = sorted(set(rule) - RULE_KEYS)
+    if unknown:
+        raise ConfigInvalid(where=where, reason=f"{unknown[0]} is not known")
+    match: dict[str, object] = {}
+    for key, field in MATCH_KEYS.items():
+        if key in rule:
+            match[field] = _matched(key, rule[key], where=f"{where} {key}")
+    action = _one_of(rule, "action", ACTIONS, default="prepare", where=where)
+    steps = _groups(rule.get("steps", list(names)), names, where=f"{where} steps")
+    stand_in = rule.get("stand_in_s", 120.0)
+    return {
+        "name": str(rule.get("name") or where.rpartition(": ")[2]),
+        "match": match,
+        "action": action,
+        "then": _one_of(rule, "then", ("approve", "hold"), default="approve", where=where),
+        "steps": steps if action == "prepare" else [],
+        "coordination": _one_of(rule, "coordination", COORDINATIONS, default="first", where=where),
+        "stand_in_s": _typed(stand_in, 1.0, where=f"{where} stand_in_s"),
+    }
+
+
+def _matched(key: str, setting: object, *, where: str) -> object:
+    if key in ("type", "source"):
+        words = [setting] if isinstance(setting, str) else setting
+        return _typed(words, [], where=where)
+    if key in ("duration_s", "notice_s"):
+        pair = isinstance(setting, list) and len(setting) == 2
+        if not pair or not all(type(bound) in (int, float) for bound in setting):  # type: ignore[attr-defined]
+            raise ConfigInvalid(where=where, reason="must be [LEAST, GREATEST]")
+        return setting
+    if key == "about" and setting not in ("this", "others", "any"):
+        raise ConfigInvalid(where=where, reason="must be this, others or any")
+    return _typed(setting, "", where=where)
+
+
+def _groups(setting: object, names: list[str], *, where: str) -> list[list[str]]:
+    if not isinstance(setting, list):
+        raise ConfigInvalid(where=where, reason="must be a list of steps or of lists of steps")
+    groups = [[one] if isinstance(one, str) else one for one in setting]
+    flat = [name for group in groups for name in group]
+    for name in flat:
+        if name not in names:
+            raise ConfigInvalid(where=where, reason=f"there is no step {name!r}")
+    if len(set(flat)) < len(flat):
+        raise ConfigInvalid(where=where, reason="a step is named twice")
+    return groups
+
+
+def _one_of(
+    table: Mapping[str, object], key: str, words: tuple[str, ...], *, default: str, where: str
+) -> str:
+    word = table.get(key, default)
+    if word not in words:
+        raise ConfigInvalid(where=f"{where} {key}", reason=f"must be one of {', '.join(words)}")
+    return str(word)

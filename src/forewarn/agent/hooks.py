@@ -1,0 +1,221 @@
+"""Hooks: starting them, knowing when and how they ended, stopping them; also after a restart.
+
+No decision about events may go in here. A hook leaves marks of its own begin and end, so that a
+restarted agent can tell a hook that never began from one that was cut off (see `fate`). Its
+output goes to a file: no pipe can block it, and it outlives the agent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+from forewarn.agent.records import event_form
+from forewarn.wire import format_not_before
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.agent.values import HookIntent
+
+OUTPUT_BYTES_MAX = 256 * 1024  # more than anyone reads; beyond it a hook's output is dropped
+OUTPUT_SHOWN_BYTES = 2048  # the end of it goes into the log
+NEVER_STARTED = -127  # the exit status of a hook that could not be started at all
+
+WRAPPER = (
+    'mark=$1; shift; echo $$ >"$mark.begun" || exit 71; "$@"; code=$?; '
+    'echo $code >"$mark.new" && mv "$mark.new" "$mark.ended"; exit $code'
+)
+"""Run around each hook by /bin/sh: the hook itself writes down that it began and how it ended."""
+
+
+class Child:
+    """A hook that runs, or ran."""
+
+    def __init__(self, pid: int, mark: str, *, own: bool = True) -> None:
+        """Follow a process; one of an earlier agent (not `own`) can only be watched."""
+        self.pid = pid
+        self.mark = mark
+        self._own = own
+        self.pidfd = -1
+        """Becomes readable when the process ends; -1 where the system has no such thing."""
+        if hasattr(os, "pidfd_open"):
+            try:
+                self.pidfd = os.pidfd_open(pid)
+            except OSError:
+                self.pidfd = -1
+
+    def poll(self) -> int | None:
+        """Return the exit status (negative: the signal), or None while it runs."""
+        if self._own:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            return os.waitstatus_to_exitcode(status) if pid else None
+        if _is_ours(self.pid, self.mark):
+            return None
+        ended = _read(f"{self.mark}.ended")
+        return int(ended) if ended.isdigit() else -signal.SIGKILL
+
+    def terminate(self) -> None:
+        """Ask the hook and all it started to end."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the hook and all it started."""
+        self._signal(getattr(signal, "SIGKILL", signal.SIGTERM))
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+    def output(self) -> str:
+        """Return the end of what the hook has printed."""
+        try:
+            with open(f"{self.mark}.out", "rb") as file:  # noqa: PTH123  `pathlib` is too heavy
+                file.seek(0, os.SEEK_END)
+                file.seek(max(0, file.tell() - OUTPUT_SHOWN_BYTES))
+                return file.read(OUTPUT_SHOWN_BYTES).decode("utf-8", "replace").strip()
+        except OSError:
+            return ""
+
+    def trim(self) -> None:
+        """Drop what was printed if it is too much; the hook goes on appending."""
+        try:
+            if os.stat(f"{self.mark}.out").st_size > OUTPUT_BYTES_MAX:  # noqa: PTH116  the same
+                os.truncate(f"{self.mark}.out", 0)
+        except OSError:
+            return
+
+    def _signal(self, number: int) -> None:
+        try:
+            os.killpg(self.pid, number)
+        except OSError:
+            return
+
+
+class HookRoom:
+    """A directory for the hooks' marks, inputs and outputs, by run."""
+
+    def __init__(self, directory: str) -> None:
+        """Use a directory, made if it is missing."""
+        self.directory = directory
+        os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103  the same
+
+    def start(self, command: tuple[str, ...], run: str, *, stdin: bytes, env: Env) -> Child:
+        """Start a command with an input, in a process group of its own.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        mark = f"{self.directory}/{run}"
+        self.forget(run)
+        with open(f"{mark}.json", "wb") as file:  # noqa: PTH123  the same
+            file.write(stdin)
+        if sys.platform == "win32":
+            from forewarn.agent.windows import start  # noqa: PLC0415  only there
+
+            return start(command, mark, env=env)
+        append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        pid = os.posix_spawn(
+            "/bin/sh",
+            ("/bin/sh", "-c", WRAPPER, "forewarn-hook", mark, *command),
+            env,
+            file_actions=(
+                (os.POSIX_SPAWN_OPEN, 0, f"{mark}.json", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, f"{mark}.out", append, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ),
+            setpgroup=0,
+            setsigdef=(signal.SIGPIPE, signal.SIGTERM, signal.SIGINT, signal.SIGHUP),
+            setsigmask=(),
+        )
+        return Child(pid, mark)
+
+    def fate(self, run: str) -> tuple[str, Child | None]:
+        """Return what became of a hook an earlier agent started, as `Resumed` wants it."""
+        mark = f"{self.directory}/{run}"
+        ended = _read(f"{mark}.ended")
+        if ended.isdigit():
+            return ended, None
+        begun = _read(f"{mark}.begun")
+        if not begun:
+            return "never", None
+        if begun.isdigit() and _is_ours(int(begun), mark):
+            return "running", Child(int(begun), mark, own=False)
+        return "interrupted", None
+
+    def forget(self, run: str) -> None:
+        """Remove what a run left."""
+        for ending in ("begun", "ended", "new", "out", "json"):
+            try:
+                os.unlink(f"{self.directory}/{run}.{ending}")  # noqa: PTH108  the same
+            except OSError:
+                continue
+
+    def sweep(self, keep: tuple[str, ...]) -> None:
+        """Remove what all runs but some left."""
+        for name in os.listdir(self.directory):  # noqa: PTH208  the same
+            run = name.partition(".")[0]
+            if run not in keep:
+                self.forget(run)
+
+
+def hook_input(intent: HookIntent, *, name: str, others: tuple[str, ...]) -> bytes:
+    """Return what a hook reads on standard input: the event and the purpose, one JSON object."""
+    form = {
+        "phase": intent.phase,
+        "step": intent.step.name,
+        "attempt": intent.attempt,
+        "deadline_ms": intent.deadline_ms,
+        "name": name,
+        "others": list(others),
+        "event": event_form(intent.event),
+    }
+    return json.dumps(form).encode() + b"\n"
+
+
+def hook_environment(intent: HookIntent, *, name: str, state: str) -> dict[str, str]:
+    """Return what a hook finds in its environment besides the agent's own."""
+    event = intent.event
+    fields = {
+        "FOREWARN_PHASE": intent.phase,
+        "FOREWARN_STEP": intent.step.name,
+        "FOREWARN_ATTEMPT": str(intent.attempt),
+        "FOREWARN_DEADLINE": str(intent.deadline_ms // 1000),
+        "FOREWARN_NAME": name,
+        "FOREWARN_STATE": state,
+        "FOREWARN_EVENT_ID": event.event_id,
+        "FOREWARN_EVENT_TYPE": event.event_type,
+        "FOREWARN_EVENT_STATUS": event.status,
+        "FOREWARN_EVENT_SOURCE": event.source,
+        "FOREWARN_EVENT_RESOURCES": " ".join(event.resources),
+        "FOREWARN_EVENT_NOT_BEFORE": format_not_before(event.not_before_ms),
+        "FOREWARN_EVENT_DURATION": str(event.duration_s),
+        "FOREWARN_EVENT_DESCRIPTION": event.description,
+    }
+    return {key: text.replace("\0", "") for key, text in fields.items()}
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:  # noqa: PTH123  the same
+            return file.read(64).strip()
+    except OSError:
+        return ""
+
+
+def _is_ours(pid: int, mark: str) -> bool:
+    """Tell whether a process is the hook of that mark, and not a later one of the same number."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123  the same
+            return mark.encode() in file.read(65536).split(b"\0")
+    except OSError:
+        return False
+
+
+if TYPE_CHECKING:
+    Env = Mapping[str, str]

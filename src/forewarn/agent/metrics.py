@@ -1,0 +1,113 @@
+"""The agent's counts, and their exposition for Prometheus; cardinality is bounded by design.
+
+No event id, name or reason may become a label.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from forewarn.agent.contact import Contact
+    from forewarn.agent.core import AgentCore
+    from forewarn.agent.values import HookEnded, HookIntent, Notify
+
+HELP = {
+    "forewarn_agent_polls_total": "Polls that were answered with a document.",
+    "forewarn_agent_seconds_since_poll": "Seconds since the last good poll; -1 before the first.",
+    "forewarn_agent_events": "Events of the last document, by stage for this VM.",
+    "forewarn_agent_notice_seconds": "Seconds until the next NotBefore; -1 where there is none.",
+    "forewarn_agent_prepare_seconds_sum": "Seconds that events took to be prepared, together.",
+    "forewarn_agent_prepare_seconds_count": "Events that were prepared.",
+    "forewarn_agent_approvals_total": "Approvals that were answered 200.",
+    "forewarn_agent_hooks_total": "Hooks that ended, by phase and result.",
+    "forewarn_agent_failures_total": "What went wrong, by kind.",
+    "forewarn_agent_unrecovered_steps": "Steps that could not be undone and need a person.",
+}
+"""Name of each metric -> what it counts."""
+
+KINDS = ("hook", "approval", "undo", "unrecovered", "journal")
+TOLD = {
+    "step-failed": "hook",
+    "approval-failed": "approval",
+    "undo-failed": "undo",
+    "unrecovered": "unrecovered",
+}
+
+
+class Metrics:
+    """Counts since the start."""
+
+    def __init__(self) -> None:
+        """Begin at nothing."""
+        self._failures = dict.fromkeys(KINDS, 0)
+        self._hooks: dict[tuple[str, str], int] = {}
+        self._phases: dict[str, str] = {}
+        self._seen_ms: dict[str, int] = {}
+        self._prepare_ms = 0
+        self._prepared = 0
+        self._approvals = 0
+
+    def failed(self, kind: str) -> None:
+        """Count a failure of one of `KINDS`."""
+        self._failures[kind] += 1
+
+    def began(self, intent: HookIntent, now_ms: int) -> None:
+        """Note that a hook begins."""
+        self._phases[intent.key] = intent.phase
+        if intent.phase == "prepare":
+            self._seen_ms.setdefault(intent.event.event_id, now_ms)
+
+    def ended(self, ended: HookEnded) -> None:
+        """Count the end of a hook."""
+        phase = self._phases.pop(ended.key, "prepare")
+        key = (phase, "ok" if ended.exit_status == 0 else "failed")
+        self._hooks[key] = self._hooks.get(key, 0) + 1
+
+    def told(self, notify: Notify, now_ms: int) -> None:
+        """Count what people are told of."""
+        event_id = notify.event.event_id
+        if notify.action in TOLD:
+            self.failed(TOLD[notify.action])
+        elif notify.action == "prepared" and event_id in self._seen_ms:
+            self._prepare_ms += now_ms - self._seen_ms.pop(event_id)
+            self._prepared += 1
+        elif notify.action == "approved":
+            self._approvals += 1
+        elif notify.action in ("ended", "cancelled"):
+            self._seen_ms.pop(event_id, None)
+
+    def exposition(self, core: AgentCore | None, contact: Contact, *, now_ms: int) -> str:
+        """Return all metrics in Prometheus's text format."""
+        events = core.events if core is not None else ()
+        stages: dict[str, int] = {}
+        for record in events:
+            stages[record.stage] = stages.get(record.stage, 0) + 1
+        due = [record.event.not_before_ms for record in events]
+        left = [max(0, one - now_ms) / 1000 for one in due if one is not None]
+        since = -1.0 if contact.good_ms is None else (now_ms - contact.good_ms) / 1000
+        unrecovered = len(core.unrecovered) if core is not None else 0
+        prefix = "forewarn_agent_"
+        samples = [
+            (f"{prefix}polls_total", "", contact.polls),
+            (f"{prefix}seconds_since_poll", "", since),
+            *((f"{prefix}events", f'{{stage="{k}"}}', n) for k, n in sorted(stages.items())),
+            (f"{prefix}notice_seconds", "", min(left, default=-1)),
+            (f"{prefix}prepare_seconds_sum", "", self._prepare_ms / 1000),
+            (f"{prefix}prepare_seconds_count", "", self._prepared),
+            (f"{prefix}approvals_total", "", self._approvals),
+            *(
+                (f"{prefix}hooks_total", f'{{phase="{phase}",result="{result}"}}', n)
+                for (phase, result), n in sorted(self._hooks.items())
+            ),
+            *((f"{prefix}failures_total", f'{{kind="{k}"}}', self._failures[k]) for k in KINDS),
+            (f"{prefix}failures_total", '{kind="poll"}', contact.polls_failed),
+            (f"{prefix}unrecovered_steps", "", unrecovered),
+        ]
+        lines, last = [], ""
+        for name, labels, number in samples:
+            if name != last:
+                kind = "counter" if name.endswith(("_total", "_sum", "_count")) else "gauge"
+                lines += [f"# HELP {name} {HELP[name]}", f"# TYPE {name} {kind}"]
+                last = name
+            lines.append(f"{name}{labels} {number}")
+        return "\n".join([*lines, ""])

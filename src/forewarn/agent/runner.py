@@ -1,0 +1,315 @@
+"""The runner: the one loop that joins the core with the service, the disk and the hooks.
+
+No decision about events may go in here. Nothing in it waits but the loop itself, so polling goes
+on while hooks run. Order of effects: write the journal, then do what it says was begun.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+
+from forewarn.agent.children import Children
+from forewarn.agent.contact import Contact
+from forewarn.agent.core import AgentCore
+from forewarn.agent.dialogue import Dialogue
+from forewarn.agent.discovery import endpoints
+from forewarn.agent.hooks import HookRoom
+from forewarn.agent.journal import Journal, JournalLost, boot_id
+from forewarn.agent.metrics import Metrics
+from forewarn.agent.names import Identity, resource_name
+from forewarn.agent.readiness import Readiness
+from forewarn.agent.side import SideJobs
+from forewarn.agent.values import (
+    Announce,
+    Approve,
+    Ask,
+    HookIntent,
+    Notify,
+    PeersSeen,
+    Resumed,
+    Stop,
+    Tick,
+)
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from forewarn.agent.log import Log
+    from forewarn.agent.settings import AgentSettings
+    from forewarn.agent.status import StatusServer
+    from forewarn.agent.values import HookEnded, Intent, Stimulus
+    from forewarn.clock import Clock
+    from forewarn.ids import Ids
+
+WRITE_RETRY_MS = 1000  # between two tries to write a journal that cannot be written
+
+
+class Runner:
+    """An agent that runs until it is told to stop."""
+
+    def __init__(self, settings: AgentSettings, *, clock: Clock, ids: Ids, log: Log) -> None:
+        """Open the journal; nothing is asked or begun yet.
+
+        Raises:
+            JournalLocked: another agent uses the state directory.
+        """
+        self.settings = settings
+        self.clock = clock
+        self.log = log
+        self.metrics = Metrics()
+        self.core: AgentCore | None = None
+        self.identity = Identity(socket.gethostname())
+        self._journal = Journal(settings.state_dir)
+        self._room = HookRoom(os.path.join(settings.state_dir, "hooks"))  # noqa: PTH118
+        dialogue = Dialogue(
+            endpoints(settings.endpoint), api_version=settings.api_version, wait_s=settings.wait_s
+        )
+        self.contact = Contact(dialogue, ids, interval_s=settings.interval_s)
+        self.contact.asks_name = not settings.name
+        self._children: Children | None = None
+        self._side = SideJobs(settings, self._room, log=log)
+        self._readiness = Readiness()
+        self._status: StatusServer | None = None
+        self._intents: list[Intent] = []
+        self._written = 0
+        self._write_ms = 0
+        self._alive_ms = 0
+        self._wake: tuple[socket.socket, socket.socket] | None = None
+        self._stopping = False
+
+    def run(self) -> None:
+        """Follow the events until SIGTERM or SIGINT."""
+        self._listen()
+        while not self._stopping:
+            self.turn()
+        self._readiness.stopping()
+        self.log.say("stopped", "The agent stops; hooks that run go on and are taken up later.")
+        self.close()
+
+    def turn(self) -> None:
+        """Do what is due, and wait for the next thing to happen."""
+        now_ms = self.clock.now_ms()
+        self._give(self.contact.begin(now_ms))
+        self._wait(now_ms)
+        now_ms = self.clock.now_ms()
+        self._give(self.contact.expire(now_ms))
+        if self.core is None:
+            self._identify()
+        else:
+            self._collect(now_ms)
+            deadline_ms = self.core.next_deadline()
+            if deadline_ms is not None and now_ms >= deadline_ms:
+                self._give((Tick(),))
+        self._flush(now_ms)
+        self._report(now_ms)
+
+    def close(self) -> None:
+        """Let go of everything but the hooks."""
+        for line in (self.contact.poll_line, self.contact.approve_line):
+            line.close()
+        if self._status is not None:
+            self._status.close()
+        if self._wake is not None:
+            signal.set_wakeup_fd(-1)
+            for end in self._wake:
+                end.close()
+        self._journal.close()
+
+    # ---- begin ---------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        here, there = self._wake = socket.socketpair()
+        here.settimeout(0.0)
+        there.settimeout(0.0)
+        signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        if self.settings.status_listen:
+            from forewarn.agent.status import StatusServer  # noqa: PLC0415  only where it is wanted
+
+            self._status = StatusServer(self)
+        self.log.say("started", f"The agent starts; it asks {self.contact.endpoint}.")
+
+    def _stop(self, number: int, frame: object) -> None:  # noqa: ARG002  what a handler is given
+        self._stopping = True
+
+    def _identify(self) -> None:
+        """Begin to decide, once this VM's name is known: what it is told or what it is given."""
+        settings = self.settings
+        host = socket.gethostname()
+        name = settings.name or self.contact.name
+        if not name:
+            if self.contact.asks_name:
+                return
+            name = host.split(".", 1)[0]
+            self.log.say("name-guessed", f"The service names no VMs; it is {name}, as the host.")
+        aliases = list(settings.aliases)
+        if settings.scale_set:
+            aliases.append(resource_name(host, settings.scale_set))
+        self.identity = Identity(name, tuple(aliases))
+        state = self._journal.read()
+        if self._journal.corrupt:
+            text = f"The journal was unreadable and is now {self._journal.corrupt}."
+            self.log.say("journal-corrupt", text, level="error")
+        self._children = Children(self._room, self.identity, grace_s=settings.stop_grace_s)
+        self.core = AgentCore(self.identity, settings.rules, journal=state)
+        found = self._children.adopt(self.core.running())
+        self.log.say("named", f"This VM is {name}.", name=name)
+        if state is not None:
+            before = self._journal.boot_id
+            rebooted = bool(before) and before != boot_id()
+            self._give((Resumed(found, rebooted=rebooted),))
+        self._readiness.ready()
+
+    # ---- the core and its intents --------------------------------------------------------------
+
+    def _give(self, stimuli: tuple[Stimulus, ...]) -> None:
+        for stimulus in stimuli:
+            if self.core is None:
+                self.contact.hurry()  # a document that came before the name
+                continue
+            now_ms = self.clock.now_ms()
+            self._intents += self.core.step(stimulus, now_ms)
+            if self.core.doubts:
+                self.contact.hurry()
+            self._flush(now_ms)
+
+    def _flush(self, now_ms: int) -> None:
+        """Write what has changed, then do what was decided; without the one never the other."""
+        if self.core is None or now_ms < self._write_ms:
+            return
+        if self.core.generation != self._written:
+            generation = self.core.generation
+            try:
+                self._journal.write(self.core.journal())
+            except JournalLost as error:
+                self._write_ms = now_ms + WRITE_RETRY_MS
+                self.metrics.failed("journal")
+                self.log.once("journal-lost", f"{error} {error.advice_text()}", level="error")
+                return
+            self._written = generation
+            self.log.clear("journal-lost")
+            if self._children is not None:
+                self._children.tidy()
+        intents, self._intents = self._intents, []
+        for intent in intents:
+            self._do(intent, now_ms)
+
+    def _do(self, intent: Intent, now_ms: int) -> None:
+        assert self._children is not None
+        if isinstance(intent, HookIntent):
+            self.metrics.began(intent, now_ms)
+            self.log.say(
+                "hook-begun",
+                f"{intent.phase} {intent.step.name} begins.",
+                event=intent.event.event_id,
+                run=intent.run,
+            )
+            self._children.start(intent)
+        elif isinstance(intent, Stop):
+            self._children.stop(intent.key, intent.reason, now_ms=now_ms)
+        elif isinstance(intent, Approve):
+            self.contact.approve(intent.event.event_id)
+        elif isinstance(intent, Notify):
+            self.metrics.told(intent, now_ms)
+            self.log.say(
+                intent.action, intent.text, level=intent.level, event=intent.event.event_id
+            )
+            self._side.notify(intent, self.identity)
+        elif isinstance(intent, (Announce, Ask)):
+            self._side.coordinate(intent, self.identity)
+
+    # ---- waiting and collecting ----------------------------------------------------------------
+
+    def _wait(self, now_ms: int) -> None:
+        poller = _Poller()
+        lines = self.contact.lines()
+        for line in lines:
+            poller.watch(line.fd, write=line.wants_write)
+        fds = self._side.descriptors()
+        if self._children is not None:
+            fds += self._children.descriptors()
+        if self._wake is not None:
+            fds += (self._wake[0].fileno(),)
+        for fd in fds:
+            poller.watch(fd)
+        if self._status is not None:
+            self._status.watch(poller)
+        ready = poller.wait(self._sleep_s(now_ms))
+        now_ms = self.clock.now_ms()
+        if self._wake is not None and self._wake[0].fileno() in ready:
+            self._wake[0].recv(64)
+        if self.contact.poll_line in lines and self.contact.poll_line.fd in ready:
+            self._give(self.contact.poll_ready(now_ms))
+        if self.contact.approve_line in lines and self.contact.approve_line.fd in ready:
+            self._give(self.contact.approval_ready())
+        if self._status is not None:
+            self._status.serve(ready, now_ms)
+
+    def _sleep_s(self, now_ms: int) -> float:
+        times: list[int | None] = [self.contact.next_ms(), self._side.next_ms(now_ms)]
+        if self.core is not None and self._children is not None:
+            times += [self.core.next_deadline(), self._children.next_ms(now_ms)]
+            if self.core.generation != self._written:
+                times.append(self._write_ms)
+        if self._readiness.watchdog_ms:
+            times.append(self._alive_ms)
+        if self._status is not None:
+            times.append(self._status.next_ms())
+        return self.clock.wait_s(min(time_ms for time_ms in times if time_ms is not None))
+
+    def _collect(self, now_ms: int) -> None:
+        """Take in the ends of hooks and side jobs."""
+        assert self._children is not None
+        for ended, output in self._children.ended(now_ms):
+            self._tell_end(ended, output)
+            self._give((ended,))
+        for event_id, prepared in self._side.answers(now_ms):
+            self._give((PeersSeen(event_id, prepared),))
+
+    def _tell_end(self, ended: HookEnded, output: str) -> None:
+        self.metrics.ended(ended)
+        level = "warning" if ended.exit_status else "info"
+        tail = {"output": output} if output else {}
+        reason = f" ({ended.reason})" if ended.reason else ""
+        sentence = f"{ended.key} has ended with status {ended.exit_status}{reason}."
+        self.log.say("hook-ended", sentence, level=level, **tail)
+
+    def _report(self, now_ms: int) -> None:
+        if self.contact.trouble:
+            text = f"{self.contact.trouble} It is asked again."
+            self.log.once("poll-failed", text, level="warning")
+        elif self.log.clear("poll-failed"):
+            self.log.say("poll-again", "The service answers again.")
+        events = self.core.events if self.core is not None else ()
+        stages = ", ".join(f"{one.event.event_type} {one.stage}" for one in events[:5])
+        self._readiness.status(self.contact.trouble or stages or "nothing is scheduled")
+        if self._readiness.watchdog_ms and now_ms >= self._alive_ms:
+            self._alive_ms = now_ms + self._readiness.watchdog_ms
+            self._readiness.alive()
+
+
+class _Poller:
+    """Waits for descriptors with what the system has."""
+
+    def __init__(self) -> None:
+        self._read: list[int] = []
+        self._write: list[int] = []
+
+    def watch(self, fd: int, *, write: bool = False) -> None:
+        """Wait until the descriptor can be read, or written."""
+        (self._write if write else self._read).append(fd)
+
+    def wait(self, timeout_s: float) -> set[int]:
+        """Return the descriptors that can go on, none when the time is up."""
+        if not hasattr(select, "poll"):
+            read, write, odd = select.select(self._read, self._write, self._write, timeout_s)
+            return {*read, *write, *odd}
+        poll = select.poll()
+        for fd in self._read:
+            poll.register(fd, select.POLLIN)
+        for fd in self._write:
+            poll.register(fd, select.POLLOUT)
+        return {fd for fd, _ in poll.poll(timeout_s * 1000 + 0.5)}

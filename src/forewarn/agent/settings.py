@@ -1,0 +1,125 @@
+"""What the running agent needs to know, as light values; made from the form `config.py` checks.
+
+No reading of files, environment or command line may go in here, and no checking.
+"""
+
+from __future__ import annotations
+
+import json
+
+from forewarn.agent.rules import Match, Rule, Step, default_rules
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Form = Mapping[str, object]
+
+DEFAULTS: dict[str, object] = {
+    "endpoint": "",
+    "api_version": "",
+    "interval_s": 1.0,
+    "wait_s": 60.0,
+    "name": "",
+    "aliases": [],
+    "scale_set": "",
+    "state_dir": "/var/lib/forewarn-agent",
+    "hooks_dir": "/etc/forewarn-agent",
+    "freeze_tolerated_s": 9,
+    "stop_grace_s": 5.0,
+    "log": "text",
+    "status_listen": "",
+    "status_cert": "",
+    "status_key": "",
+    "notify": {},
+    "coordination": {},
+}
+"""Every setting of `[agent]`, `[status]`, `[notify]` and `[coordination]` with its default."""
+
+
+class AgentSettings:
+    """The settings of one agent. Durations are seconds."""
+
+    endpoint: str
+    """Where the service is; empty to discover it. Source: C-8."""
+    api_version: str
+    """The only api-version to use; empty to negotiate."""
+    interval_s: float
+    """Seconds between two polls. Source: C-1."""
+    wait_s: float
+    """Seconds the service is asked to hold an answer, where it can; 0 never. Source: E-9."""
+    name: str
+    """This VM's name in Resources; empty to ask the instance metadata. Source: I-2."""
+    aliases: tuple[str, ...]
+    """Further names of this VM in Resources."""
+    scale_set: str
+    """The scale set whose `NAME_NUMBER` this computer's name is turned into."""
+    state_dir: str
+    """Where the journal and the hooks' files are."""
+    hooks_dir: str
+    """Where `prepare.d`, `approve.d`, `recover.d` and `cancel.d` are."""
+    freeze_tolerated_s: int
+    """Freezes shorter than this are approved at once by the default rules. Source: C-4."""
+    stop_grace_s: float
+    """Seconds between asking a hook to end and ending it."""
+    log: str
+    """`text` or `json`."""
+    status_listen: str
+    """`ADDRESS:PORT` of the status endpoint; empty for none."""
+    status_cert: str
+    """Certificate of the status endpoint, PEM; empty for plain HTTP."""
+    status_key: str
+    """Its private key."""
+    notify: dict[str, object]
+    """Where to tell people and systems; see `notify.py` of this room."""
+    coordination: dict[str, object]
+    """How the other VMs are asked; see `peers.py` of this room."""
+    rules: tuple[Rule, ...]
+    """The rules, first match wins."""
+
+    def __init__(self, form: Form) -> None:
+        """Take over a checked form."""
+        for name, default in DEFAULTS.items():
+            setattr(self, name, form.get(name, default))
+        self.aliases = tuple(self.aliases)
+        self.rules = _rules(form, self.freeze_tolerated_s)
+
+
+def _rules(form: Form, freeze_tolerated_s: int) -> tuple[Rule, ...]:
+    steps = {step["name"]: _step(step) for step in form.get("steps", ())}  # type: ignore[attr-defined]
+    checks = tuple(_step(check) for check in form.get("checks", ()))  # type: ignore[attr-defined]
+    every = tuple((step,) for step in steps.values())
+    rules = [_rule(rule, steps, checks=checks) for rule in form.get("rules", ())]  # type: ignore[attr-defined]
+    if rules:
+        return tuple(rules)
+    return default_rules(every, checks, freeze_tolerated_s=freeze_tolerated_s)
+
+
+def _step(form: Form) -> Step:
+    """Return a step; its spec is what `commands.py` turns into a command, phase by phase."""
+    spec = form["spec"]
+    assert isinstance(spec, dict)
+    own = bool(spec.get("use"))
+    return Step(
+        str(form["name"]),
+        timeout_s=float(form["timeout_s"]),  # type: ignore[arg-type]
+        on_failure=str(form["on_failure"]),
+        repeatable=bool(form["repeatable"]),
+        does=own or bool(spec.get("prepare") or spec.get("approve")),
+        undoes=own or bool(spec.get("recover") or spec.get("cancel")),
+        spec=json.dumps(spec, separators=(",", ":")),
+    )
+
+
+def _rule(form: Form, steps: dict[str, Step], *, checks: tuple[Step, ...]) -> Rule:
+    known = dict(form)
+    match = known.pop("match")
+    assert isinstance(match, dict)
+    for name in ("types", "sources", "duration_s", "notice_s"):
+        if match.get(name) is not None:
+            match[name] = tuple(match[name])
+    groups = known.pop("steps")
+    assert isinstance(groups, list)
+    plan = tuple(tuple(steps[name] for name in group) for group in groups)
+    name = str(known.pop("name"))
+    return Rule(name, Match(**match), steps=plan, checks=checks, **known)  # type: ignore[arg-type]

@@ -1,0 +1,110 @@
+"""Start: from a command line to a running agent, on the shortest way.
+
+Everything but `run` and `do` is left to the command line module, which is heavier. The
+configuration is read by a process that ends, so that what it takes to check it is not kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from forewarn.errors import ForewarnError
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from forewarn.agent.settings import AgentSettings
+
+DEFAULT_CONFIG = "/etc/forewarn-agent/agent.toml"
+FORM_BYTES_MAX = 4 * 1024 * 1024
+USAGE_STATUS = 2  # as argparse
+
+
+def main(words: list[str]) -> int:
+    """Run a command of the agent and return its exit status."""
+    if words[:1] == ["do"]:
+        from forewarn.agent.doing import do  # noqa: PLC0415  only a hook's process needs it
+
+        return do(words[1:])
+    config = _config_of(words)
+    if config is None:
+        from forewarn.cli.agent import main as command_line  # noqa: PLC0415  not for `run`
+
+        return command_line(words)
+    try:
+        run(*config)
+    except ForewarnError as error:
+        sys.stderr.write(f"{error} {error.advice_text()}\n")
+        return USAGE_STATUS
+    return 0
+
+
+def run(path: str, *, must_exist: bool = True) -> None:
+    """Run the agent with a configuration file until it is told to stop."""
+    settings = load(path, must_exist=must_exist)
+    from forewarn.agent.log import Log  # noqa: PLC0415  after the process that checks has ended
+    from forewarn.agent.runner import Runner  # noqa: PLC0415  the same
+    from forewarn.clock import SystemClock  # noqa: PLC0415  the same
+    from forewarn.ids import Ids  # noqa: PLC0415  the same
+
+    Runner(settings, clock=SystemClock(), ids=Ids(), log=Log(settings.log)).run()
+
+
+def load(path: str, *, must_exist: bool = True) -> AgentSettings:
+    """Return the settings of a configuration file, read in a process that ends.
+
+    Raises:
+        ForewarnError: the configuration cannot be used.
+    """
+    from forewarn.agent.settings import AgentSettings  # noqa: PLC0415  light, but after the fork
+
+    if not hasattr(os, "fork"):
+        from forewarn.agent.config import read_config  # noqa: PLC0415  where nothing can be saved
+
+        return AgentSettings(read_config(path, must_exist=must_exist))
+    source, sink = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(source)
+        os._exit(_read_into(sink, path, must_exist=must_exist))
+    os.close(sink)
+    with os.fdopen(source, "rb") as pipe:
+        text = pipe.read(FORM_BYTES_MAX)
+    _, status = os.waitpid(pid, 0)
+    if status:
+        raise NotUsable(reason=text.decode("utf-8", "replace") or "it cannot be read")
+    return AgentSettings(json.loads(text))
+
+
+class NotUsable(ForewarnError):
+    """A configuration that another process found unusable; its sentence is complete."""
+
+    code = "agent-config-unusable"
+    status = 400
+    message = "{reason}"
+
+
+def _read_into(sink: int, path: str, *, must_exist: bool) -> int:
+    """Write the checked form, or the reason why there is none, and return the exit status."""
+    from forewarn.agent.config import read_config  # noqa: PLC0415  this process ends at once
+
+    try:
+        text, status = json.dumps(read_config(path, must_exist=must_exist)), 0
+    except ForewarnError as error:
+        text, status = f"{error} {error.advice_text()}", 1
+    with os.fdopen(sink, "wb") as pipe:
+        pipe.write(text.encode())
+    return status
+
+
+def _config_of(words: list[str]) -> tuple[str] | None:
+    """Return the file of `run [--config FILE]`, or None where something else is asked for."""
+    rest = words[1:] if words[:1] == ["run"] else words
+    if not rest and words[:1] == ["run"]:
+        return (DEFAULT_CONFIG,)
+    if len(rest) == 2 and rest[0] == "--config":
+        return (rest[1],)
+    if len(rest) == 1 and rest[0].startswith("--config="):
+        return (rest[0].partition("=")[2],)
+    return None
