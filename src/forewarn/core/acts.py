@@ -1,6 +1,7 @@
 """What each stimulus does to a draft, before the joint rules of `step.py` are applied.
 
 Each function validates, writes, and returns the numbers of the operations it was about.
+No rule about what follows from the write may live here.
 """
 
 from __future__ import annotations

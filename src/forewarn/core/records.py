@@ -92,7 +92,7 @@ def _flat(value: object) -> str | int:
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, frozenset):
-        return json.dumps(sorted(str(_flat(member)) for member in value))
+        return json.dumps(sorted(str(member.value) for member in value))
     if isinstance(value, tuple):
         return _list_text(value)
     assert isinstance(value, bool), value

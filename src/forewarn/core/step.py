@@ -3,6 +3,7 @@
 `step` is pure: it reads the state and returns changes, what to publish and what to begin. The
 host process does these in a fixed order, which is a contract: **commit, publish, begin**
 (L-7). After a crash it loads the state, steps `Recover`, and repeats publish and begin.
+No single stimulus's own rules may live here: they are in `acts.py`.
 """
 
 from __future__ import annotations
