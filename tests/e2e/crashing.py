@@ -1,0 +1,218 @@
+"""A service in a process of its own that may be killed at any moment, and what was seen of it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import itertools
+import json
+import multiprocessing
+import os
+import random
+import signal
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from forewarn.clock import SystemClock
+from forewarn.core.stimulus import Change
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.daemon import Daemon
+from forewarn.ids import Ids
+from forewarn.settings import (
+    DriverSettings,
+    ListenSettings,
+    MetadataSettings,
+    OperatorSettings,
+    Settings,
+    StoreSettings,
+)
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+    from forewarn.control.plane import ControlPlane
+
+VERSION = "2020-07-01"
+#: Two hosts in two fault domains, two groups, of which one spans both.
+HOSTS = (Host("h1", fault_domain=0), Host("h2", fault_domain=1))
+GROUPS = (Group("web"), Group("db"))
+VMS = (Vm("web_0", "h1", "web"), Vm("web_1", "h2", "web"), Vm("db_0", "h1", "db"))
+READY_S_MAX = 30
+#: A life is at most this many requests long; half of them see less than ten events.
+REQUESTS_MAX = 200
+#: How often a VM approves what it sees: often enough that work goes on, rarely enough to wait.
+APPROVAL_CHANCE = 0.3
+#: Everything the children need, imported once by the server they are forked from.
+PRELOAD = ["tests.e2e.crashing", "forewarn.control.serving", "forewarn.control.api"]
+
+
+def serve(store: str, ready: Connection) -> None:
+    """Run the service until it is killed; tell where it listens."""
+    settings = Settings(
+        listen=ListenSettings(metadata=("127.0.0.1:0",), operator="127.0.0.1:0"),
+        metadata=MetadataSettings(vm_by_query=True, rate_per_s=0),
+        operator=OperatorSettings(open_on_loopback=True),
+        store=StoreSettings(url=store),
+        drivers=DriverSettings(default="simulated"),
+    )
+
+    def lay_out(plane: ControlPlane) -> None:
+        if not plane.state.topology.vms:
+            change = Change(hosts=HOSTS, groups=GROUPS, vms=VMS)
+            plane.commit(change, actor="test", now_ms=SystemClock().now_ms())
+
+    async def run() -> None:
+        daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
+        bound = await daemon.start(prepare=lay_out)
+        ready.send((bound.metadata[0], bound.operator.removeprefix("http://")))
+        await daemon.ended.wait()
+
+    asyncio.run(run())
+
+
+@dataclass
+class Seen:
+    """What clients were told over all lives of the service."""
+
+    #: (VM, incarnation) -> the events' bytes.
+    documents: dict[tuple[str, int], str] = field(default_factory=dict)
+    #: Documents that differed from an earlier one with the same incarnation.
+    contradictions: list[str] = field(default_factory=list)
+    #: Times an incarnation went back.
+    retreats: list[str] = field(default_factory=list)
+    #: Events whose approval was answered 200.
+    approved: set[str] = field(default_factory=set)
+    #: Operations an operator was told of.
+    planned: set[str] = field(default_factory=set)
+    last: dict[str, int] = field(default_factory=dict)
+
+    def document(self, vm: str, body: bytes) -> list[dict[str, object]]:
+        """Take in a document and return its events."""
+        shown = json.loads(body)
+        incarnation, events = shown["DocumentIncarnation"], shown["Events"]
+        text = json.dumps(events)
+        if self.documents.setdefault((vm, incarnation), text) != text:
+            self.contradictions.append(f"{vm} at {incarnation}: {text}")
+        if incarnation < self.last.get(vm, 0):
+            self.retreats.append(f"{vm} from {self.last[vm]} to {incarnation}")
+        self.last[vm] = incarnation
+        return list(events)
+
+
+class Life:
+    """One run of the service, from its start to its death."""
+
+    def __init__(self, store: Path) -> None:
+        """Start it and wait until it listens."""
+        methods = multiprocessing.get_context("forkserver")
+        methods.set_forkserver_preload(PRELOAD)
+        receiving, sending = methods.Pipe(duplex=False)
+        self._process = methods.Process(target=serve, args=(f"sqlite:///{store}", sending))
+        self._process.start()
+        sending.close()
+        assert receiving.poll(READY_S_MAX), "the service did not start"
+        self.metadata, self.operator = receiving.recv()
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        assert self._process.pid is not None
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.join()
+
+
+class Doom:
+    """Comes after a number of requests, whoever sends them."""
+
+    def __init__(self, requests: int) -> None:
+        """Come after that many."""
+        self._left = itertools.count(requests, -1)
+        self.come = threading.Event()
+
+    def nearer(self) -> None:
+        """One request has been sent."""
+        if next(self._left) <= 0:
+            self.come.set()
+
+
+class Client:
+    """One client that goes on until the service is gone."""
+
+    def __init__(self, address: str, doom: Doom) -> None:
+        """Connect."""
+        self._doom = doom
+        self._connection = http.client.HTTPConnection(address, timeout=READY_S_MAX)
+
+    def ask(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+        """Send one request; return status and body."""
+        headers = {"Metadata": "true", "Content-Type": "application/json"}
+        sent = None if body is None else json.dumps(body)
+        self._connection.request(method, path, body=sent, headers=headers)
+        self._doom.nearer()
+        answer = self._connection.getresponse()
+        return answer.status, answer.read()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+    def document(self, vm: str) -> bytes:
+        """Read a VM's document."""
+        status, body = self.ask("GET", f"/metadata/scheduledevents?api-version={VERSION}&vm={vm}")
+        assert status == 200, body
+        return body
+
+    def approve(self, vm: str, event_id: str) -> bool:
+        """Approve an event; whether that was answered 200."""
+        path = f"/metadata/scheduledevents?api-version={VERSION}&vm={vm}"
+        status, _ = self.ask("POST", path, {"StartRequests": [{"EventId": event_id}]})
+        return status == 200
+
+
+def poll_and_approve(client: Client, seen: Seen, vm: str, chance: random.Random) -> None:
+    """Be a VM: read, sometimes approve, until the service is gone."""
+    try:
+        while True:
+            for event in seen.document(vm, client.document(vm)):
+                event_id = str(event["EventId"])
+                willing = chance.random() < APPROVAL_CHANCE
+                if event["EventStatus"] == "Scheduled" and willing and client.approve(vm, event_id):
+                    seen.approved.add(event_id)
+    except (OSError, http.client.HTTPException):
+        client.close()
+
+
+def operate(client: Client, seen: Seen, chance: random.Random) -> None:
+    """Be an operator: ask for one short piece of work after another, until the service is gone."""
+    try:
+        while True:
+            body = {"cause": "network-update", "targets": [chance.choice(HOSTS).name]}
+            status, answer = client.ask("POST", "/v1/operations", body)
+            if status < 300:
+                seen.planned.update(each["id"] for each in json.loads(answer)["operations"])
+            client.ask("GET", "/v1/operations")
+    except (OSError, http.client.HTTPException):
+        client.close()
+
+
+def live_and_die(store: Path, seen: Seen, chance: random.Random) -> None:
+    """Run the service under load, and kill it in the midst of a random request."""
+    life = Life(store)
+    doom = Doom(chance.randint(1, REQUESTS_MAX))
+    loads = [
+        threading.Thread(
+            target=poll_and_approve,
+            args=(Client(life.metadata, doom), seen, vm.name, random.Random(chance.random())),
+        )
+        for vm in VMS
+    ]
+    operator = (Client(life.operator, doom), seen, random.Random(chance.random()))
+    loads.append(threading.Thread(target=operate, args=operator))
+    for load in loads:
+        load.start()
+    doomed = doom.come.wait(READY_S_MAX)
+    life.kill()
+    for load in loads:
+        load.join(READY_S_MAX)
+    assert doomed, "the clients got stuck"

@@ -1,0 +1,111 @@
+"""Killed at random moments under load, hundreds of times, the service keeps its promises."""
+
+from __future__ import annotations
+
+import collections
+import json
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.core.history import Replay
+from forewarn.store import open_store
+from forewarn.wire import read_document
+from tests.e2e.crashing import Seen, live_and_die
+
+if TYPE_CHECKING:
+    from forewarn.core.state import Entry, State
+
+pytestmark = pytest.mark.slow
+
+DEATHS = 300
+SEED = 20260420
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """What clients saw over hundreds of lives, and what is durable after the last."""
+
+    seen: Seen
+    history: list[Entry]
+    state: State
+
+
+@pytest.fixture(scope="module")
+def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
+    """Live and die under load, time and again, on one store."""
+    path = tmp_path_factory.mktemp("crash") / "forewarn.db"
+    chance, seen = random.Random(SEED), Seen()
+    for _ in range(DEATHS):
+        live_and_die(path, seen, chance)
+    store = open_store(str(path))
+    state = store.load()
+    history = [each.entry for each in store.entries()]
+    store.close()
+    assert len(seen.approved) > DEATHS / 10, "too few approvals for the tests to mean anything"
+    return Aftermath(seen, history, state)
+
+
+def counted(history: list[Entry], action: str) -> collections.Counter[int]:
+    """How often each operation made a transition."""
+    return collections.Counter(each.operation for each in history if each.action == action)
+
+
+def test_crash_loses_no_approval(aftermath: Aftermath) -> None:
+    """An approval answered 200 stays in the history for ever. Source: A-6, L-7."""
+    kept = {each.event for each in aftermath.history if each.action == "event.approved"}
+    assert aftermath.seen.approved <= kept
+
+
+def test_crash_loses_no_operation(aftermath: Aftermath) -> None:
+    """What an operator was told is planned was planned. Source: L-7."""
+    planned = {f"op-{number}" for number in counted(aftermath.history, "operation.planned")}
+    assert aftermath.seen.planned
+    assert aftermath.seen.planned <= planned
+
+
+@pytest.mark.parametrize(
+    "action", ["operation.planned", "operation.noticed", "operation.started", "operation.begun"]
+)
+def test_crash_repeats_no_transition(aftermath: Aftermath, action: str) -> None:
+    """No operation is announced, started or begun twice. Source: L-7."""
+    times = counted(aftermath.history, action)
+    assert times
+    assert set(times.values()) == {1}
+
+
+def test_crash_changes_no_document_in_place(aftermath: Aftermath) -> None:
+    """The same incarnation shows the same events in every life, and only grows. Source: D-1."""
+    assert aftermath.seen.documents
+    assert not aftermath.seen.contradictions
+    assert not aftermath.seen.retreats
+
+
+def test_nothing_was_shown_that_was_not_durable(aftermath: Aftermath) -> None:
+    """Every document on the wire is one that history tells of. Source: L-7."""
+    durable: dict[tuple[str, int], list[str]] = {("web", 0): [], ("db", 0): []}
+    for entry in aftermath.history:
+        for image in entry.images:
+            if image.kind == "document" and image.row is not None:
+                document = read_document(str(image.row["document"]))
+                ids = [event.event_id for event in document.events]
+                durable[str(image.key), document.incarnation] = ids
+    for (vm, incarnation), text in aftermath.seen.documents.items():
+        shown = [event["EventId"] for event in json.loads(text)]
+        assert durable[vm.partition("_")[0], incarnation] == shown
+
+
+def test_history_survives_crashes_as_the_state(aftermath: Aftermath) -> None:
+    """Replaying the history gives exactly the state that is stored. Source: DESIGN invariant 10."""
+    replay = Replay()
+    replay.extend(aftermath.history)
+    operations, events = replay.records["operation"], replay.records["event"]
+    assert {key: each for key, each in operations.items() if key in aftermath.state.operations} == (
+        aftermath.state.operations
+    )
+    assert {key: each for key, each in events.items() if key in aftermath.state.events} == (
+        aftermath.state.events
+    )
+    assert replay.records["document"] == aftermath.state.views
