@@ -72,6 +72,24 @@ def test_lease_moves_only_as_it_was_seen(store: Store) -> None:
     assert store.lease() == Lease("a", 1)
 
 
+class Overtaken(Store):
+    """A store in which a rival moves the lease between the look and the move."""
+
+    def lease(self) -> Lease:
+        """Look, and let the rival be quicker."""
+        seen = super().lease()
+        assert super().move_lease(seen, "rival") is not None
+        return seen
+
+
+def test_overtaken_attempt_holds_nothing(store: Store) -> None:
+    """Who looked first but moved last does not have the lease. Source: L-7."""
+    mine = Tenure(Overtaken(store._engine), TERM_MS)
+    assert not mine.attempt(0)
+    assert not mine.held(0)
+    assert store.lease().holder == "rival"
+
+
 moves = st.lists(
     st.tuples(st.sampled_from(["attempt", "release"]), st.integers(0, 1), st.integers(0, TERM_MS)),
     max_size=30,

@@ -16,10 +16,12 @@ from forewarn.store import HistoryPage, Store, open_store
 from forewarn.store.errors import (
     StoreAddressInvalid,
     StoreDamaged,
+    StoreDriverMissing,
     StoreFull,
     StoreInUse,
     StoreUnavailable,
 )
+from forewarn.store.reading import _HISTORY_FILTERS, _OPERATION_FILTERS
 from forewarn.store.sqlite import SqliteEngine
 from tests.store.story import Story, begin, entry
 
@@ -205,3 +207,53 @@ def test_many_readers_at_once_are_more_than_are_kept(story: Story) -> None:
     for thread in threads:
         thread.join()
     assert len(engine._idle) == 8
+
+
+def plan_of(store: Store, name: str, **fills: str) -> str:
+    """How SQLite finds the rows of a statement."""
+    statement = store._engine.statements.named(name, **fills)
+    wanted = [1] * len(statement.names)
+    explained = writer_of(store).execute(f"EXPLAIN QUERY PLAN {statement.text}", wanted)
+    return " ".join(str(row[-1]) for row in explained.fetchall())
+
+
+@pytest.mark.parametrize("filters", _HISTORY_FILTERS.values(), ids=_HISTORY_FILTERS)
+def test_history_is_found_through_an_index(memory: Store, filters: str) -> None:
+    """No question gets slower with the years of history it does not ask for. Source: A-6."""
+    plan = plan_of(memory, "history", images="images", filters=filters, direction="DESC")
+    assert plan.startswith("SEARCH history USING")
+    assert "TEMP B-TREE" not in plan
+
+
+@pytest.mark.parametrize("filters", _OPERATION_FILTERS.values(), ids=_OPERATION_FILTERS)
+def test_operations_are_found_through_an_index(memory: Store, filters: str) -> None:
+    """Ended work does not slow the search for some of it. Source: L-5."""
+    assert plan_of(memory, "operations", filters=filters).startswith("SEARCH operation USING")
+
+
+@pytest.mark.parametrize("kind", ["operation", "event"])
+def test_loading_reads_only_live_work(memory: Store, kind: str) -> None:
+    """A restart costs the same after years as on the first day. Source: L-7."""
+    assert f"USING INDEX {kind}_live" in plan_of(memory, f"load_{kind}")
+
+
+def test_notice_wakes_another_thread(memory: Store) -> None:
+    """Threads of the writing process hear of its commits. Source: DESIGN 11."""
+    story = begin(memory)
+    assert memory.notice(0.0)
+    assert not memory.notice(0.0)
+    told: list[bool] = []
+    thread = threading.Thread(target=lambda: told.append(memory.notice(30.0)))
+    thread.start()
+    story.reboot("h0")
+    thread.join()
+    assert told == [True]
+
+
+def test_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without psycopg the refusal says what to install. Source: DESIGN 3."""
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, "forewarn.store.postgres", raising=False)
+    with pytest.raises(StoreDriverMissing, match="psycopg") as missing:
+        open_store("postgresql:///forewarn")
+    assert "forewarn[server]" in missing.value.advice_text()

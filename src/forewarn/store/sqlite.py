@@ -37,6 +37,11 @@ STATEMENTS_CACHED = 256
 IDLE_READERS_MAX = 8
 """Reading connections kept open between reads; more are made when needed and closed again."""
 
+CHECKPOINT_PAGES = 4000
+"""Pages in the write-ahead log after which a commit also folds it into the file: 16 MiB, read in
+some 20 ms after a crash. With SQLite's 1000 every 56th commit of a host's work did so, and the
+99th percentile of commits was measured at 1.6 ms; with 4000 at 0.6 ms, near the 90th."""
+
 WAL_BYTES_MAX = 64 * 1024 * 1024
 """What the write-ahead log is cut back to after a checkpoint; it grows only under a long read."""
 
@@ -54,6 +59,7 @@ PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 PRAGMA fullfsync = ON;
 PRAGMA checkpoint_fullfsync = ON;
+PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};
 PRAGMA journal_size_limit = {WAL_BYTES_MAX};
 """
 

@@ -1,0 +1,121 @@
+"""What a durable step costs: each engine's commit, next to the disk's own fdatasync.
+
+    python -m bench.store.run [--rounds N] [--folder PATH] [--no-postgres]
+
+Every round runs each candidate once, so that whatever else the machine does hits all alike.
+A step is one of a host reboot's: asked for, shown, approved, begun, done; two groups, three VMs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from forewarn.core.impact import Cause
+from forewarn.core.state import Changes
+from forewarn.core.stimulus import Acknowledge, Ask, Begun, Done, Shown, Stimulus
+from forewarn.store import Store, open_store
+from tests.postgres import running_postgres
+from tests.store.story import Story, begin
+
+BLOCK = b"\xa5" * 4096
+WARM_UP = 20
+
+
+def steps(story: Story) -> Iterator[Stimulus]:
+    """The steps of one host reboot after another."""
+    while True:
+        for host in ("h0", "h1"):
+            yield Ask(cause=Cause.HOST_REBOOT, targets=(host,))
+            number = story.state.last_number
+            yield Shown((number,))
+            for event_id in story.state.operations[number].events:
+                yield Acknowledge(event_id)
+            attempt = story.state.operations[number].attempt
+            yield Begun(number, attempt)
+            yield Done(number, attempt)
+
+
+class Committing:
+    """One store and the story told to it."""
+
+    def __init__(self, store: Store) -> None:
+        """Begin with a small fleet."""
+        self._story = begin(store)
+        self._steps = steps(self._story)
+
+    def __call__(self) -> float:
+        """Take one step; return the seconds its commit took, deciding not included."""
+        self._story.now_ms += 1000
+        changes: Changes = self._story.decide(next(self._steps))
+        began = time.perf_counter()
+        self._story.store.commit(changes)
+        took = time.perf_counter() - began
+        self._story.state.adopt(changes)
+        return took
+
+
+def syncing(path: Path, blocks: int) -> Callable[[], float]:
+    """Append to a file and wait for the disk, as any durable write must."""
+    file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    sync = getattr(os, "fdatasync", os.fsync)
+
+    def measure() -> float:
+        began = time.perf_counter()
+        os.write(file, BLOCK * blocks)
+        sync(file)
+        return time.perf_counter() - began
+
+    return measure
+
+
+def row(name: str, times_s: list[float]) -> str:
+    """One line of the table, in microseconds."""
+    ordered = sorted(times_s)
+    marks = [ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100], ordered[-1]]
+    return f"{name:32}" + "".join(f"{mark * 1e6:12,.0f}" for mark in marks)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--rounds", type=int, default=3000)
+    parser.add_argument("--folder", type=Path, help="where the files lie: the disk in question")
+    parser.add_argument("--no-postgres", action="store_true")
+    asked = parser.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=asked.folder)))
+        stores = {"SQLite, memory": ":memory:", "SQLite, file": f"{folder}/store.db"}
+        if not asked.no_postgres:
+            server = stack.enter_context(running_postgres())
+            stores["PostgreSQL, Unix socket"] = stack.enter_context(server.database())
+        candidates: dict[str, Callable[[], float]] = {
+            "fdatasync of 4 KiB": syncing(folder / "small", 1),
+            "fdatasync of 64 KiB": syncing(folder / "large", 16),
+        }
+        for name, address in stores.items():
+            store = open_store(address)
+            stack.callback(store.close)
+            candidates[f"commit: {name}"] = Committing(store)
+        times: dict[str, list[float]] = {name: [] for name in candidates}
+        for number in range(asked.rounds + WARM_UP):
+            for name, measure in candidates.items():
+                took = measure()
+                if number >= WARM_UP:
+                    times[name].append(took)
+    print(f"{asked.rounds} rounds, Python {platform.python_version()}", end=", ")
+    print(f"SQLite {sqlite3.sqlite_version}, {platform.system()} {platform.machine()}")
+    print(f"{'microseconds':32}{'median':>12}{'p99':>12}{'worst':>12}")
+    for name, measured in times.items():
+        print(row(name, measured))
+
+
+if __name__ == "__main__":
+    main()
