@@ -12,6 +12,7 @@ from forewarn import civil
 from forewarn.clock import SPEED_MAX
 from forewarn.control.api.routes import Answer, Call, Route, listed
 from forewarn.control.forms.fields import NAME, Duration, Field, Form, Schema, Text, wrong
+from forewarn.control.forms.tables import EMPTY
 from forewarn.emulator import scenarios
 from forewarn.emulator.faults import FaultUnknown, Kind, read_fault
 from forewarn.emulator.runner import RunState
@@ -306,15 +307,18 @@ def _rows() -> tuple[_Row, ...]:
             _advance, CLOCK_SHAPE, ADVANCE),
         _Row("POST", f"{clock}/speed", "set_clock_speed", "Run the clock at another speed.",
             _speed, CLOCK_SHAPE, SPEED),
-        _Row("POST", f"{clock}/pause", "pause_clock", "Let it stand still.", _pause, CLOCK_SHAPE),
-        _Row("POST", f"{clock}/resume", "resume_clock", "Let it run again.", _resume, CLOCK_SHAPE),
+        _Row("POST", f"{clock}/pause", "pause_clock", "Let it stand still.", _pause,
+            CLOCK_SHAPE, EMPTY),
+        _Row("POST", f"{clock}/resume", "resume_clock", "Let it run again.", _resume,
+            CLOCK_SHAPE, EMPTY),
         _Row("GET", "/v1/scenarios", "list_scenarios", "Every scenario, and how far it is.",
             _list_scenarios, every),
         _Row("GET", story, "get_scenario", "One scenario, whole.", _show_scenario, STORY_SHAPE),
         _Row("POST", f"{story}/run", "run_scenario", "Begin to run a scenario.",
             _run_scenario, SCENARIO_SHAPE, RUN, 202),
         _Row("POST", f"{story}/stop", "stop_scenario",
-            "Stop a scenario; what it brought is taken back.", _stop_scenario, SCENARIO_SHAPE),
+            "Stop a scenario; what it brought is taken back.", _stop_scenario,
+            SCENARIO_SHAPE, EMPTY),
         _Row("GET", "/v1/faults", "list_faults", "The faults that are set.", _list_faults, faults),
         _Row("POST", "/v1/faults", "set_fault", "Set a fault, in place of one of its kind.",
             _set_fault, faults, FAULT),
