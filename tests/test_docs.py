@@ -6,6 +6,7 @@ What a single room does may not be tested in here.
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from forewarn import wire
+from forewarn.cli.main import COMMANDS, parser_for
 from tools.docs.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -21,6 +23,7 @@ DOCUMENTS = sorted(
     for folder in (".", "docs", "bench", "changes", "dist")
     for path in ROOT.joinpath(folder).glob("*.md" if folder == "." else "**/*.md")
 )
+FENCE = re.MULTILINE | re.DOTALL
 HEADINGS = ("Status", "Context", "Decision", "Rejected", "Consequences")
 DECISIONS = sorted(ROOT.glob("docs/adr/[0-9]*.md"))
 
@@ -45,6 +48,17 @@ def anchors_of(document: Path) -> set[str]:
     """Return the headings of a document as links know them."""
     titles = re.findall(r"^#+ (.+)$", document.read_text("utf-8"), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def commands_typed() -> Iterator[str]:
+    """Yield what stands after `forewarn` in every block of the documents written by hand."""
+    for document in DOCUMENTS:
+        if name_of(document) not in PAGES:
+            for block in re.findall(r"^ *```\n(.*?)^ *```$", document.read_text("utf-8"), FENCE):
+                for line in block.splitlines():
+                    found = re.search(r"(?:^|[ /])forewarn ((?!is)[a-z-]+(?: .*)?)$", line.strip())
+                    if found and re.match(r"(\S+/|\S+=\S+ |ip netns .*/)?forewarn ", line.strip()):
+                        yield found[1].removesuffix("&").partition("  ")[0].strip()
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -121,6 +135,17 @@ def test_every_make_target_of_the_readme_exists() -> None:
     for document in DOCUMENTS:
         told = set(re.findall(r"(?:^|`)make ([a-z-]+)", document.read_text("utf-8"), re.MULTILINE))
         assert told <= targets, f"{name_of(document)}: {told - targets}"
+
+
+@pytest.mark.parametrize("typed", sorted(set(commands_typed())))
+def test_command_in_the_documents_is_understood(typed: str) -> None:
+    """What the documents tell a reader to type, the command understands."""
+    words = shlex.split(typed)
+    if "--help" in words:
+        words.remove("--help")
+        assert words[0] in COMMANDS
+    else:
+        parser_for(words[0]).parse_args(words)  # ends the test if it is not understood
 
 
 def test_python_versions_are_the_same_everywhere() -> None:

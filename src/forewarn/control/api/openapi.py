@@ -43,6 +43,7 @@ _REFUSED: Schema = {
 
 def document(routes: Iterable[Route], version: str) -> dict[str, object]:
     """Return the OpenAPI 3.1 document of these routes."""
+    routes = tuple(routes)
     paths: dict[str, dict[str, object]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
@@ -58,13 +59,14 @@ def document(routes: Iterable[Route], version: str) -> dict[str, object]:
         "paths": paths,
         "components": {
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
-            "schemas": _schemas(),
+            "schemas": _schemas(routes),
         },
     }
 
 
-def _schemas() -> dict[str, Schema]:
+def _schemas(routes: Iterable[Route]) -> dict[str, Schema]:
     found: dict[str, Schema] = {"Error": _ERROR}
+    found |= {route.form.name: route.form.definition() for route in routes if route.form}
     for module in (forms, shapes):
         for each in vars(module).values():
             if isinstance(each, Form | shapes.Shape):

@@ -1,0 +1,64 @@
+"""Writes the reference page of scenarios: the form of a file, and those that come with Forewarn.
+
+No scenario is told in here; each file tells its own.
+"""
+
+from __future__ import annotations
+
+from forewarn.emulator.scenarios import find_scenario, shipped
+from tools.docs.reference import page
+
+# The lines of a document are sentences, as long as they are.
+# ruff: noqa: E501
+FORM = """\
+A scenario is a TOML file that tells the emulator what happens, and when.
+`forewarn scenario run NAME` runs one that comes with Forewarn, `forewarn scenario run ./my.toml` one of yours.
+All times are the emulator's: `--speed` and `forewarn clock` scale them, so there is one timing for each story.
+
+## The form of a file
+
+```toml
+title = "One line for the list"
+about = "What happens, for people."
+
+[hosts.spare]              # machines the scenario brings, and takes away when it is over
+fault_domain = 1
+
+[[steps]]                  # steps happen one after the other
+do = "host-reboot"         # a cause
+on = "$host"               # $vm, $host, $group: of the VM the scenario is run on; or a name
+as = "reboot"              # a label, for later steps
+duration = "5m"
+
+[[steps]]
+after = "2m"               # so long after the step before; `at` counts from the beginning
+cancel = "reboot"
+
+[[steps]]
+wait = "ended"
+for = "reboot"
+```
+
+`[hosts.NAME]`, `[groups.NAME]` and `[vms.NAME]` take what the [operator API](api.md) takes for them.
+
+| step | what it does | its other keys |
+| --- | --- | --- |
+| `do` | asks for work of this [cause](causes.md) | `on` (needed), `as`, `impact`, `source`, `description`, `duration` (or `"unknown"`), `notice`, `to`, `times`, `every`, `jitter` |
+| `wait` | waits until labelled work is `scheduled`, `started` or `ended` | `for` (needed), `within` (1h) |
+| `approve` | approves the events of labelled work | `by` (needed), `only` |
+| `cancel` | withdraws labelled work | `reason` |
+| `complete` | ends labelled work | `failed`, `reason` |
+| `repair` | a failed host is well again | |
+| `say` | tells something in the emulator's output | |
+
+Every step may have `after` or `at`; one with nothing else is a pause.
+Durations are written as in `90s`, `15m`, `1h30m` or `7d`."""
+
+
+def scenarios_page() -> str:
+    """Return the form of a scenario file and every scenario that comes with Forewarn."""
+    lines = [FORM, "", "## The scenarios that come with Forewarn"]
+    for name in shipped():
+        scenario = find_scenario(name)
+        lines += ["", f"### {name}", "", f"**{scenario.title}.**", scenario.about]
+    return page("Scenarios", *lines)
