@@ -33,6 +33,21 @@ class Node(Protocol):
         """Show what this change says, from now on."""
 
 
+class FarNodes(Protocol):
+    """Metadata nodes in other processes, which say when they show a change."""
+
+    def apply(self, change: Change) -> None:
+        """Send a change to all of them."""
+
+    async def shown(self, sequence: int, *, wait_s: float) -> bool:
+        """Wait until all that are connected show it; False where the time is up."""
+
+
+#: How long work waits for nodes in other processes to show it, in seconds. One that is slower
+#: than this does not hold the fleet's maintenance up; it is told all the same.
+SHOWN_S_MAX = 2.0
+
+
 class Bridge:
     """Publishes for the control loop, and is the metadata plane's upstream.
 
@@ -43,15 +58,18 @@ class Bridge:
         """Connect nothing yet."""
         self._loop = loop
         self._control: ControlLoop | None = None
-        self._nodes: list[Node] = []
+        self._nodes: tuple[Node, ...] = ()
+        self._far: FarNodes | None = None
+        self._waits: set[asyncio.Task[None]] = set()
         self._groups: dict[str, str] = {}
         #: Called on the event loop after each change was shown, for live views.
         self.on_change: Callable[[Change], None] | None = None
 
-    def connect(self, control: ControlLoop, *nodes: Node) -> None:
+    def connect(self, control: ControlLoop, *nodes: Node, far: FarNodes | None = None) -> None:
         """Name the two sides; before the control loop starts."""
         self._control = control
-        self._nodes.extend(nodes)
+        self._nodes = nodes
+        self._far = far
 
     # The control plane's side.
 
@@ -77,7 +95,13 @@ class Bridge:
         self._groups.update((caller.vm, caller.group) for caller in change.callers)
         for node in self._nodes:
             node.apply(change)
-        shown.set_result(None)
+        if self._far is None:
+            shown.set_result(None)
+        else:
+            self._far.apply(change)
+            wait = self._loop.create_task(_wait_shown(self._far, change.sequence, shown))
+            self._waits.add(wait)
+            wait.add_done_callback(self._waits.discard)
         if self.on_change is not None:
             self.on_change(change)
 
@@ -114,6 +138,11 @@ class Bridge:
     ) -> None:
         """Settle an answer on the event loop, behind whatever was published before it."""
         self.call(lambda: settle(done, answer))
+
+
+async def _wait_shown(far: FarNodes, sequence: int, shown: Future[None]) -> None:
+    await far.shown(sequence, wait_s=SHOWN_S_MAX)
+    shown.set_result(None)
 
 
 def _approved(done: Future[Committed], answer: asyncio.Future[ApprovalAnswer]) -> None:

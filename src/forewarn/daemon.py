@@ -26,6 +26,7 @@ from forewarn.errors import CallerError, ForewarnError
 from forewarn.metadata.server import MetadataServer
 from forewarn.store import open_store
 from forewarn.store.lease import Tenure
+from forewarn.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,6 +93,8 @@ class Daemon:
         self.ended = asyncio.Event()
         #: Where it listens; None while it does not.
         self.bound: Bound | None = None
+        #: The processes that share the metadata addresses; None where there are none.
+        self.workers: Workers | None = None
         self._closing = contextlib.AsyncExitStack()
 
     async def start(
@@ -142,12 +145,27 @@ class Daemon:
         self.metadata = MetadataServer(
             self.settings.metadata, bridge, clock=self.clock, ids=self.ids
         )
-        bridge.connect(self.control, self.metadata)
+        workers = self.workers = self._new_workers(bridge)
+        bridge.connect(self.control, self.metadata, far=workers.feed if workers else None)
         self.control.recover()
-        bound = await self.metadata.start(settings.listen.metadata)
-        self._closing.push_async_callback(self.metadata.stop)
-        self.control.start()
+        # Stopped in the opposite order: VMs are answered to the last, approvals included.
         self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
+        bound = await self._listen(settings.listen.metadata, workers)
+        self.control.start()
+        return bound
+
+    def _new_workers(self, bridge: Bridge) -> Workers | None:
+        count = self.settings.listen.workers
+        return Workers(self.settings.metadata, bridge, count) if count > 0 else None
+
+    async def _listen(self, addresses: Sequence[str], workers: Workers | None) -> tuple[str, ...]:
+        """Open the metadata addresses; Unix sockets stay with this process: none can be shared."""
+        shared = [each for each in addresses if workers and not each.startswith("unix:")]
+        bound = await self.metadata.start([each for each in addresses if each not in shared])
+        self._closing.push_async_callback(self.metadata.stop)
+        if workers is not None:
+            self._closing.push_async_callback(workers.stop)
+            bound += await workers.start(shared)
         return bound
 
     async def _take_lease(self) -> None:

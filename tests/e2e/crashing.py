@@ -42,6 +42,8 @@ VMS = (Vm("web_0", "h1", "web"), Vm("web_1", "h2", "web"), Vm("db_0", "h1", "db"
 READY_S_MAX = 30
 #: A life is at most this many requests long; half of them see less than ten events.
 REQUESTS_MAX = 200
+#: Rounds of reading and approving in which all that is left must end.
+ROUNDS_MAX = 100_000
 #: How often a VM approves what it sees: often enough that work goes on, rarely enough to wait.
 APPROVAL_CHANCE = 0.3
 #: Everything the children need, imported once by the server they are forked from.
@@ -194,6 +196,32 @@ def operate(client: Client, seen: Seen, chance: random.Random) -> None:
             client.ask("GET", "/v1/operations")
     except (OSError, http.client.HTTPException):
         client.close()
+
+
+def live_on(store: Path, seen: Seen) -> list[str]:
+    """Let the service live until all its work has ended; return what hangs (nothing)."""
+    life = Life(store)
+    doom = Doom(REQUESTS_MAX)
+    clients = [(vm.name, Client(life.metadata, doom)) for vm in VMS]
+    operator = Client(life.operator, doom)
+    live: list[str] = []
+    for _ in range(ROUNDS_MAX):
+        for vm, client in clients:
+            for event in seen.document(vm, client.document(vm)):
+                if event["EventStatus"] == "Scheduled" and client.approve(
+                    vm, str(event["EventId"])
+                ):
+                    seen.approved.add(str(event["EventId"]))
+        status, body = operator.ask("GET", "/v1/operations?live=true")
+        assert status == 200, body
+        live = [each["id"] for each in json.loads(body)["operations"]]
+        if not live:
+            break
+    for _, client in clients:
+        client.close()
+    operator.close()
+    life.kill()
+    return live
 
 
 def live_and_die(store: Path, seen: Seen, chance: random.Random) -> None:

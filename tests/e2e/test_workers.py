@@ -1,0 +1,179 @@
+"""Several processes share the metadata addresses and tell the same truth."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import urllib.request
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.clock import SystemClock
+from forewarn.core.impact import Cause
+from forewarn.core.stimulus import Ask, Change
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.daemon import Daemon
+from forewarn.ids import Ids
+from forewarn.settings import (
+    DriverSettings,
+    ListenSettings,
+    MetadataSettings,
+    Settings,
+    StoreSettings,
+)
+from forewarn.workers import WorkerFailed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from forewarn.control.plane import ControlPlane
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="workers need POSIX signals"),
+]
+
+WORKERS = 2
+#: Connections that together meet every worker: each is as likely to meet either.
+CLIENTS = 24
+ANSWER_S_MAX = 20
+
+
+def settings_for(*addresses: str) -> Settings:
+    """A service with workers on these addresses, in memory, without an operator API."""
+    return Settings(
+        listen=ListenSettings(metadata=addresses, workers=WORKERS, operator=""),
+        metadata=MetadataSettings(default_vm="vm_0", rate_per_s=0),
+        store=StoreSettings(url="sqlite::memory:"),
+        drivers=DriverSettings(default="manual"),
+    )
+
+
+@asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[Daemon]:
+    """Run a service with one VM."""
+
+    def lay_out(plane: ControlPlane) -> None:
+        fleet = Change(hosts=(Host("h"),), groups=(Group("g"),), vms=(Vm("vm_0", "h", "g"),))
+        plane.commit(fleet, actor="test", now_ms=SystemClock().now_ms())
+
+    daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
+    await daemon.start(prepare=lay_out)
+    try:
+        yield daemon
+    finally:
+        await daemon.stop()
+
+
+async def ask(daemon: Daemon, query: str = "", body: object = None) -> bytes:
+    """Send one request over a connection of its own."""
+    assert daemon.bound is not None
+    url = f"http://{daemon.bound.metadata[-1]}/metadata/scheduledevents?api-version=2020-07-01"
+    sent = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url + query, data=sent, headers={"Metadata": "true"})
+
+    def answer() -> bytes:
+        with urllib.request.urlopen(request, timeout=ANSWER_S_MAX) as response:
+            body = response.read()
+            assert isinstance(body, bytes)
+            return body
+
+    return await asyncio.to_thread(answer)
+
+
+async def announce(daemon: Daemon) -> str:
+    """Announce work on the host; return the event's id."""
+    work = Ask(cause=Cause.HOST_REBOOT, targets=("h",))
+    committed = await asyncio.wrap_future(daemon.control.submit(work, "test"))
+    return committed.operations[0].events[0]
+
+
+def test_workers_all_learn_of_a_change() -> None:
+    """Every client waiting at any worker is told of a new event. Source: E-9, S-1."""
+
+    async def story() -> None:
+        async with serving(settings_for("127.0.0.1:0")) as daemon:
+            await ask(daemon)
+            waiting = [
+                asyncio.create_task(ask(daemon, f"&wait={ANSWER_S_MAX}&incarnation=0"))
+                for _ in range(CLIENTS)
+            ]
+            event_id = await announce(daemon)
+            for told in await asyncio.gather(*waiting):
+                document = json.loads(told)
+                assert document["DocumentIncarnation"] == 1
+                assert [event["EventId"] for event in document["Events"]] == [event_id]
+
+    asyncio.run(story())
+
+
+def test_approval_through_a_worker_starts_the_event() -> None:
+    """An approval given at a worker counts, and its 200 is followed by the truth. Source: A-6."""
+
+    async def story() -> None:
+        async with serving(settings_for("127.0.0.1:0")) as daemon:
+            await ask(daemon)
+            event_id = await announce(daemon)
+            await ask(daemon, body={"StartRequests": [{"EventId": event_id}]})
+            document = json.loads(await ask(daemon, f"&wait={ANSWER_S_MAX}&incarnation=1"))
+            assert document["Events"][0]["EventStatus"] == "Started"
+
+    asyncio.run(story())
+
+
+def test_a_killed_worker_is_replaced() -> None:
+    """When a worker dies the others go on, and another takes its place."""
+
+    async def story() -> None:
+        async with serving(settings_for("127.0.0.1:0")) as daemon:
+            await ask(daemon)
+            assert daemon.workers is not None
+            victim = daemon.workers.processes[0]
+            os.kill(victim.pid, signal.SIGKILL)
+            await victim.wait()
+            replaced = daemon.workers.replaced
+            await announce(daemon)
+            await asyncio.wait_for(replaced.wait(), ANSWER_S_MAX)
+            documents = await asyncio.gather(*(ask(daemon) for _ in range(CLIENTS)))
+            assert {json.loads(each)["DocumentIncarnation"] for each in documents} == {1}
+
+    asyncio.run(story())
+
+
+def test_unix_socket_stays_beside_workers(tmp_path: object) -> None:
+    """A Unix socket cannot be shared, so the service's own process answers there. Source: E-1."""
+
+    async def story() -> None:
+        path = f"unix:{tmp_path}/metadata"
+        async with serving(settings_for(path, "127.0.0.1:0")) as daemon:
+            reader, writer = await asyncio.open_unix_connection(path.removeprefix("unix:"))
+            target = b"/metadata/scheduledevents?api-version=2020-07-01"
+            writer.write(b"GET " + target + b" HTTP/1.0\r\nHost: x\r\nMetadata: true\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            assert answer.startswith(b"HTTP/1.1 200")
+            assert answer.endswith(await ask(daemon))
+
+    asyncio.run(story())
+
+
+def test_a_worker_that_cannot_listen_is_an_error() -> None:
+    """A taken address ends the start with a clear error and leaves nothing running."""
+
+    async def story() -> None:
+        async with serving(settings_for("127.0.0.1:0")) as daemon:
+            assert daemon.bound is not None
+            taken = daemon.bound.metadata[-1]
+            other = Daemon(
+                settings_for(f"192.0.2.1:{taken.rpartition(':')[2]}"),
+                clock=SystemClock(),
+                ids=Ids(),
+            )
+            with pytest.raises(WorkerFailed, match=r"192\.0\.2\.1"):
+                await other.start()
+
+    asyncio.run(story())
