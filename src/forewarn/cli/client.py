@@ -173,15 +173,32 @@ class Client:
             self._refuse(answer.status, content)
         return content
 
-    def lines(self, path: str, **query: object) -> Iterator[dict[str, Any]]:
-        """Yield the lines of a stream as they come, until either side ends it."""
+    def lines(
+        self, path: str, *, until_ms: int = 0, **query: object
+    ) -> Iterator[dict[str, Any] | None]:
+        """Yield the lines of a stream as they come; None is the server's sign of life.
+
+        Args:
+            path: of the stream.
+            until_ms: when to stop by this machine's clock, ms since the epoch UTC; 0: never.
+            query: as for `get`.
+        """
         connection, answer = self._ask("GET", path + _query(query), b"", "application/jsonl")
         try:
             if answer.status >= 300:
                 self._refuse(answer.status, answer.read(ANSWER_BYTES_MAX))
-            while line := answer.readline(LINE_BYTES_MAX):
-                if line.strip():
-                    yield json.loads(line)
+            while True:
+                left_s = (until_ms - local_now_ms()) / 1000 if until_ms else SILENCE_S_MAX
+                if left_s <= 0:
+                    return
+                connection.sock.settimeout(min(left_s, SILENCE_S_MAX))
+                line = answer.readline(LINE_BYTES_MAX)
+                if not line:
+                    return
+                yield json.loads(line) if line.strip() else None
+        except TimeoutError as error:
+            if not until_ms or local_now_ms() < until_ms:
+                raise ServerUnreachable(server=self.server, reason="it fell silent") from error
         except (OSError, HTTPException) as error:
             raise ServerUnreachable(server=self.server, reason=_reason(error)) from error
         except ValueError as error:
@@ -192,7 +209,8 @@ class Client:
     def _ask(
         self, method: str, path: str, body: bytes, kind: str
     ) -> tuple[HTTPConnection, HTTPResponse]:
-        headers = {"Connection": "close", "User-Agent": "forewarn"}
+        # A stream's connection is kept, so that its socket stays at hand for time limits.
+        headers = {"User-Agent": "forewarn"}
         if kind:
             headers["Content-Type" if body else "Accept"] = kind
         if self._token:

@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     # Loaded by their names below; named here for those who look for users of a module.
+    from forewarn.cli import (  # noqa: F401
+        agent,
+        completion,
+        emulator,
+        fleet,
+        operations,
+        reading,
+        serve,
+        topology,
+        watching,
+    )
 
 #: Every command: the module of this package that defines it, and what it is for.
 COMMANDS: dict[str, tuple[str, str]] = {

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.control.api import shapes
-from forewarn.core.refusals import Unknown
 from forewarn.errors import CallerError
 
 if TYPE_CHECKING:
@@ -25,6 +24,15 @@ PREFIX_LENGTH_MIN = 4
 _NUMBER = re.compile(r"(?i:op-)?([0-9]{1,15})")
 _GUID = re.compile(r"[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}")
 _PREFIX = re.compile(rf"[0-9A-F-]{{{PREFIX_LENGTH_MIN},36}}")
+
+
+class UnknownWork(CallerError):
+    """A name that no operation and no event has."""
+
+    code = "unknown-work"
+    status = 404
+    message = "There is no operation or event {name}."
+    advice = "List what there is with `forewarn operations --all` or `forewarn events`."
 
 
 class Ambiguous(CallerError):
@@ -56,14 +64,14 @@ async def find(call: Call, name: str) -> Found:
     """Return what a name stands for; live work is looked at first.
 
     Raises:
-        Unknown: nothing has that name.
+        UnknownWork: nothing has that name.
         Ambiguous: several live events begin so.
     """
     found = await call.desk.read(lambda plane: _find_live(plane, name))
     if found is None:
         found = await call.desk.look_up(lambda store: _find_stored(store, name))
     if found is None:
-        raise Unknown(kind="operation or event", name=name[:64])
+        raise UnknownWork(name=name[:64])
     return found
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn import wire
 from forewarn.control.api import shapes
-from forewarn.control.api.finding import find
+from forewarn.control.api.finding import UnknownWork, find
 from forewarn.control.api.refusing import encoded
 from forewarn.control.api.routes import Answer, Call, Route, listed
 from forewarn.control.api.tail import Stream
@@ -74,7 +74,7 @@ async def _event(call: Call) -> Answer:
     found = await find(call, call.path["id"])
     event = found.event or (found.events[0] if len(found.events) == 1 else None)
     if event is None:
-        raise Unknown(kind="event", name=call.path["id"][:64])
+        raise UnknownWork(name=call.path["id"][:64])
     return Answer(shapes.EVENT.of(shapes.Told(event, found.operation)))
 
 
@@ -119,7 +119,7 @@ async def _filters(call: Call, query: dict[str, Any]) -> dict[str, Any]:
     if "event" in query:
         found = await find(call, str(query["event"]))
         if found.event is None:
-            raise Unknown(kind="event", name=query["event"])
+            raise UnknownWork(name=query["event"])
         query["event"] = found.event.id
     return query
 

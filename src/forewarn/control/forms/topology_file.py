@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.control.forms import tables as forms
 from forewarn.control.forms.fields import Values
-from forewarn.control.forms.json_text import JSON as JSON  # a media type beside the others
-from forewarn.control.forms.json_text import BodyUnreadable, read_json
+from forewarn.control.forms.json_text import JSON, BodyUnreadable, read_json
 from forewarn.control.forms.times import iso_duration
 from forewarn.core.stimulus import Change
 from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+__all__ = ["ENDINGS", "EXPORTS", "JSON", "READERS", "TOML", "YAML", "form_of", "read_topology"]
 
 TOML, YAML = "application/toml", "application/yaml"
 #: Media type -> the name of the form, also the ending of such a file.

@@ -1,0 +1,35 @@
+"""`forewarn completion`: what a shell needs to complete our commands.
+
+The scripts are made by the package shtab, which only the server side installs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.cli.exits import OK
+
+if TYPE_CHECKING:
+    import argparse
+
+    from forewarn.cli.parsing import Commands
+
+SHELLS = ("bash", "zsh", "tcsh")
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `completion`."""
+    completion = commands.command("completion", run=_completion, remote=False)
+    completion.add_argument("shell", choices=SHELLS)
+
+
+def _completion(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.main import PackagesMissing, parser_for  # noqa: PLC0415 - it imports us
+
+    try:
+        import shtab  # noqa: PLC0415 - only where it is installed
+    except ImportError as error:
+        raise PackagesMissing(command="completion", package="shtab") from error
+
+    print(shtab.complete(parser_for("*"), shell=arguments.shell))
+    return OK

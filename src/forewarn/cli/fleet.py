@@ -1,0 +1,206 @@
+"""`forewarn host`, `group` and `vm`: adding, listing, showing, removing, and work on them.
+
+What work means is decided by the server; how it is asked for stands in `work.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.cli.exits import OK
+from forewarn.cli.table import note, print_facts, print_json, print_table
+from forewarn.cli.work import add_host_work, add_vm_work
+
+if TYPE_CHECKING:
+    import argparse
+
+    from forewarn.cli.client import Answer
+    from forewarn.cli.parsing import Commands
+
+_COLUMNS = {
+    "host": ("name", "zone", "fault_domain", "update_domain", "health", "driver", "vms"),
+    "group": ("name", "kind", "owner", "vms", "strict_approval", "terminate_notice"),
+    "vm": ("name", "host", "group", "size", "addresses", "spot"),
+}
+_TAG_HINT = "NAME=TEXT"
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `host`, `group` and `vm`."""
+    host, group, vm = (commands.group(kind) for kind in ("host", "group", "vm"))
+    _add_host_options(_add_record_actions(host, "host"))
+    _add_group_options(_add_record_actions(group, "group"))
+    _add_vm_options(_add_record_actions(vm, "vm"))
+    add_host_work(host)
+    add_vm_work(vm)
+
+
+def _add_record_actions(commands: Commands, kind: str) -> argparse.ArgumentParser:
+    """Add list, show and remove, and return the parser of add."""
+    add = commands.command("add", f"add a {kind}", run=_add)
+    add.add_argument("name", metavar="NAME")
+    add.add_argument(
+        "--replace", action="store_true", help="replace one of this name, whole, if it is there"
+    )
+    listing = commands.command("list", f"list {kind}s", run=_list)
+    for column in {"host": ("zone",), "vm": ("host", "group")}.get(kind, ()):
+        listing.add_argument(f"--{column}", metavar="NAME", help=f"only of this {column}")
+    show = commands.command("show", f"show one {kind}", run=_show)
+    show.add_argument("name", metavar="NAME")
+    remove = commands.command("remove", f"take {kind}s out of the fleet", run=_remove)
+    remove.add_argument("names", metavar="NAME", nargs="+")
+    for parser in (add, listing, show, remove):
+        parser.set_defaults(kind=kind)
+    add.set_defaults(members=())
+    return add
+
+
+def _add_host_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--fault-domain", metavar="N", type=int)
+    parser.add_argument("--update-domain", metavar="N", type=int)
+    parser.add_argument("--zone", metavar="NAME")
+    parser.add_argument("--driver", metavar="NAME", help="who carries work on it out")
+    parser.set_defaults(members=("fault_domain", "update_domain", "zone", "driver"))
+
+
+def _add_group_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--kind",
+        dest="group_kind",
+        choices=("availability-set", "scale-set", "cloud-service", "lone"),
+    )
+    parser.add_argument("--owner", metavar="NAME")
+    parser.add_argument("--fault-domain-count", metavar="N", type=int)
+    parser.add_argument(
+        "--strict-approval",
+        action="store_const",
+        const=True,
+        help="every VM of an event must approve it",
+    )
+    parser.add_argument(
+        "--automatic-approval",
+        metavar="IMPACT",
+        action="append",
+        choices=("Reboot", "Redeploy"),
+        help="approve this user-initiated impact by itself; repeatable",
+    )
+    parser.add_argument(
+        "--terminate-notice", metavar="DURATION", help="announce deletions: 5m to 15m"
+    )
+    parser.add_argument(
+        "--reimage-notice", action="store_const", const=True, help="announce image upgrades"
+    )
+    parser.set_defaults(
+        members=(
+            "group_kind",
+            "owner",
+            "fault_domain_count",
+            "strict_approval",
+            "automatic_approval",
+            "terminate_notice",
+            "reimage_notice",
+        )
+    )
+
+
+def _add_vm_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", metavar="NAME", required=True)
+    parser.add_argument("--group", metavar="NAME", help="else a group of its own, by its own name")
+    parser.add_argument("--size", metavar="SIZE", help="such as Standard_D4s_v5")
+    parser.add_argument(
+        "--address",
+        metavar="ADDRESS",
+        action="append",
+        dest="addresses",
+        help="address it asks from; repeatable",
+    )
+    parser.add_argument("--interface", metavar="NAME", help="interface its addresses count on")
+    parser.add_argument("--instance-id", metavar="ID", help="what a metadata proxy calls it")
+    parser.add_argument("--vm-id", metavar="GUID")
+    parser.add_argument("--os-type", metavar="NAME", help="Linux or Windows")
+    for name in ("location", "resource-group", "subscription"):
+        parser.add_argument(f"--{name}", metavar="NAME")
+    parser.add_argument("--gpu", action="store_const", const=True, help="it is a GPU machine")
+    parser.add_argument("--spot", action="store_const", const=True, help="it may be evicted")
+    parser.add_argument("--tag", metavar=_TAG_HINT, action="append", dest="tags", type=_tag)
+    parser.set_defaults(
+        members=(
+            *("host", "group", "size", "addresses", "interface", "instance_id", "vm_id"),
+            *("os_type", "location", "resource_group", "subscription", "gpu", "spot", "tags"),
+        )
+    )
+
+
+def _tag(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise ValueError(text)
+    return name, value
+
+
+def _add(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.client import client_of, part  # noqa: PLC0415 - `--help` needs no client
+
+    form = {name: getattr(arguments, name) for name in arguments.members}
+    if "group_kind" in form:
+        form["kind"] = form.pop("group_kind")
+    if form.get("tags"):
+        form["tags"] = dict(form["tags"])
+    new = "" if arguments.replace else "?new=true"
+    path = f"/v1/{arguments.kind}s/{part(arguments.name)}{new}"
+    answer = client_of(arguments).put(path, form)
+    if arguments.json:
+        return print_json(answer)
+    note(f"{arguments.kind} {arguments.name} is in the fleet")
+    return OK
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.client import client_of  # noqa: PLC0415
+
+    client = client_of(arguments)
+    plural = f"{arguments.kind}s"
+    filters = {
+        name: getattr(arguments, name, None)
+        for name in ("zone", "host", "group")
+        if getattr(arguments, name, None)
+    }
+    found: list[Answer] = []
+    after: str | None = ""
+    while after is not None:
+        page = client.get(f"/v1/{plural}", after=after, **filters)
+        found += page[plural]
+        after = page["next"]
+    if arguments.json:
+        return print_json({plural: found})
+    columns = _COLUMNS[arguments.kind]
+    headings = [column.replace("_", " ") for column in columns]
+    rows = [[each[column] for column in columns] for each in found]
+    print_table(headings, rows, empty=f"there are no {plural}; add one with `forewarn topology`")
+    return OK
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.client import client_of, part  # noqa: PLC0415
+
+    answer = client_of(arguments).get(f"/v1/{arguments.kind}s/{part(arguments.name)}")
+    if arguments.json:
+        return print_json(answer)
+    print_facts((name.replace("_", " "), _fact(value)) for name, value in answer.items())
+    return OK
+
+
+def _remove(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.client import client_of, part  # noqa: PLC0415
+
+    client = client_of(arguments)
+    for name in arguments.names:
+        client.delete(f"/v1/{arguments.kind}s/{part(name)}")
+        note(f"{arguments.kind} {name} is removed")
+    return print_json({"removed": arguments.names}) if arguments.json else OK
+
+
+def _fact(value: object) -> object:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={text}" for name, text in value.items())
+    return value

@@ -1,0 +1,87 @@
+"""`forewarn why`, `approve`, `cancel`, `complete` and `retry`: one operation or event by its id.
+
+An id is `op-12`, an event's id, or the beginning of one; the server finds out which.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.cli.exits import OK
+from forewarn.cli.table import print_facts, print_json, when
+from forewarn.cli.work import add_wait_options, newest_sequence, print_operations, wait
+
+if TYPE_CHECKING:
+    import argparse
+
+    from forewarn.cli.parsing import Commands
+
+
+def add_commands(commands: Commands) -> None:
+    """Add the commands about one operation."""
+    why = commands.command("why", run=_why)
+    approve = commands.command("approve", run=_act)
+    cancel = commands.command("cancel", run=_act)
+    complete = commands.command("complete", run=_act)
+    retry = commands.command("retry", run=_act)
+    for parser in (why, approve, cancel, complete, retry):
+        parser.add_argument(
+            "id", metavar="ID", help="op-12, an event's id, or the beginning of one"
+        )
+    complete.add_argument("--failed", action="store_const", const=True, help="it has failed")
+    for parser in (cancel, complete):
+        parser.add_argument("--reason", metavar="TEXT", help="why, for history")
+    for parser in (approve, retry):
+        add_wait_options(parser)
+    for name, parser in (
+        ("approve", approve),
+        ("cancel", cancel),
+        ("complete", complete),
+        ("retry", retry),
+    ):
+        parser.set_defaults(act=name)
+
+
+def _why(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.client import client_of, part  # noqa: PLC0415 - `--help` needs no client
+
+    client = client_of(arguments)
+    answer = client.get(f"/v1/operations/{part(arguments.id)}/why")
+    if arguments.json:
+        return print_json(answer)
+    operation = answer["operation"]
+    ended = when(operation["ended"], client.now_ms)
+    print_facts(
+        (
+            ("operation", operation["id"]),
+            ("what", f"{operation['cause']} of {operation['target_kind']} {operation['target']}"),
+            ("impact", operation["impact"]),
+            ("asked by", operation["actor"]),
+            ("state", operation["state"]),
+            ("not before", "" if ended else when(operation["not_before"], client.now_ms)),
+            ("started", when(operation["started"], client.now_ms)),
+            ("ended", ended),
+            ("reason", operation["reason"]),
+        )
+    )
+    for each in answer["waiting"]:
+        until = when(each["until"], client.now_ms)
+        print(f"waits: {each['text']}{f'; at the latest {until}' if until else ''}")
+    return OK
+
+
+def _act(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.client import client_of, part  # noqa: PLC0415
+
+    client = client_of(arguments)
+    waits = getattr(arguments, "wait", False)
+    after = newest_sequence(client) if waits else 0
+    form = {name: getattr(arguments, name, None) for name in ("failed", "reason")}
+    path = f"/v1/operations/{part(arguments.id)}/{arguments.act}"
+    operations = client.post(path, form)["operations"]
+    if waits:
+        return wait(client, operations, after=after, arguments=arguments)
+    if arguments.json:
+        return print_json({"operations": operations})
+    print_operations(operations, client.now_ms)
+    return OK

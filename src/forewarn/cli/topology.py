@@ -1,0 +1,87 @@
+"""`forewarn topology`: a whole fleet from one file, and into one.
+
+The file is read by the server; this only carries it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.cli.exits import OK
+from forewarn.cli.table import note, print_json
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from forewarn.cli.parsing import Commands
+
+#: File ending -> media type.
+_MEDIA = {
+    ".toml": "application/toml",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+    ".json": "application/json",
+}
+_SIGNS = {"added": "+", "changed": "~", "removed": "-"}
+
+
+class TopologyUnreadable(CallerError):
+    """A topology file that cannot be read."""
+
+    code = "topology-unreadable"
+    message = "The topology {path} cannot be read: {reason}."
+    advice = "Name a file that ends in .toml, .yaml or .json, or - with --form."
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `topology`."""
+    topology = commands.group("topology")
+    apply = topology.command("apply", "make the fleet as a file describes it", run=_apply)
+    apply.add_argument("file", metavar="FILE", help=".toml, .yaml or .json; - is standard input")
+    apply.add_argument("--form", choices=("toml", "yaml", "json"), help="else by the file's ending")
+    apply.add_argument("--prune", action="store_true", help="also remove what is not in it")
+    apply.add_argument("--dry-run", action="store_true", help="only say what would change")
+    show = topology.command("show", "print the fleet as a file that can be applied", run=_show)
+    show.add_argument("--form", choices=("toml", "yaml", "json"), help="toml if not said")
+
+
+def _apply(arguments: argparse.Namespace) -> int:
+    import json  # noqa: PLC0415 - `--help` needs neither
+
+    from forewarn.cli.client import client_of  # noqa: PLC0415
+
+    ending = f".{arguments.form}" if arguments.form else Path(arguments.file).suffix.lower()
+    media = _MEDIA.get(ending)
+    if media is None:
+        raise TopologyUnreadable(path=arguments.file, reason=f"its ending is {ending or 'none'}")
+    try:
+        if arguments.file == "-":
+            body = sys.stdin.buffer.read()
+        else:
+            body = Path(arguments.file).read_bytes()
+    except OSError as error:
+        raise TopologyUnreadable(path=arguments.file, reason=error.strerror) from error
+    asked = {"prune": arguments.prune, "dry_run": arguments.dry_run}
+    query = "&".join(f"{name}=true" for name, wanted in asked.items() if wanted)
+    path = f"/v1/topology?{query}" if query else "/v1/topology"
+    answer = json.loads(client_of(arguments).send("PUT", path, body=body, kind=media))
+    if arguments.json:
+        return print_json(answer)
+    for verb, sign in _SIGNS.items():
+        for each in answer[verb]:
+            print(f"{sign} {each['kind']} {each['name']}")
+    counts = ", ".join(f"{len(answer[verb])} {verb}" for verb in _SIGNS)
+    note(f"{counts}{'' if answer['applied'] else '; nothing was done (--dry-run)'}")
+    return OK
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.client import client_of  # noqa: PLC0415
+
+    form = "json" if arguments.json else arguments.form or "toml"
+    body = client_of(arguments).send("GET", f"/v1/topology?form={form}")
+    print(body.decode("utf-8"), end="")
+    return OK

@@ -1,0 +1,55 @@
+"""`forewarn watch`: history as it grows.
+
+What has happened before is `forewarn history`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.cli.exits import OK
+from forewarn.cli.table import note, print_json_line
+
+if TYPE_CHECKING:
+    import argparse
+
+    from forewarn.cli.client import Answer
+    from forewarn.cli.parsing import Commands
+
+_FILTERS = ("operation", "event", "host", "vm", "group")
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `watch`."""
+    watch = commands.command("watch", run=_watch)
+    watch.add_argument("--after", metavar="N", type=int, help="begin after this entry, not now")
+    watch.add_argument("--count", metavar="N", type=int, default=0, help="end after so many")
+    for name in _FILTERS:
+        watch.add_argument(f"--{name}", metavar="NAME", help=f"only of this {name}")
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.client import client_of  # noqa: PLC0415 - `--help` needs no client
+
+    count = 0
+    wanted = {name: getattr(arguments, name) for name in _FILTERS if getattr(arguments, name)}
+    for entry in client_of(arguments).lines("/v1/watch", after=arguments.after):
+        if entry is None:
+            continue
+        if "end" in entry:
+            note(f"the server ended the stream: {entry['end']}")
+            break
+        if any(entry[name] != value for name, value in wanted.items()):
+            continue
+        _print(entry, as_json=arguments.json)
+        count += 1
+        if count == arguments.count:
+            break
+    return OK
+
+
+def _print(entry: Answer, *, as_json: bool) -> None:
+    if as_json:
+        print_json_line(entry)
+    else:
+        print(f"{entry['at']}  {entry['text']}  ({entry['actor']})", flush=True)

@@ -1,0 +1,238 @@
+"""Asking for work on hosts and VMs, and following it until it ends.
+
+The words for work are here; what each means is decided by the server.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.cli.exits import OK, REFUSED, TIMED_OUT
+from forewarn.cli.table import note, print_json, print_table, when
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from forewarn.cli.client import Answer, Client
+    from forewarn.cli.parsing import Commands
+
+#: Action -> its cause at the server, and what it does.
+_HOST_WORK = {
+    "update": ("host-update", "update hosts; their VMs freeze, or reboot with --restart"),
+    "reboot": ("host-reboot", "reboot hosts and their VMs"),
+    "migrate": ("live-migration", "move the VMs of hosts away while they run"),
+    "degrade": ("hardware-degraded", "say that hosts are expected to fail"),
+    "fail": ("hardware-failure", "say that hosts have failed"),
+}
+_VM_WORK = {
+    "reboot": ("reboot", "reboot VMs, as their users ask"),
+    "redeploy": ("redeploy", "move VMs to other hosts, as their users ask"),
+    "evict": ("eviction", "take Spot VMs away"),
+    "delete": ("deletion", "delete VMs; several wait for one another's approval"),
+    "reimage": ("reimage", "give VMs a new system image"),
+}
+_ENDED_WELL = "succeeded"
+_LIVE = frozenset({"planned", "noticed", "running"})
+
+
+def add_host_work(commands: Commands) -> None:
+    """Add what can be done to hosts."""
+    for action, (cause, line) in _HOST_WORK.items():
+        parser = _add_work(commands, action, cause, line)
+        if action == "update":
+            parser.add_argument(
+                "--restart", action="store_const", const="Reboot", dest="impact", help="with one"
+            )
+            parser.add_argument(
+                "--network-only",
+                action="store_const",
+                const="network-update",
+                dest="cause",
+                help="of the network alone: no interruption",
+            )
+        elif action == "degrade":
+            parser.add_argument(
+                "--freeze",
+                action="store_const",
+                const="Freeze",
+                dest="impact",
+                help="their VMs can be moved away while they run",
+            )
+        elif action == "fail":
+            parser.add_argument(
+                "--lost",
+                action="store_const",
+                const="host-lost",
+                dest="cause",
+                help="they do not come back: their VMs are brought up elsewhere",
+            )
+    repair = commands.command("repair", "say that hosts are well again", run=_repair)
+    repair.add_argument("names", metavar="NAME", nargs="+")
+
+
+def add_vm_work(commands: Commands) -> None:
+    """Add what can be done to VMs."""
+    for action, (cause, line) in _VM_WORK.items():
+        _add_work(commands, action, cause, line)
+
+
+def add_wait_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--wait` and its limit."""
+    parser.add_argument("--wait", action="store_true", help="follow it until it has ended")
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=0.0,
+        help="with --wait: give up watching after so long; the work goes on",
+    )
+
+
+def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
+    """Print operations as a table."""
+    print_table(
+        ("operation", "cause", "impact", "target", "state", "not before", "vms"),
+        [
+            (
+                each["id"],
+                each["cause"],
+                each["impact"],
+                f"{each['target_kind']} {each['target']}",
+                "stuck" if each["state"] == "running" and each["reason"] else each["state"],
+                when(each["not_before"], now_ms) if each["state"] == "noticed" else "",
+                each["vms"],
+            )
+            for each in operations
+        ],
+        empty="no operations",
+    )
+
+
+def _add_work(commands: Commands, action: str, cause: str, line: str) -> argparse.ArgumentParser:
+    parser = commands.command(action, line, run=_ask)
+    parser.add_argument("names", metavar="NAME", nargs="+")
+    if action != "fail":
+        parser.add_argument(
+            "--not-before", metavar="TIME", help="2026-11-21T18:30:00Z, or +1h from now"
+        )
+    parser.add_argument(
+        "--duration", metavar="DURATION", help="expected interruption: 90, 9s, 5m; 0 none"
+    )
+    parser.add_argument("--description", metavar="TEXT", help="what VMs are told")
+    parser.add_argument("--destination", metavar="HOST", help="where the VMs are afterwards")
+    parser.add_argument(
+        "--source", choices=("Platform", "User"), help="who VMs are told asked for it"
+    )
+    add_wait_options(parser)
+    parser.set_defaults(cause=cause, impact=None, not_before=None)
+    return parser
+
+
+def _ask(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.client import client_of  # noqa: PLC0415 - `--help` needs no client
+
+    client = client_of(arguments)
+    after = newest_sequence(client) if arguments.wait else 0
+    duration = arguments.duration
+    form = {
+        "cause": arguments.cause,
+        "targets": arguments.names,
+        "not_before": arguments.not_before,
+        "duration": int(duration) if duration in {"-1", "0"} else duration,
+        "description": arguments.description,
+        "destination": arguments.destination,
+        "impact": arguments.impact,
+        "source": arguments.source,
+    }
+    operations = client.post("/v1/operations", form)["operations"]
+    if arguments.wait:
+        return wait(client, operations, after=after, arguments=arguments)
+    if arguments.json:
+        return print_json({"operations": operations})
+    print_operations(operations, client.now_ms)
+    return OK
+
+
+def _repair(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.client import client_of, part  # noqa: PLC0415
+
+    client = client_of(arguments)
+    operations = []
+    for name in arguments.names:
+        operations += client.post(f"/v1/hosts/{part(name)}/repair")["operations"]
+        note(f"host {name} is well again")
+    if arguments.json:
+        return print_json({"operations": operations})
+    if operations:
+        print_operations(operations, client.now_ms)
+    return OK
+
+
+def newest_sequence(client: Client) -> int:
+    """Return where history ends now."""
+    entries = client.get("/v1/history", order="newest", limit=1)["entries"]
+    return int(entries[0]["sequence"]) if entries else 0
+
+
+def wait(
+    client: Client, operations: list[Answer], *, after: int, arguments: argparse.Namespace
+) -> int:
+    """Follow operations until all have ended, telling how they go; return the exit status."""
+    from forewarn.cli.client import local_now_ms  # noqa: PLC0415
+
+    current = {each["id"]: each for each in operations}
+    until_ms = local_now_ms() + int(arguments.timeout * 1000) if arguments.timeout else 0
+    try:
+        _follow(client, current, after, until_ms)
+    except KeyboardInterrupt:
+        note(f"no longer watching; the work goes on: forewarn why {min(current)}")
+        raise
+    ended = list(current.values())
+    if arguments.json:
+        print_json({"operations": ended})
+    else:
+        print_operations(ended, client.now_ms)
+    if any(each["state"] in _LIVE for each in ended):
+        note("this took longer than --timeout; the work goes on")
+        return TIMED_OUT
+    return OK if all(each["state"] == _ENDED_WELL for each in ended) else REFUSED
+
+
+def _follow(client: Client, current: dict[str, Answer], after: int, until_ms: int) -> None:
+    """Bring `current` up to date with every entry about it, until all have ended."""
+    awaited: dict[str, list[str]] = {}
+    for name in current:
+        _tell_awaited(client, current, name, awaited)
+    while any(each["state"] in _LIVE for each in current.values()):
+        for entry in client.lines("/v1/watch", until_ms=until_ms, after=after):
+            if entry is None or "end" in entry:
+                continue
+            after = entry["sequence"]
+            name = entry["operation"]
+            if name not in current:
+                continue
+            note(f"{entry['at']}  {entry['text']}")
+            _tell_awaited(client, current, name, awaited)
+            if not any(each["state"] in _LIVE for each in current.values()):
+                return
+        if until_ms:
+            return
+
+
+def _tell_awaited(
+    client: Client, current: dict[str, Answer], name: str, awaited: dict[str, list[str]]
+) -> None:
+    """Read one operation anew, and say who is awaited if that has changed."""
+    why = client.get(f"/v1/operations/{name}/why")
+    current[name] = why["operation"]
+    reasons = [
+        f"{each['text']}{', at the latest ' if each['until'] else ''}"
+        f"{when(each['until'], client.now_ms)}"
+        for each in why["waiting"]
+    ]
+    texts = [each["text"] for each in why["waiting"]]
+    if texts != awaited.get(name):
+        awaited[name] = texts
+        for reason in reasons:
+            note(f"    {name} waits: {reason}")
