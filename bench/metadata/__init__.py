@@ -1,0 +1,1 @@
+"""How fast the metadata service answers, beside Go's net/http and nginx."""

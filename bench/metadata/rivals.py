@@ -1,0 +1,149 @@
+"""The servers that are compared: how each is built, started and watched. No figure is made here."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HERE = Path(__file__).resolve().parent
+BUILT = HERE.parents[1] / ".build" / "bench"
+TARGET = "/metadata/scheduledevents?api-version=2020-07-01"
+SERVER_CORE = 0
+LOAD_CORE = 1
+START_S_MAX = 20.0
+FILES = 20_000
+
+BODY = (
+    b'{"DocumentIncarnation":2,"Events":[{"EventId":"C7061BAC-AFDC-4513-B24B-AA5F13A16123",'
+    b'"EventStatus":"Scheduled","EventType":"Freeze","ResourceType":"VirtualMachine",'
+    b'"Resources":["WestNO_0","WestNO_1"],"NotBefore":"Mon, 11 Apr 2022 22:26:58 GMT",'
+    b'"Description":"Virtual machine is being paused because of a memory-preserving Live '
+    b'Migration operation.","EventSource":"Platform","DurationInSeconds":5}]}'
+)
+REQUEST = f"GET {TARGET} HTTP/1.1\r\nHost: x\r\nMetadata: true\r\n\r\n".encode()
+
+NGINX = """
+daemon off; master_process off; worker_processes 1; pid {built}/nginx.pid;
+error_log /dev/null crit; worker_rlimit_nofile 20000;
+events {{ worker_connections 12000; }}
+http {{
+  access_log off; keepalive_requests 1000000000; keepalive_timeout 600; tcp_nodelay on;
+  server {{
+    listen {address} backlog=4096;
+    location = /metadata/scheduledevents {{
+      default_type "application/json; charset=utf-8"; return 200 '{body}';
+    }}
+  }}
+}}
+"""
+
+
+@dataclass
+class Rival:
+    """One server, perhaps running."""
+
+    name: str
+    port: int
+    command: list[str]
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> float:
+        """Start it; returns the seconds from its start to its first answer."""
+        begun_at = time.perf_counter()
+        self.process = subprocess.Popen(
+            self.command,
+            env=os.environ | {"GOMAXPROCS": "1"},
+            preexec_fn=on_core(SERVER_CORE),  # noqa: PLW1509  this program has one thread
+            stderr=subprocess.DEVNULL,
+        )
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=1) as sock:
+                    sock.sendall(REQUEST)
+                    if sock.recv(64).startswith(b"HTTP/1.1 200"):
+                        return time.perf_counter() - begun_at
+            except OSError:
+                if time.perf_counter() - begun_at > START_S_MAX:
+                    raise
+                time.sleep(0.001)
+
+    def stop(self) -> None:
+        """Stop it."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(10)
+            self.process = None
+
+    def resident_kib(self) -> int:
+        """Return its resident memory."""
+        assert self.process is not None
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * (os.sysconf("SC_PAGE_SIZE") // 1024)
+
+    def cpu_s(self) -> float:
+        """Return the processor time it has used, user and system."""
+        assert self.process is not None
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def on_core(core: int) -> Callable[[], None]:
+    """Return what a child does first: keep to one core, open as many files as it may."""
+
+    def prepare() -> None:
+        os.sched_setaffinity(0, {core % (os.cpu_count() or 1)})
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, FILES), hard))
+
+    return prepare
+
+
+def install() -> None:
+    """Install wrk and nginx from Debian where they are missing, and say so."""
+    wanted = {"wrk": "wrk", "nginx": "nginx-light"}
+    missing = [package for name, package in wanted.items() if shutil.which(name) is None]
+    if missing:
+        print("Installing", *missing, "with apt-get.", flush=True)
+        subprocess.run(["apt-get", "install", "-y", "-qq", *missing], check=True)
+    if shutil.which("go") is None:
+        sys.exit("Go is missing: apt-get install golang-go")
+
+
+def build() -> list[Rival]:
+    """Build what must be built and return the rivals."""
+    BUILT.mkdir(parents=True, exist_ok=True)
+    body = BUILT / "body.json"
+    body.write_bytes(BODY)
+    for name in ("server", "load"):
+        subprocess.run(
+            ["go", "build", "-o", str(BUILT / name), str(HERE / "go" / name / "main.go")],
+            env=os.environ | {"GO111MODULE": "off", "GOTOOLCHAIN": "local"},
+            check=True,
+        )
+    (BUILT / "nginx.conf").write_text(
+        NGINX.format(built=BUILT, address="127.0.0.1:18483", body=BODY.decode())
+    )
+    serve = [sys.executable, str(HERE / "serve.py")]
+    return [
+        Rival("forewarn", 18481, [*serve, "127.0.0.1:18481", str(body), "0"]),
+        Rival("forewarn, limited", 18484, [*serve, "127.0.0.1:18484", str(body), "1000000"]),
+        Rival("go", 18482, [str(BUILT / "server"), "127.0.0.1:18482", str(body)]),
+        Rival("nginx", 18483, ["nginx", "-c", str(BUILT / "nginx.conf")]),
+    ]

@@ -1,0 +1,47 @@
+"""Forewarn's metadata service alone, as one rival of the comparison; no control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from forewarn.clock import SystemClock
+from forewarn.feed import ApprovalAnswer, ApprovalRequest, Caller, Change, Publication
+from forewarn.metadata.server import MetadataServer, freeze_garbage
+from forewarn.settings import MetadataSettings
+from forewarn.wire import read_document
+
+
+class Nobody:
+    """A control plane that is not there."""
+
+    def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
+        """Never asked."""
+        raise NotImplementedError(request)
+
+    def enable(self, vm: str) -> asyncio.Future[None]:
+        """Never asked."""
+        raise NotImplementedError(vm)
+
+    def polled(self, groups: frozenset[str]) -> None:
+        """Forget it."""
+
+
+async def main(listen: str, body: bytes, rate_per_s: float) -> None:
+    """Serve one document until told to stop."""
+    settings = MetadataSettings(rate_per_s=rate_per_s, rate_burst=1_000_000)
+    server = MetadataServer(settings, Nobody(), clock=SystemClock())
+    publication = Publication("group", enabled=True, document=read_document(body))
+    caller = Caller("vm", "group", "group", addresses=("127.0.0.1",))
+    server.apply(Change(1, whole=True, callers=(caller,), publications=(publication,)))
+    await server.start([listen])
+    freeze_garbage()
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    await ended.wait()
+    await server.stop()
+
+
+asyncio.run(main(sys.argv[1], Path(sys.argv[2]).read_bytes(), float(sys.argv[3])))
