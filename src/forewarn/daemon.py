@@ -147,7 +147,8 @@ class Daemon:
         )
         workers = self.workers = self._new_workers(bridge)
         bridge.connect(self.control, self.metadata, far=workers.feed if workers else None)
-        self.control.recover()
+        # Whoever asks first is told the truth, not that nobody knows him.
+        await asyncio.wrap_future(self.control.recover())
         # Stopped in the opposite order: VMs are answered to the last, approvals included.
         self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
         bound = await self._listen(settings.listen.metadata, workers)

@@ -133,8 +133,10 @@ class ControlLoop:
         self.on_committed: Callable[[Committed], None] = lambda _: None
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
-    def recover(self) -> None:
+    def recover(self) -> Future[None]:
         """Take up what was left and publish everything; once, before `start`.
+
+        The future is done once every node shows it, or if the store will not tell now.
 
         Publish and begin are repeated, which is safe; a notice that was never shown is given
         anew before anybody can see it. Source: L-7, N-1.
@@ -145,13 +147,16 @@ class ControlLoop:
         except ForewarnError as error:
             self._uncertain = True
             self._trouble(error)
-            return
+            untold: Future[None] = Future()
+            untold.set_result(None)
+            return untold
         self._passed_ms = now_ms
         shown = self._publisher.publish(self._plane.whole())
         for operation in self._plane.state.operations.values():
             if operation.state is OperationState.RUNNING and operation.begun_ms:
                 self._checks[operation.number] = now_ms
         self._afterwards(recovered, shown)
+        return shown
 
     def start(self) -> None:
         """Begin to run, after `recover`."""
