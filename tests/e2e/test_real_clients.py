@@ -6,6 +6,7 @@ clients are started in it as they would be in a VM.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -65,14 +66,22 @@ def namespace() -> Iterator[None]:
 @pytest.fixture
 def service(namespace: None) -> Iterator[None]:
     """The service, showing one Freeze that goes once it is approved."""
+    with serving(f"{ADDRESS}:80", ADDRESS):
+        yield
+
+
+@contextlib.contextmanager
+def serving(listen: str, *places: str) -> Iterator[None]:
+    """Run the service in the namespace."""
+    command = [sys.executable, str(CLIENTS / "service.py"), listen, *places]
     service = subprocess.Popen(
-        ["ip", "netns", "exec", NAMESPACE, sys.executable, str(CLIENTS / "service.py"), ADDRESS],
+        ["ip", "netns", "exec", NAMESPACE, *command],
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert service.stdout is not None
     try:
-        assert service.stdout.readline() == f"{ADDRESS}:80\n".encode()
+        assert service.stdout.readline().decode().split() == listen.split(",")
         yield
     finally:
         service.send_signal(signal.SIGTERM)
@@ -159,3 +168,36 @@ def test_another_address_of_the_machine_is_another_vm(service: None) -> None:
     curl = program("curl", "curl")
     command = (curl, "-sSi", "-H", "Metadata:true", "--interface", "10.77.0.4", URL)
     assert run(*command).startswith("HTTP/1.1 404")
+
+
+@pytest.fixture
+def guests(namespace: None) -> Iterator[str]:
+    """A second namespace with the VMs' ends of two virtual cables, one to each interface."""
+    other = f"{NAMESPACE}-guests"
+    run("ip", "netns", "add", other, inside=False)
+    try:
+        for n in (1, 2):
+            run("ip", "link", "add", f"tap{n}", "type", "veth", "peer", f"eth{n}", "netns", other)
+            run("ip", "address", "add", f"10.78.{n}.1/24", "dev", f"tap{n}")
+            run("ip", "link", "set", f"tap{n}", "up")
+            guest = ("ip", "-n", other)
+            run(*guest, "address", "add", f"10.78.{n}.2/24", "dev", f"eth{n}", inside=False)
+            run(*guest, "link", "set", f"eth{n}", "up", inside=False)
+        yield other
+    finally:
+        run("ip", "netns", "delete", other, inside=False)
+
+
+def test_address_counts_on_its_interface_only(guests: str) -> None:
+    """An address that comes in by another interface than its VM's is nobody. Source: S-6."""
+    curl = ("ip", "netns", "exec", guests, program("curl", "curl"), "-sSi", "-H", "Metadata:true")
+    path = "/metadata/scheduledevents?api-version=2020-07-01"
+    listen = "10.78.1.1:80,10.78.2.1:80,10.78.1.1%tap1:81"
+    with serving(listen, "10.78.1.2%tap1", "10.78.2.2%tap1"):
+        for address, status in (
+            ("10.78.1.1:80", 200),
+            ("10.78.2.1:80", 404),
+            ("10.78.1.1:81", 200),
+        ):
+            printed = run(*curl, f"http://{address}{path}", inside=False)
+            assert printed.startswith(f"HTTP/1.1 {status}"), address

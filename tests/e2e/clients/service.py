@@ -1,4 +1,7 @@
-"""The metadata service with a control plane that starts and ends one event once it is approved."""
+"""The metadata service with a control plane that starts and ends one event once it is approved.
+
+`service.py LISTEN,LISTEN… ADDRESS[%INTERFACE]…`: where it listens, and where its VMs are.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ STEP_S = 0.5  # a few polls of a client for each state
 class OneEvent:
     """Shows one Freeze; approved it starts, and a moment later it is gone."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, places: list[str]) -> None:
+        self.places = [place.partition("%") for place in places]
         self.sequence = 0
         self.approved = False
         self.server = MetadataServer(MetadataSettings(rate_per_s=0), self, clock=SystemClock())
@@ -35,7 +38,10 @@ class OneEvent:
             not_before_ms=1_900_000_000_000 if status == "Scheduled" else None,
         )
         document = Document(self.sequence, (event,) if status else ())
-        callers = (Caller("vm-a", "group", "group", addresses=(self.address,)),)
+        callers = tuple(
+            Caller(f"vm-{'abcd'[n]}", "group", "group", addresses=(address,), interface=interface)
+            for n, (address, _, interface) in enumerate(self.places)
+        )
         publications = (Publication("group", enabled=True, document=document),)
         self.server.apply(Change(self.sequence, callers=callers, publications=publications))
 
@@ -61,8 +67,9 @@ class OneEvent:
 
 async def main() -> None:
     """Serve until told to stop."""
-    control = OneEvent(sys.argv[1])
-    bound = await control.server.start([f"{sys.argv[1]}:80"])
+    listen, *places = sys.argv[1:]
+    control = OneEvent(places)
+    bound = await control.server.start(listen.split(","))
     control.show("Scheduled")
     print(*bound, flush=True)
     ended = asyncio.Event()
