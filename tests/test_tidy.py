@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cache
+
 import pytest
 
 from tests.tidy import code, text  # noqa: F401  # importing them registers their checks
 from tests.tidy.exceptions import EXCEPTIONS
-from tests.tidy.house import CHECKS, Check, Source, paths, read
+from tests.tidy.house import CHECKS, Check, Finding, Source, paths, read
 from tests.tidy.tree import (
     CLIENT_ROOMS,
     LIGHT_MODULES,
@@ -18,21 +21,24 @@ from tests.tidy.tree import (
 by_name = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 
 
-def unexcused(check: Check) -> list[str]:
-    """Return what a check finds in the tree, without what has its reason."""
-    return [
-        str(finding)
-        for path in paths()
-        if check.applies(path)
-        for finding in check.findings(read(path))
-        if (check.name, finding.path, finding.name) not in EXCEPTIONS
-    ]
+@cache
+def findings(check: Check) -> tuple[Finding, ...]:
+    """Return everything a check finds in the tree."""
+    return tuple(
+        finding for path in paths() if check.applies(path) for finding in check.findings(read(path))
+    )
+
+
+def unexcused(found: Iterable[Finding], check: str) -> list[str]:
+    """Return what is found, without what has its reason."""
+    return [str(one) for one in found if (check, one.path, one.name) not in EXCEPTIONS]
 
 
 @by_name
 def test_tree_keeps_every_rule(check: Check) -> None:
     """Every file keeps every rule that is for it, or says why not."""
-    assert not unexcused(check), "\n".join([check.find.__doc__ or "", *unexcused(check)])
+    left = unexcused(findings(check), check.name)
+    assert not left, "\n".join([check.find.__doc__ or "", *left])
 
 
 @by_name
@@ -49,13 +55,7 @@ def test_check_passes_its_good_sample(check: Check) -> None:
 
 def test_every_exception_is_still_needed() -> None:
     """An exception goes when the thing it excuses has gone."""
-    found = {
-        (check.name, finding.path, finding.name)
-        for check in CHECKS
-        for path in paths()
-        if check.applies(path)
-        for finding in check.findings(read(path))
-    }
+    found = {(check.name, one.path, one.name) for check in CHECKS for one in findings(check)}
     found |= {("dead_modules", one.path, one.name) for one in dead_modules(python_sources())}
     assert set(EXCEPTIONS) <= found, f"stale: {set(EXCEPTIONS) - found}"
 
@@ -67,11 +67,7 @@ def python_sources() -> list[Source]:
 
 def test_no_module_is_dead() -> None:
     """A module that no other one imports, and that nobody starts, goes."""
-    dead = [
-        str(one)
-        for one in dead_modules(python_sources())
-        if ("dead_modules", one.path, one.name) not in EXCEPTIONS
-    ]
+    dead = unexcused(dead_modules(python_sources()), "dead_modules")
     assert not dead, "\n".join(dead)
 
 

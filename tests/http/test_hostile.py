@@ -16,6 +16,7 @@ import pytest
 
 from forewarn.metadata.request import BODY_BYTES_MAX, HEAD_BYTES_MAX
 from tests.http.live import EVENTS, FREEZE, WAIT_S, approval, request, serving, with_settings
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.http.live import Live
@@ -94,7 +95,8 @@ ROWS = [
     Row("obsolete text in a header", header(b"A: \xe9\xff"), 200),
     Row("length and chunked", post(b"Content-Length: 5\r\nTransfer-Encoding: chunked", b"0\r\n\r\n"),
         400, stays=False),
-    Row("two equal lengths", post(b"Content-Length: 2\r\nContent-Length: 2", b"{}"), 400, stays=False),
+    Row("two equal lengths", post(b"Content-Length: 2\r\nContent-Length: 2", b"{}"), 400,
+        stays=False),
     Row("two lengths", post(b"Content-Length: 2\r\nContent-Length: 3", b"{}"), 400, stays=False),
     Row("list of lengths", length(b"2, 2", b"{}"), 400, stays=False),
     Row("signed length", length(b"+2", b"{}"), 400, stays=False),
@@ -119,7 +121,8 @@ ROWS = [
     Row("gzip coding", post(b"Transfer-Encoding: gzip, chunked", b"0\r\n\r\n"), 400, stays=False),
     Row("unknown coding", post(b"Transfer-Encoding: identity", b""), 400, stays=False),
     Row("chunked in HTTP/1.0", chunked(b"0\r\n\r\n").replace(b"/1.1", b"/1.0"), 400, stays=False),
-    Row("Expect something else", post(b"Expect: 200-ok\r\nContent-Length: 2", b"{}"), 417, stays=False),
+    Row("Expect something else", post(b"Expect: 200-ok\r\nContent-Length: 2", b"{}"), 417,
+        stays=False),
     Row("absolute-form target", get(b"http://169.254.169.254/metadata/scheduledevents"), 200),
     Row("absolute form, other host", get(b"HTTP://other:81/metadata/scheduledevents"), 200),
     Row("absolute form without host", get(b"http:///metadata/scheduledevents"), 400, stays=False),
@@ -127,7 +130,8 @@ ROWS = [
     Row("absolute form of https", get(b"https://x/metadata/scheduledevents"), 400, stays=False),
     Row("absolute form without path", get(b"http://169.254.169.254"), 404),
     Row("target without slash", get(b"metadata/scheduledevents"), 400, stays=False),
-    Row("target with fragment", LINE.replace(b" HTTP", b"#x HTTP") + HOST + b"\r\n", 400, stays=False),
+    Row("target with fragment", LINE.replace(b" HTTP", b"#x HTTP") + HOST + b"\r\n", 400,
+        stays=False),
     Row("percent-encoded letter", get(b"/metadata/%73cheduledevents"), 200),
     Row("percent-encoded slash", get(b"/metadata%2fscheduledevents"), 404),
     Row("percent-encoded NUL", get(b"/metadata/scheduledevents%00"), 404),
@@ -142,7 +146,8 @@ ROWS = [
     Row("path of another case", get(b"/METADATA/ScheduledEvents"), 200),
     Row("root", get(b"/"), 404),
     Row("query not UTF-8", LINE.replace(b"?", b"?x=%ff&") + HOST + YES + b"\r\n", 400, stays=False),
-    Row("query with bad percent", LINE.replace(b"?", b"?x=%f&") + HOST + YES + b"\r\n", 400, stays=False),
+    Row("query with bad percent", LINE.replace(b"?", b"?x=%f&") + HOST + YES + b"\r\n", 400,
+        stays=False),
     Row("PUT", b"PUT" + METHOD, 405),
     Row("DELETE", b"DELETE" + METHOD, 405),
     Row("invented method", b"FOREWARN" + METHOD, 405),
@@ -241,8 +246,8 @@ def test_pipelined_approval_holds_back_what_follows(live: Live) -> None:
         raw.send(length(str(len(BODY)).encode()) + GOOD + GOOD)
         other.send(GOOD)
         assert other.reply().status == 200
+        raw.sock.setblocking(False)
         with pytest.raises(BlockingIOError):
-            raw.sock.setblocking(False)
             raw.more()
         raw.sock.settimeout(WAIT_S)
         await_approvals(live, 1)
@@ -308,7 +313,7 @@ def test_half_closed_approval_gets_its_answer(live: Live) -> None:
         raw.send(length(str(len(BODY)).encode()))
         raw.sock.shutdown(socket.SHUT_WR)
         await_approvals(live, 1)
-        live.call(lambda: live.control.waiting[0].cancel())
+        live.call(live.control.waiting[0].cancel)
         assert raw.reply().status == 503
         assert raw.closed()
 
@@ -340,10 +345,7 @@ def test_stalled_client_is_cut_off(portable: bool) -> None:
         with contextlib.suppress(TimeoutError, OSError):
             while True:
                 raw.sock.sendall(GOOD * 500)
-        until = time.monotonic() + WAIT_S
-        while live.call(lambda: live.server.connections) and time.monotonic() < until:
-            time.sleep(0.05)
-        assert live.call(lambda: live.server.connections) == 0
+        wait_until(lambda: live.call(lambda: live.server.connections) == 0, limit_s=WAIT_S)
 
 
 def test_oldest_idle_connection_makes_room(portable: bool) -> None:

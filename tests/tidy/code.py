@@ -215,7 +215,7 @@ def tests_do_not_sleep(source: Source) -> Found:
         if re.fullmatch(r"(time\.|asyncio\.)?sleep", called) and ast.unparse(node) != (
             "asyncio.sleep(0)"
         ):
-            yield node.lineno, "tests do not sleep: wait for the thing, with a limit"
+            yield node.lineno, "tests do not sleep: see wait_until in tests/waiting.py", called
 
 
 @check(

@@ -17,6 +17,7 @@ ENTRY_POINTS = {
     "forewarn": "what `import forewarn` gives",
     "forewarn.cli.main": "the command",
     "forewarn.testing": "pytest loads it as a plugin",
+    "forewarn.core.history": "replay, against which tests and the simulator hold the state",
 }
 
 LIGHT_MODULES = (

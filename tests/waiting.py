@@ -1,0 +1,24 @@
+"""Waiting for something that another process or thread does, with a limit and without a pause.
+
+Nothing that a virtual clock could do instead may go in here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+LIMIT_S = 10.0
+"""Longest wait unless said otherwise; only a broken test waits that long."""
+
+LOOK_EVERY_S = 0.01
+
+
+def wait_until(true: Callable[[], object], *, what: str = "it", limit_s: float = LIMIT_S) -> None:
+    """Return as soon as `true()` is; fail the test after `limit_s` seconds."""
+    ends_s = time.monotonic() + limit_s
+    idle = threading.Event()
+    while not true():
+        assert time.monotonic() < ends_s, f"waited {limit_s:g} s for {what}"
+        idle.wait(LOOK_EVERY_S)
