@@ -23,7 +23,7 @@ from forewarn.store.errors import (
 )
 from forewarn.store.reading import _HISTORY_FILTERS, _OPERATION_FILTERS
 from forewarn.store.sqlite import SqliteEngine
-from tests.store.story import Story, begin, entry
+from tests.store.story import Story, begin, entry, live_records, replayed
 
 Opener = Callable[[str], Store]
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,6 +112,20 @@ def test_closed_store_can_be_opened_again(story: Story, path: Path) -> None:
     again = open_store(str(path))
     assert again.load() == story.state
     again.close()
+
+
+def test_backup_of_a_running_store_is_whole(story: Story, path: Path, tmp_path: Path) -> None:
+    """The documented backup takes everything committed, while the service runs. Source: L-7."""
+    story.reboot("h0")
+    copy = tmp_path / "copy.db"
+    with sqlite3.connect(path) as person:
+        person.execute("VACUUM INTO ?", (str(copy),))
+    person.close()
+    story.reboot("h1")
+    restored = open_store(str(copy))
+    assert restored.load().last_number == 1
+    assert replayed(restored) == live_records(restored.load())
+    restored.close()
 
 
 def test_file_that_is_no_database_is_damage(path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 
 from forewarn.core.records import KEYS, KINDS, columns_of
@@ -51,6 +52,7 @@ class Statements:
         return known
 
 
+@cache
 def _texts() -> dict[str, str]:
     """Return the text of every statement by its name."""
     written = files("forewarn.store").joinpath("queries.sql").read_text(encoding="utf-8")
