@@ -30,7 +30,6 @@ from forewarn.settings import (
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
-    from pathlib import Path
 
     from forewarn.control.plane import ControlPlane
 
@@ -106,16 +105,23 @@ class Seen:
 class Life:
     """One run of the service, from its start to its death."""
 
-    def __init__(self, store: Path) -> None:
-        """Start it and wait until it listens."""
+    def __init__(self, store: str) -> None:
+        """Start it; it may have to stand by before it listens."""
         methods = multiprocessing.get_context("forkserver")
         methods.set_forkserver_preload(PRELOAD)
         receiving, sending = methods.Pipe(duplex=False)
-        self._process = methods.Process(target=serve, args=(f"sqlite:///{store}", sending))
+        self._process = methods.Process(target=serve, args=(store, sending))
         self._process.start()
         sending.close()
-        assert receiving.poll(READY_S_MAX), "the service did not start"
-        self.metadata, self.operator = receiving.recv()
+        self._ready = receiving
+        self.metadata = self.operator = ""
+
+    def listening(self, *, wait_s: float = READY_S_MAX) -> bool:
+        """Wait until it listens; False if it does not within that time."""
+        if not self.metadata and self._ready.poll(wait_s):
+            self.metadata, self.operator = self._ready.recv()
+            self._ready.close()
+        return bool(self.metadata)
 
     def kill(self) -> None:
         """End it as a power cut would."""
@@ -198,9 +204,10 @@ def operate(client: Client, seen: Seen, chance: random.Random) -> None:
         client.close()
 
 
-def live_on(store: Path, seen: Seen) -> list[str]:
+def live_on(store: str, seen: Seen) -> list[str]:
     """Let the service live until all its work has ended; return what hangs (nothing)."""
     life = Life(store)
+    assert life.listening(), "the service did not start"
     doom = Doom(REQUESTS_MAX)
     clients = [(vm.name, Client(life.metadata, doom)) for vm in VMS]
     operator = Client(life.operator, doom)
@@ -224,9 +231,10 @@ def live_on(store: Path, seen: Seen) -> list[str]:
     return live
 
 
-def live_and_die(store: Path, seen: Seen, chance: random.Random) -> None:
+def live_and_die(store: str, seen: Seen, chance: random.Random) -> None:
     """Run the service under load, and kill it in the midst of a random request."""
     life = Life(store)
+    assert life.listening(), "the service did not start"
     doom = Doom(chance.randint(1, REQUESTS_MAX))
     loads = [
         threading.Thread(

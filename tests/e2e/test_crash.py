@@ -43,8 +43,8 @@ def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
     path = tmp_path_factory.mktemp("crash") / "forewarn.db"
     chance, seen = random.Random(SEED), Seen()
     for _ in range(DEATHS):
-        live_and_die(path, seen, chance)
-    hanging = live_on(path, seen)
+        live_and_die(str(path), seen, chance)
+    hanging = live_on(str(path), seen)
     store = open_store(str(path))
     state = store.load()
     history = [each.entry for each in store.entries()]
