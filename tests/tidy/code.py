@@ -167,11 +167,12 @@ def packages_in_their_rooms(source: Source) -> Found:
     good='"""A thing. No policy may go in here."""\n\nx = 1\n',
 )
 def modules_say_what_they_are(source: Source) -> Found:
-    """A module's docstring says what it is and what may not go in it."""
+    """A module's docstring says what it is, and then where it ends: what may not go in it."""
     text = " ".join((ast.get_docstring(source.tree) or "").split())
     small_package = source.path.endswith("/__init__.py") and len(source.tree.body) <= 1
-    border = r"(?i)\b(no|nothing|none|not|never|only|nobody)\b|\bin `[\w/]+\.\w+`"
-    if not small_package and not re.search(border, text):
+    border = r"(?i)\b(no|nothing|none|not|never|only|nobody|decided|else)\b|\bin `[\w/]+\.\w+`"
+    sentences = re.findall(r"\w[.:](?:\s|$)", text)
+    if not small_package and len(sentences) < 2 and not re.search(border, text):
         yield 1, "say in the docstring what may not go in here"
 
 

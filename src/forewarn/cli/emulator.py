@@ -103,6 +103,13 @@ def _add_emulate(commands: Commands) -> None:
     )
     add("--seed", metavar="N", type=int, help="make event ids and chances repeat")
     add("--store", metavar="PATH", default="", help="keep the state in a file (else in memory)")
+    _add_manners(emulate)
+    add("--quiet", action="store_true", help="say nothing unless something is wrong")
+
+
+def _add_manners(emulate: argparse.ArgumentParser) -> None:
+    """Add how the emulator treats its clients."""
+    add = emulate.add_argument
     add(
         "--fault",
         metavar="KIND[=ARG]",
@@ -132,7 +139,6 @@ def _add_emulate(commands: Commands) -> None:
         metavar="FILE",
         help="file with the secret that proxies on this machine sign X-Instance-ID with",
     )
-    add("--quiet", action="store_true", help="say nothing unless something is wrong")  # fmt: skip
 
 
 # --- emulate -----------------------------------------------------------------------------------

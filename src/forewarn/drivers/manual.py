@@ -1,4 +1,7 @@
-"""The manual driver: people do the work and tell the operator API when it has ended."""
+"""The manual driver: people do the work and tell the operator API when it has ended.
+
+No machine is touched from here.
+"""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ class FaultPlan:
             if active.spec.kind is Kind.SLOW_FIRST:
                 hold_s = active.first(vm, request, self._chance)
                 continue
-            found = active.meet(vm, request, self._now_s(), self._chance)
+            found = active.meet(vm, request, now_s=self._now_s(), chance=self._chance)
             if found is not None:
                 return replace(found, hold_s=hold_s)
         return Disturbance(hold_s=hold_s) if hold_s else None
@@ -214,7 +214,7 @@ class _Active:
         return self.spec.lasts_s
 
     def meet(
-        self, vm: str, request: Request, now_s: float, chance: Callable[[], float]
+        self, vm: str, request: Request, *, now_s: float, chance: Callable[[], float]
     ) -> Disturbance | None:
         """Return what happens to a request, if anything."""
         if self.over(now_s) or not self._hits(vm, request):

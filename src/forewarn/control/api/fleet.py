@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from forewarn.control.api import shapes
 from forewarn.control.api.routes import Answer, Call, Route, listed
 from forewarn.control.forms import tables as forms
-from forewarn.control.forms.fields import NAME, Choice, Field, Flag, Whole
+from forewarn.control.forms.fields import NAME, Choice, Field, Flag, Form, Schema, Whole
 from forewarn.control.forms.json_text import JSON
 from forewarn.control.forms.topology_file import (
     EXPORTS,
@@ -62,62 +62,60 @@ class AlreadyThere(CallerError):
 
 def routes() -> tuple[Route, ...]:
     """Return the routes of the fleet."""
-    found = []
-    for kind, form, shape, filters in (
-        ("host", forms.HOST, shapes.HOST.schema(), (Field("zone", forms.HOST.fields[2].kind, ""),)),
-        ("group", forms.GROUP, shapes.GROUP.schema(), ()),
-        (
-            "vm",
-            forms.VM,
-            shapes.VM.schema(),
-            (
-                Field("host", NAME, "Only on this host."),
-                Field("group", NAME, "Only of this group."),
-            ),
+    zone = Field("zone", forms.HOST.fields[2].kind, "")
+    where = (Field("host", NAME, "Only on this host."), Field("group", NAME, "Only of this group."))
+    return (
+        *_routes_of("host", forms.HOST, shapes.HOST.schema(), filters=(zone,)),
+        *_routes_of("group", forms.GROUP, shapes.GROUP.schema()),
+        *_routes_of("vm", forms.VM, shapes.VM.schema(), filters=where),
+        *_TOPOLOGY,
+    )
+
+
+def _routes_of(
+    kind: str, form: Form, shape: Schema, *, filters: tuple[Field, ...] = ()
+) -> tuple[Route, ...]:
+    acts = _Records(kind)
+    path = f"/v1/{kind}s"
+    return (
+        Route(
+            method="GET",
+            path=path,
+            name=f"list_{kind}s",
+            summary=f"List {kind}s by name.",
+            act=acts.list,
+            query=(*filters, *_PAGE),
+            answer=listed(f"{kind}s", shape, paged="string"),
         ),
-    ):
-        acts = _Records(kind)
-        path = f"/v1/{kind}s"
-        found += [
-            Route(
-                method="GET",
-                path=path,
-                name=f"list_{kind}s",
-                summary=f"List {kind}s by name.",
-                act=acts.list,
-                query=(*filters, *_PAGE),
-                answer=listed(f"{kind}s", shape, paged="string"),
-            ),
-            Route(
-                method="GET",
-                path=f"{path}/{{name}}",
-                name=f"get_{kind}",
-                summary=f"Read one {kind}.",
-                act=acts.get,
-                answer=shape,
-            ),
-            Route(
-                method="PUT",
-                path=f"{path}/{{name}}",
-                name=f"put_{kind}",
-                summary=f"Add a {kind}, or replace it whole.",
-                act=acts.put,
-                query=(_NEW,),
-                form=form,
-                answer=shape,
-                also={201: "It is new."},
-            ),
-            Route(
-                method="DELETE",
-                path=f"{path}/{{name}}",
-                name=f"remove_{kind}",
-                summary=f"Take a {kind} out of the fleet.",
-                act=acts.remove,
-                answer=None,
-                status=204,
-            ),
-        ]
-    return (*found, *_TOPOLOGY)
+        Route(
+            method="GET",
+            path=f"{path}/{{name}}",
+            name=f"get_{kind}",
+            summary=f"Read one {kind}.",
+            act=acts.get,
+            answer=shape,
+        ),
+        Route(
+            method="PUT",
+            path=f"{path}/{{name}}",
+            name=f"put_{kind}",
+            summary=f"Add a {kind}, or replace it whole.",
+            act=acts.put,
+            query=(_NEW,),
+            form=form,
+            answer=shape,
+            also={201: "It is new."},
+        ),
+        Route(
+            method="DELETE",
+            path=f"{path}/{{name}}",
+            name=f"remove_{kind}",
+            summary=f"Take a {kind} out of the fleet.",
+            act=acts.remove,
+            answer=None,
+            status=204,
+        ),
+    )
 
 
 class _Records:
