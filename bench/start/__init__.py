@@ -1,0 +1,1 @@
+"""How long it takes from typing `forewarn emulate` to its first answer. Nothing else."""
