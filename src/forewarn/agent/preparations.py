@@ -59,7 +59,6 @@ PREPARATIONS = {
             "delete_local",
             "force",
             "wait_s",
-            "insecure",
         ),
     ),
     "haproxy": Preparation(

@@ -1,0 +1,82 @@
+"""Notifications: webhooks, CloudEvents and Apprise; a side job, in a process of its own.
+
+What is worth telling is the core's decision; here it is only sent.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+from forewarn.agent.prepare.calling import CallFailed
+from forewarn.agent.prepare.webhook import post
+from forewarn.civil import iso8601
+from forewarn.clock import SystemClock
+
+LEVELS = ("info", "warning", "error")
+APPRISE_TIMEOUT_S = 30
+TRIES = 3
+
+
+def main(form: dict[str, object]) -> int:
+    """Send one notification everywhere it is wanted; return 0 if all took it."""
+    settings = form.pop("settings")
+    assert isinstance(settings, dict)
+    if LEVELS.index(str(form["level"])) < LEVELS.index(str(settings.get("level", "info"))):
+        return 0
+    failed = 0
+    for key, body in (("webhook", form), ("cloudevents", cloud_event(form))):
+        for url in _listed(settings.get(key)):
+            options = {
+                "url": url,
+                "tries": TRIES,
+                "secret_file": settings.get(f"{key}_secret_file"),
+                "cloudevents": key == "cloudevents",
+            }
+            try:
+                post(options, body, kind="notify")
+            except CallFailed as error:
+                sys.stderr.write(f"{error}\n")
+                failed = 1
+    return max(failed, _apprise(_listed(settings.get("apprise")), form))
+
+
+def cloud_event(form: dict[str, object]) -> dict[str, object]:
+    """Return a notification as a CloudEvent 1.0, in structured form."""
+    event = form["event"]
+    assert isinstance(event, dict)
+    now_ms = SystemClock().now_ms()
+    return {
+        "specversion": "1.0",
+        "id": f"{event['event_id']}/{form['name']}/{form['action']}/{now_ms}",
+        "source": f"/forewarn/agent/{form['name']}",
+        "type": f"io.forewarn.event.{form['action']}",
+        "subject": str(event["event_id"]),
+        "time": iso8601(now_ms),
+        "datacontenttype": "application/json",
+        "data": form,
+    }
+
+
+def _listed(setting: object) -> list[str]:
+    if not setting:
+        return []
+    return [setting] if isinstance(setting, str) else [str(one) for one in setting]  # type: ignore[attr-defined]
+
+
+def _apprise(urls: list[str], form: dict[str, object]) -> int:
+    """Hand a notification over to Apprise, where it is installed."""
+    program = shutil.which("apprise")
+    if not urls:
+        return 0
+    if program is None:
+        sys.stderr.write("apprise is not installed\n")
+        return 1
+    title = f"{form['name']}: {form['action']}"
+    command = [program, "-t", title, "-b", str(form["text"]), *urls]
+    done = subprocess.run(
+        command, timeout=APPRISE_TIMEOUT_S, capture_output=True, check=False, text=True
+    )
+    sys.stderr.write(done.stderr[-500:])
+    return 1 if done.returncode else 0

@@ -1,0 +1,184 @@
+"""Peers: tells the other VMs of an event that this one is prepared, and asks who else is.
+
+A side job, in a process of its own; what follows from the answer is the core's decision. The
+others are asked at their status endpoints, or all meet at a file, Consul, etcd or Kubernetes.
+Source: C-5.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+from forewarn.agent.prepare import kubernetes
+from forewarn.agent.prepare.calling import Called, CallFailed, call, expect, secret
+
+NAMESPACE = "default"
+
+
+def main(form: dict[str, object]) -> int:
+    """Announce or ask, as the form says; print the names of the prepared VMs when asked."""
+    settings = form["settings"]
+    assert isinstance(settings, dict)
+    place = PLACES[str(settings.get("via", "status"))](settings, str(form["event_id"]).upper())
+    name = str(form["name"])
+    others = form["others"]
+    assert isinstance(others, list)
+    if form["what"] == "announce":
+        place.put(name, prepared=bool(form["prepared"]))
+    else:
+        print(json.dumps([other for other in others if place.has(str(other))]))  # noqa: T201
+    return 0
+
+
+class Place:
+    """Where VMs say that they are prepared for one event."""
+
+    def __init__(self, settings: dict[str, object], event_id: str) -> None:
+        """Speak of one event."""
+        self.settings = settings
+        self.event_id = event_id
+
+    def put(self, name: str, *, prepared: bool) -> None:
+        """Say that a VM is prepared, or no longer."""
+
+    def has(self, name: str) -> bool:
+        """Tell whether a VM has said that it is prepared."""
+        raise NotImplementedError
+
+    def key(self, name: str) -> str:
+        """Return what stands for a VM and the event."""
+        prefix = str(self.settings.get("prefix", "forewarn/prepared"))
+        return f"{prefix}/{self.event_id}/{name.lower()}"
+
+
+class StatusEndpoints(Place):
+    """The agents' own status endpoints; nothing needs to be announced."""
+
+    def has(self, name: str) -> bool:
+        """Ask the other VM's agent; one that does not answer is not prepared."""
+        known = self.settings.get("peers", {})
+        assert isinstance(known, dict)
+        by_name = {str(peer).lower(): str(url) for peer, url in known.items()}
+        port = self.settings.get("port", 8471)
+        url = by_name.get(name.lower().removeprefix("_"), f"http://{name}:{port}")
+        try:
+            answer = call("GET", f"{url}/prepared", ca_file=str(self.settings.get("ca_file", "")))
+        except CallFailed as error:
+            sys.stderr.write(f"{error}\n")
+            return False
+        prepared = answer.form().get("prepared", [])
+        return isinstance(prepared, list) and self.event_id in prepared
+
+
+class SharedFiles(Place):
+    """A directory that all VMs share."""
+
+    def _path(self, name: str) -> Path:
+        directory = Path(str(self.settings["directory"]))
+        return directory / quote(self.event_id, safe="") / quote(name.lower(), safe="")
+
+    def put(self, name: str, *, prepared: bool) -> None:
+        """Make or remove a file."""
+        path = self._path(name)
+        if prepared:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        else:
+            path.unlink(missing_ok=True)
+
+    def has(self, name: str) -> bool:
+        """Look for the file."""
+        return self._path(name).exists()
+
+
+class ConsulKeys(Place):
+    """Keys of Consul's KV store."""
+
+    def _call(self, method: str, name: str) -> Called:
+        address = str(self.settings.get("address", "http://127.0.0.1:8500")).rstrip("/")
+        token = secret(self.settings.get("token_file"))
+        headers = {"X-Consul-Token": token} if token else {}
+        url = f"{address}/v1/kv/{quote(self.key(name))}"
+        return call(method, url, form=True if method == "PUT" else None, headers=headers)
+
+    def put(self, name: str, *, prepared: bool) -> None:
+        """Put or delete the key."""
+        method = "PUT" if prepared else "DELETE"
+        expect(self._call(method, name), method, url=self.key(name), statuses=(200,))
+
+    def has(self, name: str) -> bool:
+        """Look for the key."""
+        return self._call("GET", name).status == 200
+
+
+class EtcdKeys(Place):
+    """Keys of etcd, through the JSON gateway of its version 3."""
+
+    def _call(self, what: str, form: dict[str, object]) -> dict[str, object]:
+        address = str(self.settings.get("address", "http://127.0.0.1:2379")).rstrip("/")
+        url = f"{address}/v3/kv/{what}"
+        ca_file = str(self.settings.get("ca_file", ""))
+        return expect(
+            call("POST", url, form=form, ca_file=ca_file), "POST", url=url, statuses=(200,)
+        ).form()
+
+    def put(self, name: str, *, prepared: bool) -> None:
+        """Put or delete the key."""
+        key = _base64(self.key(name))
+        if prepared:
+            self._call("put", {"key": key, "value": _base64("prepared")})
+        else:
+            self._call("deleterange", {"key": key})
+
+    def has(self, name: str) -> bool:
+        """Look for the key."""
+        return bool(self._call("range", {"key": _base64(self.key(name))}).get("kvs"))
+
+
+class KubernetesLeases(Place):
+    """Leases of a Kubernetes namespace."""
+
+    def _lease(self, name: str) -> str:
+        return f"forewarn-{self.event_id}-{name}".lower().replace("_", "-")
+
+    def _call(self, method: str, path: str = "", *, form: object = None) -> Called:
+        namespace = quote(str(self.settings.get("namespace", NAMESPACE)))
+        place = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases{path}"
+        return kubernetes.ask(self.settings, method, path=place, form=form)
+
+    def put(self, name: str, *, prepared: bool) -> None:
+        """Create or delete the lease."""
+        lease = self._lease(name)
+        if not prepared:
+            done = self._call("DELETE", f"/{lease}")
+            expect(done, "DELETE", url=lease, statuses=(200, 202, 404))
+            return
+        form = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": lease},
+            "spec": {"holderIdentity": name},
+        }
+        expect(self._call("POST", form=form), "POST", url=lease, statuses=(200, 201, 409))
+
+    def has(self, name: str) -> bool:
+        """Look for the lease."""
+        return self._call("GET", f"/{self._lease(name)}").status == 200
+
+
+PLACES: dict[str, type[Place]] = {
+    "status": StatusEndpoints,
+    "file": SharedFiles,
+    "consul": ConsulKeys,
+    "etcd": EtcdKeys,
+    "kubernetes": KubernetesLeases,
+}
+"""`via` of `[coordination]` -> where VMs meet."""
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()

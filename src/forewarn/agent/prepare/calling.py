@@ -1,0 +1,110 @@
+"""Calling: one HTTP request to a service on this machine or in this cluster.
+
+No retry and no meaning may go in here. Proxies are never used and redirects never followed.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from forewarn.errors import PeerError
+
+TIMEOUT_S = 15.0
+BODY_BYTES_MAX = 16 * 1024 * 1024
+
+
+class CallFailed(PeerError):
+    """A service that a preparation needs cannot be reached, or refuses."""
+
+    code = "call-failed"
+    message = "{method} {url}: {reason}."
+    advice = "Look at that service; the preparation has failed."
+
+
+class Called:
+    """An answer: status, headers in lower case, body."""
+
+    def __init__(self, status: int, body: bytes, *, headers: dict[str, str]) -> None:
+        """Carry the three parts."""
+        self.status = status
+        self.body = body
+        self.headers = headers
+
+    def form(self) -> dict[str, object]:
+        """Return the JSON object of the body; nothing where it is none."""
+        try:
+            form = json.loads(self.body)
+        except ValueError:
+            return {}
+        return form if isinstance(form, dict) else {"": form}
+
+
+def call(
+    method: str,
+    url: str,
+    *,
+    form: object = None,
+    headers: dict[str, str] | None = None,
+    ca_file: str = "",
+) -> Called:
+    """Send a request, with a JSON body where a form is given, and return the answer.
+
+    Raises:
+        CallFailed: there is no answer.
+    """
+    parts = urlsplit(url)
+    body = None if form is None else json.dumps(form).encode()
+    known = {"Accept": "application/json", "Connection": "close", **(headers or {})}
+    if body is not None:
+        known.setdefault("Content-Type", "application/json")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    connection: http.client.HTTPConnection
+    try:
+        connection = _connection(url, ca_file)
+        connection.request(method, path, body, known)
+        answer = connection.getresponse()
+        payload = answer.read(BODY_BYTES_MAX)
+    except (OSError, http.client.HTTPException) as error:
+        raise CallFailed(method=method, url=url, reason=error) from error
+    connection.close()
+    found = {name.lower(): text for name, text in answer.getheaders()}
+    return Called(answer.status, payload, headers=found)
+
+
+def expect(called: Called, method: str, *, url: str, statuses: tuple[int, ...]) -> Called:
+    """Return the answer if its status is among those expected.
+
+    Raises:
+        CallFailed: it is another one.
+    """
+    if called.status not in statuses:
+        text = called.body[:300].decode("utf-8", "replace").strip()
+        raise CallFailed(method=method, url=url, reason=f"status {called.status} {text}")
+    return called
+
+
+def secret(path: object) -> str:
+    """Return what a secret file holds, or nothing where none is named."""
+    return Path(str(path)).read_text("utf-8").strip() if path else ""
+
+
+def _connection(url: str, ca_file: str) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    if parts.scheme == "https":
+        trust = ssl.create_default_context(cafile=ca_file or None)
+        return http.client.HTTPSConnection(
+            parts.hostname or "", parts.port, timeout=TIMEOUT_S, context=trust
+        )
+    if parts.scheme != "http" or not parts.hostname:
+        raise OSError("only http and https are known")
+    return http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
+
+
+def local_host() -> str:
+    """Return this machine's name, as most clusters know it."""
+    return socket.gethostname()

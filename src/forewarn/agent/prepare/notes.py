@@ -1,0 +1,42 @@
+"""Notes: what a preparation has done, kept in its step's own directory until it is undone.
+
+A note is on disk before the thing it speaks of is done. Nothing about any one preparation may go
+in here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+NAME = "notes.json"
+
+
+def _path() -> Path:
+    return Path(os.environ.get("FOREWARN_STATE", "."), NAME)
+
+
+def read() -> dict[str, object]:
+    """Return what was noted, or nothing."""
+    try:
+        form = json.loads(_path().read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    return form if isinstance(form, dict) else {}
+
+
+def write(form: dict[str, object]) -> None:
+    """Note what is about to be done; it survives a power cut."""
+    path = _path()
+    fresh = path.with_suffix(".new")
+    with fresh.open("w", encoding="utf-8") as file:
+        json.dump(form, file)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+def clear() -> None:
+    """Forget it: it is undone."""
+    _path().unlink(missing_ok=True)
