@@ -26,7 +26,6 @@ from forewarn.errors import CallerError, ForewarnError
 from forewarn.metadata.server import MetadataServer
 from forewarn.store import open_store
 from forewarn.store.lease import Tenure
-from forewarn.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from forewarn.drivers import Driver
     from forewarn.ids import Ids
     from forewarn.settings import PolicySettings, Settings
+    from forewarn.workers import Workers
 
 log = logging.getLogger("forewarn")
 
@@ -157,7 +157,11 @@ class Daemon:
 
     def _new_workers(self, bridge: Bridge) -> Workers | None:
         count = self.settings.listen.workers
-        return Workers(self.settings.metadata, bridge, count) if count > 0 else None
+        if count <= 0:
+            return None
+        from forewarn.workers import Workers  # noqa: PLC0415 - most services start without
+
+        return Workers(self.settings.metadata, bridge, count)
 
     async def _listen(self, addresses: Sequence[str], workers: Workers | None) -> tuple[str, ...]:
         """Open the metadata addresses; Unix sockets stay with this process: none can be shared."""
