@@ -21,6 +21,7 @@ from forewarn.wire import Document, ScheduledEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Self
 
     from forewarn.feed import ApprovalRequest
 
@@ -144,7 +145,7 @@ class Live:
 
     def get(self, target: str = EVENTS, **headers: str) -> Reply:
         """Send a plain GET."""
-        return self.ask(request(target, **headers))
+        return self.ask(request(target, method="GET", body=b"", **headers))
 
     def post(self, body: bytes, target: str = EVENTS, **headers: str) -> Reply:
         """Send a plain POST."""
@@ -168,7 +169,7 @@ class Raw:
         self.sock = sock
         self.buffer = b""
 
-    def __enter__(self) -> Raw:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

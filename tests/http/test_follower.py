@@ -20,7 +20,7 @@ from forewarn.wire import Document
 from tests.http.live import EVENTS, FREEZE, VM_A, VM_C, WAIT_S, Control, Raw, approval, request
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
 ASKED = ApprovalRequest("vm-a", ("A",), "127.0.0.1")
@@ -41,6 +41,15 @@ def run(story: Coroutine[object, object, None]) -> None:
         await asyncio.wait_for(story, WAIT_S)
 
     asyncio.run(bounded())
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Let everything else run until something is true."""
+    for _ in range(1_000_000):
+        if true():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came true")
 
 
 class Feed:
@@ -70,8 +79,7 @@ class Feed:
     async def lose(self) -> None:
         """Stop the feed server and wait until the follower knows."""
         await self.server.stop()
-        while self.follower.followed.is_set():
-            await asyncio.sleep(0)
+        await until(lambda: not self.follower.followed.is_set())
 
 
 @pytest.fixture(params=["unix", "tcp"])
@@ -135,15 +143,15 @@ def test_requests_travel_to_the_control_plane_and_back(feed: Feed) -> None:
         enabling = feed.follower.enable("vm-c")
         feed.control.answer = None
         slow, broken = feed.follower.approve(ASKED), feed.follower.approve(ASKED)
-        while not (feed.control.waiting[1:] and feed.control.enabling[1:]):
-            await asyncio.sleep(0)
+        await until(lambda: bool(feed.control.waiting[1:] and feed.control.enabling[1:]))
         feed.control.waiting[0].set_result(ApprovalAnswer(True))
         feed.control.waiting[1].set_exception(RuntimeError())
         feed.control.enabling[1].cancel()
         assert (await slow).accepted
-        for lost in (broken, enabling):
-            with pytest.raises(FeedLost):
-                await lost
+        with pytest.raises(FeedLost):
+            await broken
+        with pytest.raises(FeedLost):
+            await enabling
         await feed.follower.stop()
         await feed.server.stop()
 
@@ -181,11 +189,12 @@ def test_follower_that_stops_fails_what_waits(feed: Feed) -> None:
     async def story() -> None:
         await feed.start()
         await feed.lose()
-        lost = [feed.follower.approve(ASKED), feed.follower.enable("vm-a")]
+        approving, enabling = feed.follower.approve(ASKED), feed.follower.enable("vm-a")
         await feed.follower.stop()
-        for future in lost:
-            with pytest.raises(FeedLost):
-                await future
+        with pytest.raises(FeedLost):
+            await approving
+        with pytest.raises(FeedLost):
+            await enabling
 
     run(story())
 
@@ -210,14 +219,12 @@ def test_peer_that_talks_nonsense_is_hung_up_on(feed: Feed, form: dict[str, obje
     async def story() -> None:
         await feed.start()
         feed.follower._writer.write(line_of(form))  # type: ignore[union-attr]
-        while feed.follower.followed.is_set():
-            await asyncio.sleep(0)
+        await until(lambda: not feed.follower.followed.is_set())
         await feed.follower.followed.wait()
         assert feed.told == [WHOLE, WHOLE]
         (node,) = feed.server._nodes
         node.writer.write(line_of(form))
-        while feed.follower.followed.is_set():
-            await asyncio.sleep(0)
+        await until(lambda: not feed.follower.followed.is_set())
         await feed.follower.followed.wait()
         await feed.follower.stop()
         await feed.server.stop()

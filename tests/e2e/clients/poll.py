@@ -8,19 +8,23 @@ import json
 import sys
 import time
 import urllib.request
+from typing import Any
 
 URL, NAME = sys.argv[1], sys.argv[2]
 HEADERS = {"Metadata": "true"}
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def get_scheduled_events():
+def get_scheduled_events() -> dict[str, Any]:
+    """Return the document."""
     request = urllib.request.Request(URL, headers=HEADERS)
     with opener.open(request, timeout=120) as answer:
-        return json.loads(answer.read())
+        document: dict[str, Any] = json.loads(answer.read())
+        return document
 
 
-def confirm_scheduled_event(event_id):
+def confirm_scheduled_event(event_id: str) -> None:
+    """Approve an event."""
     body = json.dumps({"StartRequests": [{"EventId": event_id}]})
     request = urllib.request.Request(URL, data=body.encode(), headers=HEADERS)
     with opener.open(request, timeout=120) as answer:

@@ -8,6 +8,7 @@ URL, EVENT = sys.argv[1], sys.argv[2]
 HEADERS = {"Metadata": "True"}
 BODY = {"StartRequests": [{"EventId": EVENT}]}
 
+answer = requests.Response()
 with requests.Session() as session:
     session.trust_env = False
     for get, post in ((requests.get, requests.post), (session.get, session.post)):
