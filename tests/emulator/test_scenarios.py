@@ -205,7 +205,8 @@ def test_storm_never_shows_an_event_twice(staged: Callable[..., Stage]) -> None:
     """In a storm ids never come back and equal incarnations mean equal events. Source: D-1, D-3."""
     stage = staged(seed=7)
     stage.run("storm")
-    documents, present, gone, most = {}, set[str](), set[str](), 0
+    documents: dict[int, object] = {}
+    present, gone, most = set[str](), set[str](), 0
     for _ in range(1500):
         document = stage.emulator.document()
         ids = {event.event_id for event in document.events}

@@ -264,10 +264,12 @@ class Emulator(Daemon):
         self.bridge.call(self._wake)
 
     def _wake(self) -> None:
+        if self._comebacks is None:  # stopped meanwhile
+            return
+        self.metadata.clock_moved()
         for run in self.runs.values():
             run.wake()
-        if self._comebacks is not None:
-            self._comebacks.wake()
+        self._comebacks.wake()
 
     def _committed(self, committed: Committed) -> None:
         """Take note of a commit; called on the control loop's thread."""

@@ -94,6 +94,10 @@ class MetadataServer:
         """Disturb answers from now on, or no more. Source: E-10."""
         self._begun().set_fault(fault)
 
+    def clock_moved(self) -> None:
+        """Have the `Date` header follow a clock that was moved; call it on the event loop."""
+        self._begun().clock_moved()
+
     @property
     def connections(self) -> int:
         """Return the number of open connections that sent at least one byte, or none yet."""

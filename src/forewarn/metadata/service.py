@@ -143,6 +143,12 @@ class Service:
         for view in self._polled:
             view.forget()
 
+    def clock_moved(self) -> None:
+        """Show the clock's new time at once, not with the next second."""
+        self._set_date()
+        for view in self._polled:
+            view.forget()
+
     def second(self) -> None:
         """Do what is done once a second: the date, the poll marks, the slow and the silent."""
         self.tick += 1
