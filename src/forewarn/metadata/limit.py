@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 BUCKETS_MAX = 65_536
-"""Buckets kept; full ones are thrown away when there are more, which changes nothing."""
+"""Buckets kept before full ones are thrown away, which changes nothing. More are kept where more
+VMs are asking at the moment: only VMs that are known have a bucket."""
 
 
 class RateLimit:
@@ -16,13 +17,14 @@ class RateLimit:
         self._rate_per_s = rate_per_s
         self._burst = float(burst)
         self._buckets: dict[str, tuple[float, float]] = {}
+        self._sweep_at = BUCKETS_MAX
 
     def take(self, vm: str, now_s: float) -> bool:
         """Take one token at monotonic time `now_s`; False where there is none."""
         tokens, at_s = self._buckets.get(vm, (self._burst, now_s))
         tokens = min(self._burst, tokens + (now_s - at_s) * self._rate_per_s)
         allowed = tokens >= 1.0
-        if len(self._buckets) >= BUCKETS_MAX and vm not in self._buckets:
+        if len(self._buckets) >= self._sweep_at and vm not in self._buckets:
             self._sweep(now_s)
         self._buckets[vm] = (tokens - 1.0 if allowed else tokens, now_s)
         return allowed
@@ -34,3 +36,4 @@ class RateLimit:
     def _sweep(self, now_s: float) -> None:
         fill_s = self._burst / self._rate_per_s
         self._buckets = {vm: old for vm, old in self._buckets.items() if now_s - old[1] < fill_s}
+        self._sweep_at = max(BUCKETS_MAX, 2 * len(self._buckets))  # rarely, however many ask
