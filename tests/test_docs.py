@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,6 +148,18 @@ def test_command_in_the_documents_is_understood(typed: str) -> None:
         assert words[0] in COMMANDS
     else:
         parser_for(words[0]).parse_args(words)  # ends the test if it is not understood
+
+
+@pytest.mark.slow
+def test_pytest_example_passes(tmp_path: Path) -> None:
+    """The example tests of the how-to pass as they are written there."""
+    page = ROOT.joinpath("docs/howto/test-with-pytest.md").read_text("utf-8")
+    tests, options = re.findall(r"^```python\n(.*?)^```$", page, FENCE)
+    tmp_path.joinpath("test_example.py").write_text(tests)
+    compile(options, "options", "exec")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_python_versions_are_the_same_everywhere() -> None:

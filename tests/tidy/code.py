@@ -171,7 +171,7 @@ def modules_say_what_they_are(source: Source) -> Found:
     text = " ".join((ast.get_docstring(source.tree) or "").split())
     small_package = source.path.endswith("/__init__.py") and len(source.tree.body) <= 1
     border = r"(?i)\b(no|nothing|none|not|never|only|nobody|decided|else)\b|\bin `[\w/]+\.\w+`"
-    sentences = re.findall(r"\w[.:](?:\s|$)", text)
+    sentences = re.findall(r"[\w`)][.:](?:\s|$)", text)
     if not small_package and len(sentences) < 2 and not re.search(border, text):
         yield 1, "say in the docstring what may not go in here"
 
