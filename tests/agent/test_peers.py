@@ -1,0 +1,77 @@
+"""Coordination of several VMs: where they meet, against real programs and shared files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from tests.agent.making import event
+from tests.agent.programs import answers, free_port, program, running, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def peers(what: str, name: str, settings: dict[str, object], *, prepared: bool = True) -> list[str]:
+    """Announce or ask as one VM of three; return the prepared ones when asked."""
+    form = {
+        "what": what,
+        "prepared": prepared,
+        "name": name,
+        "others": [one for one in ("vm_0", "vm_1", "vm_2") if one != name],
+        "event_id": event().event_id,
+        "settings": settings,
+    }
+    command = [sys.executable, "-m", "forewarn.agent", "do", "peers"]
+    done = subprocess.run(
+        command, input=json.dumps(form), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found: list[str] = json.loads(done.stdout or "[]")
+    return found
+
+
+def ask_peers(settings: dict[str, object]) -> None:
+    """Tell the story every meeting place must tell."""
+    assert peers("ask", "vm_0", settings) == []
+    peers("announce", "vm_1", settings)
+    peers("announce", "vm_1", settings)
+    assert peers("ask", "vm_0", settings) == ["vm_1"]
+    peers("announce", "vm_2", settings)
+    assert peers("ask", "vm_0", settings) == ["vm_1", "vm_2"]
+    peers("announce", "vm_1", settings, prepared=False)
+    peers("announce", "vm_1", settings, prepared=False)
+    assert peers("ask", "vm_0", settings) == ["vm_2"]
+    peers("announce", "vm_2", settings, prepared=False)
+
+
+def test_peers_meet_in_shared_files(tmp_path: Path) -> None:
+    """A directory that all VMs share is enough. Source: C-5."""
+    ask_peers({"via": "file", "directory": str(tmp_path)})
+
+
+def test_peers_meet_in_etcd(tmp_path: Path) -> None:
+    """VMs of one event tell one another through keys of a real etcd. Source: C-5."""
+    client, peer = free_port(), free_port()
+    url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
+    command = (
+        program("etcd"),
+        f"--data-dir={tmp_path}/etcd",
+        f"--listen-client-urls={url}",
+        f"--advertise-client-urls={url}",
+        f"--listen-peer-urls={peer_url}",
+        f"--initial-advertise-peer-urls={peer_url}",
+        f"--initial-cluster=default={peer_url}",
+    )
+    with running(*command, log=tmp_path / "etcd.log"):
+        until(lambda: answers(client), "etcd listens", seconds=30)
+        ask_peers({"via": "etcd", "address": url})
+
+
+def test_peer_without_an_agent_is_not_prepared() -> None:
+    """Silence is never taken for consent. Source: C-5."""
+    silent = f"http://127.0.0.1:{free_port()}"
+    settings: dict[str, object] = {"via": "status", "peers": {"vm_1": silent, "vm_2": silent}}
+    assert peers("ask", "vm_0", settings) == []

@@ -1,0 +1,132 @@
+"""The webhook preparation and the notifications, against a receiver on the loopback."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.programs import EVENT, do, done
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Receiver:
+    """Takes what is posted, answering with the statuses it is given, then with 200."""
+
+    def __init__(self) -> None:
+        """Listen on a free port."""
+        self.statuses: list[int] = []
+        self.got: list[tuple[dict[str, str], bytes]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.got.append(({k.lower(): v for k, v in self.headers.items()}, body))
+                self.send_response(outer.statuses.pop(0) if outer.statuses else 200)
+                self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/hook"
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """Run a receiver."""
+    one = Receiver()
+    thread = threading.Thread(target=one.server.serve_forever, args=(0.01,))
+    thread.start()
+    yield one
+    one.server.shutdown()
+    one.server.server_close()
+    thread.join()
+
+
+def test_event_is_posted_signed(receiver: Receiver, tmp_path: Path) -> None:
+    """The receiver can check who sent it, and when."""
+    key = tmp_path / "secret"
+    key.write_text("swordfish\n")
+    settings: dict[str, object] = {"url": receiver.url, "secret_file": str(key)}
+    done("webhook", "prepare", settings, tmp_path / "state")
+    ((headers, body),) = receiver.got
+    signed = headers["x-forewarn-timestamp"].encode() + b"." + body
+    wanted = hmac.new(b"swordfish", signed, hashlib.sha256).hexdigest()
+    assert headers["x-forewarn-signature"] == f"sha256={wanted}"
+    assert headers["x-forewarn-kind"] == "prepare"
+    assert json.loads(body)["event"] == EVENT
+
+
+def test_passing_failure_is_tried_again(receiver: Receiver, tmp_path: Path) -> None:
+    """A receiver that is away for a moment still learns of the event."""
+    receiver.statuses = [503, 200]
+    assert "try 2" in done("webhook", "recover", {"url": receiver.url}, tmp_path / "state")
+    assert [headers["x-forewarn-kind"] for headers, _ in receiver.got] == ["recover"] * 2
+
+
+@pytest.mark.parametrize("status", [403, 302])
+def test_refusal_fails_the_step(receiver: Receiver, tmp_path: Path, status: int) -> None:
+    """A refusal ends it; a redirect is not followed."""
+    receiver.statuses = [status]
+    settings: dict[str, object] = {"url": receiver.url, "tries": 1}
+    assert do("webhook", "prepare", settings, tmp_path / "state").returncode == 1
+    assert len(receiver.got) == 1
+
+
+def notify(settings: dict[str, object], level: str = "warning") -> subprocess.CompletedProcess[str]:
+    """Send a notification as the agent does."""
+    form = {
+        "action": "seen",
+        "level": level,
+        "text": "Reboot E1 is announced.",
+        "name": "vm_0",
+        "event": EVENT,
+        "settings": settings,
+    }
+    command = [sys.executable, "-m", "forewarn.agent", "do", "notify"]
+    return subprocess.run(
+        command, input=json.dumps(form), capture_output=True, text=True, check=False
+    )
+
+
+def test_notification_is_a_cloud_event(receiver: Receiver) -> None:
+    """Events can be logged centrally by whatever takes CloudEvents 1.0."""
+    assert notify({"cloudevents": receiver.url}).returncode == 0
+    ((headers, body),) = receiver.got
+    form = json.loads(body)
+    assert headers["content-type"].startswith("application/cloudevents+json")
+    assert {"specversion", "id", "source", "type"} <= set(form)
+    assert (form["specversion"], form["type"]) == ("1.0", "io.forewarn.event.seen")
+    assert (form["subject"], form["data"]["text"]) == ("E1", "Reboot E1 is announced.")
+
+
+def test_notification_below_the_level_is_not_sent(receiver: Receiver) -> None:
+    """Who wants warnings only gets no more."""
+    settings: dict[str, object] = {"webhook": receiver.url, "level": "warning"}
+    assert notify(settings, "info").returncode == 0
+    assert receiver.got == []
+    notify(settings)
+    assert len(receiver.got) == 1
+
+
+def test_missing_apprise_is_said(receiver: Receiver) -> None:
+    """A notification that cannot be handed over does not look as if it were."""
+    failed = notify({"apprise": ["json://127.0.0.1"], "webhook": receiver.url})
+    if "not installed" not in failed.stderr:
+        pytest.skip("Apprise is installed here")
+    assert failed.returncode == 1
+    assert len(receiver.got) == 1
