@@ -5,6 +5,7 @@ What a single room does may not be tested in here.
 
 from __future__ import annotations
 
+import configparser
 import re
 import shlex
 import subprocess
@@ -160,6 +161,14 @@ def test_pytest_example_passes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_architecture_shows_the_layers_that_are_checked() -> None:
+    """The picture of the rooms is the one that the import contracts check."""
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    layers = contracts["importlinter:contract:layers"]["layers"].translate({40: None, 41: None})
+    assert layers.strip() in ROOT.joinpath("ARCHITECTURE.md").read_text("utf-8")
 
 
 def test_python_versions_are_the_same_everywhere() -> None:
