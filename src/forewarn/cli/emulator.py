@@ -129,7 +129,7 @@ def _add_manners(emulate: argparse.ArgumentParser) -> None:
         "--rate-limit",
         metavar="N",
         nargs="?",
-        type=float,
+        type=_rate,
         const=5.0,
         default=0.0,
         help="at most N requests a second for each VM (N is 5 unless given; else no limit)",
@@ -139,6 +139,19 @@ def _add_manners(emulate: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="file with the secret that proxies on this machine sign X-Instance-ID with",
     )
+
+
+def _rate(text: str) -> float:
+    """Return requests a second; argparse tells what is wrong with another word."""
+    import argparse  # noqa: PLC0415 - loaded already, but its type is not
+
+    try:
+        rate_per_s = float(text)
+    except ValueError:
+        rate_per_s = 0.0
+    if not 0.0 < rate_per_s < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate above 0")
+    return rate_per_s
 
 
 # --- emulate -----------------------------------------------------------------------------------

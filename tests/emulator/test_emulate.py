@@ -1,0 +1,329 @@
+"""`forewarn emulate` as people start it: a process, its greeting, its ports, its end.
+
+What happens inside may be looked at only through its ports and its words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from forewarn.cli.client import Client
+from tests.emulator.conftest import ANYWHERE, Process
+
+PATH = "/metadata/scheduledevents?api-version=2020-07-01"
+Start = Callable[..., Process]
+
+
+def get(url: str, headers: Mapping[str, str] | None = None) -> dict[str, object]:
+    """Return the document at a URL."""
+    ask = urllib.request.Request(url, headers={"Metadata": "true", **(headers or {})})
+    with urllib.request.urlopen(ask, timeout=30) as answer:
+        found: dict[str, object] = json.loads(answer.read())
+    return found
+
+
+def post(url: str, event_id: str) -> None:
+    """Approve an event."""
+    body = json.dumps({"StartRequests": [{"EventId": event_id}]}).encode()
+    ask = urllib.request.Request(url, body, {"Metadata": "true"})
+    urllib.request.urlopen(ask, timeout=30).close()
+
+
+def places(said: str) -> tuple[str, str]:
+    """Return where the greeting says to poll, and where the operator API is."""
+    polled = re.search(r"poll +(http://\S+)\?", said)
+    operator = re.search(r"operator API +(http://\S+)", said)
+    assert polled, said
+    return f"{polled[1]}?api-version=2020-07-01", operator[1] if operator else ""
+
+
+def events(document: Mapping[str, object]) -> list[dict[str, object]]:
+    """Return the events of a document."""
+    found = document["Events"]
+    assert isinstance(found, list)
+    return found
+
+
+def started(process: Start, *arguments: str) -> tuple[Process, str, Client]:
+    """Start an emulator on free ports; return it, where to poll, and its operator API."""
+    emulator = process("--listen", ANYWHERE, "--operator-listen", ANYWHERE, *arguments)
+    url, operator = places(emulator.read_until("clock advance"))
+    return emulator, url, Client(operator)
+
+
+def test_stranger_sees_an_event_live_and_die(process: Start) -> None:
+    """One command, and a plain client sees, approves, sees it start. Source: B-4, L-1, A-1."""
+    emulator, url, api = started(process)
+    assert get(url) == {"DocumentIncarnation": 0, "Events": []}
+    api.post("/v1/vms/vm-1/reboot")
+    [event] = events(get(f"{url}&wait=30&incarnation=0"))
+    assert (event["EventStatus"], event["Resources"]) == ("Scheduled", ["vm-1"])
+    post(url, str(event["EventId"]))
+    [event] = events(get(f"{url}&wait=30&incarnation=1"))
+    assert (event["EventStatus"], event["NotBefore"]) == ("Started", "")
+    api.post("/v1/clock/advance", {"by": "5m"})
+    assert get(url) == {"DocumentIncarnation": 3, "Events": []}
+    said = emulator.read_until("nothing")
+    assert "vm-1 sees incarnation 1: Reboot Scheduled (vm-1, not before " in said
+    assert "op-1 reboot of vm-1 is running: everybody approved" in said
+    assert emulator.end() == (0, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_signal_ends_it_while_somebody_waits(process: Start, number: int) -> None:
+    """A held request and a scenario do not hold the end up. Source: E-9."""
+    emulator, url, _ = started(process, "--scenario", "shared-host")
+    emulator.read_until("sees incarnation 1")
+    split = urlsplit(url)
+    with socket.create_connection((split.hostname or "", split.port or 0), timeout=30) as held:
+        head = f"GET {PATH}&wait=300&incarnation=1 HTTP/1.1\r\nHost: x\r\nMetadata: true\r\n\r\n"
+        held.sendall(head.encode())
+        assert emulator.end(number) == (0, "")
+
+
+def test_quiet_emulator_says_nothing(process: Start, free_ports: tuple[int, int]) -> None:
+    """`--quiet` leaves both channels to the one who asked for it."""
+    metadata, operator = free_ports
+    emulator = process(
+        *("--quiet", "--listen", f"127.0.0.1:{metadata}"),
+        *("--operator-listen", f"127.0.0.1:{operator}", "--scenario", "host-reboot"),
+    )
+    url = f"http://127.0.0.1:{metadata}{PATH}"
+    document: dict[str, object] = {"Events": []}
+    while not events(document):
+        try:
+            document = get(f"{url}&wait=30&incarnation=0")
+        except OSError:
+            assert emulator.process.poll() is None
+    assert emulator.end() == (0, "")
+    assert emulator.lines.get() == ""
+
+
+def test_port_in_use_is_told_with_advice(process: Start) -> None:
+    """Whoever starts a second one is told what is taken and what to do."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        status, errors = process("--listen", place, "--operator-listen", "none").wait()
+        assert status == 1
+        assert place in errors
+        assert "in use" in errors
+        status, errors = process("--listen", ANYWHERE, "--operator-listen", place).wait()
+        assert status == 1
+        assert place in errors
+        assert "--operator-listen" in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("--speed", "0"), "speed"),
+        (("--fault", "teapot"), "teapot"),
+        (("--scenario", "no-such"), "scenario list"),
+        (("--scenario", "/nowhere/mine.toml"), "/nowhere/mine.toml"),
+        (("--topology", "/nowhere/fleet.toml"), "/nowhere/fleet.toml"),
+        (("--vm", "not a name"), "not a name"),
+        (("--listen", "nonsense"), "nonsense"),
+        (("--enable-on-first-request", "soon"), "soon"),
+        (("--rate-limit", "-1"), "rate"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_strange_option_is_refused_in_words(
+    process: Start, arguments: tuple[str, ...], word: str
+) -> None:
+    """A wrong option ends it with a sentence, never with a traceback."""
+    status, errors = process("--operator-listen", "none", "--listen", ANYWHERE, *arguments).wait()
+    assert status in {1, 2}
+    assert word in errors
+    assert "Traceback" not in errors
+
+
+def test_several_vms_share_one_group(process: Start) -> None:
+    """`--vm` twice: one group, the first is the default, `?vm=` says another. Source: S-1, S-6."""
+    _, url, api = started(process, "--vm", "web-1", "--vm", "web-2")
+    api.post("/v1/vms/web-2/reboot")
+    [event] = events(get(f"{url}&wait=30&incarnation=0"))
+    assert event["Resources"] == ["web-2"]
+    assert get(f"{url}&vm=web-2") == get(url)
+    with pytest.raises(OSError, match="404"):
+        get(f"{url}&vm=web-3")
+    hosts = api.get("/v1/hosts")["hosts"]
+    assert [host["fault_domain"] for host in hosts] == [0, 1]
+
+
+def test_fleet_comes_from_a_file(process: Start, tmp_path: Path) -> None:
+    """`--topology` gives hosts, groups and VMs, each with its addresses. Source: S-2, S-6."""
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(
+        "hosts: {h1: {}, h2: {fault_domain: 1}}\n"
+        "vms:\n  db-1: {host: h1}\n  db-2: {host: h2, addresses: [127.0.0.2]}\n"
+    )
+    _, url, api = started(process, "--topology", str(fleet))
+    api.post("/v1/hosts/h2/reboot")
+    assert len(events(get(f"{url}&vm=db-2&wait=30&incarnation=0"))) == 1
+    assert events(get(url)) == []
+    split = urlsplit(url)
+    there = (split.hostname or "", split.port or 0)
+    with socket.create_connection(there, 30, source_address=("127.0.0.2", 0)) as db_2:
+        ask = f"GET {PATH} HTTP/1.1\r\nHost: x\r\nMetadata: true\r\nConnection: close\r\n\r\n"
+        db_2.sendall(ask.encode())
+        assert b'"Resources":["db-2"]' in db_2.makefile("rb").read()
+
+
+def test_signed_header_says_who_asks(process: Start, tmp_path: Path) -> None:
+    """A proxy's signature is believed with the secret, and only then. Source: S-6."""
+    fleet = tmp_path / "fleet.toml"
+    fleet.write_text(
+        '[hosts.h1]\n[vms.one]\nhost = "h1"\n[vms.two]\nhost = "h1"\ninstance_id = "i-2"\n'
+    )
+    secret = tmp_path / "secret"
+    secret.write_text("sesame\n")
+    _, url, api = started(process, "--topology", str(fleet), "--proxy-secret", str(secret))
+    api.post("/v1/vms/two/reboot")
+    get(f"{url}&vm=two&wait=30&incarnation=0")
+    signature = hmac.new(b"sesame", b"i-2", hashlib.sha256).hexdigest()
+    signed = {"X-Instance-ID": "i-2", "X-Instance-ID-Signature": signature}
+    assert len(events(get(url, signed))) == 1
+    assert events(get(url)) == []
+    with pytest.raises(OSError, match="404"):
+        get(url, {**signed, "X-Instance-ID-Signature": "0" * 64})
+
+
+def test_it_listens_wherever_it_is_told(process: Start, tmp_path: Path) -> None:
+    """IPv4, IPv6 and a Unix socket at once. Source: E-1."""
+    path = tmp_path / "metadata.sock"
+    emulator = process(
+        *("--listen", ANYWHERE, "--listen", "[::1]:0", "--listen", f"unix:{path}"),
+        *("--operator-listen", "none"),
+    )
+    said = emulator.read_until("no operator API")
+    found = re.findall(r"http://(?:127\.0\.0\.1|\[::1\]):\d+", said)
+    assert len(set(found)) == 2
+    for url in set(found):
+        assert get(url + PATH) == {"DocumentIncarnation": 0, "Events": []}
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.connect(str(path))
+        unix.sendall(f"GET {PATH} HTTP/1.1\r\nHost: x\r\nMetadata: true\r\n\r\n".encode())
+        assert unix.recv(4096).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_store_survives_a_restart(process: Start, tmp_path: Path) -> None:
+    """The event announced before the end is there after it, under its id. Source: L-7, D-1, D-3."""
+    store = ("--store", str(tmp_path / "emulator.db"), "--seed", "4")
+    emulator, url, api = started(process, *store)
+    api.post("/v1/vms/vm-1/reboot")
+    before = get(f"{url}&wait=30&incarnation=0")
+    assert emulator.end() == (0, "")
+    _, url, api = started(process, *store)
+    assert get(url) == before
+    [event] = events(before)
+    post(url, str(event["EventId"]))
+    assert get(f"{url}&wait=30&incarnation=1")["DocumentIncarnation"] == 2
+    api.post("/v1/clock/advance", {"by": "5m"})
+    api.post("/v1/vms/vm-1/reboot")
+    [other] = events(get(f"{url}&wait=30&incarnation=3"))
+    assert other["EventId"] != event["EventId"]
+
+
+def test_seed_makes_ids_repeat(process: Start) -> None:
+    """The same seed gives the same ids, another one others. Source: D-3."""
+    found = []
+    for seed in ("11", "11", "12"):
+        emulator, url, api = started(process, "--seed", seed)
+        api.post("/v1/vms/vm-1/reboot")
+        [event] = events(get(f"{url}&wait=30&incarnation=0"))
+        found.append(event["EventId"])
+        emulator.end()
+    assert found[0] == found[1]
+    assert found[0] != found[2]
+
+
+def test_story_of_ones_own_is_told(process: Start, story: Callable[[str], Path]) -> None:
+    """`--scenario FILE` with `--speed`: over by itself in scaled time. Source: B-4."""
+    path = story(
+        'title = "Mine"\n'
+        '[[steps]]\nat = "60s"\ndo = "eviction"\non = "$vm"\nas = "gone"\nduration = "10s"\n'
+        '[[steps]]\nwait = "ended"\nfor = "gone"\n'
+        '[[steps]]\nsay = "all is done"\n'
+    )
+    emulator, url, _ = started(process, "--scenario", str(path), "--speed", "600")
+    said = emulator.read_until("scenario mine is over")
+    for word in ("Preempt Scheduled", "Preempt Started", "eviction of vm-1 is over", "all is done"):
+        assert word in said
+    assert get(url)["Events"] == []
+
+
+def test_fault_is_met_from_the_start(process: Start) -> None:
+    """`--fault` is set before the first request. Source: E-10."""
+    _, url, api = started(process, "--fault", "500", "--fault", "slow-first=1s")
+    with pytest.raises(OSError, match="500"):
+        get(url)
+    assert [each["kind"] for each in api.get("/v1/faults")["faults"]] == ["500", "slow-first"]
+
+
+def test_rate_is_limited_only_if_wanted(process: Start) -> None:
+    """Many requests at once are answered, unless `--rate-limit` says otherwise. Source: E-6."""
+    _, url, _ = started(process)
+    for _ in range(50):
+        get(url)
+    _, url, _ = started(process, "--rate-limit", "1")
+
+    def ask_often() -> None:
+        for _ in range(50):
+            get(url)
+
+    with pytest.raises(OSError, match="429"):
+        ask_often()
+
+
+def test_windows_could_start_it() -> None:
+    """Nothing that only POSIX has is imported on the way to the emulator and the client."""
+    program = """
+import sys, types
+blocked = {"uvloop", "fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog"}
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name in blocked:
+            raise ImportError(f"there is no {name} here")
+for name in blocked:
+    sys.modules.pop(name, None)
+sys.meta_path.insert(0, Refusing())
+windows = types.ModuleType("msvcrt")
+windows.LK_NBLCK, windows.locking = 2, lambda *_: None
+sys.modules["msvcrt"] = windows
+import asyncio, socket, ssl, subprocess, threading  # as Windows has them
+sys.platform = "win32"
+import forewarn.cli.main
+forewarn.cli.main.parser_for("*")
+import forewarn.cli.client, forewarn.emulator.emulator, forewarn.emulator.runner
+import forewarn.emulator.voice, forewarn.emulator.faults, forewarn.running, forewarn.testing
+import forewarn.agent.core, forewarn.metadata.streams
+from forewarn.testing import EmulatorThread
+emulator = EmulatorThread().start()
+emulator.run_scenario("host-reboot")
+print(emulator.document().events[0].status)
+emulator.stop()
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("Scheduled\n", "")
