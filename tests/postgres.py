@@ -21,6 +21,8 @@ from pathlib import Path
 
 import psycopg
 
+FAST, SLOW = Path("/dev/shm"), Path("/tmp")  # both short, as a socket's path must be
+ROOM_BYTES_MIN = 2**30
 READY = "database system is ready to accept connections"
 STOP_S_MAX = 20
 LOG_LINES_KEPT = 200
@@ -77,6 +79,9 @@ class PostgresServer:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
+    def _version(self) -> int:
+        return int(str(self.run("SHOW server_version_num")[0][0]))
+
     def fill_template(self, fill: Callable[[str], None]) -> None:
         """Let `fill` prepare the database, by its address, that new ones are copied from."""
         self.run("CREATE DATABASE filled TEMPLATE template0 ENCODING 'UTF8'")
@@ -87,7 +92,10 @@ class PostgresServer:
     def database(self, template: str | None = None) -> Iterator[str]:
         """Yield the address of a fresh database and drop it afterwards."""
         name = f"test_{next(self._numbers)}"
-        self.run(f"CREATE DATABASE {name} TEMPLATE {template or self._template}")
+        source = template or self._template
+        # Copying files takes a sixth of the time; before version 15 nothing else was done.
+        how = " STRATEGY FILE_COPY" if self._version() >= 150_000 else ""
+        self.run(f"CREATE DATABASE {name} TEMPLATE {source}{how}")
         try:
             yield self.address(name)
         finally:
@@ -95,15 +103,19 @@ class PostgresServer:
 
 
 @contextmanager
-def running_postgres() -> Iterator[PostgresServer]:
-    """Start a server in a folder of its own; stop it, by its id, and remove the folder.
+def running_postgres(*, on_disk: bool = False) -> Iterator[PostgresServer]:
+    """Start a server in a folder of its own; stop it and remove the folder.
+
+    Its files lie in memory where there is room, since nobody cuts the power here: a fresh
+    database for each test then costs a tenth. What is measured wants `on_disk`.
 
     Raises:
         PostgresMissingError: there is none on this machine.
         AssertionError: it would not start; its log is in the message.
     """
     programs = _programs()
-    folder = Path(tempfile.mkdtemp(prefix="fw-pg-", dir="/tmp"))  # a socket's path must be short
+    parent = SLOW if on_disk or not _has_room(FAST) else FAST
+    folder = Path(tempfile.mkdtemp(prefix="fw-pg-", dir=parent))
     user = _unprivileged(folder)
     try:
         cluster = ["-D", str(folder / "cluster")]
@@ -120,6 +132,10 @@ def running_postgres() -> Iterator[PostgresServer]:
             _stop(server)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _has_room(folder: Path) -> bool:
+    return folder.is_dir() and shutil.disk_usage(folder).free >= ROOM_BYTES_MIN
 
 
 def _programs() -> Path:

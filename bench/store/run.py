@@ -94,7 +94,7 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=asked.folder)))
         stores = {"SQLite, memory": ":memory:", "SQLite, file": f"{folder}/store.db"}
         if not asked.no_postgres:
-            server = stack.enter_context(running_postgres())
+            server = stack.enter_context(running_postgres(on_disk=True))
             stores["PostgreSQL, Unix socket"] = stack.enter_context(server.database())
         candidates: dict[str, Callable[[], float]] = {
             "fdatasync of 4 KiB": syncing(folder / "small", 1),
