@@ -263,6 +263,15 @@ def test_failed_approval_is_told_once() -> None:
     assert told(agent.step(ApprovalEnded("E1", accepted=False, reason="x"), NOW + 2000)) == []
 
 
+def test_answer_to_an_approval_of_a_vanished_event_wakes_nobody() -> None:
+    """A refusal that comes after the event has gone leaves nothing to wait for. Source: L-3."""
+    agent = prepared()
+    agent.step(polled(2), NOW + 1000)
+    agent.step(ApprovalEnded("E1", accepted=False, reason="x"), NOW + 2000)
+    deadline_ms = agent.next_deadline()
+    assert deadline_ms is None or deadline_ms > NOW + 5000, "only a hook's time may be waited for"
+
+
 def test_answer_to_an_approval_may_come_after_the_start() -> None:
     """The event may start, or end, while the approval is on its way."""
     agent = prepared()

@@ -118,7 +118,8 @@ class AgentCore:
         """Return when the next `Tick` is due, ms since the epoch, or None where nothing waits."""
         times = self._table.deadlines()
         if self._following.sighted:
-            waiting = [r for r in self._following.records if r.stage in (rec.READY, rec.APPROVING)]
+            awaited = (rec.READY, rec.APPROVING)
+            waiting = [r for r in self._following.records if r.stage in awaited and not r.gone]
             times += [record.next_ms for record in waiting if record.next_ms is not None]
         return min(times, default=None)
 
