@@ -294,7 +294,7 @@ def test_rate_is_limited_only_if_wanted(process: Start) -> None:
 def test_windows_could_start_it() -> None:
     """Nothing that only POSIX has is imported on the way to the emulator and the client."""
     program = """
-import sys, types
+import asyncio, pytest, socket, ssl, subprocess, sys, threading, types  # as Windows has them
 blocked = {"uvloop", "fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog"}
 class Refusing:
     def find_spec(self, name, path=None, target=None):
@@ -306,13 +306,12 @@ sys.meta_path.insert(0, Refusing())
 windows = types.ModuleType("msvcrt")
 windows.LK_NBLCK, windows.locking = 2, lambda *_: None
 sys.modules["msvcrt"] = windows
-import asyncio, socket, ssl, subprocess, threading  # as Windows has them
 sys.platform = "win32"
-import forewarn.cli.main
-forewarn.cli.main.parser_for("*")
-import forewarn.cli.client, forewarn.emulator.emulator, forewarn.emulator.runner
-import forewarn.emulator.voice, forewarn.emulator.faults, forewarn.running, forewarn.testing
-import forewarn.agent.core, forewarn.metadata.streams
+import importlib, pkgutil
+import forewarn.agent, forewarn.cli, forewarn.emulator, forewarn.metadata.streams
+for room in (forewarn.cli, forewarn.emulator, forewarn.agent):
+    for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
+        importlib.import_module(module.name)
 from forewarn.testing import EmulatorThread
 emulator = EmulatorThread().start()
 emulator.run_scenario("host-reboot")

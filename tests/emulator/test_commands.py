@@ -1,0 +1,106 @@
+"""The commands `clock`, `scenario` and `fault`, and the routes behind them.
+
+No emulator is started here but in a thread; `test_emulate.py` has the processes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from forewarn.cli.main import main
+from forewarn.emulator.scenarios import shipped
+from tests.emulator.conftest import Stage
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def command(stage: Stage, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Type a command; it returns what was printed."""
+
+    def run(*words: str, status: int = 0) -> str:
+        assert main([*words, "--server", stage.emulator.operator_url]) == status
+        captured = capsys.readouterr()
+        return captured.err if status else captured.out
+
+    return run
+
+
+def test_clock_is_shown_and_changed(command: Run) -> None:
+    """Each action prints the clock as it is then."""
+    assert "paused" in command("clock", "show")
+    assert "times real time" in command("clock", "resume")
+    assert "runs at 60 times" in command("clock", "speed", "60")
+    assert "paused" in command("clock", "pause")
+    before = json.loads(command("clock", "show", "--json"))
+    after = json.loads(command("clock", "advance", "15m", "--json"))
+    assert after["now"][:11] >= before["now"][:11]
+    assert after != before
+    assert "cannot run at speed" in command("clock", "speed", "0", status=1)
+    assert "duration" in command("clock", "advance", "soon", status=1)
+
+
+def test_scenarios_are_listed_shown_run_and_stopped(command: Run, stage: Stage) -> None:
+    """A scenario's state is told where it is listed."""
+    listed = command("scenario", "list")
+    assert all(name in listed for name in shipped())
+    assert "The host is updated with a restart." in command("scenario", "show", "host-reboot")
+    assert "host-reboot on vm-1: running" in command("scenario", "run", "host-reboot")
+    stage.emulator.settle()
+    assert "running 1/2" in command("scenario", "list")
+    form = json.loads(command("scenario", "show", "host-reboot", "--json"))
+    assert form["run"]["operations"] == ["op-1"]
+    assert "[[steps]]" in form["text"]
+    assert "stopped" in command("scenario", "stop", "host-reboot")
+    assert "does not run" in command("scenario", "stop", "host-reboot", status=1)
+    assert "There is no scenario" in command("scenario", "show", "host-rebot", status=1)
+
+
+def test_scenario_file_is_read_where_it_is_typed(
+    command: Run, stage: Stage, story: Callable[[str], Path]
+) -> None:
+    """A file of one's own is sent to the emulator, and known there by its name."""
+    path = story('about = "Mine."\n[[steps]]\ndo = "reboot"\non = "$vm"\n')
+    assert "mine on vm-1" in command("scenario", "run", str(path))
+    stage.emulator.settle()
+    assert "mine" in command("scenario", "list")
+    assert "Mine." in command("scenario", "show", "mine")
+    assert "cannot be read" in command("scenario", "run", "/nowhere/x.toml", status=1)
+    story("[[steps]]\nnonsense = 1\n")
+    assert "'nonsense' means nothing" in command("scenario", "run", str(path), status=1)
+
+
+def test_faults_are_set_listed_and_cleared(command: Run) -> None:
+    """What is set is printed after each change."""
+    command("fault", "list")
+    assert "500=10%" in command("fault", "set", "500=10%")
+    assert "429=3x" in command("fault", "set", "429=3x")
+    assert "500" not in command("fault", "clear", "500")
+    assert command("fault", "clear") == ""
+    assert json.loads(command("fault", "list", "--json")) == {"faults": []}
+    assert "there is no fault" in command("fault", "set", "teapot", status=1)
+
+
+def test_routes_are_in_the_openapi_document(stage: Stage) -> None:
+    """The emulator's routes are documented like all others."""
+    paths = stage.api.get("/v1/openapi.json")["paths"]
+    ours = {path for path in paths if path.split("/")[2] in {"clock", "scenarios", "faults"}}
+    assert ours == {
+        *("/v1/clock", "/v1/clock/advance", "/v1/clock/speed", "/v1/clock/pause"),
+        *("/v1/clock/resume", "/v1/scenarios", "/v1/scenarios/{name}"),
+        *("/v1/scenarios/{name}/run", "/v1/scenarios/{name}/stop"),
+        *("/v1/faults", "/v1/faults/{kind}"),
+    }
+
+
+def test_commands_of_the_service_work_in_the_emulator(command: Run, stage: Stage) -> None:
+    """The emulator's API is the service's: reboot, events, why, history. Source: L-1."""
+    command("vm", "reboot", "vm-1")
+    assert stage.sees() == ["Reboot Scheduled vm-1 User -1"]
+    assert "Reboot" in command("events")
+    assert "has not approved" in command("why", "op-1")
+    assert "announced" in command("history")

@@ -1,0 +1,114 @@
+"""Enabling in the emulator: from the start, or as the real service does it; and who comes back.
+
+The rules of enabling themselves are tested with the core.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import pytest
+
+from forewarn.cli.client import Refused
+from tests.emulator.conftest import Stage
+
+
+def test_groups_are_enabled_from_the_start(stage: Stage) -> None:
+    """The very first thing a VM asks may already show an event. Source: B-4."""
+    stage.run("host-reboot")
+    assert stage.sees() == ["Reboot Scheduled vm-1 Platform 300"]
+
+
+def test_group_that_comes_later_is_enabled_too(stage: Stage) -> None:
+    """A group added by an operator is enabled before its first request. Source: B-4."""
+    stage.api.put("/v1/groups/late", {})
+    stage.api.put("/v1/vms/late-1", {"host": "host-1", "group": "late"})
+    stage.api.post("/v1/vms/late-1/reboot")
+    assert stage.sees("late-1") == ["Reboot Scheduled late-1 User -1"]
+
+
+def test_silence_does_not_disable_a_group(stage: Stage) -> None:
+    """Moving the clock a week ahead is no silence of a week. Source: B-2, B-4."""
+    stage.run("host-reboot")
+    assert stage.emulator.document().incarnation == 1
+    stage.advance("7d")
+    assert stage.emulator.document().incarnation == 3
+
+
+def test_flag_gives_the_real_behaviour(staged: Callable[..., Stage]) -> None:
+    """Nobody asked yet, so nobody is waited for; after the first GET they are. Source: B-1, B-3."""
+    stage = staged(enable_on_first_request=True)
+    stage.api.post("/v1/vms/vm-1/reboot")
+    stage.advance("1s")
+    assert stage.api.get("/v1/operations/op-1")["operation"]["state"] == "running"
+    assert stage.sees() == ["Reboot Started vm-1 User -1"]
+    stage.advance("5m")
+    stage.api.post("/v1/vms/vm-1/reboot")
+    assert stage.sees() == ["Reboot Scheduled vm-1 User -1"]
+
+
+def test_flag_disables_after_a_silent_day(staged: Callable[..., Stage]) -> None:
+    """A day without a request begins the incarnation anew. Source: B-2."""
+    stage = staged(enable_on_first_request=True)
+    assert stage.emulator.document().incarnation == 0
+    stage.run("user-reboot")
+    stage.advance("20m")
+    assert stage.emulator.document().incarnation == 3
+    stage.advance("25h")
+    assert stage.emulator.document().incarnation == 0
+
+
+def test_first_answer_is_held_with_a_delay(staged: Callable[..., Stage]) -> None:
+    """With a delay the first answer is held, not refused. Source: B-1, B-4."""
+    stage = staged(enable_on_first_request=True, enable_delay_s=0.3)
+    split = urlsplit(stage.emulator.url)
+    path = "/metadata/scheduledevents?api-version=2020-07-01"
+    ask = f"GET {path} HTTP/1.1\r\nHost: x\r\nMetadata: true\r\nConnection: close\r\n\r\n"
+    with socket.create_connection((split.hostname or "", split.port or 0), timeout=30) as first:
+        first.sendall(ask.encode())
+        assert first.makefile("rb").read().endswith(b'{"DocumentIncarnation":0,"Events":[]}')
+
+
+def test_evicted_vm_comes_back_after_a_minute(stage: Stage) -> None:
+    """The emulator stays usable: what an eviction took is given back. Source: D-4, S-6."""
+    stage.api.post("/v1/vms/vm-1/evict", {"duration": "5s"})
+    stage.advance("32s")
+    stage.advance("5s")
+    with pytest.raises(OSError, match="404"):
+        stage.sees()
+    stage.advance("60s")
+    assert stage.sees() == []
+    stage.run("host-reboot")
+    assert stage.sees() == ["Reboot Scheduled vm-1 Platform 300"]
+
+
+def test_scenario_does_not_wait_for_a_vm_that_is_away(stage: Stage) -> None:
+    """A scenario run while its VM is away has it back at once."""
+    stage.api.post("/v1/vms/vm-1/evict", {"duration": "5s"})
+    stage.advance("40s")
+    stage.run("host-reboot")
+    assert stage.sees() == ["Reboot Scheduled vm-1 Platform 300"]
+
+
+def test_removed_vm_stays_away(stage: Stage) -> None:
+    """What an operator removes does not come back, and scenarios say so."""
+    stage.api.delete("/v1/vms/vm-1")
+    stage.advance("1h")
+    with pytest.raises(OSError, match="404"):
+        stage.sees()
+    with pytest.raises(Refused, match="there is no such VM"):
+        stage.run("host-reboot")
+
+
+def test_vm_whose_host_is_gone_does_not_come_back(stage: Stage) -> None:
+    """A comeback that cannot be is left alone, and the emulator goes on."""
+    stage.api.put("/v1/hosts/h9", {})
+    stage.api.put("/v1/vms/v9", {"host": "h9", "group": "group-1"})
+    stage.api.post("/v1/vms/v9/evict", {"duration": "5s"})
+    stage.advance("40s")
+    stage.api.delete("/v1/hosts/h9")
+    stage.advance("2m")
+    assert [vm["name"] for vm in stage.api.get("/v1/vms")["vms"]] == ["vm-1"]
+    assert stage.sees() == []
