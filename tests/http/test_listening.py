@@ -148,4 +148,4 @@ def test_many_requests_are_not_all_remembered(live: Live) -> None:
             raw.send(b"".join(pieces))
             assert {raw.reply().status for _ in pieces} == {200}
     service = live.server._begun()
-    assert len(service.known) <= 4096
+    assert len(service.known) <= 1024

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from forewarn.metadata.request import Request
     from forewarn.settings import MetadataSettings
 
-KNOWN_MAX = 4096
+KNOWN_MAX = 1024
 """Requests remembered by their bytes; each client program in use sends one or two."""
 
 KNOWN_BYTES_MAX = 2048
