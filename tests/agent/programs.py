@@ -18,7 +18,7 @@ import pytest
 from forewarn.agent.prepare.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 PLACES = ("/usr/sbin", "/usr/local/bin", "/usr/lib/postgresql/15/bin")
 """Where programs are besides the path. FOREWARN_TEST_BIN is scrubbed; TEST_PROGRAMS names more."""
@@ -79,7 +79,7 @@ def running(
 
 
 def do(
-    name: str, phase: str, settings: dict[str, object], state: Path, *, seconds: int = 60
+    name: str, phase: str, settings: Mapping[str, object], state: Path, *, seconds: int = 60
 ) -> subprocess.CompletedProcess[str]:
     """Run a phase of a ready-made preparation as the agent does."""
     from forewarn.clock import SystemClock
@@ -98,7 +98,7 @@ def do(
     )
 
 
-def done(name: str, phase: str, settings: dict[str, object], state: Path) -> str:
+def done(name: str, phase: str, settings: Mapping[str, object], state: Path) -> str:
     """Run a phase that must succeed, and return what it says."""
     result = do(name, phase, settings, state)
     assert result.returncode == 0, result.stderr

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Self
 from urllib.parse import parse_qs, urlsplit
@@ -22,7 +23,6 @@ from forewarn.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
 LIMIT_S = 30
@@ -47,7 +47,7 @@ class Service:
         self.document = Document()
         self.approvals: list[str] = []
         self.requests: list[str] = []
-        self.faults: list[Callable[[BaseHTTPRequestHandler], None]] = []
+        self.faults: list[Fault] = []
         self.changed = threading.Condition()
         outer = self
 
@@ -165,17 +165,21 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, b"")
 
 
-def status(code: int, body: bytes = b"", **headers: str) -> Callable[[_Handler], None]:
+def status(code: int, body: bytes = b"", **headers: str) -> Fault:
     """Return the fault of answering with a status."""
     return lambda handler: handler._answer(code, body, **headers)
 
 
-def reset(handler: BaseHTTPRequestHandler) -> None:
+def reset(handler: _Handler) -> None:
     """Close the connection without an answer."""
     handler.close_connection = True
 
 
-def cut(handler: BaseHTTPRequestHandler) -> None:
+def cut(handler: _Handler) -> None:
     """Close the connection in the middle of the answer."""
     handler.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"Docu')
     handler.close_connection = True
+
+
+Fault = Callable[[_Handler], None]
+"""Answers in the place of the service, once."""

@@ -282,6 +282,11 @@ def test_answer_to_an_approval_may_come_after_the_start() -> None:
     assert agent.step(ApprovalEnded("unknown", accepted=True), NOW) == ()
 
 
+def test_event_that_goes_while_it_is_approved_is_recovered() -> None:
+    """The answer may come later than the end; the approval may well have started it."""
+    assert brief(prepared().step(polled(2), NOW)) == ["Recover drain"]
+
+
 def test_approved_event_that_goes_is_recovered() -> None:
     """An approved event that is gone has most likely happened. Source: L-1."""
     agent = prepared()
@@ -379,7 +384,7 @@ def test_stale_document_must_be_read_twice() -> None:
     doubts.append(agent.doubts)
     assert doubts == [True, False]
     agent.step(polled(0), NOW)
-    assert brief(agent.step(polled(0), NOW)) == ["Cancel drain"]
+    assert brief(agent.step(polled(0), NOW)) == ["Recover drain"]
 
 
 def test_event_that_comes_back_is_prepared_again() -> None:
@@ -460,7 +465,7 @@ def test_step_that_two_events_need_is_done_once_and_undone_last() -> None:
     assert brief(agent.step(polled(2, event(), event("E2")), NOW)) == []
     assert brief(agent.step(HookEnded("drain", 0), NOW)) == ["Approve E1", "Approve E2"]
     assert brief(agent.step(polled(3, event("E2")), NOW)) == []
-    assert brief(agent.step(polled(4), NOW)) == ["Cancel drain"]
+    assert brief(agent.step(polled(4), NOW)) == ["Recover drain"]
 
 
 def test_step_that_is_being_undone_is_prepared_again_afterwards() -> None:
@@ -487,7 +492,7 @@ def test_step_with_nothing_to_do_or_to_undo_runs_no_hook() -> None:
     agent = core((Step("only recover", does=False), Step("only prepare", undoes=False)))
     assert brief(agent.step(polled(1, event()), NOW)) == ["Prepare only prepare"]
     agent.step(HookEnded("only prepare", 0), NOW)
-    assert brief(agent.step(polled(2), NOW)) == ["Cancel only recover"]
+    assert brief(agent.step(polled(2), NOW)) == ["Recover only recover"]
 
 
 def test_recovery_that_fails_is_tried_three_times() -> None:
@@ -500,7 +505,7 @@ def test_recovery_that_fails_is_tried_three_times() -> None:
         assert agent.next_deadline() == now_ms + 10_000
         assert agent.step(Tick(), now_ms) == ()
         now_ms += 10_000
-        assert brief(agent.step(Tick(), now_ms)) == ["Cancel drain"]
+        assert brief(agent.step(Tick(), now_ms)) == ["Recover drain"]
     assert told(agent.step(HookEnded("drain", 1), now_ms)) == ["unrecovered", "finished"]
     assert agent.unrecovered == {"drain": "exit status 1"}
 
@@ -627,7 +632,7 @@ def test_interrupted_recovery_is_begun_again(fate: str | None) -> None:
     agent.step(polled(2), NOW)
     after = restarted(agent)
     found = {"drain": fate} if fate else {}
-    assert brief(after.step(Resumed(found), NOW)) == ["Cancel drain"]
+    assert brief(after.step(Resumed(found), NOW)) == ["Recover drain"]
     assert brief(after.step(HookEnded("drain", 0), NOW)) == []
     assert after.events == ()
 
@@ -684,4 +689,4 @@ def test_pauses_between_recoveries_outlive_a_restart() -> None:
     agent.step(HookEnded("drain", 1), NOW)
     after = restarted(agent)
     assert brief(after.step(Resumed({}), NOW)) == []
-    assert brief(after.step(Tick(), NOW + 10_000)) == ["Cancel drain"]
+    assert brief(after.step(Tick(), NOW + 10_000)) == ["Recover drain"]

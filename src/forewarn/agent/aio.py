@@ -73,7 +73,7 @@ class AsyncClient:
         last: Document | None = None
         while True:  # the caller ends it
             try:
-                document = await self._poll(hold=True)
+                document = await self._poll(hold=last is not None)
             except PASSING as error:
                 await self._pause(1, error)
                 continue

@@ -92,7 +92,7 @@ class Client:
         last: Document | None = None
         while True:  # the caller ends it
             try:
-                document = self._poll(hold=True)
+                document = self._poll(hold=last is not None)
             except (NotNow, AnswerBroken, DocumentUnreadable) as error:
                 self._pause(1, error)
                 continue

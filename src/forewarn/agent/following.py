@@ -143,7 +143,8 @@ class Following:
 
     def _vanished(self, record: EventRecord, now_ms: int) -> None:
         due = record.event.not_before_ms is not None and now_ms >= record.event.not_before_ms
-        came = record.hit or record.started or record.approved or due
+        asked = record.approved or record.stage == rec.APPROVING
+        came = record.hit or record.started or asked or due
         record.gone = True
         record.next_ms = None
         record.ending = record.ending or ("recover" if came else "cancel")

@@ -1,0 +1,171 @@
+"""The SDK's clients, sync and async, before a small metadata service."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+import forewarn
+from forewarn.agent.dialogue import FIXED_ENDPOINT
+from forewarn.agent.discovery import endpoints, option_245
+from forewarn.wire import VERSIONS, Document
+from tests.agent.making import event
+from tests.agent.service import Service, cut, reset, status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.agent.service import Fault
+
+EVENT = event(not_before_ms=4_000_000_000_000)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    """Run a service."""
+    with Service() as one:
+        yield one
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_client_negotiates_down_to_any_version(version: str) -> None:
+    """Whatever the service's newest version is, it is found. Source: E-3, section 3."""
+    known = VERSIONS[: VERSIONS.index(version) + 1]
+    with Service(versions=known) as service, forewarn.Client(service.endpoint) as client:
+        service.show(EVENT)
+        document = client.get()
+        assert client.version == version
+        assert document.events[0].resources == ("vm_0",)
+        client.approve(*document.events)
+        assert service.approvals == ["E1"]
+
+
+def test_client_with_one_version_does_not_negotiate() -> None:
+    """A version that was asked for is used or refused."""
+    with Service(versions=VERSIONS[:2]) as service:
+        client = forewarn.Client(service.endpoint, api_version="2020-07-01", patience_s=0)
+        with client, pytest.raises(forewarn.Refused):
+            client.get()
+
+
+def test_service_without_a_common_version_is_said_so() -> None:
+    """Nothing is guessed where nothing is common."""
+    with Service(versions=("2031-01-01",)) as service:
+        client = forewarn.Client(service.endpoint)
+        with client, pytest.raises(forewarn.NoVersion):
+            client.get()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_changes_follow_one_another(waits: bool) -> None:
+    """A change is yielded once, with and without a service that can wait. Source: E-9."""
+    with Service(waits=waits) as service, forewarn.Client(service.endpoint) as client:
+        changes = client.changes(interval_s=0.01)
+        assert next(changes) == Document(0)
+        service.show(EVENT)
+        assert next(changes).events == (EVENT,)
+        service.show()
+        assert next(changes).incarnation == 2
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(status(404), id="404"),
+        pytest.param(status(410), id="410"),
+        pytest.param(status(429, b"Throttle Result: Too Many Requests"), id="429"),
+        pytest.param(status(500), id="500"),
+        pytest.param(status(200), id="empty 200"),
+        pytest.param(reset, id="reset"),
+        pytest.param(cut, id="cut"),
+    ],
+)
+def test_what_passes_is_tried_again(service: Service, fault: Fault) -> None:
+    """What real clients meet, and what passes by itself, is not an error. Source: C-7, E-10."""
+    service.faults = [fault, fault]
+    with forewarn.Client(service.endpoint) as client:
+        assert client.get() == Document(0)
+
+
+def test_redirect_is_never_followed(service: Service) -> None:
+    """A redirect may lead out of the machine. Source: C-7."""
+    service.faults = [status(302, Location="http://127.0.0.1:1/")]
+    with forewarn.Client(service.endpoint) as client, pytest.raises(forewarn.Refused):
+        client.get()
+    assert len(service.requests) == 1
+
+
+def test_proxies_of_the_environment_are_ignored(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link-local address behind a proxy is another machine's. Source: C-7."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with forewarn.Client(service.endpoint) as client:
+        assert client.get() == Document(0)
+
+
+def test_unknown_event_is_refused(service: Service) -> None:
+    """An approval of what is not there is an error, at once. Source: A-3."""
+    with forewarn.Client(service.endpoint) as client, pytest.raises(forewarn.Refused):
+        client.approve("no-such-event")
+
+
+def test_impatient_client_says_why(service: Service) -> None:
+    """A client that may not wait raises what it met."""
+    service.faults = [status(500)]
+    client = forewarn.Client(service.endpoint, patience_s=0)
+    with client, pytest.raises(forewarn.NotNow, match="500"):
+        client.get()
+
+
+def test_name_is_what_the_service_calls_this_vm(service: Service) -> None:
+    """The name is needed to tell one's own events. Source: I-2, C-3."""
+    with forewarn.Client(service.endpoint) as client:
+        assert client.instance_name() == "vm_0"
+
+
+def test_async_client_does_the_same(service: Service) -> None:
+    """The async client has the same manners."""
+
+    async def story() -> None:
+        service.faults = [status(500), reset, cut]
+        async with forewarn.AsyncClient(service.endpoint) as client:
+            assert await client.get() == Document(0)
+            assert await client.instance_name() == "vm_0"
+            changes = client.changes(interval_s=0.01)
+            assert await anext(changes) == Document(0)
+            service.show(EVENT)
+            document = await anext(changes)
+            await client.approve(*document.events)
+            with pytest.raises(forewarn.Refused):
+                await client.approve("no-such-event")
+            await changes.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(story())
+    assert service.approvals == ["E1"]
+
+
+def test_endpoint_is_given_or_discovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A given endpoint wins, then the environment, then the known ones. Source: C-8."""
+    (tmp_path / "dhclient.eth0.leases").write_text("  option unknown-245 a8:3f:81:10;\n")
+    (tmp_path / "2").write_text("OPTION_245=c0a80001\nADDRESS=10.0.0.4\n")
+    (tmp_path / "3").write_text("OPTION_245=nonsense\n")
+    leases = (str(tmp_path), str(tmp_path / "missing"))
+    assert option_245(leases) == ("192.168.0.1", "168.63.129.16")
+    found = endpoints(leases=leases)
+    assert found == (FIXED_ENDPOINT, "http://192.168.0.1", "http://168.63.129.16")
+    monkeypatch.setenv("FOREWARN_ENDPOINT", "http://127.0.0.1:9")
+    assert endpoints(leases=leases) == ("http://127.0.0.1:9",)
+    assert endpoints("unix:/x", leases=leases) == ("unix:/x",)
+
+
+def test_public_names_are_there() -> None:
+    """What `import forewarn` promises can be had, and nothing else."""
+    assert set(dir(forewarn)) == set(forewarn.__all__)
+    for name in forewarn.__all__:
+        assert getattr(forewarn, name) is not None
+    with pytest.raises(AttributeError):
+        _ = forewarn.nothing
