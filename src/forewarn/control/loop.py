@@ -216,12 +216,19 @@ class ControlLoop:
         """Read what the store has, after a commit whose end is unknown."""
         try:
             self._plane.reload()
+        except StoreLost as lost:
+            self._give_up(lost)
         except ForewarnError as error:
             self._trouble(error)
-            return
-        self._uncertain = False
-        self._unreported.clear()
-        self.recover()
+        else:
+            self._uncertain = False
+            self._unreported.clear()
+            self.recover()
+
+    def _give_up(self, lost: StoreLost) -> None:
+        """End: another process is the writer now."""
+        self._stopping.set()
+        self._on_lost(lost)
 
     def _sleep_s(self) -> float:
         if self._unreported or self._uncertain:
@@ -276,8 +283,7 @@ class ControlLoop:
             self._uncertain = True
             raise
         except StoreLost as lost:
-            self._stopping.set()
-            self._on_lost(lost)
+            self._give_up(lost)
             raise
         done = self._publisher.publish(committed.change) if committed.change else None
         self.on_committed(committed)

@@ -29,12 +29,18 @@ RENEWALS = 3
 
 
 async def become_writer(tenure: Tenure, clock: Clock) -> None:
-    """Wait until this process holds the lease."""
-    told = False
-    while not await asyncio.to_thread(tenure.attempt, clock.now_ms()):
-        if not told:
-            log.info("another process is the writer; standing by", extra={"action": "standby"})
-            told = True
+    """Wait until this process holds the lease, also through an outage of the database."""
+    said = ""
+    while True:
+        try:
+            if await asyncio.to_thread(tenure.attempt, clock.now_ms()):
+                return
+            reason = "another process is the writer"
+        except PeerError as error:
+            reason = str(error)
+        if reason != said:
+            log.info("standing by: %s", reason, extra={"action": "standby"})
+            said = reason
         await asyncio.sleep(tenure.term_ms / RENEWALS / 1000)
 
 
