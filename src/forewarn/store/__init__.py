@@ -16,6 +16,7 @@ from forewarn.core.records import to_row
 from forewarn.core.refusals import FleetContradiction
 from forewarn.core.state import Changes, State
 from forewarn.core.topology import Group, Host, Topology, Vm
+from forewarn.errors import ForewarnError
 from forewarn.ids import Ids
 from forewarn.store.errors import (
     StoreAddressInvalid,
@@ -131,7 +132,7 @@ class Store:
         try:
             with self._engine.writing() as transaction:
                 [(generation, writer)] = transaction.rows("settle")
-        except StoreUnavailable as error:
+        except ForewarnError as error:  # also a full disk tells nothing about the lost commit
             raise StoreUncertain(**error.facts) from error
         if writer != self._writer:
             self._uncertain_seq = 0
