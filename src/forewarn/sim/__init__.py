@@ -1,0 +1,1 @@
+"""The simulator: whole fleets under faults, in virtual time; nothing imports it but the CLI."""

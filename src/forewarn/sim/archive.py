@@ -1,0 +1,96 @@
+"""The real store over a real SQLite database in memory, with a disk that has bad days.
+
+What is durable is told to the judge at the moment it becomes so. No SQL may live here.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from forewarn.sim.crash import Fuse
+from forewarn.store import Store
+from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
+from forewarn.store.migrations import migrate
+from forewarn.store.sqlite import SqliteEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from forewarn.core.state import Changes
+    from forewarn.sim.dice import Dice
+    from forewarn.store.engine import Transaction
+
+TROUBLES = ("refused", "full", "lost before", "lost after")
+"""A store that refuses to write, one that is full, and one lost just before or after COMMIT."""
+
+
+class Weather:
+    """How the disk is: what share of writes goes wrong, and how."""
+
+    def __init__(self, dice: Dice) -> None:
+        """Begin fine."""
+        self._dice = dice
+        self.permille = 0
+        self.kinds: tuple[str, ...] = TROUBLES
+
+    def draw(self) -> str:
+        """The trouble the next write meets; empty for none."""
+        if self.permille and self._dice.chance(self.permille):
+            return self._dice.pick(self.kinds)
+        return ""
+
+
+class Disk(SqliteEngine):
+    """SQLite in memory that fails as the weather says."""
+
+    def __init__(self, weather: Weather) -> None:
+        """Open an empty database."""
+        super().__init__(None)
+        self._weather = weather
+        #: Whether the first write since this was set to None happened.
+        self.happened: bool | None = None
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """Begin a transaction that may meet trouble."""
+        trouble = self._weather.draw()
+        first = self.happened is None
+        self.happened = False if first else self.happened
+        if trouble == "refused":
+            raise StoreUnavailable(place=self.place, reason="it is locked")
+        with super().writing() as transaction:
+            yield transaction
+            if trouble == "full":
+                raise StoreFull(place=self.place, reason="the disk is full")
+            if trouble == "lost before":
+                raise StoreUncertain(place=self.place, reason="the line was cut")
+        self.happened = True if first else self.happened
+        if trouble == "lost after":
+            raise StoreUncertain(place=self.place, reason="the line was cut")
+
+
+class Archive(Store):
+    """A store that can crash its process, and tells what it has made durable."""
+
+    def __init__(self, disk: Disk, fuse: Fuse, durable: Callable[[Changes], None]) -> None:
+        """Open with an up-to-date schema."""
+        migrate(disk)
+        super().__init__(disk)
+        self._disk = disk
+        self._fuse = fuse
+        self._durable = durable
+
+    def commit(self, changes: Changes) -> int:
+        """Commit; the durable change is known outside even where the caller never hears of it."""
+        self._fuse.passes("before commit")
+        self._disk.happened = None
+        try:
+            reached = super().commit(changes)
+        except StoreUncertain:
+            if self._disk.happened:
+                self._durable(changes)
+            raise
+        self._durable(changes)
+        self._fuse.passes("after commit")
+        return reached

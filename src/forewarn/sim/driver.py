@@ -1,0 +1,137 @@
+"""A driver and the hardware behind it: machines go down and come back, and drivers have moods.
+
+What the driver is told is decided by the product. It outlives the control plane's process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import Impact
+from forewarn.drivers import Progress
+from forewarn.drivers.simulated import duration_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.core.lifecycle import Operation
+    from forewarn.sim.agenda import Agenda
+    from forewarn.sim.crash import Fuse
+    from forewarn.sim.dice import Dice
+    from forewarn.sim.machine import Machine
+
+MOODS: tuple[tuple[str, int], ...] = (
+    ("good", 0),
+    ("slow", 60),
+    ("fails at the start", 40),
+    ("fails in the middle", 40),
+    ("hangs", 30),
+    ("says nothing", 20),
+    ("lies", 40),
+    ("raises", 30),
+)
+"""Each mood and how often in a thousand it comes; good is what is left."""
+
+AGAIN_MS = 10 * 60 * 1000
+DOWN = frozenset({Impact.REBOOT, Impact.REDEPLOY, Impact.PREEMPT, Impact.TERMINATE})
+"""Impacts that switch machines off."""
+BACK_BEFORE_MS = 2000
+"""How long before its announced end the machines are back."""
+
+
+class DriverBroken(RuntimeError):
+    """The driver's other side did not do as it was told."""
+
+
+@dataclass(slots=True)
+class Task:
+    """One attempt of one operation."""
+
+    mood: str
+    ends_ms: int
+    #: Whether it was stopped, or has ended for good.
+    over: bool = False
+
+
+class SimDriver:
+    """Carries operations out on simulated machines."""
+
+    name = "simulated"
+
+    def __init__(self, agenda: Agenda, dice: Dice, machines: dict[str, Machine]) -> None:
+        """Begin in a good mood."""
+        self.moody = False
+        self.tasks: dict[tuple[int, int], Task] = {}
+        #: Told of each beginning, before it has any effect.
+        self.begins: Callable[[Operation], None] = lambda _: None
+        self._agenda = agenda
+        self._dice = dice
+        self._machines = machines
+
+    def begin(self, operation: Operation) -> None:
+        """Begin an attempt, once to effect."""
+        self.begins(operation)
+        key = (operation.number, operation.attempt)
+        if key in self.tasks:
+            return
+        mood = self._mood()
+        task = self.tasks[key] = Task(mood, self._agenda.now_ms + self._lasts_ms(operation, mood))
+        if mood == "fails at the start":
+            task.over = True
+            raise DriverBroken("the management board does not answer")
+        if operation.impact in DOWN:
+            self._switch_off(operation)
+            back_ms = max(task.ends_ms - BACK_BEFORE_MS, self._agenda.now_ms + 1)
+            self._agenda.at(back_ms, lambda: self._switch_on(operation))
+
+    def progress(self, operation: Operation, now_ms: int) -> Progress:
+        """Say how far the attempt is, in the driver's mood."""
+        task = self.tasks[operation.number, operation.attempt]
+        left_ms = max(task.ends_ms - self._agenda.now_ms, 0)
+        match task.mood:
+            case "hangs":
+                return Progress(again_ms=now_ms + AGAIN_MS)
+            case "says nothing":
+                return Progress()
+            case "lies":
+                return Progress(done=True)
+            case "raises" if not left_ms:
+                raise DriverBroken("its answer makes no sense")
+            case "fails in the middle" if not left_ms:
+                return Progress(failed="the update was rolled back")
+            case _:
+                return Progress(again_ms=now_ms + left_ms) if left_ms else Progress(done=True)
+
+    def abort(self, operation: Operation) -> None:
+        """Stop caring; the machines come back."""
+        task = self.tasks.get((operation.number, operation.attempt))
+        if task is not None:
+            task.over = True
+        if operation.impact in DOWN:
+            self._agenda.after(5000, lambda: self._switch_on(operation))
+
+    def _mood(self) -> str:
+        if self.moody:
+            drawn = self._dice.below(1000)
+            for mood, permille in MOODS:
+                if drawn < permille:
+                    return mood
+                drawn -= permille
+        return "good"
+
+    def _lasts_ms(self, operation: Operation, mood: str) -> int:
+        lasts_ms = duration_s(operation) * 1000
+        return lasts_ms * 10 if mood == "slow" else lasts_ms
+
+    def _switch_off(self, operation: Operation) -> None:
+        for name in operation.vms:
+            machine = self._machines.get(name)
+            if machine is not None:
+                machine.halt()
+
+    def _switch_on(self, operation: Operation) -> None:
+        for name in operation.vms:
+            machine = self._machines.get(name)
+            if machine is not None:
+                machine.boot()

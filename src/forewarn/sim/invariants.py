@@ -1,0 +1,227 @@
+"""The judge: DESIGN's invariants, checked from outside after every step of a simulated world.
+
+It sees what becomes durable, what nodes show, what drivers are told and what machines are
+answered. Nothing may be changed in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.history import Replay
+from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.planner import why
+from forewarn.core.records import key_of
+from forewarn.core.state import Draft, Terms
+from forewarn.ids import Ids
+from forewarn.sim.crash import Violation
+from forewarn.sim.ledger import Ledger
+from forewarn.wire import read_document
+
+if TYPE_CHECKING:
+    from forewarn.core.lifecycle import Event, Operation
+    from forewarn.core.policy import Policy
+    from forewarn.feed import Change
+    from forewarn.sim.agenda import Agenda
+    from forewarn.sim.archive import Archive
+    from forewarn.sim.dice import Dice
+    from forewarn.sim.node import Reply
+    from forewarn.sim.service import Service
+    from forewarn.wire import Document
+
+S, E = OperationState, EventState
+
+LATE_MS = 120_000
+"""How long something due may take to happen while all is well."""
+TYPES_SINCE = {
+    "Freeze": "2017-03-01",
+    "Reboot": "2017-03-01",
+    "Redeploy": "2017-03-01",
+    "Preempt": "2017-11-01",
+    "Terminate": "2019-01-01",
+}
+
+
+class Judge(Ledger):
+    """Everything that can be seen of the product from outside."""
+
+    def __init__(self, agenda: Agenda, policy: Policy) -> None:
+        """Begin with nothing seen."""
+        super().__init__(agenda)
+        self._policy = policy
+        #: View -> what the service's own node shows of it now.
+        self.shown: dict[str, Document] = {}
+        #: How often the state was loaded: a start, or a look after a lost commit.
+        self.loads = 0
+        self._begun: dict[tuple[int, int], int] = {}
+        self._read: set[tuple[str, str, bytes]] = set()
+        self._replay = Replay()
+        self._replayed_seq = 0
+        self._refusals: dict[str, None] = {}
+
+    # ---- what nodes show -----------------------------------------------------------------------
+
+    def publishes(self, change: Change, *, own: bool) -> None:
+        """A node takes over a change; `own` is the service's own node."""
+        if own and change.whole:
+            self.shown.clear()
+        for publication in change.publications:
+            if not publication.enabled:
+                if own:
+                    self.shown.pop(publication.view, None)
+                continue
+            document = publication.document
+            durable = self.ever.get(publication.view, {}).get(document.incarnation, [])
+            if document.events not in durable:
+                raise Violation(
+                    "8", f"{publication.view} {document.incarnation} is shown and is not durable"
+                )
+            if own:
+                self.shown[publication.view] = document
+                for event in document.events:
+                    number = self.events[event.event_id].operation
+                    self.first_shown.setdefault(number, self.agenda.now_ms)
+
+    def own_node_died(self) -> None:
+        """The service's own node shows nothing any more."""
+        self.shown.clear()
+
+    def read(self, vm: str, reply: Reply) -> None:
+        """Invariant 7: a VM was shown a document."""
+        view = reply.view
+        assert view is not None
+        if view.group not in self.groups_of[vm] or view.name.partition("/")[2] not in {"", vm}:
+            raise Violation("7", f"{vm} was shown the document of {view.name}")
+        key = (view.name, reply.version, reply.body)
+        if key in self._read:
+            return
+        self._read.add(key)
+        document = read_document(reply.body)
+        durable = self.ever.get(view.name, {}).get(document.incarnation)
+        if durable is None:
+            raise Violation("8", f"{vm} was shown {view.name} {document.incarnation}: not durable")
+        ids = [event.event_id for event in document.events]
+        if not any(ids == self._ids_for(events, reply.version) for events in durable):
+            raise Violation("7", f"{vm} was shown {ids} in {view.name} {document.incarnation}")
+
+    def _ids_for(self, events: object, version: str) -> list[str]:
+        """Which ids a document shows in an api-version. Source: V-1, V-2."""
+        assert isinstance(events, tuple)
+        return [e.event_id for e in events if TYPES_SINCE[e.event_type] <= version]
+
+    # ---- what machines are answered ------------------------------------------------------------
+
+    def asks_to_approve(self, vm: str, event_ids: tuple[str, ...]) -> None:
+        """A VM's approval has arrived."""
+        for event_id in event_ids:
+            self.asked.setdefault(event_id, {})[vm] = None
+
+    def approved(self, vm: str, event_ids: tuple[str, ...]) -> None:
+        """Invariant 11: a VM was answered 200, so its approval is durable."""
+        for event_id in event_ids:
+            event = self.events.get(event_id)
+            if event is None or event.group not in self.groups_of[vm]:
+                raise Violation("7", f"{vm} approved {event_id}, which it is not shown")
+            if event.state is E.SCHEDULED and not self._counts(event, vm):
+                raise Violation("11", f"{vm} was answered 200, its approval of {event_id} is not")
+
+    def _counts(self, event: Event, vm: str) -> bool:
+        group = self.mirror.topology.groups[event.group]
+        strict = group.strict_approval or event.approved_by
+        return bool(strict) and (vm in event.approved_by or vm not in event.resources)
+
+    def foreign_event(self, vm: str, dice: Dice) -> str:
+        """An event that a VM must not be able to approve, or an id that never was."""
+        groups = self.groups_of[vm]
+        foreign = [e.id for e in self.mirror.events.values() if e.group not in groups]
+        if foreign and dice.chance(800):
+            return dice.pick(foreign)
+        return Ids(dice.below(1 << 30)).guid("nobody's")
+
+    def pried(self, vm: str, event_id: str, reply: Reply) -> None:
+        """Invariant 7: what is none of a VM's business was refused, telling nothing."""
+        if reply.status == 200:
+            raise Violation("7", f"{vm} approved {event_id} of another group")
+        if reply.status == 400:
+            self._refusals[reply.body.decode().replace(event_id, "?")] = None
+        if len(self._refusals) > 1:
+            raise Violation("7", f"refusals tell ids apart: {list(self._refusals)}")
+
+    # ---- what drivers are told -----------------------------------------------------------------
+
+    def begins(self, operation: Operation) -> None:
+        """Invariants 8 and 9: a driver is told to begin."""
+        known = self.mirror.operations.get(operation.number)
+        if known is None or known.state is not S.RUNNING or known.attempt != operation.attempt:
+            raise Violation("8", f"{operation.id} is begun, which is not durably running")
+        if operation.attempt > 1 + self.retries.get(operation.number, 0):
+            raise Violation("9", f"{operation.id} is begun again and nobody asked for it")
+        key = (operation.number, operation.attempt)
+        if self._begun.get(key) == self.loads:
+            raise Violation("9", f"{operation.id} is begun twice")
+        self._begun[key] = self.loads
+        for event_id in operation.events:
+            event = self.events[event_id]
+            enrolment = self.mirror.enrolments.get(event.group)
+            if enrolment is None or enrolment.enabled_ms >= operation.started_ms:
+                continue
+            document = self.shown.get(event.group)
+            shown = {e.event_id: e.status for e in document.events} if document else {}
+            if shown.get(event_id) != "Started":
+                raise Violation("8", f"{operation.id} is begun, {event.group} is not shown it yet")
+
+    # ---- now and then, and at the end ----------------------------------------------------------
+
+    def audit(self, archive: Archive, service: Service) -> None:
+        """Invariant 10, and that the service knows what is durable."""
+        for recorded in archive.entries(self._replayed_seq):
+            self._replay.extend((recorded.entry,))
+            self._replayed_seq = recorded.seq
+        records, mirror = self._replay.records, self.mirror
+        tables: tuple[tuple[str, object, object], ...] = (
+            ("operation", _live(records["operation"]), mirror.operations),
+            ("event", _live(records["event"]), mirror.events),
+            ("document", records["document"], mirror.views),
+            ("enrolment", set(records["enrolment"]), set(mirror.enrolments)),
+            ("host", _named(records["host"]), mirror.topology.hosts),
+            ("group", _named(records["group"]), mirror.topology.groups),
+            ("vm", _named(records["vm"]), mirror.topology.vms),
+        )
+        for kind, replayed, durable in tables:
+            if replayed != durable:
+                raise Violation("10", f"history gives other {kind} records than the state")
+        if service.loop is not None and service.loop.settled:
+            if service.plane.state != mirror:
+                raise Violation("10", "the service believes something that is not durable")
+            self._judge_lateness(service)
+
+    def _judge_lateness(self, service: Service) -> None:
+        """L-8: nothing hangs silently."""
+        now_ms = service.clock.now_ms()
+        draft = Draft(self.mirror, now_ms, Terms(self._policy, "", lambda: ""))
+        for operation in self.mirror.operations.values():
+            if operation.state is S.RUNNING and not operation.alerted:
+                due_ms = operation.overdue_ms(self._policy.overdue_after_s)
+                if due_ms + LATE_MS < now_ms and operation.begun_ms:
+                    raise Violation("13", f"{operation.id} hangs, and nobody was alerted")
+            if operation.state is S.NOTICED and operation.not_before_ms + LATE_MS < now_ms:
+                reasons = {each.reason for each in why(draft, operation)}
+                if not reasons & {"fault-domain", "host-busy"}:
+                    raise Violation("12", f"{operation.id} is due and has not started: {reasons}")
+
+    def healed(self) -> None:
+        """Invariants 12 and 13: after healing, everything came to its end."""
+        for operation in self.mirror.operations.values():
+            number = "13" if operation.state is S.RUNNING else "12"
+            raise Violation(number, f"{operation.id} is {operation.state.value} for ever")
+        for view in self.mirror.views.values():
+            if view.document.events:
+                raise Violation("13", f"{view.key} still shows events")
+
+
+def _live(records: dict[str | int, object]) -> dict[str | int, object]:
+    return {key: each for key, each in records.items() if getattr(each, "live", True)}
+
+
+def _named(records: dict[str | int, object]) -> dict[str | int, object]:
+    return {key_of(each): each for each in records.values()}  # type: ignore[arg-type]

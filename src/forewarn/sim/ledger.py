@@ -1,0 +1,286 @@
+"""The judge's book of what became durable: every change is held against the promises.
+
+The rules here are written a second time, from the contract, and share no code with the core's;
+what is shown, begun and answered is judged in `invariants.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.state import State
+from forewarn.sim.crash import Violation
+
+if TYPE_CHECKING:
+    from forewarn.core.document import View
+    from forewarn.core.lifecycle import Event, Operation
+    from forewarn.core.state import Changes
+    from forewarn.core.topology import Topology
+    from forewarn.sim.agenda import Agenda
+
+OWED_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}
+FAULTS = {"hardware-failure", "host-lost"}
+ROUTINE = {"live-migration", "host-update", "host-reboot", "network-update"}
+SHOWN = {"scheduled": "Scheduled", "approved": "Scheduled", "started": "Started"}
+NOTICE_TOLERANCE_MS = 1500
+"""How far the service's clock may be off true time over a restart, both ways, in ms."""
+
+S, E = OperationState, EventState
+
+
+class Ledger:
+    """Follows every durable change, and judges it by itself and by what went before."""
+
+    def __init__(self, agenda: Agenda) -> None:
+        """Begin with an empty fleet."""
+        self.agenda = agenda
+        #: What is durable now.
+        self.mirror = State()
+        #: Every operation and event that ever was, as it was last.
+        self.operations: dict[int, Operation] = {}
+        self.events: dict[str, Event] = {}
+        #: Event -> VMs that have asked to approve it, whatever became of that.
+        self.asked: dict[str, dict[str, None]] = {}
+        self.acknowledged: set[str] = set()
+        #: Operation -> times its operator asked to try again.
+        self.retries: dict[int, int] = {}
+        #: Operation -> true time its notice was first shown.
+        self.first_shown: dict[int, int] = {}
+        #: View -> every (incarnation, events) it ever durably had.
+        self.ever: dict[str, dict[int, list[object]]] = {}
+        self._gone: dict[str, set[str]] = {}
+        self.groups_of: dict[str, set[str]] = {}
+        self.last_entry_ms = 0
+
+    def durable(self, changes: Changes) -> None:
+        """Take a change that has just become durable, and judge it."""
+        topology = changes.topology or self.mirror.topology
+        for vm in changes.vms.values():
+            if vm is not None:
+                self.groups_of.setdefault(vm.name, set()).add(vm.group)
+        for event in changes.events.values():
+            self._judge_event(event, topology, changes)
+        for operation in changes.operations.values():
+            self._judge_operation(operation, topology, changes)
+        for key, view in changes.views.items():
+            self._judge_view(key, view)
+        self.mirror.adopt(changes)
+        self.operations.update(changes.operations)
+        self.events.update(changes.events)
+        for group in {event.group for event in changes.events.values()} | {
+            view.group for view in changes.views.values() if view
+        }:
+            self._judge_group(group)
+
+    # ---- one record at a time ------------------------------------------------------------------
+
+    def _judge_event(self, event: Event, topology: Topology, changes: Changes) -> None:
+        before = self.events.get(event.id)
+        if before is None:
+            machines = [topology.vms[name] for name in event.resources]
+            domains = {
+                (topology.hosts[vm.host].zone, topology.hosts[vm.host].update_domain)
+                for vm in machines
+            }
+            if len(domains) > 1:
+                raise Violation("4", f"event {event.id} spans update domains {sorted(domains)}")
+            if not machines or any(vm.group != event.group for vm in machines):
+                raise Violation("7", f"event {event.id} names VMs of another group")
+            if event.operation not in changes.operations:
+                raise Violation("10", f"event {event.id} has no operation")
+        else:
+            if (before.group, before.resources) != (event.group, event.resources):
+                raise Violation("3", f"id {event.id} is used again for something else")
+            if before.approved_by != event.approved_by[: len(before.approved_by)]:
+                raise Violation("11", f"an approval of {event.id} is lost")
+            if not before.live and event.live:
+                raise Violation("3", f"event {event.id} has come back")
+
+    def _judge_operation(self, operation: Operation, topology: Topology, changes: Changes) -> None:
+        before = self.operations.get(operation.number)
+        if before is None and operation.number <= self.mirror.last_number:
+            raise Violation("3", f"{operation.id} is numbered twice")
+        if operation.state is S.NOTICED:
+            self._judge_notice(operation, before, topology)
+        started = operation.state is S.RUNNING and (before is None or before.state is not S.RUNNING)
+        if started:
+            self._judge_start(operation, before, topology, changes)
+        if operation.state in {S.SUCCEEDED, S.FAILED} and not operation.started_ms:
+            raise Violation("9", f"{operation.id} has ended and never started")
+        for event_id in operation.events:
+            event = changes.events.get(event_id) or self.events.get(event_id)
+            if event is None or event.live != operation.live:
+                raise Violation("13", f"{operation.id} and event {event_id} do not end together")
+
+    def _judge_notice(
+        self, operation: Operation, before: Operation | None, topology: Topology
+    ) -> None:
+        """Invariant 6: notice is at least what is owed, from when it was shown."""
+        if operation.silent:
+            return
+        owed_s = OWED_S[operation.impact.value]
+        if operation.cause.value == "reimage":
+            owed_s = 900
+        if operation.impact.value == "Terminate" and (before is None or before.state is S.PLANNED):
+            vm = topology.vms.get(operation.vms[0])
+            owed_s = topology.groups[vm.group].terminate_notice_s if vm else owed_s
+        since_ms = operation.shown_ms or operation.noticed_ms
+        if operation.not_before_ms - since_ms < owed_s * 1000:
+            raise Violation(
+                "6",
+                f"{operation.id} gives {(operation.not_before_ms - since_ms) / 1000} s of notice,"
+                f" {owed_s} s are owed",
+            )
+        if before is not None and before.not_before_ms > operation.not_before_ms:
+            raise Violation("6", f"{operation.id} was put forward")
+
+    def _judge_start(
+        self,
+        operation: Operation,
+        before: Operation | None,
+        topology: Topology,
+        changes: Changes,
+    ) -> None:
+        """Invariant 1 and 5: its time has come, or all approved, or a fault; and it may."""
+        if operation.cause.value in FAULTS:
+            return
+        noticed = operation if before is None else before
+        due = bool(noticed.shown_ms) and noticed.not_before_ms <= operation.started_ms
+        if due:
+            self._judge_true_notice(operation)
+        else:
+            self._judge_early(operation, topology, changes)
+        if operation.of_vm:
+            return
+        left_out = set(topology.vms_on(operation.host)) - set(operation.vms)
+        if left_out:
+            raise Violation("1", f"{operation.id} disturbs {sorted(left_out)}, who were not told")
+        self._judge_domains(operation, topology, changes)
+
+    def _judge_true_notice(self, operation: Operation) -> None:
+        """N-4: by true time, too, whatever the service's clock did."""
+        shown_ms = self.first_shown.get(operation.number)
+        if shown_ms is None or operation.silent:
+            return
+        given_ms = self.agenda.now_ms - shown_ms
+        if given_ms < OWED_S[operation.impact.value] * 1000 - NOTICE_TOLERANCE_MS:
+            raise Violation("6", f"{operation.id} started {given_ms / 1000} s after it was shown")
+
+    def _judge_early(self, operation: Operation, topology: Topology, changes: Changes) -> None:
+        waiting = [
+            event_id
+            for event_id in operation.events
+            if self._is_asked(self._group_of(event_id, changes), changes)
+        ]
+        if not waiting and operation.asked_ms > operation.started_ms:
+            raise Violation("1", f"{operation.id} started before its time")
+        for event_id in waiting:
+            if not self._is_approved(event_id, operation, topology, changes):
+                raise Violation("1", f"{operation.id} started without approval of {event_id}")
+        if operation.impact.value != "Terminate":
+            return
+        for other in self.mirror.operations.values():
+            sibling = changes.operations.get(other.number, other)
+            if (
+                sibling.request == operation.request
+                and sibling.state is S.NOTICED
+                and sibling.not_before_ms == operation.not_before_ms
+                and not all(
+                    self._is_approved(each, sibling, topology, changes)
+                    for each in sibling.events
+                    if self._is_asked(self._group_of(each, changes), changes)
+                )
+            ):
+                raise Violation("1", f"{operation.id} did not wait for its sibling {sibling.id}")
+
+    def _judge_domains(self, operation: Operation, topology: Topology, changes: Changes) -> None:
+        """Invariant 5: one fault domain of a group at a time, by routine work."""
+        if operation.cause.value not in ROUTINE or operation.source.value != "Platform":
+            return
+        groups = {topology.vms[name].group for name in topology.vms_on(operation.host)}
+        place = topology.hosts[operation.host]
+        running = {**self.mirror.operations, **changes.operations}
+        for other in running.values():
+            if (
+                other.number == operation.number
+                or other.state is not S.RUNNING
+                or other.of_vm
+                or other.cause.value not in ROUTINE
+            ):
+                continue
+            there = topology.hosts[other.host]
+            shared = groups & {topology.vms[name].group for name in topology.vms_on(other.host)}
+            if shared and (there.zone, there.fault_domain) != (place.zone, place.fault_domain):
+                raise Violation(
+                    "5", f"{operation.id} and {other.id} disturb two fault domains of {shared}"
+                )
+
+    # ---- documents -----------------------------------------------------------------------------
+
+    def _judge_view(self, key: str, view: View | None) -> None:
+        """Invariants 2 and 3, for what became durable."""
+        before = self.mirror.views.get(key)
+        if view is None:
+            self._gone.pop(key, None)
+            return
+        now, gone = view.document, self._gone.setdefault(key, set())
+        if before is None:
+            if now.incarnation != (1 if now.events else 0):
+                raise Violation("2", f"{key} begins at incarnation {now.incarnation}")
+        elif now != before.document:
+            if now.events == before.document.events:
+                raise Violation("2", f"{key} moved to {now.incarnation} without a change")
+            if now.incarnation != before.document.incarnation + 1:
+                was = before.document.incarnation
+                raise Violation("2", f"{key} went from {was} to {now.incarnation} with a change")
+            ids = {event.event_id for event in now.events}
+            gone |= {event.event_id for event in before.document.events} - ids
+            if gone & ids:
+                raise Violation("3", f"{key} shows {sorted(gone & ids)} again")
+        self.ever.setdefault(key, {}).setdefault(now.incarnation, []).append(now.events)
+
+    def _judge_group(self, group: str) -> None:
+        """What is durable to be shown is exactly what is live. Source: D-6, S-1, S-3, S-5."""
+        if group not in self.mirror.enrolments or group not in self.mirror.topology.groups:
+            return
+        live = [self.mirror.events[each] for each in self.mirror.event_ids_of(group)]
+        for key in self.mirror.topology.views_of(group):
+            vm = key.partition("/")[2]
+            wanted = {
+                event.id: SHOWN[event.state.value]
+                for event in live
+                if not vm or vm in event.resources
+            }
+            shown = {
+                event.event_id: event.status for event in self.mirror.views[key].document.events
+            }
+            if shown != wanted:
+                raise Violation("13", f"{key} shows {shown} where {wanted} is true")
+
+    # ---- approvals -----------------------------------------------------------------------------
+
+    def _group_of(self, event_id: str, changes: Changes) -> str:
+        event = changes.events.get(event_id) or self.events[event_id]
+        return event.group
+
+    def _is_asked(self, group: str, changes: Changes) -> bool:
+        if group in changes.enrolments:
+            return changes.enrolments[group] is not None
+        return group in self.mirror.enrolments
+
+    def _is_approved(
+        self, event_id: str, operation: Operation, topology: Topology, changes: Changes
+    ) -> bool:
+        event = changes.events.get(event_id) or self.events[event_id]
+        before = self.events.get(event_id)
+        if event_id in self.acknowledged or (before and before.state is E.APPROVED):
+            return True
+        group = topology.groups[event.group]
+        automatic = operation.impact in group.automatic_approval
+        if automatic and operation.cause.value in {"reboot", "redeploy"}:
+            return True
+        asked = self.asked.get(event_id, {})
+        if not group.strict_approval:
+            return any(event.group in self.groups_of[vm] for vm in asked)
+        return all(name in asked for name in event.resources if name in topology.vms)

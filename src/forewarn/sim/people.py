@@ -1,0 +1,214 @@
+"""Operators, users and the platform: what they ask for, and how they look after what got stuck.
+
+What becomes of a request is decided by the product. Each activity draws from its own stream.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import Cause, Impact, Source
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.stimulus import (
+    Acknowledge,
+    Ask,
+    Cancel,
+    Change,
+    Complete,
+    Polled,
+    Repair,
+    Retry,
+    Stimulus,
+)
+from forewarn.core.topology import Health
+from forewarn.errors import CallerError
+from forewarn.sim.dice import Dice
+from forewarn.sim.faults import HOUR_MS, MINUTE_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.core.lifecycle import Operation
+    from forewarn.sim.world import World
+
+S = OperationState
+
+MARK_MS = 6 * HOUR_MS
+"""How often poll marks are reported: only that a group is not silent for a day matters (B-2)."""
+
+
+class People:
+    """Everybody who asks the service for something, but the machines."""
+
+    def __init__(self, world: World, without: frozenset[str]) -> None:
+        """Plan the first of each activity that is not left out."""
+        self._world = world
+        self._healing = False
+        self._dice = {name: Dice(world.seed, f"people/{name}") for name in ACTIVITIES}
+        for name in ACTIVITIES:
+            if name not in without:
+                self._plan(name)
+        self._fault_dice = Dice(world.seed, "people/host fails")
+
+    def heal(self) -> None:
+        """Ask for nothing new; look after what is left."""
+        self._healing = True
+
+    def tell(self, stimulus: Stimulus, actor: str) -> bool:
+        """Ask the service; tell whether it agreed. A refusal is a fine answer."""
+        world = self._world
+        if isinstance(stimulus, Acknowledge):
+            world.judge.acknowledged.add(stimulus.event_id)
+        if isinstance(stimulus, Retry):
+            retries = world.judge.retries
+            retries[stimulus.operation] = retries.get(stimulus.operation, 0) + 1
+        answer = world.service.submit(stimulus, actor)
+        if not answer.done():
+            return False
+        error = answer.exception()
+        if isinstance(error, CallerError):
+            error.advice_text()
+        return error is None
+
+    def host_fails(self, host: str, *, lost: bool) -> None:
+        """A host fails; the platform finds out, and tells until it is heard."""
+        others = [name for name, h in self._world.topology.hosts.items() if name != host]
+        cause = Cause.HOST_LOST if lost else Cause.HARDWARE_FAILURE
+        destination = self._fault_dice.pick(others) if lost else ""
+        self.tell(Ask(cause=cause, targets=(host,), destination=destination), "platform")
+
+    def _plan(self, name: str) -> None:
+        every_ms, _ = ACTIVITIES[name]
+        dice = self._dice[name]
+        steady = name in {"marks", "attention"}
+        delay_ms = every_ms if steady else dice.between(every_ms // 20, 2 * every_ms)
+        self._world.agenda.after(delay_ms, lambda: self._act(name))
+
+    def _act(self, name: str) -> None:
+        if not self._healing or name in {"marks", "attention"}:
+            ACTIVITIES[name][1](self._world, self._dice[name])
+        self._plan(name)
+
+
+def _routine(world: World, dice: Dice) -> None:
+    """The operator asks for routine work on some hosts."""
+    cause = dice.pick(
+        (Cause.HOST_UPDATE, Cause.HOST_REBOOT, Cause.NETWORK_UPDATE, Cause.LIVE_MIGRATION)
+    )
+    hosts = dice.some(list(world.topology.hosts), dice.pick((1, 1, 2, 4)))
+    later_ms = world.service.clock.now_ms() + dice.between(1, 8) * HOUR_MS
+    ask = Ask(
+        cause=cause,
+        targets=tuple(hosts),
+        not_before_ms=later_ms if dice.chance(250) else 0,
+        impact=Impact.REBOOT if cause is Cause.HOST_UPDATE and dice.chance(300) else None,
+        destination=dice.pick(list(world.topology.hosts)) if cause is Cause.LIVE_MIGRATION else "",
+        source=Source.USER if dice.chance(30) else None,
+    )
+    world.people.tell(ask, "operator")
+
+
+def _predict(world: World, dice: Dice) -> None:
+    """A host is predicted to fail."""
+    hosts = list(world.topology.hosts)
+    ask = Ask(
+        cause=Cause.HARDWARE_DEGRADED,
+        targets=(dice.pick(hosts),),
+        not_before_ms=world.service.clock.now_ms() + dice.between(1, 40) * HOUR_MS,
+        destination=dice.pick(hosts) if dice.chance(700) else "",
+    )
+    world.people.tell(ask, "platform")
+
+
+def _users(world: World, dice: Dice) -> None:
+    """A user does something to some VMs."""
+    vms = list(world.topology.vms)
+    cause = dice.pick((Cause.REBOOT, Cause.REBOOT, Cause.REDEPLOY, Cause.DELETION, Cause.REIMAGE))
+    group = world.topology.vms[dice.pick(vms)].group
+    members = world.topology.vms_in(group)
+    count = dice.pick((1, 1, 2, 3))
+    hosts = list(world.topology.hosts)
+    move = cause is Cause.REDEPLOY and dice.chance(500)
+    ask = Ask(
+        cause=cause,
+        targets=tuple(dice.some(members, count)),
+        destination=dice.pick(hosts) if move else "",
+        source=Source.PLATFORM if dice.chance(100) else None,
+    )
+    world.people.tell(ask, "user")
+
+
+def _evict(world: World, dice: Dice) -> None:
+    """The platform takes a Spot machine back."""
+    vms = list(world.topology.vms)
+    world.people.tell(Ask(cause=Cause.EVICTION, targets=(dice.pick(vms),)), "platform")
+
+
+def _change(world: World, dice: Dice) -> None:
+    """The fleet changes: lost machines are replaced, others move, groups get other options."""
+    missing = [vm for name, vm in world.wanted.items() if name not in world.topology.vms]
+    if missing:
+        world.people.tell(Change(vms=tuple(dice.some(missing, 5))), "operator")
+    vms = list(world.topology.vms.values())
+    vm = dice.pick(vms)
+    if dice.chance(300):
+        world.people.tell(Change(removed=(("vm", vm.name),)), "operator")
+    elif dice.chance(500):
+        world.people.tell(world.moved(vm, dice.pick(list(world.topology.hosts))), "operator")
+    else:
+        world.people.tell(world.regrouped(dice.pick(list(world.topology.groups)), dice), "operator")
+
+
+def _meddle(world: World, dice: Dice) -> None:
+    """The operator cancels, or approves from outside."""
+    mirror = world.judge.mirror
+    if mirror.operations and dice.chance(400):
+        world.people.tell(Cancel(dice.pick(list(mirror.operations)), "not now"), "operator")
+    elif mirror.events:
+        world.people.tell(Acknowledge(dice.pick(list(mirror.events))), "operator")
+
+
+def _attend(world: World, dice: Dice) -> None:
+    """The operator looks after what is stuck, and mends hosts."""
+    if not world.service.up:
+        return
+    healing = world.healing
+    for operation in list(world.judge.mirror.operations.values()):
+        if operation.state is S.RUNNING and (operation.alerted or operation.reason):
+            _unstick(world, operation, dice)
+    for host in list(world.topology.hosts.values()):
+        if host.health is not Health.HEALTHY and (healing or dice.chance(30)):
+            world.people.tell(Repair(host.name), "operator")
+
+
+def _unstick(world: World, operation: Operation, dice: Dice) -> None:
+    if world.healing or dice.chance(300):
+        failed = dice.chance(300)
+        world.people.tell(Complete(operation.number, failed=failed, reason="seen to"), "operator")
+    elif dice.chance(500):
+        world.people.tell(Retry(operation.number), "operator")
+
+
+def _marks(world: World, dice: Dice) -> None:  # noqa: ARG001 - every activity has dice
+    """Nodes hand on which groups polled; all of one report, since the hours are coarse."""
+    groups: dict[str, None] = {}
+    for name in world.topology.vms:
+        machine = world.machines.get(name)
+        if machine is not None and machine.core is not None and not machine.muted:
+            node = world.wires.node_of(name)
+            if node.connected and node.serves:
+                groups[world.topology.vms[name].group] = None
+    world.service.note(Polled(frozenset(groups)), "metadata")
+
+
+ACTIVITIES: dict[str, tuple[int, Callable[[World, Dice], None]]] = {
+    "routine": (90 * MINUTE_MS, _routine),
+    "prediction": (24 * HOUR_MS, _predict),
+    "users": (50 * MINUTE_MS, _users),
+    "evictions": (4 * HOUR_MS, _evict),
+    "changes": (3 * HOUR_MS, _change),
+    "meddling": (2 * HOUR_MS, _meddle),
+    "attention": (20 * MINUTE_MS, _attend),
+    "marks": (MARK_MS, _marks),
+}
+"""Every activity, how often it comes on average in ms, and what it is."""

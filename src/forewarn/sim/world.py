@@ -1,0 +1,406 @@
+"""A world: a fleet drawn from a seed, the real service in it, and time that runs from fact to fact.
+
+No fault is drawn here (`faults.py`), and no promise judged (`invariants.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn import feed, wire
+from forewarn.core.impact import Impact
+from forewarn.core.policy import Policy
+from forewarn.core.stimulus import Change as FleetChange
+from forewarn.core.topology import Group, GroupKind, Host, Vm
+from forewarn.ids import Ids
+from forewarn.settings import MetadataSettings
+from forewarn.sim.agenda import START_MS, Agenda
+from forewarn.sim.archive import Archive, Disk
+from forewarn.sim.archive import Weather as DiskWeather
+from forewarn.sim.crash import Fuse, Violation
+from forewarn.sim.dice import Dice
+from forewarn.sim.driver import SimDriver
+from forewarn.sim.faults import HOUR_MS, MINUTE_MS, Faults
+from forewarn.sim.invariants import Judge
+from forewarn.sim.machine import GOOD, HABITS, Habit, Machine, Seat
+from forewarn.sim.node import Node
+from forewarn.sim.people import People
+from forewarn.sim.service import BugLog, Service, Surroundings
+from forewarn.sim.wires import Wires
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
+
+    from forewarn.core.state import Changes
+    from forewarn.core.topology import Topology
+
+DAY_MS = 24 * HOUR_MS
+NODES = 3
+FOLLOWER_LAG_MS = 120
+AUDIT_MS = 12 * HOUR_MS
+HEAL_DAYS_MAX = 60
+"""Longest a healed world may take to come to rest; predictions are announced days ahead."""
+FAULT_DOMAINS = 3
+UPDATE_DOMAINS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a world is made of. `days` are hurt days; healing comes after them."""
+
+    seed: int
+    hosts: int = 20
+    vms: int = 200
+    days: int = 7
+    #: Kinds of faults and activities to leave out.
+    without: frozenset[str] = frozenset()
+
+
+class World:
+    """One simulated fleet."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Draw the fleet and start the service."""
+        self.plan = plan
+        self.seed = plan.seed
+        self.healing = False
+        self.show_lag_ms = 0
+        self.agenda = Agenda()
+        self.fuse = Fuse()
+        self.policy = Policy(notice_margin_ms=500)
+        self.judge = Judge(self.agenda, self.policy)
+        self.machines: dict[str, Machine] = {}
+        self.wires = Wires(self.agenda, self.judge, Dice(plan.seed, "wires"))
+        self.driver = SimDriver(self.agenda, Dice(plan.seed, "driver"), self.machines)
+        self.driver.begins = self._begins
+        self.disk_weather = DiskWeather(Dice(plan.seed, "disk"))
+        self.archive = Archive(Disk(self.disk_weather), self.fuse, self._durable)
+        self._loads = self.archive.load
+        self.archive.load = self._load  # type: ignore[method-assign]
+        self.bugs = BugLog()
+        ids = Ids(plan.seed)
+        self.service = Service(
+            self.agenda,
+            self.fuse,
+            Surroundings(
+                archive=self.archive,
+                policy=self.policy,
+                new_guid=partial(ids.guid, "event"),
+                drivers={"simulated": self.driver},
+                default_driver="simulated",
+                show=self._show,
+                died=self._died,
+                bugs=self.bugs,
+            ),
+        )
+        settings = MetadataSettings()
+        self.nodes = [Node(f"node-{n}", settings, self.service) for n in range(NODES)]
+        self._delivered = [0] * NODES
+        self._dice = Dice(plan.seed, "world")
+        self._restart_planned = False
+        self.wanted: dict[str, Vm] = {}
+        self.start_service()
+        self._populate()
+        self.faults = Faults(self, plan.without)
+        self.people = People(self, plan.without)
+        self._plan_audit()
+
+    @property
+    def topology(self) -> Topology:
+        """The fleet as it durably is."""
+        return self.judge.mirror.topology
+
+    # ---- running -------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Hurt it for its days, then heal it until nothing moves.
+
+        Raises:
+            Violation: the product broke a promise.
+        """
+        with self._listening():
+            until_ms = START_MS + self.plan.days * DAY_MS
+            while self.agenda.step(until_ms):
+                pass
+            self.heal()
+            until_ms += HEAL_DAYS_MAX * DAY_MS
+            while not self.at_rest() and self.agenda.step(until_ms):
+                pass
+            self.audit()
+            self.judge.healed()
+            self._judge_machines()
+
+    def heal(self) -> None:
+        """End every fault, and let nobody ask for anything new."""
+        self.healing = True
+        self.faults.stop()
+        self.people.heal()
+        self.fuse.armed = ""
+        self.disk_weather.permille = 0
+        self.driver.moody = False
+        self.show_lag_ms = 0
+        self.wires.weather = type(self.wires.weather)()
+        for node in self.nodes[1:]:
+            self.join(node)
+        for group in list(self.topology.groups):
+            self.unmute(group)
+
+    def at_rest(self) -> bool:
+        """Whether nothing is under way any more."""
+        mirror = self.judge.mirror
+        if mirror.operations or not self.service.up:
+            return False
+        return not any(machine.core and machine.core.events for machine in self.machines.values())
+
+    def audit(self) -> None:
+        """Hold history, state and durable records against each other."""
+        if self.disk_weather.permille == 0:
+            self.judge.audit(self.archive, self.service)
+
+    def digest(self) -> str:
+        """SHA-256 of the whole history: the same for the same seed, everywhere."""
+        found = hashlib.sha256()
+        for recorded in self.archive.entries():
+            entry = recorded.entry
+            images = [(image.kind, image.key, image.row) for image in entry.images]
+            line = (recorded.seq, entry.at_ms, entry.actor, entry.action, entry.text, images)
+            found.update(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        return found.hexdigest()
+
+    def _judge_machines(self) -> None:
+        """Invariant 14: every prepared machine has recovered."""
+        for name, machine in self.machines.items():
+            core = machine.core
+            if core is not None and machine.up and core.steps:
+                raise Violation("14", f"{name} is still prepared: {[s.key for s in core.steps]}")
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Take what the control plane logs: its bugs are violations, the rest is nobody's."""
+        log = logging.getLogger("forewarn.control")
+        before = log.propagate
+        log.propagate = False
+        log.addHandler(self.bugs)
+        try:
+            yield
+        finally:
+            log.removeHandler(self.bugs)
+            log.propagate = before
+
+    # ---- the fleet -----------------------------------------------------------------------------
+
+    def _populate(self) -> None:
+        hosts = tuple(
+            Host(f"h{n}", fault_domain=n % FAULT_DOMAINS, update_domain=n % UPDATE_DOMAINS)
+            for n in range(self.plan.hosts)
+        )
+        groups: list[Group] = []
+        vms: list[Vm] = []
+        while len(vms) < self.plan.vms:
+            group = self._draw_group(len(groups))
+            groups.append(group)
+            lone = group.kind is GroupKind.LONE
+            size = 1 if lone else self._dice.between(2, 9)
+            vms += [
+                self._draw_vm(f"{group.name}_{n}", group)
+                for n in range(min(size, self.plan.vms - len(vms)))
+            ]
+        self.wanted = {vm.name: vm for vm in vms}
+        self.service.submit(FleetChange(hosts, tuple(groups), tuple(vms)), "operator").result()
+
+    def _draw_group(self, number: int) -> Group:
+        dice = self._dice
+        kind = dice.pick((*(GroupKind.AVAILABILITY_SET, GroupKind.SCALE_SET) * 3, GroupKind.LONE))
+        return Group(
+            f"g{number}",
+            kind,
+            owner=f"owner-{dice.below(5)}",
+            fault_domain_count=dice.pick((0, 0, 1, 5)) if kind is GroupKind.SCALE_SET else 0,
+            strict_approval=dice.chance(120),
+            automatic_approval=frozenset({Impact.REBOOT} if dice.chance(150) else ()),
+            terminate_notice_s=dice.pick((0, 300, 600, 900)),
+            reimage_notice=dice.chance(400),
+        )
+
+    def _draw_vm(self, name: str, group: Group) -> Vm:
+        dice = self._dice
+        number = len(self.wanted) + dice.below(1)
+        return Vm(
+            name,
+            host=f"h{dice.below(self.plan.hosts)}",
+            group=group.name,
+            size=dice.pick(("Standard_D4", "Standard_D4", "Standard_NC6", "Standard_G5", "")),
+            spot=dice.chance(200),
+            addresses=(f"vm-{name}-{number}",),
+        )
+
+    def moved(self, vm: Vm, host: str) -> FleetChange:
+        """The change that moves a VM."""
+        return FleetChange(vms=(replace(vm, host=host),))
+
+    def regrouped(self, name: str, dice: Dice) -> FleetChange:
+        """The change that gives a group other options."""
+        group = self.topology.groups[name]
+        option = dice.below(3)
+        if option == 0:
+            group = replace(group, strict_approval=not group.strict_approval)
+        elif option == 1:
+            group = replace(group, terminate_notice_s=dice.pick((0, 300, 900)))
+        elif group.kind is GroupKind.SCALE_SET:
+            group = replace(group, fault_domain_count=dice.pick((0, 1)))
+        return FleetChange(groups=(group,))
+
+    def mute(self, group: str) -> None:
+        """Let no VM of a group poll."""
+        for name in self.topology.vms_in(group):
+            self.machines[name].muted = True
+
+    def unmute(self, group: str) -> None:
+        """Let the VMs of a group poll again."""
+        for name in self.topology.vms_in(group):
+            machine = self.machines[name]
+            machine.muted = False
+            machine.plan_poll()
+
+    # ---- the service ---------------------------------------------------------------------------
+
+    def start_service(self) -> None:
+        """Start the control plane; try again later if it cannot."""
+        self._restart_planned = False
+        if self.service.up:
+            return
+        self.service.wall_offset_ms = self._dice.between(-200, 200)
+        if not self.service.start() and not self._restart_planned:
+            self._plan_restart()
+        if self.service.up and self.disk_weather.permille == 0:
+            self.audit()
+
+    def _plan_restart(self) -> None:
+        self._restart_planned = True
+        slow = self._dice.chance(100)
+        high_ms = HOUR_MS if slow else MINUTE_MS
+        self.agenda.after(self._dice.between(1000, high_ms), self.start_service)
+
+    def _died(self, why: str) -> None:  # noqa: ARG002 - a death is a death
+        self.nodes[0].serves = False
+        self.nodes[0].clear()
+        self.judge.own_node_died()
+        if not self._restart_planned:
+            self._plan_restart()
+
+    def _load(self) -> object:
+        state = self._loads()
+        self.judge.loads += 1
+        return state
+
+    def _begins(self, operation: object) -> None:
+        self.fuse.passes("before begin")
+        self.judge.begins(operation)  # type: ignore[arg-type]
+        self.fuse.passes("after begin")
+
+    def _durable(self, changes: Changes) -> None:
+        self.judge.durable(changes)
+        for name, vm in changes.vms.items():
+            if vm is None:
+                self.machines.pop(name).halt()
+            elif name not in self.machines:
+                self._build_machine(vm)
+
+    def _build_machine(self, vm: Vm) -> None:
+        dice = self._dice
+        seat = Seat(
+            vm.name,
+            vm.addresses[0],
+            dice.pick((wire.VERSIONS[-1], wire.VERSIONS[-1], *wire.VERSIONS)),
+            self._draw_habit(),
+            skew_ms=dice.pick((0, 0, -30_000, 30_000)),
+            phase_ms=dice.below(1000),
+        )
+        machine = Machine(seat, self.agenda, self.wires, Dice(self.seed, f"machine/{vm.name}"))
+        self.machines[vm.name] = machine
+        host = vm.host.removeprefix("h")
+        self.wires.connect(vm.name, self.nodes[int(host) % NODES])
+        self.agenda.after(dice.between(1, 60_000), machine.boot)
+
+    def _draw_habit(self) -> Habit:
+        drawn = self._dice.below(sum(habit.weight for habit in HABITS))
+        for habit in HABITS:
+            drawn -= habit.weight
+            if drawn < 0:
+                return habit
+        return GOOD
+
+    # ---- showing -------------------------------------------------------------------------------
+
+    def _show(self, change: feed.Change, shown: Future[None]) -> None:
+        """Bring a change to every node; the service waits for its own only."""
+        loop = self.service.loop
+        if self.show_lag_ms:
+            at_ms = self._in_order(0, self.show_lag_ms)
+            self.agenda.at(at_ms, partial(self._show_late, loop, change, shown))
+        else:
+            self._delivered[0] = self.agenda.now_ms
+            self._apply(self.nodes[0], change)
+            shown.set_result(None)
+        line = b""
+        for number, node in enumerate(self.nodes[1:], start=1):
+            if node.connected:
+                line = line or feed.encode(change)
+                at_ms = self._in_order(number, self._dice.between(1, FOLLOWER_LAG_MS))
+                self.agenda.at(at_ms, partial(self._deliver, node, line))
+
+    def _in_order(self, number: int, lag_ms: int) -> int:
+        self._delivered[number] = max(self._delivered[number], self.agenda.now_ms + lag_ms)
+        return self._delivered[number]
+
+    def _show_late(self, loop: object, change: feed.Change, shown: Future[None]) -> None:
+        if self.service.loop is loop:
+            self._apply(self.nodes[0], change)
+            shown.set_result(None)
+            self.service.turn()
+
+    def _deliver(self, node: Node, line: bytes) -> None:
+        if node.connected:
+            self._apply(node, feed.decode(line))
+
+    def _apply(self, node: Node, change: feed.Change) -> None:
+        self.judge.publishes(change, own=node is self.nodes[0])
+        changed = [
+            publication.view
+            for publication in change.publications
+            if node.shows_otherwise(publication)
+        ]
+        node.apply(change)
+        for view in changed:
+            for name in node.readers.get(view, ()):
+                machine = self.machines.get(name)
+                if machine is not None and self.wires.node_of(name) is node:
+                    machine.plan_poll()
+
+    def cut(self, node: Node) -> None:
+        """Cut a follower off from the service."""
+        node.connected = False
+
+    def join(self, node: Node) -> None:
+        """Connect a follower again; it is told everything anew."""
+        if node.connected:
+            return
+        node.connected = True
+        if self.service.up:
+            line = feed.encode(self.service.plane.whole())
+            at_ms = self._in_order(self.nodes.index(node), FOLLOWER_LAG_MS)
+            self.agenda.at(at_ms, partial(self._deliver, node, line))
+
+    def _plan_audit(self) -> None:
+        def due() -> None:
+            self.audit()
+            self._plan_audit()
+
+        self.agenda.after(AUDIT_MS, due)
