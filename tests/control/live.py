@@ -9,11 +9,12 @@ import asyncio
 import http.client
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from forewarn.clock import VirtualClock
+from forewarn.control.serving import OperatorServer
 from forewarn.daemon import Daemon
 from forewarn.ids import Ids
 from forewarn.settings import (
@@ -24,6 +25,9 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
+
+Json: TypeAlias = Any
+"""What a service answers; a test knows what it expects."""
 
 NOW_MS = 1_800_000_000_000
 """When every service of a test begins: 15 January 2027, 08:00 UTC."""
@@ -48,6 +52,7 @@ class Live:
         self._settings = settings
         self._started = threading.Event()
         self._failure: BaseException | None = None
+        self._also: list[OperatorServer] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -55,9 +60,11 @@ class Live:
         if self._failure:
             raise self._failure
         assert self.daemon.bound is not None
-        self.url = self.daemon.bound.operator
-        self.host, self.port = self.url.removeprefix("http://").rsplit(":", 1)
         self.metadata_url = self.daemon.bound.metadata[0]
+        self.url = self.daemon.bound.operator
+        if self.url.startswith("unix:"):
+            return
+        self.host, self.port = self.url.removeprefix("http://").rsplit(":", 1)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -74,6 +81,8 @@ class Live:
         finally:
             self._started.set()
         await self.daemon.ended.wait()
+        for server in self._also:
+            await server.stop()
         await self.daemon.stop()
 
     def stop(self) -> None:
@@ -81,6 +90,12 @@ class Live:
         self._loop.call_soon_threadsafe(self.daemon.ended.set)
         self._thread.join(STARTS_S_MAX)
         assert not self._thread.is_alive(), "the service does not stop"
+
+    def also(self, starting: Coroutine[object, object, OperatorServer]) -> None:
+        """Send calls to another operator API, which runs beside the service's own."""
+        server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(STARTS_S_MAX)
+        self._also.append(server)
+        self.host, self.port = server.address.removeprefix("http://").rsplit(":", 1)
 
     def settle(self) -> None:
         """Wait until the control loop has done everything that it was asked for so far.
@@ -119,13 +134,13 @@ class Live:
         finally:
             connection.close()
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str) -> Json:
         """Return what a GET answers with 200."""
         reply = self.call("GET", path)
         assert reply.status == 200, reply
         return reply.json
 
-    def post(self, path: str, **form: object) -> Any:
+    def post(self, path: str, **form: object) -> Json:
         """Return what a POST answers with 200 or 202."""
         reply = self.call("POST", path, form)
         assert reply.status in {200, 202}, reply
@@ -142,7 +157,7 @@ class Live:
             self.document(vm)
         self.settle()
 
-    def document(self, vm: str) -> Any:
+    def document(self, vm: str) -> Json:
         """Return what a VM reads at the metadata port."""
         host, port = self.metadata_url.removeprefix("http://").partition("/")[0].rsplit(":", 1)
         connection = http.client.HTTPConnection(host, int(port), timeout=STARTS_S_MAX)
@@ -164,7 +179,7 @@ class Reply:
     headers: dict[str, str] = field(repr=False)
 
     @property
-    def json(self) -> Any:
+    def json(self) -> Json:
         """The body, read."""
         return json.loads(self.body)
 

@@ -118,7 +118,9 @@ class Guard:
         await self._app(scope, receive, stamped)
 
     def _actor(self, scope: Scope) -> str:
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
         _check_site(headers)
         authorization = headers.get("authorization", "")
         if authorization:

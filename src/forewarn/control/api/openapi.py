@@ -90,8 +90,7 @@ def _operation(route: Route) -> dict[str, object]:
         told["requestBody"] = {"required": required, "content": content}
     elif route.takes:
         schema = forms.TOPOLOGY.schema()
-        text: Schema = {"type": "string", "description": "The same in this form."}
-        content = {media: {"schema": schema if media == JSON else text} for media in route.takes}
+        content = {media: {"schema": schema} for media in route.takes}
         told["requestBody"] = {"required": True, "content": content}
     if route.public:
         told["security"] = [{}]
@@ -128,10 +127,6 @@ def _responses(route: Route) -> dict[str, object]:
 def _content(route: Route) -> dict[str, object]:
     if route.answer is None and route.gives == (JSON,):
         return {}
-    schemas = {
-        media: {"schema": route.answer or {"type": "string"}}
-        if media == JSON
-        else {"schema": {"type": "string"}}
-        for media in route.gives
-    }
+    schema: Schema = route.answer or {"type": "string"}
+    schemas = {media: {"schema": schema} for media in route.gives}
     return {"content": schemas}

@@ -189,7 +189,9 @@ def _toml_key(name: str) -> str:
 
 def _toml_value(value: object) -> str:
     if isinstance(value, dict):
-        pairs = ", ".join(f"{_toml_key(k)} = {json.dumps(v)}" for k, v in value.items())
+        pairs = ", ".join(
+            f"{_toml_key(k)} = {json.dumps(v, ensure_ascii=False)}" for k, v in value.items()
+        )
         return f"{{ {pairs} }}"
     return json.dumps(value, ensure_ascii=False)
 
