@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
@@ -35,7 +36,8 @@ def docstrings_of_tests(path: Path) -> str:
     return "\n".join(found)
 
 
-def every_citation() -> set[str]:
+@cache
+def every_citation() -> frozenset[str]:
     """Return what all tests cite, and all transcripts."""
     cited: set[str] = set()
     for path in TESTS.rglob("test_*.py"):
@@ -43,7 +45,7 @@ def every_citation() -> set[str]:
             cited |= cited_in(docstrings_of_tests(path))
     for path in (TESTS / "transcripts").rglob("*.txt"):
         cited |= cited_in(path.read_text(encoding="utf-8"))
-    return cited
+    return frozenset(cited)
 
 
 def test_every_statement_is_cited_by_a_test() -> None:
