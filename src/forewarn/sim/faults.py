@@ -67,7 +67,7 @@ def _store(world: World, dice: Dice) -> None:
     weather = world.disk_weather
     weather.kinds = tuple(dice.some(TROUBLES, dice.between(1, len(TROUBLES))))
     weather.permille = dice.pick((50, 300, 900, 1000))
-    world.agenda.after(dice.between(SECOND_MS, 20 * MINUTE_MS), weather_clears(world))
+    world.agenda.after(dice.between(SECOND_MS, 5 * MINUTE_MS), weather_clears(world))
 
 
 def weather_clears(world: World) -> Callable[[], None]:

@@ -16,7 +16,7 @@ from forewarn.core.state import Draft, Terms
 from forewarn.ids import Ids
 from forewarn.sim.crash import Violation
 from forewarn.sim.ledger import Ledger
-from forewarn.wire import read_document
+from forewarn.sim.machine import read
 
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Event, Operation
@@ -96,7 +96,7 @@ class Judge(Ledger):
         if key in self._read:
             return
         self._read.add(key)
-        document = read_document(reply.body)
+        document = read(reply.body)
         durable = self.ever.get(view.name, {}).get(document.incarnation)
         if durable is None:
             raise Violation("8", f"{vm} was shown {view.name} {document.incarnation}: not durable")

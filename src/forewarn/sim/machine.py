@@ -184,7 +184,7 @@ class Machine:
         if body is None:
             self.plan_poll(self._dice.between(RETRY_MS_MIN, RETRY_MS_MAX))
             return
-        self._step(Polled(_read(body)))
+        self._step(Polled(read(body)))
         if self._core is not None and self._core.doubts:
             self.plan_poll()
         if self.seat.habit.nosy and self._dice.chance(200):
@@ -259,8 +259,8 @@ class Machine:
         self._agenda.after(delay_ms, due)
 
 
-def _read(body: bytes) -> Document:
-    """Read a document; the same bytes are read once for all machines."""
+def read(body: bytes) -> Document:
+    """Read a document; the same bytes are read once for all machines, and for the judge."""
     found = _documents.get(body)
     if found is None:
         if len(_documents) >= DOCUMENTS_MAX:

@@ -202,9 +202,9 @@ def _marks(world: World, dice: Dice) -> None:  # noqa: ARG001 - every activity h
 
 
 ACTIVITIES: dict[str, tuple[int, Callable[[World, Dice], None]]] = {
-    "routine": (90 * MINUTE_MS, _routine),
+    "routine": (2 * HOUR_MS, _routine),
     "prediction": (24 * HOUR_MS, _predict),
-    "users": (50 * MINUTE_MS, _users),
+    "users": (HOUR_MS, _users),
     "evictions": (4 * HOUR_MS, _evict),
     "changes": (3 * HOUR_MS, _change),
     "meddling": (2 * HOUR_MS, _meddle),

@@ -5,6 +5,7 @@ No fault is drawn here (`faults.py`), and no promise judged (`invariants.py`).
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import logging
@@ -49,6 +50,8 @@ HEAL_DAYS_MAX = 60
 """Longest a healed world may take to come to rest; predictions are announced days ahead."""
 FAULT_DOMAINS = 3
 UPDATE_DOMAINS = 5
+GC_THRESHOLDS = (100_000, 20, 100)
+"""A world keeps most of what it makes: the usual thresholds cost a seventh of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ class World:
         self._dice = Dice(plan.seed, "world")
         self._restart_planned = False
         self.wanted: dict[str, Vm] = {}
+        self._versions: dict[str, str] = {}
         self.start_service()
         self._populate()
         self.faults = Faults(self, plan.without)
@@ -188,9 +192,12 @@ class World:
         before = log.propagate
         log.propagate = False
         log.addHandler(self.bugs)
+        thresholds = gc.get_threshold()
+        gc.set_threshold(*GC_THRESHOLDS)
         try:
             yield
         finally:
+            gc.set_threshold(*thresholds)
             log.removeHandler(self.bugs)
             log.propagate = before
 
@@ -318,7 +325,7 @@ class World:
         seat = Seat(
             vm.name,
             vm.addresses[0],
-            dice.pick((wire.VERSIONS[-1], wire.VERSIONS[-1], *wire.VERSIONS)),
+            self._version_of(vm.group),
             self._draw_habit(),
             skew_ms=dice.pick((0, 0, -30_000, 30_000)),
             phase_ms=dice.below(1000),
@@ -328,6 +335,14 @@ class World:
         host = vm.host.removeprefix("h")
         self.wires.connect(vm.name, self.nodes[int(host) % NODES])
         self.agenda.after(dice.between(1, 60_000), machine.boot)
+
+    def _version_of(self, group: str) -> str:
+        """The api-version a group's VMs speak: one image, one client."""
+        found = self._versions.get(group)
+        if found is None:
+            newest = (wire.VERSIONS[-1],) * len(wire.VERSIONS)
+            found = self._versions[group] = self._dice.pick((*newest, *wire.VERSIONS))
+        return found
 
     def _draw_habit(self) -> Habit:
         drawn = self._dice.below(sum(habit.weight for habit in HABITS))
@@ -349,12 +364,11 @@ class World:
             self._delivered[0] = self.agenda.now_ms
             self._apply(self.nodes[0], change)
             shown.set_result(None)
-        line = b""
+        told = feed.decode(feed.encode(change))  # what travels is a line of the feed
         for number, node in enumerate(self.nodes[1:], start=1):
             if node.connected:
-                line = line or feed.encode(change)
                 at_ms = self._in_order(number, self._dice.between(1, FOLLOWER_LAG_MS))
-                self.agenda.at(at_ms, partial(self._deliver, node, line))
+                self.agenda.at(at_ms, partial(self._deliver, node, told))
 
     def _in_order(self, number: int, lag_ms: int) -> int:
         self._delivered[number] = max(self._delivered[number], self.agenda.now_ms + lag_ms)
@@ -366,9 +380,9 @@ class World:
             shown.set_result(None)
             self.service.turn()
 
-    def _deliver(self, node: Node, line: bytes) -> None:
+    def _deliver(self, node: Node, change: feed.Change) -> None:
         if node.connected:
-            self._apply(node, feed.decode(line))
+            self._apply(node, change)
 
     def _apply(self, node: Node, change: feed.Change) -> None:
         self.judge.publishes(change, own=node is self.nodes[0])
@@ -394,9 +408,9 @@ class World:
             return
         node.connected = True
         if self.service.up:
-            line = feed.encode(self.service.plane.whole())
+            told = feed.decode(feed.encode(self.service.plane.whole()))
             at_ms = self._in_order(self.nodes.index(node), FOLLOWER_LAG_MS)
-            self.agenda.at(at_ms, partial(self._deliver, node, line))
+            self.agenda.at(at_ms, partial(self._deliver, node, told))
 
     def _plan_audit(self) -> None:
         def due() -> None:
