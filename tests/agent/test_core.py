@@ -272,6 +272,13 @@ def test_answer_to_an_approval_of_a_vanished_event_wakes_nobody() -> None:
     assert deadline_ms is None or deadline_ms > NOW + 5000, "only a hook's time may be waited for"
 
 
+def test_approval_refused_because_the_event_is_over_is_no_news() -> None:
+    """The event may be over before the approval arrives. Source: A-3."""
+    agent = prepared()
+    agent.step(polled(2), NOW)
+    assert agent.step(ApprovalEnded("E1", accepted=False, reason="x"), NOW) == ()
+
+
 def test_answer_to_an_approval_may_come_after_the_start() -> None:
     """The event may start, or end, while the approval is on its way."""
     agent = prepared()

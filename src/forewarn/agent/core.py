@@ -257,7 +257,7 @@ class AgentCore:
             record.stage = rec.APPROVED if record.stage == rec.APPROVING else record.stage
             self._mark()
             self._tell("approved", record, "is approved")
-        elif record.stage == rec.APPROVING:
+        elif record.stage == rec.APPROVING and not record.gone:
             record.why = f"the approval failed: {ended.reason}"
             wait_s = min(2 ** min(record.tries, 5), APPROVAL_RETRY_S_MAX)
             record.next_ms = now_ms + wait_s * 1000

@@ -85,7 +85,7 @@ class Runner:
         while not self._stopping:
             self.turn()
         self._readiness.stopping()
-        self.log.say("stopped", "The agent stops; hooks that run go on and are taken up later.")
+        self.log.say("agent-stopped", "The agent stops; hooks that run go on and are taken up later.")
         self.close()
 
     def turn(self) -> None:
@@ -130,7 +130,7 @@ class Runner:
             from forewarn.agent.status import StatusServer  # noqa: PLC0415  only where it is wanted
 
             self._status = StatusServer(self)
-        self.log.say("started", f"The agent starts; it asks {self.contact.endpoint}.")
+        self.log.say("agent-started", f"The agent starts; it asks {self.contact.endpoint}.")
 
     def _stop(self, number: int, frame: object) -> None:  # noqa: ARG002  what a handler is given
         self._stopping = True

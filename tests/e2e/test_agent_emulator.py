@@ -1,0 +1,112 @@
+"""The agent and the emulator, as two programs: every scenario, and every fault on demand."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.emulator.scenarios import shipped
+from tests.agent.agents import LIMIT_S, Agent
+from tests.agent.programs import free_port
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+MAIN = "import sys; from forewarn.cli.main import main; sys.exit(main())"
+SPEED = 600
+SPEEDS = {
+    "degraded-hardware": 30_000,
+    "prediction-comes-true": 30_000,
+    "spot-preemption": 20,
+    "storm": 60,
+}
+"""Scenarios that take days, or give seconds of notice."""
+FAULT_SPEED = 120  # slow enough for a client that pauses between its tries
+
+FAULTS = (
+    "slow-first=1s",
+    "empty-200=40%",
+    "410=3x",
+    "429=2x",
+    "500=40%",
+    "reset=40%",
+    "truncate=40%",
+    "incarnation=40%",
+)
+
+
+@contextlib.contextmanager
+def emulator(directory: Path, *words: str) -> Iterator[tuple[str, Path]]:
+    """Run `forewarn emulate`; give its endpoint and its log."""
+    endpoint, log = f"127.0.0.1:{free_port()}", directory / "emulator.log"
+    command = [sys.executable, "-c", MAIN, "emulate", "--listen", endpoint]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--operator-listen", "none", *words], stdout=output, stderr=output
+        )
+    try:
+        yield f"http://{endpoint}", log
+    finally:
+        process.terminate()
+        process.wait(LIMIT_S)
+
+
+def play(directory: Path, scenario: str, *words: str, speed: int = 0, **changes: object) -> Agent:
+    """Let an agent live through a scenario, to the end; return it, stopped."""
+    pace = str(speed or SPEEDS.get(scenario, SPEED))
+    words = ("--scenario", scenario, "--speed", pace, *words)
+    with emulator(directory, *words) as (url, log), Agent(directory, url, **changes) as agent:
+        over = f"scenario {scenario} is over"
+        wait_until(lambda: over in log.read_text(), what=over, limit_s=LIMIT_S)
+        agent.until_said("named")
+        wait_until(lambda: agent.stages() == [], what="no event left", limit_s=LIMIT_S)
+        assert agent.stop() == 0
+    print(log.read_text(), agent.log())
+    return agent
+
+
+def check(agent: Agent) -> None:
+    """Whatever was prepared was undone, once, before it was prepared again. Invariant 14."""
+    acts = agent.acts()
+    assert all(act == "prepare" for act in acts[::2]), acts
+    assert all(act in ("recover", "cancel") for act in acts[1::2]), acts
+    assert len(acts) % 2 == 0, acts
+    for trouble in ("unrecovered", "undo-failed", "step-failed", "approval-failed"):
+        assert f"action={trouble}" not in agent.log()
+
+
+@pytest.mark.parametrize("scenario", shipped())
+def test_agent_lives_through_every_scenario(scenario: str, tmp_path: Path) -> None:
+    """Prepare, approve, recover, in every story the emulator tells. Source: C-2, C-4."""
+    then = "hold" if "cancel" in scenario else "approve"
+    agent = play(tmp_path, scenario, then=then)
+    check(agent)
+    assert "action=seen" in agent.log()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_agent_lives_through_every_fault(fault: str, tmp_path: Path) -> None:
+    """Faults delay a story but change nothing about it. Source: E-10, C-7."""
+    agent = play(tmp_path, "host-reboot", "--fault", fault, speed=FAULT_SPEED)
+    log = agent.log().replace("action=approval-failed", "")
+    assert agent.acts() == ["prepare", "recover"], log
+
+
+def test_agent_is_killed_by_the_reboot_it_approved(tmp_path: Path) -> None:
+    """The story of the README: prepared, approved, rebooted, recovered once. Source: C-9."""
+    words = ("--scenario", "host-reboot", "--speed", "60")
+    with emulator(tmp_path, *words) as (url, _), Agent(tmp_path, url) as agent:
+        agent.until_said("approved")
+        agent.until_said("started")
+        agent.kill()
+        agent.start()
+        agent.until_said("finished")
+        assert agent.acts() == ["prepare", "recover"]
