@@ -50,15 +50,22 @@ own, `dataclasses` 1.7, `typing` 0.7, `datetime` 0.5, over 10.4 for socket and j
 
 
 def dead_modules(sources: Iterable[Source]) -> list[Finding]:
-    """Find modules of the product that no other module of the product imports."""
+    """Find modules of the product that no other module of the product imports.
+
+    One that is named in a text of its own room is loaded late, by that name.
+    """
     modules = {source.module: source for source in sources if source.module}
     imported: set[str] = set(ENTRY_POINTS)
+    late: set[tuple[str, str]] = set()
     for module, source in modules.items():
         imported |= {name for name in _imported_names(source) if name != module}
+        late |= {(_room(module), text) for text in _texts(source)}
     return [
         Finding(source.path, 1, "no other module imports this one", module)
         for module, source in modules.items()
-        if module not in imported and not source.path.endswith("/__init__.py")
+        if module not in imported
+        and (_room(module), module.rpartition(".")[2]) not in late
+        and not source.path.endswith("__init__.py")
     ]
 
 
@@ -98,7 +105,14 @@ def heavy_imports(module: str, heavy: Iterable[str] = HEAVY_MODULES) -> list[str
 
 def _imported_names(source: Source) -> set[str]:
     names = {name for _, name in source.imports()}
-    names |= {name.rpartition(".")[0] for name in names}
-    package = source.module.rpartition(".")[0]
-    late = {node.value for node in source.walk(ast.Constant) if isinstance(node.value, str)}
-    return names | late | {f"{package}.{name}" for name in late if name.isidentifier()}
+    return names | {name.rpartition(".")[0] for name in names} | _texts(source)
+
+
+def _texts(source: Source) -> set[str]:
+    """Return every text in a module; one of them may be the name of a module to load late."""
+    return {node.value for node in source.walk(ast.Constant) if isinstance(node.value, str)}
+
+
+def _room(module: str) -> str:
+    """Return the room a module is in: `forewarn.agent` of `forewarn.agent.prepare.consul`."""
+    return ".".join(module.split(".")[:2])
