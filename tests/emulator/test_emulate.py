@@ -137,6 +137,7 @@ def test_port_in_use_is_told_with_advice(process: Start) -> None:
         (("--scenario", "/nowhere/mine.toml"), "/nowhere/mine.toml"),
         (("--topology", "/nowhere/fleet.toml"), "/nowhere/fleet.toml"),
         (("--vm", "not a name"), "not a name"),
+        (("--vm", "a=nowhere"), "nowhere"),
         (("--listen", "nonsense"), "nonsense"),
         (("--enable-on-first-request", "soon"), "soon"),
         (("--rate-limit", "-1"), "rate"),
@@ -166,6 +167,42 @@ def test_several_vms_share_one_group(process: Start) -> None:
     assert [host["fault_domain"] for host in hosts] == [0, 1]
 
 
+def test_address_says_who_asks(process: Start) -> None:
+    """`--vm NAME=ADDRESS` knows a VM by its address; all others are the first. Source: S-6."""
+    _, url, api = started(process, "--vm", "web-1", "--vm", "web-2=127.0.0.2")
+    assert api.get("/v1/vms/web-2")["addresses"] == ["127.0.0.2"]
+    split = urlsplit(url)
+    there = (split.hostname or "", split.port or 0)
+    name = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
+    ask = f"GET {name} HTTP/1.1\r\nHost: x\r\nMetadata: true\r\nConnection: close\r\n\r\n"
+    for source, expected in (("127.0.0.1", b"web-1"), ("127.0.0.2", b"web-2")):
+        with socket.create_connection(there, 30, source_address=(source, 0)) as vm:
+            vm.sendall(ask.encode())
+            assert vm.makefile("rb").read().endswith(b"\r\n\r\n" + expected)
+
+
+def test_programs_are_greeted_in_json(process: Start) -> None:
+    """With `--json` the first line says where everything is, the others what happens."""
+    emulator = process("--json", "--listen", ANYWHERE, "--operator-listen", ANYWHERE)
+    greeting = json.loads(emulator.read_until("metadata"))
+    Client(greeting["operator"]).post("/v1/vms/vm-1/reboot")
+    line = json.loads(emulator.read_until("announced"))
+    assert line["text"] == "op-1 reboot of vm-1 is announced"
+    assert get(greeting["metadata"][0] + PATH)["DocumentIncarnation"] == 1
+    assert emulator.end() == (0, "")
+
+
+def test_operators_elsewhere_need_a_token(process: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens of the environment are the emulator's too; on this machine none is needed."""
+    monkeypatch.setenv("FOREWARN_OPERATOR_TOKENS", "ada:0123456789abcdef0123456789abcdef")
+    _, _, api = started(process)
+    api.post("/v1/vms/vm-1/reboot")
+    known = Client(api.server, "0123456789abcdef0123456789abcdef")
+    known.post("/v1/operations/op-1/cancel")
+    actors = {entry["action"]: entry["actor"] for entry in known.get("/v1/history")["entries"]}
+    assert "ada" in actors["operation.cancelled"]
+
+
 def test_fleet_comes_from_a_file(process: Start, tmp_path: Path) -> None:
     """`--topology` gives hosts, groups and VMs, each with its addresses. Source: S-2, S-6."""
     fleet = tmp_path / "fleet.yaml"
@@ -177,6 +214,8 @@ def test_fleet_comes_from_a_file(process: Start, tmp_path: Path) -> None:
     api.post("/v1/hosts/h2/reboot")
     assert len(events(get(f"{url}&vm=db-2&wait=30&incarnation=0"))) == 1
     assert events(get(url)) == []
+    status, errors = process("--topology", str(fleet), "--vm", "db-9").wait()
+    assert (status, "There is no VM db-9" in errors) == (1, True)
     split = urlsplit(url)
     there = (split.hostname or "", split.port or 0)
     with socket.create_connection(there, 30, source_address=("127.0.0.2", 0)) as db_2:

@@ -19,8 +19,8 @@ class Heard:
 
     def __init__(self, stage: Stage) -> None:
         """Listen."""
-        self.said = ""
-        voice = Voice(self._write, lambda: "12:00:00")
+        self.said: list[str] = []
+        voice = Voice(self.said.append)
 
         async def listen() -> None:
             stage.emulator.emulator.on_commit = voice.tell
@@ -28,13 +28,11 @@ class Heard:
 
         stage.emulator.call(listen)
 
-    def _write(self, text: str) -> None:
-        self.said += text
-
     def lines(self) -> list[str]:
-        """Return the lines since the last time, without their time."""
-        said, self.said = self.said, ""
-        return [line.removeprefix("12:00:00  ") for line in said.splitlines()]
+        """Return the lines since the last time."""
+        said = self.said.copy()
+        del self.said[: len(said)]
+        return said
 
 
 @pytest.fixture
@@ -102,6 +100,13 @@ def test_many_names_are_counted() -> None:
     assert "http://[::1]:8169" in said
     assert "--server unix:/run/op" in said
     assert "60 times as fast" in said
+
+
+def test_unix_socket_is_greeted_with_a_line_that_works() -> None:
+    """Where there is only a socket, curl is told about it."""
+    said = banner(Bound(("unix:/run/md",), ""), vms=("vm-1",), speed=1)
+    assert "curl --unix-socket /run/md -H Metadata:true 'http://localhost/metadata/" in said
+    assert "no operator API" in said
 
 
 STORY = """

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from forewarn.cli import (  # noqa: F401
         agent,
         completion,
+        emulate,
         emulator,
         fleet,
         operations,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 #: Every command: the module of this package that defines it, and what it is for.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "emulate": ("emulator", "run a metadata service of your own, for trying and testing"),
+    "emulate": ("emulate", "run a metadata service of your own, for trying and testing"),
     "serve": ("serve", "run the service"),
     "agent": ("agent", "follow this machine's events and do what a workload needs done"),
     "host": ("fleet", "the physical machines: add, list, and work on them"),

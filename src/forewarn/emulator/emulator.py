@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Scenarios that may run at a time; each is a task.
 RUNS_MAX = 20
+#: Runs remembered, ended ones included.
+RUNS_KEPT_MAX = 200
 
 
 class VmUnknown(CallerError):
@@ -41,6 +43,15 @@ class VmUnknown(CallerError):
     status = 404
     message = "Scenario {name} cannot be run on {vm}: there is no such VM."
     advice = "Name a VM of `forewarn vm list`."
+
+
+class VmMissing(CallerError):
+    """A VM that should be the default one is not in the topology file."""
+
+    code = "vm-missing"
+    status = 422
+    message = "There is no VM {name} in {place}."
+    advice = "Name one of those that are there, or leave --vm out."
 
 
 class ScenarioBusy(CallerError):
@@ -146,9 +157,14 @@ class Emulator(Daemon):
         """Return what must be added to what the store has."""
         options = self.options
         if options.topology:
-            return _read_fleet(options.topology_name, options.topology)
+            described = _read_fleet(options.topology_name, options.topology)
+            there = {vm.name for vm in described.vms}
+            for name in options.vms:
+                if name not in there:
+                    raise VmMissing(name=name, place=options.topology_name)
+            return described
         names = options.vms or ((fleet.DEFAULT_VM,) if not known.vms else ())
-        whole = fleet.default_fleet(names, lambda: self.ids.guid("vm"))
+        whole = fleet.default_fleet(names, lambda: self.ids.guid("vm"), addresses=options.addresses)
         missing = tuple(vm for vm in whole.vms if vm.name not in known.vms)
         if not missing:
             return Change()
@@ -234,12 +250,20 @@ class Emulator(Daemon):
         stage = stage_for(topology, vm)
         if stage is None:
             raise VmUnknown(name=name, vm=vm)
+        self._forget_runs(name)
         run = self.runs[name] = Run(
             scenario, stage, Desk(self.control, self.clock, self.ids, self.say)
         )
         self.say(f"scenario {name} begins on {vm}: {scenario.title}")
         run.start()
         return run
+
+    def _forget_runs(self, name: str) -> None:
+        """Make room for another run: the last one of its name goes, then those that ended first."""
+        self.runs.pop(name, None)
+        ended = [each for each, run in self.runs.items() if run.over]
+        for each in ended[: max(len(self.runs) - RUNS_KEPT_MAX + 1, 0)]:
+            del self.runs[each]
 
     async def stop_scenario(self, name: str) -> Run:
         """Stop a scenario; done when what it brought is taken back.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from forewarn.core.stimulus import Change
 from forewarn.core.topology import Group, Host, Vm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 DEFAULT_VM = "vm-1"
 DEFAULT_GROUP = "group-1"
@@ -17,8 +18,19 @@ FAULT_DOMAINS = 3
 UPDATE_DOMAINS = 5
 
 
-def default_fleet(names: Iterable[str], vm_id: Callable[[], str]) -> Change:
-    """Return the fleet of so many VMs: one group, each VM on a host of its own."""
+def default_fleet(
+    names: Iterable[str],
+    vm_id: Callable[[], str],
+    *,
+    addresses: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> Change:
+    """Return the fleet of so many VMs: one group, each VM on a host of its own.
+
+    Args:
+        names: of the VMs.
+        vm_id: gives the id each tells in its instance metadata.
+        addresses: what each asks from, by name; whoever has none is known otherwise.
+    """
     hosts, vms = [], []
     for index, name in enumerate(names):
         host = Host(
@@ -33,6 +45,7 @@ def default_fleet(names: Iterable[str], vm_id: Callable[[], str]) -> Change:
                 host=host.name,
                 group=DEFAULT_GROUP,
                 size="Standard_D2s_v5",
+                addresses=addresses.get(name, ()),
                 vm_id=vm_id().lower(),
                 location="emulated",
                 resource_group="emulator",

@@ -5,7 +5,8 @@ Values only; no file is read in here and nothing is opened.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from forewarn.settings import (
     DriverSettings,
@@ -16,6 +17,9 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 METADATA_ADDRESS = "127.0.0.1:8169"
 OPERATOR_ADDRESS = "127.0.0.1:8470"
@@ -39,6 +43,8 @@ class Options:
     operator: str = OPERATOR_ADDRESS
     #: Names of the VMs; empty: one by the usual name, or what the store or topology has.
     vms: tuple[str, ...] = ()
+    #: Addresses VMs ask from, by their names. Source: S-6.
+    addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Text of a topology file and its name; empty: the fleet is made from `vms`.
     topology: str = ""
     topology_name: str = ""
@@ -56,6 +62,8 @@ class Options:
     rate_per_s: float = 0.0
     #: Secret with which proxies on this machine sign `X-Instance-ID`. Source: S-6.
     proxy_secret: str = ""
+    #: Bearer tokens, `NAME:TOKEN`, for operators who are not on this machine.
+    tokens: tuple[str, ...] = ()
 
 
 def settings_of(options: Options) -> Settings:
@@ -71,7 +79,7 @@ def settings_of(options: Options) -> Settings:
             enable_delay_s=options.enable_delay_s if on_first else 0.0,
             enable_wait_s_max=max(120.0, options.enable_delay_s + 5.0),
         ),
-        operator=OperatorSettings(open_on_loopback=True),
+        operator=OperatorSettings(open_on_loopback=True, tokens=options.tokens),
         store=StoreSettings(url=options.store or "sqlite::memory:"),
         policy=PolicySettings(
             notice_margin_ms=margin_ms(options.speed),

@@ -143,6 +143,10 @@ class Run:
         except ForewarnError as error:
             self.state = RunState.FAILED
             self.problem = str(error)
+        except Exception:
+            log.exception("scenario %s failed by a bug", self.scenario.name)
+            self.state = RunState.FAILED
+            self.problem = "it failed by a bug; see the log"
         finally:
             self.waits_until_ms = None
             self._resting = False

@@ -41,8 +41,13 @@ NAMES_MAX = 4
 
 def banner(bound: Bound, *, vms: tuple[str, ...], speed: float) -> str:
     """Return the greeting: where to poll, what to type to see something happen."""
-    url = _url(bound.metadata[0])
-    places = "".join(f"\n  also             {_url(place)}" for place in bound.metadata[1:])
+    first, *others = sorted(bound.metadata, key=lambda place: place.startswith("unix:"))
+    url, curl = f"{_url(first)}{METADATA_PATH}", "curl"
+    poll = url
+    if first.startswith("unix:"):
+        curl = f"curl --unix-socket {first.removeprefix('unix:')}"
+        url, poll = f"http://localhost{METADATA_PATH}", first
+    places = "".join(f"\n  also             {_url(place)}" for place in others)
     who = f"{vms[0]}" if len(vms) == 1 else f"{vms[0]} (or ?vm=NAME: {_names(vms)})"
     pace = "as real time does" if speed == 1 else f"{speed:g} times as fast as real time"
     server = "" if bound.operator == "http://127.0.0.1:8470" else f" --server {bound.operator}"
@@ -60,28 +65,33 @@ See something happen, from another terminal:
     return f"""\
 Forewarn emulator. Ctrl-C ends it.
 
-  poll             {url}{METADATA_PATH}{places}
+  poll             {poll}{places}
   whoever asks is  {who}
   operator API     {bound.operator or "none"}
   the clock runs   {pace}; every time shown is the emulator's
 
 Ask as a VM does, and approve what you see:
-  curl -H Metadata:true '{url}{METADATA_PATH}'
-  curl -H Metadata:true -d '{{"StartRequests":[{{"EventId":"ID"}}]}}' '{url}{METADATA_PATH}'
+  {curl} -H Metadata:true '{url}'
+  {curl} -H Metadata:true -d '{{"StartRequests":[{{"EventId":"ID"}}]}}' '{url}'
 {trigger}"""
+
+
+def greeting(bound: Bound, *, vms: tuple[str, ...], speed: float) -> dict[str, object]:
+    """Return the same for programs: where everything is."""
+    return {
+        "metadata": [_url(place) for place in bound.metadata],
+        "operator": bound.operator,
+        "vms": list(vms),
+        "speed": speed,
+    }
 
 
 class Voice:
     """Tells what happens, one line a change."""
 
-    def __init__(self, write: Callable[[str], None], clock_text: Callable[[], str]) -> None:
-        """Tell it to `write`; `clock_text` gives the emulator's time of day."""
-        self._write = write
-        self._clock_text = clock_text
-
-    def say(self, text: str) -> None:
-        """Tell one line."""
-        self._write(f"{self._clock_text()}  {text}\n")
+    def __init__(self, write: Callable[[str], None]) -> None:
+        """Tell each line to `write`, which puts the time before it."""
+        self.say = write
 
     def tell(self, committed: Committed, topology: Topology) -> None:
         """Tell what was committed, and what its VMs see now."""

@@ -1,0 +1,240 @@
+"""`forewarn emulate`: a metadata service of one's own, in the foreground until Ctrl-C.
+
+No part of the emulator lives here; its wiring is `emulator/emulator.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from forewarn.cli.exits import OK, REFUSED
+from forewarn.cli.files import text_of
+
+if TYPE_CHECKING:
+    import argparse
+
+    from forewarn.cli.parsing import Commands
+    from forewarn.emulator.emulator import Emulator
+    from forewarn.emulator.options import Options
+    from forewarn.emulator.scenario import Scenario
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `emulate`."""
+    emulate = commands.command("emulate", run=_emulate, remote=False)
+    add = emulate.add_argument
+    add(
+        "--listen",
+        metavar="ADDRESS",
+        action="append",
+        default=[],
+        help="where VMs ask: HOST:PORT, [IPV6]:PORT or unix:PATH; repeatable (else 127.0.0.1:8169)",
+    )
+    add(
+        "--operator-listen",
+        metavar="ADDRESS",
+        default="127.0.0.1:8470",
+        help="where the operator API is (default %(default)s); `none`: nowhere",
+    )
+    add(
+        "--vm",
+        metavar="NAME[=ADDRESS]",
+        action="append",
+        default=[],
+        help="a VM, and where it asks from; repeatable, all in one group;"
+        " whoever else asks is the first (else vm-1)",
+    )
+    add("--topology", metavar="FILE", help="hosts, groups and VMs from a file (TOML or YAML)")
+    add(
+        "--scenario",
+        metavar="NAME|FILE",
+        action="append",
+        default=[],
+        help="run a scenario at once; repeatable",
+    )
+    add(
+        "--speed",
+        metavar="N",
+        type=float,
+        default=1.0,
+        help="seconds of the emulator's clock to a real second (default 1)",
+    )
+    add("--seed", metavar="N", type=int, help="make event ids and chances repeat")
+    add("--store", metavar="PATH", default="", help="keep the state in a file (else in memory)")
+    _add_manners(emulate)
+    add("--quiet", action="store_true", help="say nothing unless something is wrong")
+
+
+def _add_manners(emulate: argparse.ArgumentParser) -> None:
+    """Add how the emulator treats its clients."""
+    add = emulate.add_argument
+    add(
+        "--fault",
+        metavar="KIND[=ARG]",
+        action="append",
+        default=[],
+        help="disturb answers from the start; repeatable; see docs/howto/emulator-faults.md",
+    )
+    add(
+        "--enable-on-first-request",
+        metavar="DELAY",
+        nargs="?",
+        const="0s",
+        help="enable a group by its first request, as the public cloud does,"
+        " and hold the first answer for DELAY",
+    )
+    add(
+        "--rate-limit",
+        metavar="N",
+        nargs="?",
+        type=_rate,
+        const=5.0,
+        default=0.0,
+        help="at most N requests a second for each VM (N is 5 unless given; else no limit)",
+    )
+    add(
+        "--proxy-secret",
+        metavar="FILE",
+        help="file with the secret that proxies on this machine sign X-Instance-ID with",
+    )
+
+
+def _rate(text: str) -> float:
+    """Return requests a second; argparse tells what is wrong with another word."""
+    import argparse  # noqa: PLC0415 - loaded already, but its type is not
+
+    try:
+        rate_per_s = float(text)
+    except ValueError:
+        rate_per_s = 0.0
+    if not 0.0 < rate_per_s < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate above 0")
+    return rate_per_s
+
+
+# --- emulate -----------------------------------------------------------------------------------
+
+
+def _emulate(arguments: argparse.Namespace) -> int:
+    from forewarn.running import run  # noqa: PLC0415 - the other commands need none of it
+
+    options = _options(arguments)
+    _log_troubles()
+    try:
+        return run(lambda: _serve(options, arguments))
+    except KeyboardInterrupt:  # where the loop cannot take the signal: Windows
+        return OK
+
+
+def _options(arguments: argparse.Namespace) -> Options:
+    from forewarn.emulator.options import METADATA_ADDRESS, Options  # noqa: PLC0415
+
+    delay_s = 0
+    if arguments.enable_on_first_request is not None:
+        from forewarn.control.forms.fields import Duration  # noqa: PLC0415 - seldom wanted
+
+        delay_s = Duration(0, 120).read(arguments.enable_on_first_request, "the delay")
+    operator = arguments.operator_listen
+    names, addresses = _vms_of(arguments.vm)
+    return Options(
+        listen=tuple(arguments.listen) or (METADATA_ADDRESS,),
+        operator="" if operator == "none" else operator,
+        vms=names,
+        addresses=addresses,
+        topology=text_of(arguments.topology) if arguments.topology else "",
+        topology_name=arguments.topology or "",
+        speed=arguments.speed,
+        seed=arguments.seed,
+        store=arguments.store,
+        enable_on_first_request=arguments.enable_on_first_request is not None,
+        enable_delay_s=float(delay_s),
+        rate_per_s=arguments.rate_limit,
+        proxy_secret=text_of(arguments.proxy_secret).strip() if arguments.proxy_secret else "",
+        tokens=_tokens(),
+    )
+
+
+def _vms_of(given: list[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    """Return names in their order, and the addresses each was given."""
+    addresses: dict[str, tuple[str, ...]] = {}
+    for word in given:
+        name, equals, address = word.partition("=")
+        found = addresses.setdefault(name, ())
+        if equals:
+            from forewarn.control.forms.fields import Address  # noqa: PLC0415 - seldom wanted
+
+            addresses[name] = (*found, Address().read(address, f"the address of {name}"))
+    return tuple(addresses), addresses
+
+
+def _tokens() -> tuple[str, ...]:
+    """Return the operators' tokens of the environment, as the service itself reads them."""
+    from forewarn.configuration import load_settings  # noqa: PLC0415
+
+    return load_settings(()).operator.tokens
+
+
+def _log_troubles() -> None:
+    """Have warnings on standard error; what goes well is told by the voice."""
+    from forewarn.logs import configure_logs  # noqa: PLC0415
+
+    configure_logs("warning", "text")
+
+
+async def _serve(options: Options, arguments: argparse.Namespace) -> int:
+    from forewarn.emulator.emulator import Emulator  # noqa: PLC0415
+    from forewarn.running import run_until_stopped  # noqa: PLC0415
+
+    emulator = Emulator(options)
+    for text in arguments.fault:
+        from forewarn.emulator.faults import read_fault  # noqa: PLC0415 - seldom wanted
+
+        emulator.faults.set(read_fault(text))
+    stories = [_scenario(name) for name in arguments.scenario]
+    await emulator.start()
+    try:
+        emulator.faults_changed()
+        if not arguments.quiet:
+            _speak(emulator, as_json=arguments.json)
+        for scenario in stories:
+            await emulator.run_scenario(scenario)
+    except BaseException:
+        await emulator.stop()
+        raise
+    status = await run_until_stopped(emulator, lambda _: None)
+    if emulator.failure is not None:
+        print(f"forewarn: {emulator.failure}", file=sys.stderr)
+    return REFUSED if status else OK
+
+
+def _scenario(name: str) -> Scenario:
+    from forewarn.emulator.scenarios import find_scenario  # noqa: PLC0415 - seldom wanted
+
+    return find_scenario(name)
+
+
+def _speak(emulator: Emulator, *, as_json: bool) -> None:
+    """Greet, and tell each change from now on."""
+    from forewarn import civil  # noqa: PLC0415
+    from forewarn.emulator import voice  # noqa: PLC0415
+
+    def write(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def now() -> str:
+        return civil.iso8601(emulator.pace.now_ms())
+
+    assert emulator.bound is not None
+    vms, speed = emulator.vms, emulator.pace.speed
+    if as_json:
+        import json  # noqa: PLC0415 - only then
+
+        write(json.dumps(voice.greeting(emulator.bound, vms=vms, speed=speed)) + "\n")
+        speaker = voice.Voice(lambda text: write(json.dumps({"at": now(), "text": text}) + "\n"))
+    else:
+        write(voice.banner(emulator.bound, vms=vms, speed=speed) + "\n")
+        speaker = voice.Voice(lambda text: write(f"{now()[11:19]}  {text}\n"))
+    emulator.on_commit = speaker.tell
+    emulator.say = speaker.say

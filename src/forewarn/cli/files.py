@@ -1,0 +1,34 @@
+"""Text files named on the command line. Nothing is understood in here, only read."""
+
+from __future__ import annotations
+
+from forewarn.errors import CallerError
+
+#: Longest file of a scenario or a topology, in bytes.
+FILE_BYTES_MAX = 16 * 1024 * 1024
+
+
+class FileUnreadable(CallerError):
+    """A file named on the command line that cannot be read."""
+
+    code = "file-unreadable"
+    message = "{path} cannot be read: {reason}."
+    advice = "Name a text file that is there."
+
+
+def text_of(path: str) -> str:
+    """Return what a file says.
+
+    Raises:
+        FileUnreadable: it is not there, is no text or is too long.
+    """
+    from pathlib import Path  # noqa: PLC0415 - only where a file is named
+
+    try:
+        with Path(path).open("rb") as file:
+            found = file.read(FILE_BYTES_MAX + 1)
+        if len(found) > FILE_BYTES_MAX:
+            raise FileUnreadable(path=path, reason=f"it is longer than {FILE_BYTES_MAX} bytes")
+        return found.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileUnreadable(path=path, reason=error) from error
