@@ -6,23 +6,33 @@ What is durable is told to the judge at the moment it becomes so. No SQL may liv
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from forewarn.sim.crash import Fuse
 from forewarn.store import Store
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
 from forewarn.store.migrations import migrate
 from forewarn.store.sqlite import SqliteEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from forewarn.core.state import Changes
+    from forewarn.core.state import Changes, State
+    from forewarn.sim.crash import Fuse
     from forewarn.sim.dice import Dice
     from forewarn.store.engine import Transaction
 
 TROUBLES = ("refused", "full", "lost before", "lost after")
 """A store that refuses to write, one that is full, and one lost just before or after COMMIT."""
+
+
+class Witness(Protocol):
+    """Who is told what the store does."""
+
+    def durable(self, changes: Changes) -> None:
+        """A change is durable now."""
+
+    def loaded(self) -> None:
+        """The state was read."""
 
 
 class Weather:
@@ -50,6 +60,11 @@ class Disk(SqliteEngine):
         self._weather = weather
         #: Whether the first write since this was set to None happened.
         self.happened: bool | None = None
+        migrate(self)
+
+    def lost_write_happened(self) -> bool:
+        """Whether the first write since `happened` was set to None has taken effect."""
+        return bool(self.happened)
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -73,13 +88,18 @@ class Disk(SqliteEngine):
 class Archive(Store):
     """A store that can crash its process, and tells what it has made durable."""
 
-    def __init__(self, disk: Disk, fuse: Fuse, durable: Callable[[Changes], None]) -> None:
-        """Open with an up-to-date schema."""
-        migrate(disk)
+    def __init__(self, disk: Disk, fuse: Fuse, witness: Witness) -> None:
+        """Open a disk whose schema is up to date, as every process does anew."""
         super().__init__(disk)
         self._disk = disk
         self._fuse = fuse
-        self._durable = durable
+        self._witness = witness
+
+    def load(self) -> State:
+        """Load; from here on a beginning may be repeated."""
+        state = super().load()
+        self._witness.loaded()
+        return state
 
     def commit(self, changes: Changes) -> int:
         """Commit; the durable change is known outside even where the caller never hears of it."""
@@ -88,9 +108,9 @@ class Archive(Store):
         try:
             reached = super().commit(changes)
         except StoreUncertain:
-            if self._disk.happened:
-                self._durable(changes)
+            if self._disk.lost_write_happened():
+                self._witness.durable(changes)
             raise
-        self._durable(changes)
+        self._witness.durable(changes)
         self._fuse.passes("after commit")
         return reached

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from forewarn.core.impact import Impact
 from forewarn.drivers import Progress
 from forewarn.drivers.simulated import duration_s
+from forewarn.sim.crash import Fuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.core.lifecycle import Operation
     from forewarn.sim.agenda import Agenda
-    from forewarn.sim.crash import Fuse
     from forewarn.sim.dice import Dice
     from forewarn.sim.machine import Machine
 
@@ -65,16 +65,21 @@ class SimDriver:
         self.tasks: dict[tuple[int, int], Task] = {}
         #: Told of each beginning, before it has any effect.
         self.begins: Callable[[Operation], None] = lambda _: None
+        self.fuse = Fuse()
         self._agenda = agenda
         self._dice = dice
         self._machines = machines
 
     def begin(self, operation: Operation) -> None:
         """Begin an attempt, once to effect."""
+        self.fuse.passes("before begin")
         self.begins(operation)
         key = (operation.number, operation.attempt)
-        if key in self.tasks:
-            return
+        if key not in self.tasks:
+            self._begin(operation, key)
+        self.fuse.passes("after begin")
+
+    def _begin(self, operation: Operation, key: tuple[int, int]) -> None:
         mood = self._mood()
         task = self.tasks[key] = Task(mood, self._agenda.now_ms + self._lasts_ms(operation, mood))
         if mood == "fails at the start":

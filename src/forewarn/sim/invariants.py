@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from forewarn.core.history import Replay
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.planner import why
-from forewarn.core.records import key_of
 from forewarn.core.state import Draft, Terms
 from forewarn.ids import Ids
 from forewarn.sim.crash import Violation
@@ -19,8 +18,11 @@ from forewarn.sim.ledger import Ledger
 from forewarn.sim.machine import read
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.core.policy import Policy
+    from forewarn.core.records import Record
     from forewarn.feed import Change
     from forewarn.sim.agenda import Agenda
     from forewarn.sim.archive import Archive
@@ -183,9 +185,9 @@ class Judge(Ledger):
             ("event", _live(records["event"]), mirror.events),
             ("document", records["document"], mirror.views),
             ("enrolment", set(records["enrolment"]), set(mirror.enrolments)),
-            ("host", _named(records["host"]), mirror.topology.hosts),
-            ("group", _named(records["group"]), mirror.topology.groups),
-            ("vm", _named(records["vm"]), mirror.topology.vms),
+            ("host", records["host"], mirror.topology.hosts),
+            ("group", records["group"], mirror.topology.groups),
+            ("vm", records["vm"], mirror.topology.vms),
         )
         for kind, replayed, durable in tables:
             if replayed != durable:
@@ -219,9 +221,5 @@ class Judge(Ledger):
                 raise Violation("13", f"{view.key} still shows events")
 
 
-def _live(records: dict[str | int, object]) -> dict[str | int, object]:
+def _live(records: Mapping[str | int, Record]) -> dict[str | int, Record]:
     return {key: each for key, each in records.items() if getattr(each, "live", True)}
-
-
-def _named(records: dict[str | int, object]) -> dict[str | int, object]:
-    return {key_of(each): each for each in records.values()}  # type: ignore[arg-type]

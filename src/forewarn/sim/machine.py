@@ -146,7 +146,7 @@ class Machine:
         self._core = AgentCore(self._identity, self._rules, journal=journal)
         self._written = self._core.generation
         if journal is not None:
-            found = {key: "interrupted" for key in self._core.running()}
+            found = dict.fromkeys(self._core.running(), "interrupted")
             self._step(Resumed(found, rebooted=rebooted))
         self.plan_poll()
 
@@ -229,7 +229,8 @@ class Machine:
             self._later(self._dice.between(low * 1000, high * 1000), end)
         elif isinstance(intent, Stop):
             run = self._hooks.get(intent.key, -1)
-            self._later(self._dice.between(1, 3000), partial(self._hook_ends, intent.key, run, TERM_STATUS))
+            end = partial(self._hook_ends, intent.key, run, TERM_STATUS)
+            self._later(self._dice.between(1, 3000), end)
         elif isinstance(intent, Approve):
             self._send(intent.event.event_id)
             if self.seat.habit.twice:

@@ -91,7 +91,8 @@ class BugLog(logging.Handler):
 class Surroundings:
     """What the process finds when it starts."""
 
-    archive: Archive
+    #: Opens the store, as every process does anew.
+    open_archive: Callable[[], Archive]
     policy: Policy
     new_guid: Callable[[], str]
     drivers: Mapping[str, Driver]
@@ -136,7 +137,7 @@ class Service:
         around = self._around
         self.clock = self._new_clock()
         try:
-            plane = ControlPlane(around.archive, around.policy, around.new_guid)
+            plane = ControlPlane(around.open_archive(), around.policy, around.new_guid)
         except ForewarnError:
             return False
         self.loop = Stepped(
@@ -146,6 +147,7 @@ class Service:
             publisher=self,
             default_driver=around.default_driver,
         )
+        self._wake_at_ms = 0
         around.risen()
         self._run(self.loop.recover)
         return self.up
@@ -185,7 +187,7 @@ class Service:
         if self.loop is not None and not self._turning:
             self._run(self.loop.turn)
 
-    def _run(self, work: Callable[[], None]) -> None:
+    def _run(self, work: Callable[[], object]) -> None:
         loop = self.loop
         assert loop is not None
         self._turning = True

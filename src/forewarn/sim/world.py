@@ -82,18 +82,18 @@ class World:
         self.machines: dict[str, Machine] = {}
         self.wires = Wires(self.agenda, self.judge, Dice(plan.seed, "wires"))
         self.driver = SimDriver(self.agenda, Dice(plan.seed, "driver"), self.machines)
-        self.driver.begins = self._begins
+        self.driver.fuse = self.fuse
+        self.driver.begins = self.judge.begins
         self.disk_weather = DiskWeather(Dice(plan.seed, "disk"))
-        self.archive = Archive(Disk(self.disk_weather), self.fuse, self._durable)
-        self._loads = self.archive.load
-        self.archive.load = self._load  # type: ignore[method-assign]
+        self.disk = Disk(self.disk_weather)
+        self.archive = Archive(self.disk, self.fuse, self)
         self.bugs = BugLog()
         ids = Ids(plan.seed)
         self.service = Service(
             self.agenda,
             self.fuse,
             Surroundings(
-                archive=self.archive,
+                open_archive=self._open_archive,
                 policy=self.policy,
                 new_guid=partial(ids.guid, "event"),
                 drivers={"simulated": self.driver},
@@ -281,12 +281,14 @@ class World:
     def start_service(self) -> None:
         """Start the control plane; try again later if it cannot."""
         self._restart_planned = False
-        if self.service.up:
+        service = self.service
+        if service.up:
             return
-        self.service.wall_offset_ms = self._dice.between(-200, 200)
-        if not self.service.start() and not self._restart_planned:
+        service.wall_offset_ms = self._dice.between(-200, 200)
+        started = service.start()
+        if not started and not self._restart_planned:
             self._plan_restart()
-        if self.service.up and self.disk_weather.permille == 0:
+        if started and self.disk_weather.permille == 0:
             self.audit()
 
     def _plan_restart(self) -> None:
@@ -302,17 +304,16 @@ class World:
         if not self._restart_planned:
             self._plan_restart()
 
-    def _load(self) -> object:
-        state = self._loads()
+    def _open_archive(self) -> Archive:
+        self.archive = Archive(self.disk, self.fuse, self)
+        return self.archive
+
+    def loaded(self) -> None:
+        """The state was read from the store: a start, or a look after a lost commit."""
         self.judge.loads += 1
-        return state
 
-    def _begins(self, operation: object) -> None:
-        self.fuse.passes("before begin")
-        self.judge.begins(operation)  # type: ignore[arg-type]
-        self.fuse.passes("after begin")
-
-    def _durable(self, changes: Changes) -> None:
+    def durable(self, changes: Changes) -> None:
+        """A change is durable: the judge hears of it, machines come and go."""
         self.judge.durable(changes)
         for name, vm in changes.vms.items():
             if vm is None:
