@@ -44,7 +44,7 @@ def test_every_option_of_emulate_is_explained() -> None:
     told = "".join(path.read_text("utf-8") for path in DOCS.glob("howto/*.md"))
     told += DOCS.joinpath("reference/scenarios.md").read_text("utf-8")
     missing = {word for word in re.findall(r"--[a-z-]+", emulate_help()) if word not in told}
-    assert missing == {"--help"}
+    assert missing <= {"--help"}
 
 
 def emulate_help() -> str:
