@@ -91,6 +91,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return end.code if isinstance(end.code, int) else exits.USAGE
     except ForewarnError as error:
         return _refuse(error)
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] == "forewarn":
+            raise
+        return _refuse(PackagesMissing(command=_command_in(words), package=missing.name))
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return exits.INTERRUPTED
@@ -120,7 +124,7 @@ def parser_for(command: str = "") -> argparse.ArgumentParser:
             commands.stub(name)
         elif module not in loaded:
             loaded.add(module)
-            _load(module, command).add_commands(commands)
+            importlib.import_module(f"forewarn.cli.{module}").add_commands(commands)
     return parser
 
 
@@ -132,15 +136,6 @@ def version() -> str:
         return version("forewarn")
     except PackageNotFoundError:  # run from a source tree that was never installed
         return "unknown"
-
-
-def _load(module: str, command: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
-    try:
-        return importlib.import_module(f"forewarn.cli.{module}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "forewarn":
-            raise
-        raise PackagesMissing(command=command, package=error.name) from error
 
 
 def _command_in(words: Sequence[str]) -> str:

@@ -1,0 +1,27 @@
+"""What a bare installation says to a command of the server side."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from forewarn.cli import exits
+
+TYPED = ("emulate", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0")
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+
+def test_missing_package_is_named_with_its_remedy() -> None:
+    """A command that needs a package that is not there says which, and how to get it."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "forewarn.cli.main", *TYPED],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == exits.REFUSED
+    assert "needs the package uvicorn" in done.stderr
+    assert "pip install 'forewarn[server]'" in done.stderr
