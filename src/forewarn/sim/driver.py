@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from forewarn.core.impact import Impact
 from forewarn.drivers import Progress
 from forewarn.drivers.simulated import duration_s
+from forewarn.sim.agenda import Agenda
 from forewarn.sim.crash import Fuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.core.lifecycle import Operation
-    from forewarn.sim.agenda import Agenda
     from forewarn.sim.dice import Dice
     from forewarn.sim.machine import Machine
 
@@ -59,25 +59,29 @@ class SimDriver:
 
     name = "simulated"
 
-    def __init__(self, agenda: Agenda, dice: Dice, machines: dict[str, Machine]) -> None:
-        """Begin in a good mood."""
+    def __init__(self, dice: Dice) -> None:
+        """Begin in a good mood, connected to nothing."""
         self.moody = False
         self.tasks: dict[tuple[int, int], Task] = {}
         #: Told of each beginning, before it has any effect.
         self.begins: Callable[[Operation], None] = lambda _: None
-        self.fuse = Fuse()
-        self._agenda = agenda
         self._dice = dice
+        self.connect(Agenda(), Fuse(), {})
+
+    def connect(self, agenda: Agenda, fuse: Fuse, machines: dict[str, Machine]) -> None:
+        """Name the time, where a process can end, and the machines."""
+        self._agenda = agenda
+        self._fuse = fuse
         self._machines = machines
 
     def begin(self, operation: Operation) -> None:
         """Begin an attempt, once to effect."""
-        self.fuse.passes("before begin")
+        self._fuse.passes("before begin")
         self.begins(operation)
         key = (operation.number, operation.attempt)
         if key not in self.tasks:
             self._begin(operation, key)
-        self.fuse.passes("after begin")
+        self._fuse.passes("after begin")
 
     def _begin(self, operation: Operation, key: tuple[int, int]) -> None:
         mood = self._mood()

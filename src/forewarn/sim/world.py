@@ -5,53 +5,33 @@ No fault is drawn here (`faults.py`), and no promise judged (`invariants.py`).
 
 from __future__ import annotations
 
-import gc
-import hashlib
-import json
-import logging
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn import feed, wire
+from forewarn import wire
 from forewarn.core.impact import Impact
 from forewarn.core.policy import Policy
 from forewarn.core.stimulus import Change as FleetChange
 from forewarn.core.topology import Group, GroupKind, Host, Vm
-from forewarn.ids import Ids
-from forewarn.settings import MetadataSettings
-from forewarn.sim.agenda import START_MS, Agenda
-from forewarn.sim.archive import Archive, Disk
-from forewarn.sim.archive import Weather as DiskWeather
-from forewarn.sim.crash import Fuse, Violation
+from forewarn.sim.agenda import START_MS
+from forewarn.sim.crash import Violation
 from forewarn.sim.dice import Dice
 from forewarn.sim.driver import SimDriver
 from forewarn.sim.faults import HOUR_MS, MINUTE_MS, Faults
-from forewarn.sim.invariants import Judge
 from forewarn.sim.machine import GOOD, HABITS, Habit, Machine, Seat
-from forewarn.sim.node import Node
 from forewarn.sim.people import People
-from forewarn.sim.service import BugLog, Service, Surroundings
-from forewarn.sim.wires import Wires
+from forewarn.sim.stage import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from concurrent.futures import Future
-
-    from forewarn.core.state import Changes
-    from forewarn.core.topology import Topology
+    pass
 
 DAY_MS = 24 * HOUR_MS
 NODES = 3
-FOLLOWER_LAG_MS = 120
 AUDIT_MS = 12 * HOUR_MS
 HEAL_DAYS_MAX = 60
 """Longest a healed world may take to come to rest; predictions are announced days ahead."""
 FAULT_DOMAINS = 3
 UPDATE_DOMAINS = 5
-GC_THRESHOLDS = (100_000, 20, 100)
-"""A world keeps most of what it makes: the usual thresholds cost a seventh of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,46 +46,20 @@ class Plan:
     without: frozenset[str] = frozenset()
 
 
-class World:
+class World(Stage):
     """One simulated fleet."""
 
     def __init__(self, plan: Plan) -> None:
         """Draw the fleet and start the service."""
+        self.driver = SimDriver(Dice(plan.seed, "driver"))
+        policy = Policy(notice_margin_ms=500)
+        drivers = {self.driver.name: self.driver}
+        super().__init__(plan.seed, policy, nodes=NODES, drivers=drivers)
+        self.driver.connect(self.agenda, self.fuse, self.machines)
+        self.driver.begins = self.judge.begins
         self.plan = plan
         self.seed = plan.seed
         self.healing = False
-        self.show_lag_ms = 0
-        self.agenda = Agenda()
-        self.fuse = Fuse()
-        self.policy = Policy(notice_margin_ms=500)
-        self.judge = Judge(self.agenda, self.policy)
-        self.machines: dict[str, Machine] = {}
-        self.wires = Wires(self.agenda, self.judge, Dice(plan.seed, "wires"))
-        self.driver = SimDriver(self.agenda, Dice(plan.seed, "driver"), self.machines)
-        self.driver.fuse = self.fuse
-        self.driver.begins = self.judge.begins
-        self.disk_weather = DiskWeather(Dice(plan.seed, "disk"))
-        self.disk = Disk(self.disk_weather)
-        self.archive = Archive(self.disk, self.fuse, self)
-        self.bugs = BugLog()
-        ids = Ids(plan.seed)
-        self.service = Service(
-            self.agenda,
-            self.fuse,
-            Surroundings(
-                open_archive=self._open_archive,
-                policy=self.policy,
-                new_guid=partial(ids.guid, "event"),
-                drivers={"simulated": self.driver},
-                default_driver="simulated",
-                show=self._show,
-                died=self._died,
-                bugs=self.bugs,
-            ),
-        )
-        settings = MetadataSettings()
-        self.nodes = [Node(f"node-{n}", settings, self.service) for n in range(NODES)]
-        self._delivered = [0] * NODES
         self._dice = Dice(plan.seed, "world")
         self._restart_planned = False
         self.wanted: dict[str, Vm] = {}
@@ -116,11 +70,6 @@ class World:
         self.people = People(self, plan.without)
         self._plan_audit()
 
-    @property
-    def topology(self) -> Topology:
-        """The fleet as it durably is."""
-        return self.judge.mirror.topology
-
     # ---- running -------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -129,7 +78,7 @@ class World:
         Raises:
             Violation: the product broke a promise.
         """
-        with self._listening():
+        with self.listening():
             until_ms = START_MS + self.plan.days * DAY_MS
             while self.agenda.step(until_ms):
                 pass
@@ -168,38 +117,12 @@ class World:
         if self.disk_weather.permille == 0:
             self.judge.audit(self.archive, self.service)
 
-    def digest(self) -> str:
-        """SHA-256 of the whole history: the same for the same seed, everywhere."""
-        found = hashlib.sha256()
-        for recorded in self.archive.entries():
-            entry = recorded.entry
-            images = [(image.kind, image.key, image.row) for image in entry.images]
-            line = (recorded.seq, entry.at_ms, entry.actor, entry.action, entry.text, images)
-            found.update(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-        return found.hexdigest()
-
     def _judge_machines(self) -> None:
         """Invariant 14: every prepared machine has recovered."""
         for name, machine in self.machines.items():
             core = machine.core
             if core is not None and machine.up and core.steps:
                 raise Violation("14", f"{name} is still prepared: {[s.key for s in core.steps]}")
-
-    @contextmanager
-    def _listening(self) -> Iterator[None]:
-        """Take what the control plane logs: its bugs are violations, the rest is nobody's."""
-        log = logging.getLogger("forewarn.control")
-        before = log.propagate
-        log.propagate = False
-        log.addHandler(self.bugs)
-        thresholds = gc.get_threshold()
-        gc.set_threshold(*GC_THRESHOLDS)
-        try:
-            yield
-        finally:
-            gc.set_threshold(*thresholds)
-            log.removeHandler(self.bugs)
-            log.propagate = before
 
     # ---- the fleet -----------------------------------------------------------------------------
 
@@ -297,31 +220,14 @@ class World:
         high_ms = HOUR_MS if slow else MINUTE_MS
         self.agenda.after(self._dice.between(1000, high_ms), self.start_service)
 
-    def _died(self, why: str) -> None:  # noqa: ARG002 - a death is a death
-        self.nodes[0].serves = False
-        self.nodes[0].clear()
-        self.judge.own_node_died()
+    def died(self, why: str) -> None:
+        """The process ended; whoever looks after it starts it again."""
+        super().died(why)
         if not self._restart_planned:
             self._plan_restart()
 
-    def _open_archive(self) -> Archive:
-        self.archive = Archive(self.disk, self.fuse, self)
-        return self.archive
-
-    def loaded(self) -> None:
-        """The state was read from the store: a start, or a look after a lost commit."""
-        self.judge.loads += 1
-
-    def durable(self, changes: Changes) -> None:
-        """A change is durable: the judge hears of it, machines come and go."""
-        self.judge.durable(changes)
-        for name, vm in changes.vms.items():
-            if vm is None:
-                self.machines.pop(name).halt()
-            elif name not in self.machines:
-                self._build_machine(vm)
-
-    def _build_machine(self, vm: Vm) -> None:
+    def build_machine(self, vm: Vm) -> None:
+        """Draw how the new machine and its people behave."""
         dice = self._dice
         seat = Seat(
             vm.name,
@@ -352,66 +258,6 @@ class World:
             if drawn < 0:
                 return habit
         return GOOD
-
-    # ---- showing -------------------------------------------------------------------------------
-
-    def _show(self, change: feed.Change, shown: Future[None]) -> None:
-        """Bring a change to every node; the service waits for its own only."""
-        loop = self.service.loop
-        if self.show_lag_ms:
-            at_ms = self._in_order(0, self.show_lag_ms)
-            self.agenda.at(at_ms, partial(self._show_late, loop, change, shown))
-        else:
-            self._delivered[0] = self.agenda.now_ms
-            self._apply(self.nodes[0], change)
-            shown.set_result(None)
-        told = feed.decode(feed.encode(change))  # what travels is a line of the feed
-        for number, node in enumerate(self.nodes[1:], start=1):
-            if node.connected:
-                at_ms = self._in_order(number, self._dice.between(1, FOLLOWER_LAG_MS))
-                self.agenda.at(at_ms, partial(self._deliver, node, told))
-
-    def _in_order(self, number: int, lag_ms: int) -> int:
-        self._delivered[number] = max(self._delivered[number], self.agenda.now_ms + lag_ms)
-        return self._delivered[number]
-
-    def _show_late(self, loop: object, change: feed.Change, shown: Future[None]) -> None:
-        if self.service.loop is loop:
-            self._apply(self.nodes[0], change)
-            shown.set_result(None)
-            self.service.turn()
-
-    def _deliver(self, node: Node, change: feed.Change) -> None:
-        if node.connected:
-            self._apply(node, change)
-
-    def _apply(self, node: Node, change: feed.Change) -> None:
-        self.judge.publishes(change, own=node is self.nodes[0])
-        changed = [
-            publication.view
-            for publication in change.publications
-            if node.shows_otherwise(publication)
-        ]
-        node.apply(change)
-        for view in changed:
-            for name in node.readers.get(view, ()):
-                machine = self.machines.get(name)
-                if machine is not None and self.wires.node_of(name) is node:
-                    machine.plan_poll()
-
-    def cut(self, node: Node) -> None:
-        """Cut a follower off from the service."""
-        node.connected = False
-
-    def join(self, node: Node) -> None:
-        """Connect a follower again; it is told everything anew."""
-        if node.connected:
-            return
-        node.connected = True
-        if self.service.up:
-            told = feed.decode(feed.encode(self.service.plane.whole()))
-            at_ms = self._in_order(self.nodes.index(node), FOLLOWER_LAG_MS)
-            self.agenda.at(at_ms, partial(self._deliver, node, told))
 
     def _plan_audit(self) -> None:
         def due() -> None:
