@@ -1,7 +1,7 @@
-"""Real clients, unmodified, in a network namespace with the service at 169.254.169.254:80.
+"""Real clients, unmodified, each in a VM of its own, with the service at 169.254.169.254:80.
 
-No client may know anything of Forewarn. The service process enters the namespace first; the
-clients are started in it as they would be in a VM.
+The service is started, and its fleet and work described, as an operator does it. No client may
+know anything of Forewarn.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,16 +18,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.e2e.cloud import ADDRESS, FOREWARN, URL, WAIT_S, Cloud, cloud_of, wait_for_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CLIENTS = Path(__file__).parent / "clients"
 ROOT = Path(__file__).resolve().parents[2]
-ADDRESS = "169.254.169.254"
-URL = f"http://{ADDRESS}/metadata/scheduledevents?api-version=2020-07-01"
-EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
-WAIT_S = 60
-NAMESPACE = f"forewarn-{os.getpid()}"
+#: Each polls from a VM of its own name.
+LOOPS = ("urllib", "requests", "node", "shell", "go")
+#: VMs in which single calls are made; where others ask by a wrong interface.
+CALLERS = ("curl", "hand", "elsewhere")
+SERVICES = ("serve", "workers", "emulate")
+#: Long enough that each client sees it started, at four polls a second on a busy machine.
+DURATION = "2s"
+SETTINGS = """
+[listen]
+metadata = ["169.254.169.254:80", "10.78.{curl}.1%tap{curl}:81"]
+workers = {workers}
+operator = "127.0.0.1:8470"
+[operator]
+open_on_loopback = true
+[store]
+url = "sqlite:///{folder}/forewarn.db"
+[drivers]
+default = "simulated"
+"""
 
 pytestmark = [
     pytest.mark.netns,
@@ -39,56 +55,6 @@ pytestmark = [
 ]
 
 
-def run(*command: str, inside: bool = True) -> str:
-    """Run a program to its end, in the namespace, and return what it printed."""
-    prefix = ("ip", "netns", "exec", NAMESPACE) if inside else ()
-    done = subprocess.run(
-        [*prefix, *command], capture_output=True, text=True, timeout=WAIT_S, check=False
-    )
-    assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def namespace() -> Iterator[None]:
-    """A network namespace with the address of the public service on its loopback."""
-    assert shutil.which("ip"), "iproute2 is missing: apt-get install iproute2"
-    run("ip", "netns", "add", NAMESPACE, inside=False)
-    try:
-        run("ip", "link", "set", "lo", "up")
-        run("ip", "address", "add", f"{ADDRESS}/32", "dev", "lo")
-        run("ip", "address", "add", "10.77.0.4/32", "dev", "lo")
-        yield
-    finally:
-        run("ip", "netns", "delete", NAMESPACE, inside=False)
-
-
-@pytest.fixture
-def service(namespace: None) -> Iterator[None]:
-    """The service, showing one Freeze that goes once it is approved."""
-    with serving(f"{ADDRESS}:80", ADDRESS):
-        yield
-
-
-@contextlib.contextmanager
-def serving(listen: str, *places: str) -> Iterator[None]:
-    """Run the service in the namespace."""
-    command = [sys.executable, str(CLIENTS / "service.py"), listen, *places]
-    service = subprocess.Popen(
-        ["ip", "netns", "exec", NAMESPACE, *command],
-        stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert service.stdout is not None
-    try:
-        assert service.stdout.readline().decode().split() == listen.split(",")
-        yield
-    finally:
-        service.send_signal(signal.SIGTERM)
-        assert service.wait(WAIT_S) == 0
-        service.stdout.close()
-
-
 def program(name: str, package: str) -> str:
     """Return a program's path; its absence fails, loudly."""
     found = shutil.which(name)
@@ -96,108 +62,151 @@ def program(name: str, package: str) -> str:
     return found
 
 
-def check_story(printed: str) -> None:
-    """Check that a client saw nothing, the event, it started, and it gone."""
-    documents = [json.loads(line) for line in printed.splitlines() if line.strip()]
-    statuses = [[event["EventStatus"] for event in each["Events"]] for each in documents]
-    assert statuses[-1] == []
-    assert ["Scheduled"] in statuses
-    incarnations = [each["DocumentIncarnation"] for each in documents]
-    assert incarnations == sorted(set(incarnations))
-
-
-def test_curl_reads_and_approves(service: None) -> None:
-    """curl, as the documentation calls it. Source: E-1, A-1."""
-    curl = program("curl", "curl")
-    assert json.loads(run(curl, "-sS", "-H", "Metadata:true", URL))["DocumentIncarnation"] == 1
-    body = f'{{"StartRequests":[{{"EventId":"{EVENT.lower()}"}}]}}'
-    answer = run(curl, "-sSi", "-H", "Metadata:true", "-X", "POST", "-d", body, URL)
-    assert answer.startswith("HTTP/1.1 200 OK")
-    assert "400 Bad Request" in run(curl, "-sSi", URL)
-    both = run(curl, "-sS", "-H", "Metadata:true", URL, URL)  # one connection
-    assert len(both.split("}{")) == 2
-    assert "200 OK" in run(curl, "-sSI", "-H", "Metadata:true", URL)
-    with_tenure = run(curl, "-sS", "--http1.0", "-H", "Metadata:true", URL)
-    assert "DocumentIncarnation" in with_tenure
-    upgraded = run(curl, "-sS", "--http2", "-H", "Metadata:true", URL)
-    assert "DocumentIncarnation" in upgraded
-    compressed = run(curl, "-sS", "--compressed", "-H", "Metadata: True", URL)
-    assert "DocumentIncarnation" in compressed
-
-
-def test_requests_reads_and_approves(service: None) -> None:
-    """Python's requests, plain and with a session. Source: E-1, A-1, A-5."""
-    text = run(sys.executable, str(CLIENTS / "with_requests.py"), URL, EVENT)
-    assert "DocumentIncarnation" in text
-
-
-def test_urllib_polls_an_event_to_its_end(service: None) -> None:
-    """A loop after the published Python sample, on urllib. Source: E-1, A-1, L-1, C-1."""
-    check_story(run(sys.executable, str(CLIENTS / "poll.py"), URL, "vm-a"))
-
-
-def test_node_polls_an_event_to_its_end(service: None) -> None:
-    """A loop after the published Node sample: fetch and http, both agents. Source: E-7, A-1."""
-    check_story(run(program("node", "nodejs"), str(CLIENTS / "poll.js"), URL, "vm-a"))
-
-
-def test_shell_polls_an_event_to_its_end(service: None) -> None:
-    """A loop after the published shell samples. Source: E-1, A-1."""
-    program("curl", "curl")
-    check_story(run(program("bash", "bash"), str(CLIENTS / "poll.sh"), URL, "vm-a"))
-
-
-def test_go_polls_an_event_to_its_end(service: None, tmp_path: Path) -> None:
-    """Go's net/http, which approves with whole events. Source: E-1, A-1, A-5."""
-    go = program("go", "golang-go")
-    binary = str(tmp_path / "client")
+@pytest.fixture(scope="module")
+def loops(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, ...]]:
+    """How each polling loop is started; Go's is built first."""
+    binary = str(tmp_path_factory.mktemp("go") / "client")
     build = os.environ | {
         "GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local", "GO111MODULE": "off",
         "GOCACHE": str(ROOT / ".build" / "go-cache"),  # the first build takes half a minute
     }  # fmt: skip
     built = subprocess.run(
-        [go, "build", "-o", binary, str(CLIENTS / "go" / "main.go")],
+        [program("go", "golang-go"), "build", "-o", binary, str(CLIENTS / "go" / "main.go")],
         env=build, capture_output=True, text=True, timeout=4 * WAIT_S, check=False,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr
-    check_story(run(binary, URL, "vm-a"))
+    program("curl", "curl")  # the shell's loop calls it
+    return {
+        "urllib": (sys.executable, str(CLIENTS / "poll.py")),
+        "requests": (sys.executable, str(CLIENTS / "with_requests.py")),
+        "node": (program("node", "nodejs"), str(CLIENTS / "poll.js")),
+        "shell": (program("bash", "bash"), str(CLIENTS / "poll.sh")),
+        "go": (binary,),
+    }
 
 
-def test_another_address_of_the_machine_is_another_vm(service: None) -> None:
-    """The same client from an address nobody has learns nothing. Source: S-6."""
-    curl = program("curl", "curl")
-    command = (curl, "-sSi", "-H", "Metadata:true", "--interface", "10.77.0.4", URL)
-    assert run(*command).startswith("HTTP/1.1 404")
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[Cloud]:
+    """A host, and a VM for each client."""
+    with cloud_of((*LOOPS, *CALLERS)) as made:
+        yield made
 
 
-@pytest.fixture
-def guests(namespace: None) -> Iterator[str]:
-    """A second namespace with the VMs' ends of two virtual cables, one to each interface."""
-    other = f"{NAMESPACE}-guests"
-    run("ip", "netns", "add", other, inside=False)
-    try:
-        for n in (1, 2):
-            run("ip", "link", "add", f"tap{n}", "type", "veth", "peer", f"eth{n}", "netns", other)
-            run("ip", "address", "add", f"10.78.{n}.1/24", "dev", f"tap{n}")
-            run("ip", "link", "set", f"tap{n}", "up")
-            guest = ("ip", "-n", other)
-            run(*guest, "address", "add", f"10.78.{n}.2/24", "dev", f"eth{n}", inside=False)
-            run(*guest, "link", "set", f"eth{n}", "up", inside=False)
-        yield other
-    finally:
-        run("ip", "netns", "delete", other, inside=False)
+@pytest.fixture(scope="module", params=SERVICES)
+def serving(
+    request: pytest.FixtureRequest, cloud: Cloud, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """The service as an operator starts it, with its fleet; gives the folder of its files."""
+    folder = tmp_path_factory.mktemp(request.param)
+    fleet = folder / "fleet.toml"
+    fleet.write_text(describe(cloud), encoding="utf-8")
+    if request.param == "emulate":
+        command = ["emulate", "--listen", f"{ADDRESS}:80", "--topology", str(fleet)]
+    else:
+        settings, workers = folder / "forewarn.toml", 2 if request.param == "workers" else 0
+        curl = cloud.vms["curl"].number
+        settings.write_text(SETTINGS.format(folder=folder, workers=workers, curl=curl))
+        command = ["serve", "--config", str(settings)]
+    with cloud.start(folder / "service.log", *FOREWARN, *command):
+        said = "operator API" if request.param == "emulate" else "serving operators"
+        wait_for_line(folder / "service.log", said)
+        if request.param != "emulate":
+            assert "elsewhere" in cloud.operator("topology", "apply", str(fleet))
+        yield folder
 
 
-def test_address_counts_on_its_interface_only(guests: str) -> None:
-    """An address that comes in by another interface than its VM's is nobody. Source: S-6."""
-    curl = ("ip", "netns", "exec", guests, program("curl", "curl"), "-sSi", "-H", "Metadata:true")
-    path = "/metadata/scheduledevents?api-version=2020-07-01"
-    listen = "10.78.1.1:80,10.78.2.1:80,10.78.1.1%tap1:81"
-    with serving(listen, "10.78.1.2%tap1", "10.78.2.2%tap1"):
-        for address, status in (
-            ("10.78.1.1:80", 200),
-            ("10.78.2.1:80", 404),
-            ("10.78.1.1:81", 200),
-        ):
-            printed = run(*curl, f"http://{address}{path}", inside=False)
-            assert printed.startswith(f"HTTP/1.1 {status}"), address
+def describe(cloud: Cloud) -> str:
+    """Write a fleet down: each VM alone on a host, known by its address and cable."""
+    lines = []
+    for vm in cloud.vms.values():
+        tap = cloud.vms["curl"].tap if vm.name == "elsewhere" else vm.tap
+        lines += [
+            f"[hosts.h-{vm.name}]",
+            f"[vms.{vm.name}]",
+            f'host = "h-{vm.name}"',
+            f'addresses = ["{vm.address}"]',
+            f'interface = "{tap}"',
+        ]
+    return "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def told(serving: Path, cloud: Cloud, loops: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    """What each loop printed from its first poll until the event was gone again."""
+    prints = {name: serving / f"{name}.printed" for name in LOOPS}
+    with contextlib.ExitStack() as clients:
+        running = [
+            clients.enter_context(
+                cloud.start(prints[name], *loop, URL, name, namespace=cloud.vms[name].namespace)
+            )
+            for name, loop in loops.items()
+        ]
+        for printed in prints.values():
+            wait_for_line(printed, "\n")  # its group is enabled now: it will be asked
+        hosts = [f"h-{name}" for name in LOOPS]
+        cloud.operator("host", "update", *hosts, "--duration", DURATION)
+        for client in running:
+            client.wait(WAIT_S)  # each ends once it has seen the event and its end
+    return {name: printed.read_text() for name, printed in prints.items()}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_client_lives_through_an_event(name: str, told: dict[str, str]) -> None:
+    """A loop after the published samples sees nothing, an event, it started, nothing.
+
+    Source: E-1, A-1, A-5, C-1, D-1, L-1, L-5.
+    """
+    documents = [json.loads(line) for line in told[name].splitlines()]
+    assert [each["DocumentIncarnation"] for each in documents] == [0, 1, 2, 3]
+    assert [[event["EventStatus"] for event in each["Events"]] for each in documents] == [
+        [], ["Scheduled"], ["Started"], [],
+    ]  # fmt: skip
+    scheduled, started = documents[1]["Events"][0], documents[2]["Events"][0]
+    assert scheduled["EventType"] == "Freeze"
+    assert scheduled["Resources"] == [name]
+    assert scheduled["NotBefore"].endswith(" GMT")
+    assert started == scheduled | {"EventStatus": "Started", "NotBefore": ""}
+
+
+def test_curl_calls_in_every_way(serving: Path, cloud: Cloud) -> None:
+    """curl, as the documentation calls it and with odd options. Source: E-1, E-2, E-8, I-2."""
+    curl, vm = (program("curl", "curl"), "-sS", "-H", "Metadata:true"), cloud.vms["curl"]
+    assert json.loads(vm.run(*curl, URL))["DocumentIncarnation"] == 0
+    assert "400 Bad Request" in vm.run(*curl[:2], "-i", URL)
+    both = vm.run(*curl, URL, URL)  # one connection
+    assert len(both.split("}{")) == 2
+    assert "200 OK" in vm.run(*curl, "-I", URL)
+    for option in ("--http1.0", "--http2", "--compressed"):
+        assert "DocumentIncarnation" in vm.run(*curl, option, URL)
+    name = f"http://{ADDRESS}/metadata/instance/compute/name?api-version=2021-02-01&format=text"
+    assert vm.run(*curl, name) == "curl"
+
+
+def test_curl_approves_by_hand(serving: Path, cloud: Cloud) -> None:
+    """What the tutorial does: read the id, post it, read that it has started. Source: A-1, L-1."""
+    curl, vm = (program("curl", "curl"), "-sS", "-H", "Metadata:true"), cloud.vms["hand"]
+    before = json.loads(vm.run(*curl, URL))["DocumentIncarnation"]
+    cloud.operator("vm", "reboot", "hand", "--duration", "1h")
+    [event] = json.loads(vm.run(*curl, URL))["Events"]
+    assert (event["EventStatus"], event["EventSource"]) == ("Scheduled", "User")
+    body = f'{{"StartRequests":[{{"EventId":"{event["EventId"].lower()}"}}]}}'
+    assert vm.run(*curl, "-i", "-d", body, URL).startswith("HTTP/1.1 200 OK")
+    known = json.loads(vm.run(*curl, f"{URL}&wait=30&incarnation={before + 1}"))
+    assert known["Events"][0]["EventStatus"] == "Started"
+    history = cloud.operator("history")
+    assert re.search(rf"vm hand at {re.escape(vm.address)}", history), history
+
+
+def test_address_counts_on_its_cable_only(serving: Path, cloud: Cloud) -> None:
+    """An address that comes in by another cable than its VM's is nobody. Source: S-6.
+
+    For the emulator nobody is its first VM.
+    """
+    emulated = serving.name.startswith("emulate")
+    curl = (program("curl", "curl"), "-sSi", "-H", "Metadata:true")
+    status = "200" if emulated else "404"
+    assert cloud.vms["elsewhere"].run(*curl, URL).startswith(f"HTTP/1.1 {status}")
+    if not emulated:
+        known = cloud.vms["curl"]
+        at_its_cable = URL.replace(ADDRESS, f"10.78.{known.number}.1:81")
+        assert known.run(*curl, at_its_cable).startswith("HTTP/1.1 200")

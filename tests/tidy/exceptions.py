@@ -11,4 +11,7 @@ EXCEPTIONS: dict[tuple[str, str, str], str] = {
     ("tests_do_not_sleep", "tests/e2e/clients/poll.py", "time.sleep"): (
         "a client like those in use, run as a program of its own: it polls and sleeps"
     ),
+    ("tests_do_not_sleep", "tests/e2e/clients/with_requests.py", "time.sleep"): (
+        "a client like those in use, run as a program of its own: it polls and sleeps"
+    ),
 }

@@ -44,7 +44,7 @@ async function main() {
       }
       if (seen && document.Events.length === 0) break;
     }
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await new Promise((resolve) => setTimeout(resolve, 250));
   }
   kept.destroy();
 }

@@ -48,4 +48,4 @@ while True:
                     confirm_scheduled_event(event["EventId"])
         if seen and not payload["Events"]:
             break
-    time.sleep(0.05)
+    time.sleep(0.25)

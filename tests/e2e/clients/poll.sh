@@ -21,5 +21,5 @@ while true; do
       break
     fi
   fi
-  sleep 0.05
+  sleep 0.25
 done

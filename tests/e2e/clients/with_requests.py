@@ -1,22 +1,40 @@
-"""One GET and one POST with requests: a plain one each, then both on one session."""
+"""A polling loop on requests, plain calls and a session by turns; no part of Forewarn.
 
+Prints each document that differs from the one before.
+"""
+
+import itertools
 import sys
+import time
 
 import requests
 
-URL, EVENT = sys.argv[1], sys.argv[2]
+URL, NAME = sys.argv[1], sys.argv[2]
 HEADERS = {"Metadata": "True"}
-BODY = {"StartRequests": [{"EventId": EVENT}]}
 
-answer = requests.Response()
-with requests.Session() as session:
-    session.trust_env = False
-    for get, post in ((requests.get, requests.post), (session.get, session.post)):
-        answer = get(URL, headers=HEADERS, timeout=120)
-        answer.raise_for_status()
-        assert answer.json()["DocumentIncarnation"] >= 0
-        assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
-        assert post(URL, headers=HEADERS, json=BODY, timeout=120).status_code == 200
-        assert post(URL, headers=HEADERS, data=str(BODY).replace("'", '"'), timeout=9).text == ""
-        assert get(URL, timeout=120).status_code == 400
-print(answer.text)
+session = requests.Session()
+session.trust_env = False
+ways = itertools.cycle(((requests.get, requests.post), (session.get, session.post)))
+last = ""
+approved = set()
+seen = False
+for get, post in ways:
+    answer = get(URL, headers=HEADERS, timeout=120)
+    answer.raise_for_status()
+    assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
+    if answer.text != last:
+        last = answer.text
+        print(last, flush=True)
+    events = answer.json()["Events"]
+    if seen and not events:
+        break
+    for event in events:
+        seen = seen or NAME in event["Resources"]
+        if event["EventStatus"] == "Scheduled" and event["EventId"] not in approved:
+            approved.add(event["EventId"])
+            body = {"StartRequests": [{"EventId": event["EventId"]}]}
+            as_form = str(body).replace("'", '"')
+            assert post(URL, headers=HEADERS, json=body, timeout=120).text == ""
+            assert post(URL, headers=HEADERS, data=as_form, timeout=120).status_code == 200
+            assert get(URL, timeout=120).status_code == 400
+    time.sleep(0.25)

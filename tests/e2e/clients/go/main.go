@@ -69,6 +69,6 @@ func main() {
 				return
 			}
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(250 * time.Millisecond)
 	}
 }
