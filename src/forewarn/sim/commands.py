@@ -1,0 +1,457 @@
+"""The commands of transcripts: each does one thing on a stage and says what was answered.
+
+No expectation is compared in here (`script.py`), no change is told (`telling.py`).
+"""
+
+from __future__ import annotations
+
+import shlex
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from forewarn import wire
+from forewarn.agent.values import Approve as ApproveIntent
+from forewarn.agent.values import HookIntent
+from forewarn.core.impact import Cause, Impact, Source
+from forewarn.core.policy import Policy
+from forewarn.core.stimulus import (
+    Acknowledge,
+    Ask,
+    Broke,
+    Cancel,
+    Change,
+    Complete,
+    Done,
+    Enable,
+    Polled,
+    Repair,
+    Retry,
+    Stimulus,
+)
+from forewarn.core.topology import Group, GroupKind, Host, Vm
+from forewarn.drivers import Progress
+from forewarn.errors import ForewarnError
+from forewarn.sim import node as nodes
+from forewarn.sim.agenda import START_MS
+from forewarn.sim.archive import TROUBLES
+from forewarn.sim.dice import Dice
+from forewarn.sim.driver import DriverBroken
+from forewarn.sim.machine import Habit, Machine, Seat
+from forewarn.sim.stage import Stage
+from forewarn.sim.telling import Teller, moment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.agent.values import Intent
+    from forewarn.core.lifecycle import Operation
+    from forewarn.sim.node import Reply
+
+Words = list[str]
+Options = dict[str, str]
+
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+MARK_S = 3600
+"""How often it is noted that groups poll while time passes."""
+
+CAUSES = {
+    "update": Cause.HOST_UPDATE,
+    "reboot": Cause.HOST_REBOOT,
+    "migrate": Cause.LIVE_MIGRATION,
+    "network": Cause.NETWORK_UPDATE,
+    "degrade": Cause.HARDWARE_DEGRADED,
+    "fail": Cause.HARDWARE_FAILURE,
+    "lose": Cause.HOST_LOST,
+}
+"""What an operator can ask of hosts."""
+VM_CAUSES = {
+    "reboot": Cause.REBOOT,
+    "redeploy": Cause.REDEPLOY,
+    "delete": Cause.DELETION,
+    "reimage": Cause.REIMAGE,
+    "evict": Cause.EVICTION,
+}
+"""What a user, or the platform, can ask of VMs."""
+
+STEADY = Habit("steady", 1, hook_s=(60, 60), hook_fails=0)
+
+
+class HandDriver:
+    """A driver that does what the script says, and nothing else."""
+
+    name = "by-hand"
+
+    def __init__(self) -> None:
+        """Begin well."""
+        self.begun: list[str] = []
+        self.refuses = ""
+        self.begins: Callable[[Operation], None] = lambda _: None
+
+    def begin(self, operation: Operation) -> None:
+        """Note it, or refuse once if the script says so."""
+        self.begins(operation)
+        if self.refuses:
+            reason, self.refuses = self.refuses, ""
+            raise DriverBroken(reason)
+        self.begun.append(f"{operation.id} attempt {operation.attempt}")
+
+    def progress(self, operation: Operation, now_ms: int) -> Progress:  # noqa: ARG002
+        """The script will say."""
+        return Progress()
+
+    def abort(self, operation: Operation) -> None:
+        """Nothing is under way."""
+
+
+class ScriptStage(Stage):
+    """A stage whose machines do nothing of themselves."""
+
+    def __init__(self, driver: HandDriver) -> None:
+        """Begin with an empty fleet and a running service; two nodes, the second a follower."""
+        super().__init__(1, Policy(), nodes=2, drivers={driver.name: driver})
+        self.far: set[str] = set()
+        self.agents: set[str] = set()
+        self.death = ""
+        self.service.start()
+
+    def build_machine(self, vm: Vm) -> None:
+        """A machine without an agent, until the script starts one."""
+        seat = Seat(vm.name, vm.addresses[0], wire.VERSIONS[-1], STEADY)
+        self.machines[vm.name] = Machine(seat, self.agenda, self.wires, Dice(1, vm.name))
+        self.wires.connect(vm.name, self.nodes[1 if vm.name in self.far else 0])
+
+    def died(self, why: str) -> None:
+        """Remember how it died."""
+        super().died(why)
+        self.death = why
+
+
+class Actor:
+    """Does the commands of one transcript."""
+
+    def __init__(self) -> None:
+        """Set the stage."""
+        self._driver = HandDriver()
+        self.stage = ScriptStage(self._driver)
+        self._driver.begins = self._begins
+        self._teller = Teller(self.stage)
+        self._silent: set[str] = set()
+        self._heard: list[str] = []
+        self._commands: dict[str, Callable[[Words, Options], list[str]]] = {
+            "host": self._host,
+            "group": self._group,
+            "vm": self._vm,
+            "move": self._move,
+            "remove": self._remove,
+            "operator": self._operator,
+            "user": self._user,
+            "platform": self._platform,
+            "driver": self._drive,
+            "wait": self._wait,
+            "crash": self._crash,
+            "restart": self._restart,
+            "store": self._store,
+            "follower": self._follower,
+            "nodes": self._lag,
+            "clock": self._clock,
+            "agent": self._agent,
+        }
+
+    def do(self, command: str) -> list[str]:
+        """Do one command; return what was answered.
+
+        Raises:
+            ValueError, LookupError: it is no command, or lacks something.
+        """
+        words = shlex.split(command)
+        options = dict(word.split("=", 1) for word in words if "=" in word and word[0] != "{")
+        plain = [word for word in words if "=" not in word or word[0] == "{"]
+        return self._commands[plain[0]](plain[1:], options)
+
+    def changes(self) -> list[str]:
+        """Everything that is different since the last time it was asked."""
+        while self.stage.agenda.step(self.stage.agenda.now_ms):
+            pass
+        lines, self._heard = self._heard, []
+        if self.stage.death:
+            lines.append(f"the service dies: {self.stage.death}")
+            self.stage.death = ""
+        return [*lines, *self._teller.changes()]
+
+    # ---- the fleet -----------------------------------------------------------------------------
+
+    def _host(self, words: Words, options: Options) -> list[str]:
+        number = len(self.stage.topology.hosts)
+        fault_domain = int(options.get("fd", number))
+        update_domain = int(options.get("ud", number))
+        host = Host(words[0], fault_domain, update_domain, zone=options.get("zone", ""))
+        return self._tell(Change(hosts=(host,)))
+
+    def _group(self, words: Words, options: Options) -> list[str]:
+        name = words[0]
+        if "silent" in words:
+            self._silent.add(name)
+        if "again" in words:
+            self._silent.discard(name)
+            return []
+        if name in self.stage.topology.groups and words[1:] == ["silent"]:
+            return []
+        automatic = options.get("automatic", "")
+        group = Group(
+            name,
+            GroupKind(options.get("kind", "availability-set")),
+            owner=options.get("owner", ""),
+            fault_domain_count=int(options.get("domains", 0)),
+            strict_approval="strict" in words,
+            automatic_approval=frozenset(Impact(each) for each in automatic.split(",") if each),
+            terminate_notice_s=seconds(options.get("terminate", "0s")),
+            reimage_notice="reimage" in words,
+        )
+        told = self._tell(Change(groups=(group,)))
+        if name not in self._teller.groups:
+            self._teller.groups.append(name)
+            if "disabled" not in words:
+                self._tell(Enable(name))
+                self._teller.skip()
+        return told
+
+    def _vm(self, words: Words, options: Options) -> list[str]:
+        if len(words) > 1 and words[1] in {"approves", "polls", "posts"}:
+            return self._machine(words[0], words[1:], options)
+        name, group = words[0], options.get("group", words[0])
+        if group not in self.stage.topology.groups:
+            self._group([group], {})
+        if options.get("node") == "far":
+            self.stage.far.add(name)
+        vm = Vm(
+            name,
+            options["on"],
+            group,
+            size=options.get("size", ""),
+            gpu="gpu" in words,
+            addresses=(f"vm-{name}",),
+        )
+        told = self._tell(Change(vms=(vm,)))
+        self._teller.skip() if not told else None
+        return told
+
+    def _move(self, words: Words, options: Options) -> list[str]:
+        vm = self.stage.topology.vms[words[0]]
+        moved = Vm(vm.name, options["to"], vm.group, vm.size, vm.gpu, addresses=vm.addresses)
+        return self._tell(Change(vms=(moved,)))
+
+    def _remove(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        return self._tell(Change(removed=((words[0], words[1]),)))
+
+    # ---- people --------------------------------------------------------------------------------
+
+    def _operator(self, words: Words, options: Options) -> list[str]:
+        verb, rest = words[0], words[1:]
+        if verb in CAUSES:
+            return self._ask(CAUSES[verb], rest, options)
+        if verb == "repair":
+            return self._tell(Repair(rest[0]))
+        if verb == "acknowledge":
+            event_id = self._teller.id_of(rest[0])
+            self.stage.judge.acknowledged.add(event_id)
+            return self._tell(Acknowledge(event_id))
+        number = int(rest[0].removeprefix("op-"))
+        reason = " ".join(rest[1:])
+        if verb == "why":
+            operation = self.stage.judge.operations[number]
+            return [self._teller.shorten(each.text) for each in self._teller.waiting(operation)]
+        if verb == "cancel":
+            return self._tell(Cancel(number, reason))
+        if verb == "complete":
+            return self._tell(Complete(number, reason=reason))
+        if verb == "give-up":
+            return self._tell(Complete(number, failed=True, reason=reason))
+        if verb == "retry":
+            retries = self.stage.judge.retries
+            retries[number] = retries.get(number, 0) + 1
+            return self._tell(Retry(number))
+        raise ValueError(f"an operator does not {verb}")
+
+    def _user(self, words: Words, options: Options) -> list[str]:
+        return self._ask(VM_CAUSES[words[0]], words[1:], options, "user")
+
+    def _platform(self, words: Words, options: Options) -> list[str]:
+        return self._ask(VM_CAUSES[words[0]], words[1:], options, "platform")
+
+    def _ask(
+        self, cause: Cause, targets: Words, options: Options, actor: str = "operator"
+    ) -> list[str]:
+        after = options.get("not-before")
+        ask = Ask(
+            cause=cause,
+            targets=tuple(targets),
+            impact=Impact(options["impact"]) if "impact" in options else None,
+            source=Source(options["source"]) if "source" in options else None,
+            duration_s=seconds(options["duration"]) if "duration" in options else None,
+            not_before_ms=START_MS + clock_time(after) * 1000 if after else 0,
+            destination=options.get("to", ""),
+        )
+        return self._tell(ask, actor)
+
+    def _tell(self, stimulus: Stimulus, actor: str = "operator") -> list[str]:
+        answer = self.stage.service.submit(stimulus, actor)
+        if not answer.done():
+            return ["no answer"]
+        error = answer.exception()
+        if error is None:
+            return []
+        assert isinstance(error, ForewarnError), error
+        return [f"refused {error.status}: {self._teller.shorten(str(error))}"]
+
+    # ---- machines ------------------------------------------------------------------------------
+
+    def _machine(self, name: str, words: Words, options: Options) -> list[str]:
+        version = options.get("version", wire.VERSIONS[-1])
+        if words[0] == "polls":
+            return self._poll(name, version)
+        judge = self.stage.judge
+        if words[0] == "approves":
+            ids = tuple(self._teller.id_of(each) for each in words[1:])
+            body = wire.render_approval(ids)
+            judge.asks_to_approve(name, ids)
+        else:
+            ids = ()
+            text = " ".join(words[1:])
+            for short in sorted(self._teller.known(), key=len, reverse=True):
+                text = text.replace(short, self._teller.id_of(short))
+            body = text.encode()
+            for event_id in judge.events:
+                if event_id in text.upper():
+                    judge.asks_to_approve(name, (event_id,))
+        reply = self._send(name, nodes.post(version), body)
+        if reply.status == 200:
+            judge.approved(name, ids)
+            return []
+        return self._answered(name, reply)
+
+    def _poll(self, name: str, version: str) -> list[str]:
+        held = ""
+        reply = self._send(name, nodes.get(version))
+        if reply.status == nodes.HELD:
+            held = "is held, then "
+            while self.stage.agenda.step(self.stage.agenda.now_ms + 1000):
+                pass
+            reply = self._send(name, nodes.get(version))
+        if reply.status != 200:
+            return self._answered(name, reply)
+        self.stage.judge.read(name, reply)
+        assert reply.view is not None
+        document = self._teller.document(wire.read_document(reply.body))
+        return [f"{name} {held}reads {reply.view.name} {document}"]
+
+    def _answered(self, name: str, reply: Reply) -> list[str]:
+        if reply.status <= 0:
+            return [f"{name} gets no answer"]
+        body = self._teller.shorten(reply.body.decode())
+        return [f"{name} is answered {reply.status} {body}".rstrip()]
+
+    def _send(self, name: str, raw: bytes, body: bytes = b"") -> Reply:
+        node = self.stage.wires.node_of(name)
+        if not node.serves:
+            return nodes.Reply(nodes.LOST)
+        answer = node.ask(f"vm-{name}", raw, body)
+        if not isinstance(answer, Future):
+            return answer
+        if not answer.done():
+            return nodes.Reply(nodes.LOST)
+        if body:
+            return node.approved(answer)
+        return nodes.Reply(nodes.HELD if answer.exception() is None else nodes.LOST)
+
+    def _agent(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        machine = self.stage.machines[words[0]]
+        if words[1:] == ["dies"]:
+            machine.halt()
+        else:
+            machine.heard = self._hear
+            machine.boot()
+        return []
+
+    def _hear(self, machine: Machine, intent: Intent) -> None:
+        if isinstance(intent, HookIntent | ApproveIntent):
+            verb = intent.phase if isinstance(intent, HookIntent) else "approve"
+            name = self._teller.name_of(intent.event.event_id)
+            at = moment(self.stage.agenda.now_ms // 1000 * 1000)
+            self._heard.append(f"{machine.seat.name} at {at}: {verb} {name}")
+
+    # ---- the driver ----------------------------------------------------------------------------
+
+    def _drive(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        verb, rest = words[0], words[1:]
+        if verb == "begun":
+            return [f"begun: {', '.join(self._driver.begun) or 'nothing'}"]
+        if verb == "refuses":
+            self._driver.refuses = " ".join(rest)
+            return []
+        operation = self.stage.judge.operations[int(rest[0].removeprefix("op-"))]
+        if verb == "finishes":
+            return self._tell(Done(operation.number, operation.attempt), "driver")
+        if verb == "breaks":
+            return self._tell(
+                Broke(operation.number, operation.attempt, " ".join(rest[1:])), "driver"
+            )
+        raise ValueError(f"a driver does not {verb}")
+
+    def _begins(self, operation: Operation) -> None:
+        self.stage.fuse.passes("before begin")
+        self.stage.judge.begins(operation)
+        self.stage.fuse.passes("after begin")
+
+    # ---- time and faults -----------------------------------------------------------------------
+
+    def _wait(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        agenda = self.stage.agenda
+        until_ms = agenda.now_ms + seconds(words[0]) * 1000
+        while agenda.now_ms < until_ms:
+            next_ms = min(agenda.now_ms + MARK_S * 1000, until_ms)
+            while agenda.step(next_ms):
+                pass
+            polling = frozenset(self.stage.judge.mirror.enrolments) - self._silent
+            self.stage.service.note(Polled(polling), "metadata")
+        return []
+
+    def _crash(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        if words:
+            self.stage.fuse.arm(" ".join(words))
+        else:
+            self.stage.service.crash()
+        return []
+
+    def _restart(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        return [] if self.stage.service.start() else ["the service cannot start"]
+
+    def _store(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        trouble = " ".join(words)
+        self.stage.disk_weather.permille = 0 if trouble == "recovers" else 1000
+        if trouble != "recovers":
+            self.stage.disk_weather.kinds = (TROUBLES[TROUBLES.index(trouble)],)
+        return []
+
+    def _follower(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        node = self.stage.nodes[1]
+        self.stage.cut(node) if words[0] == "cut" else self.stage.join(node)
+        return []
+
+    def _lag(self, words: Words, options: Options) -> list[str]:
+        self.stage.show_lag_ms = seconds(options["lag"]) * 1000
+        return [] if not words else self._wait(words, {})
+
+    def _clock(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        self.stage.service.wall_offset_ms += seconds(words[1]) * 1000
+        return []
+
+
+def seconds(text: str) -> int:
+    """A duration such as `90s`, `15m`, `1h`, `7d` or `-1h`, in seconds."""
+    return int(text[:-1]) * UNITS_S[text[-1]]
+
+
+def clock_time(text: str) -> int:
+    """A time since the beginning, `00:15:00`, in seconds."""
+    hours, minutes, rest = (int(part) for part in text.split(":"))
+    return hours * 3600 + minutes * 60 + rest
