@@ -115,6 +115,7 @@ def test_incarnation_moves_without_a_change(stage: Stage, vm: Vm) -> None:
     assert json.loads(vm.get()[1]) == before
 
 
+@pytest.mark.slow
 def test_first_answer_is_slow_and_only_the_first(stage: Stage, vm: Vm) -> None:
     """The first answer is held while the second request is answered at once. Source: B-1, E-10."""
     set_fault(stage, "slow-first=2s")

@@ -62,6 +62,7 @@ class TestOptions:
         assert forewarn_emulator.document("a") == forewarn_emulator.document("b")
 
 
+@pytest.mark.slow
 def test_plugin_is_found_without_a_word(pytester: pytest.Pytester) -> None:
     """Whoever installs Forewarn has the fixture; whoever does not use it pays nothing."""
     pytester.makepyfile(

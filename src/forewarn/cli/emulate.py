@@ -120,7 +120,7 @@ def _emulate(arguments: argparse.Namespace) -> int:
     from forewarn.running import run  # noqa: PLC0415 - the other commands need none of it
 
     options = _options(arguments)
-    _log_troubles()
+    _log_troubles(told=not arguments.quiet)
     try:
         return run(lambda: _serve(options, arguments))
     except KeyboardInterrupt:  # where the loop cannot take the signal: Windows
@@ -175,11 +175,15 @@ def _tokens() -> tuple[str, ...]:
     return load_settings(()).operator.tokens
 
 
-def _log_troubles() -> None:
-    """Have warnings on standard error; what goes well is told by the voice."""
+def _log_troubles(*, told: bool) -> None:
+    """Have troubles on standard error; alerts about work only where the voice does not tell."""
+    import logging  # noqa: PLC0415
+
     from forewarn.logs import configure_logs  # noqa: PLC0415
 
     configure_logs("warning", "text")
+    if told:
+        logging.getLogger("forewarn.control").setLevel(logging.ERROR)
 
 
 async def _serve(options: Options, arguments: argparse.Namespace) -> int:
