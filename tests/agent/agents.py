@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Self
 
+from forewarn.agent.journal import newest
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -101,11 +101,10 @@ class Agent:
 
     def stages(self) -> list[str]:
         """Return the stages of the events in its journal."""
-        path = self.directory / "state" / "journal.json"
-        if not path.exists():
-            return []
-        form = json.loads(path.read_bytes().partition(b"\n")[2])
-        return [event["stage"] for event in form["events"]]
+        _, form = newest(str(self.directory / "state"))
+        events = form["events"] if form else []
+        assert isinstance(events, list)
+        return [event["stage"] for event in events]
 
     def hook_pid(self) -> int:
         """Return the process of the hook that runs."""

@@ -166,7 +166,7 @@ def test_journal_that_cannot_be_written_lets_nothing_begin(
     """What is not on disk does not begin, and begins when it is. Source: C-9."""
     with Agent(tmp_path, service.endpoint) as agent:
         agent.until_said("named")
-        blocked = tmp_path / "state" / "journal.json.new"
+        blocked = tmp_path / "state" / "journal.1"
         blocked.mkdir()
         service.show(AHEAD)
         agent.until_said("journal-lost")
@@ -180,12 +180,12 @@ def test_unreadable_journal_is_put_aside(service: Service, tmp_path: Path) -> No
     """A damaged journal is told of and kept; the agent works."""
     agent = Agent(tmp_path, service.endpoint)
     (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "journal.json").write_text("00000000\n{}")
+    (tmp_path / "state" / "journal.0").write_text("00000000 1 2\n{}")
     with agent:
         agent.until_said("journal-corrupt")
         service.show(AHEAD)
         service.until(lambda: service.approvals == ["E1"], "the approval")
-    assert (tmp_path / "state" / "journal.json.corrupt").exists()
+    assert (tmp_path / "state" / "journal.0.corrupt").exists()
 
 
 def test_second_agent_on_the_same_directory_is_refused(service: Service, tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ pytestmark = pytest.mark.slow
 MAIN = "import sys; from forewarn.cli.main import main; sys.exit(main())"
 SPEED = 600
 SPEEDS = {
-    "degraded-hardware": 30_000,
-    "prediction-comes-true": 30_000,
+    "degraded-hardware": 6000,
     "spot-preemption": 20,
     "storm": 60,
 }

@@ -16,7 +16,7 @@ TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NAME = "journal.json"
+SLOT_BYTES = 65536
 BYTES_MAX = 16 * 1024 * 1024  # 256 events with long plans are a few hundred KiB
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -38,7 +38,12 @@ class JournalLost(OurError):
 
 
 class Journal:
-    """A file that always holds the last state given, and the boot it was written in."""
+    """Two files written in turn; the newest whole one is the state, whatever was cut short.
+
+    A state is written over the older of the two and synchronised once. Writing a new file,
+    renaming it and synchronising the directory as well takes more than twice as long, and every
+    hook waits for it.
+    """
 
     def __init__(self, directory: str) -> None:
         """Use a directory, made if it is missing, readable by its owner alone.
@@ -47,28 +52,27 @@ class Journal:
             JournalLocked: another agent uses it.
         """
         self.directory = directory
-        self.path = os.path.join(directory, NAME)  # noqa: PTH118  `pathlib` is too heavy
-        os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103  the same
+        os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103  `pathlib` is too heavy
         self._lock = self._locked()
+        self._turn = 0
         self.corrupt = ""
-        """Where an unreadable journal was put aside by `read`, if it was."""
+        """Where unreadable files were put aside by `read`, if they were."""
         self.boot_id = ""
-        """The boot in which the journal that was read had been written."""
+        """The boot in which the state that was read had been written."""
 
     def read(self) -> dict[str, object] | None:
         """Return the state written last, or None where there is none."""
-        try:
-            with open(self.path, "rb") as file:  # noqa: PTH123  the same
-                text = file.read(BYTES_MAX)
-        except FileNotFoundError:
-            return None
-        form = _checked(text)
-        if form is None:
-            self.corrupt = f"{self.path}.corrupt"
-            os.replace(self.path, self.corrupt)  # noqa: PTH105  the same
-            return None
-        self.boot_id = str(form.pop("boot_id", ""))
-        return form
+        turn, form = newest(self.directory)
+        if form is not None:
+            self._turn = turn
+            self.boot_id = str(form.pop("boot_id", ""))
+            return form
+        for slot in (0, 1):
+            path = slot_path(self.directory, slot)
+            if os.path.exists(path):  # noqa: PTH110  the same
+                self.corrupt = f"{path}.corrupt"
+                os.replace(path, self.corrupt)  # noqa: PTH105  the same
+        return None
 
     def write(self, form: Mapping[str, object]) -> None:
         """Write a state; when this returns it survives a power cut.
@@ -77,19 +81,30 @@ class Journal:
             JournalLost: it is not on disk; the state before still is.
         """
         body = json.dumps({**form, "boot_id": boot_id()}, separators=(",", ":")).encode()
-        fresh = f"{self.path}.new"
+        turn = self._turn + 1
+        head = b"%08x %d %d\n" % (zlib.crc32(body), turn, len(body))
+        path = slot_path(self.directory, turn % 2)
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-            file = os.open(fresh, flags, 0o600)
-            try:
-                _write_all(file, b"%08x\n" % zlib.crc32(body) + body)
-                os.fsync(file)
-            finally:
-                os.close(file)
-            os.replace(fresh, self.path)  # noqa: PTH105  the same
-            sync_directory(self.directory)
+            self._write_slot(path, head + body)
         except OSError as error:
-            raise JournalLost(path=self.path, reason=error) from error
+            raise JournalLost(path=path, reason=error) from error
+        self._turn = turn
+
+    def _write_slot(self, path: str, content: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
+        file = os.open(path, flags, 0o600)
+        try:
+            grows = os.fstat(file).st_size < len(content)
+            if grows:  # to a round size, so that later states need no change of it
+                content += b"\0" * (-len(content) % SLOT_BYTES)
+            _write_all(file, content)
+            if grows or not hasattr(os, "fdatasync"):
+                os.fsync(file)
+                sync_directory(self.directory)
+            else:
+                os.fdatasync(file)
+        finally:
+            os.close(file)
 
     def close(self) -> None:
         """Let another agent have the directory."""
@@ -133,14 +148,35 @@ def sync_directory(directory: str) -> None:
         os.close(handle)
 
 
-def _checked(text: bytes) -> dict[str, object] | None:
-    head, _, body = text.partition(b"\n")
+def slot_path(directory: str, slot: int) -> str:
+    """Return the path of one of the two files."""
+    return os.path.join(directory, f"journal.{slot}")  # noqa: PTH118  the same
+
+
+def newest(directory: str) -> tuple[int, dict[str, object] | None]:
+    """Return the number and the content of the newest whole state, or 0 and None."""
+    found: tuple[int, dict[str, object] | None] = (0, None)
+    for slot in (0, 1):
+        try:
+            with open(slot_path(directory, slot), "rb") as file:  # noqa: PTH123  the same
+                turn, form = _checked(file.read(BYTES_MAX))
+        except FileNotFoundError:
+            continue
+        if form is not None and turn > found[0]:
+            found = (turn, form)
+    return found
+
+
+def _checked(text: bytes) -> tuple[int, dict[str, object] | None]:
+    head, _, rest = text.partition(b"\n")
     try:
+        checksum, turn, length = head.split(b" ")
+        body = rest[: int(length)]
         form = json.loads(body)
-        whole = int(head, 16) == zlib.crc32(body)
+        whole = int(checksum, 16) == zlib.crc32(body)
     except ValueError:
-        return None
-    return form if whole and isinstance(form, dict) else None
+        return 0, None
+    return int(turn), form if whole and isinstance(form, dict) else None
 
 
 def _write_all(file: int, data: bytes) -> None:

@@ -85,7 +85,9 @@ class Runner:
         while not self._stopping:
             self.turn()
         self._readiness.stopping()
-        self.log.say("agent-stopped", "The agent stops; hooks that run go on and are taken up later.")
+        self.log.say(
+            "agent-stopped", "The agent stops; hooks that run go on and are taken up later."
+        )
         self.close()
 
     def turn(self) -> None:

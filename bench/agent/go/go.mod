@@ -1,0 +1,3 @@
+module agentbench
+
+go 1.21

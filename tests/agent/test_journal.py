@@ -1,0 +1,76 @@
+"""The journal: whole at any moment, whatever is cut short."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.agent.journal import Journal, JournalLocked, JournalLost, newest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Return where a journal is."""
+    return tmp_path / "state"
+
+
+def test_last_state_is_read_back(directory: Path) -> None:
+    """Each state replaces the one before; its boot is known. Source: C-9."""
+    journal = Journal(str(directory))
+    assert journal.read() is None
+    for number in range(5):
+        journal.write({"number": number, "long": "x" * 50_000 * number})
+    journal.close()
+    again = Journal(str(directory))
+    assert again.read() == {"number": 4, "long": "x" * 200_000}
+    assert again.boot_id
+    again.write({"number": 5})
+    assert newest(str(directory))[1] == {"number": 5, "boot_id": again.boot_id}
+    again.close()
+
+
+@given(cut=st.integers(0, 300), noise=st.binary(max_size=40))
+def test_write_that_is_cut_short_leaves_the_state_before(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, noise: bytes
+) -> None:
+    """A power cut in the middle of a write costs nothing but that write."""
+    directory = tmp_path_factory.mktemp("journal")
+    journal = Journal(str(directory))
+    for number in range(3):
+        journal.write({"number": number})
+    journal.close()
+    slot = directory / "journal.1"  # the third state, number 2, is in it
+    whole = slot.read_bytes()
+    slot.write_bytes(whole[:cut] + noise + whole[cut + len(noise) :])
+    again = Journal(str(directory))
+    assert again.read() in ({"number": 1}, {"number": 2})
+    assert again.corrupt == ""
+    again.close()
+
+
+def test_state_that_cannot_be_written_is_said_so(directory: Path) -> None:
+    """What is not on disk is not pretended to be."""
+    journal = Journal(str(directory))
+    journal.write({"number": 1})
+    (directory / "journal.0").mkdir()
+    with pytest.raises(JournalLost):
+        journal.write({"number": 2})
+    (directory / "journal.0").rmdir()
+    journal.write({"number": 3})
+    assert newest(str(directory))[0] == 2
+    journal.close()
+
+
+def test_second_user_of_a_directory_is_refused(directory: Path) -> None:
+    """Two agents would do everything twice."""
+    journal = Journal(str(directory))
+    with pytest.raises(JournalLocked):
+        Journal(str(directory))
+    journal.close()
+    Journal(str(directory)).close()
