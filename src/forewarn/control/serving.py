@@ -103,7 +103,8 @@ def _listener(address: str) -> socket.socket:
             listener.bind(address.removeprefix("unix:"))
         else:
             family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
-            listener = socket.socket(family)
+            # With its protocol named, asyncio switches Nagle's delay off on what is accepted.
+            listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((host.strip("[]"), int(port)))
     except (OSError, ValueError, OverflowError) as error:

@@ -6,6 +6,7 @@ Nothing is changed in here.
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -167,11 +168,16 @@ async def _health(call: Call) -> Answer:
 
 
 async def _version(_call: Call) -> Answer:
+    told = {"version": _installed(), "api": "v1", "api_versions": list(wire.VERSIONS)}
+    return Answer(told)
+
+
+@cache  # it reads files
+def _installed() -> str:
     try:
-        installed = version("forewarn")
+        return version("forewarn")
     except PackageNotFoundError:  # run from a source tree that was never installed
-        installed = "unknown"
-    return Answer({"version": installed, "api": "v1", "api_versions": list(wire.VERSIONS)})
+        return "unknown"
 
 
 def _flat(**members: object) -> dict[str, object]:

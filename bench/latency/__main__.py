@@ -1,0 +1,252 @@
+"""Measure how long news take: `make bench-latency` or `python -m bench.latency`.
+
+One process of the service with a SQLite file, durable to the disk, on loopback. From an
+operator's call to the changed document: for a client whose poll is held until something changes,
+and for one that polls without pause. From the last approval to `Started`, with every step on the
+disk. Beside them, in the same minutes and the same directory, what the disk needs for fdatasync.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.latency.client import Line, approval, call, poll
+
+START_S_MAX = 30.0
+#: Bytes written before each fdatasync: a page of SQLite's log.
+PAGE = b"\0" * 4096
+FLEET = {
+    "hosts": {"h1": {}},
+    "groups": {"web": {}, "db": {}},
+    "vms": {"web-0": {"host": "h1", "group": "web"}, "db-0": {"host": "h1", "group": "db"}},
+}
+SETTINGS = """
+[listen]
+metadata = ["127.0.0.1:{metadata}"]
+operator = "127.0.0.1:{operator}"
+[metadata]
+vm_by_query = true
+rate_per_s = 0.0
+[operator]
+open_on_loopback = true
+[store]
+url = "sqlite:///{store}"
+[drivers]
+default = "manual"
+[log]
+level = "warning"
+"""
+
+
+@dataclass
+class Service:
+    """A running service and connections to it."""
+
+    operator_port: int
+    metadata_port: int
+    operator: Line = field(init=False)
+    vm: Line = field(init=False)
+    other: Line = field(init=False)
+
+    def connect(self) -> None:
+        """Open the connections and put a fleet of two VMs on one host."""
+        self.operator, self.vm = Line(self.operator_port), Line(self.metadata_port)
+        self.other = Line(self.metadata_port)
+        self.operator.ask(call("PUT", "/v1/topology", FLEET))
+        for name in ("web-0", "db-0"):
+            self.vm.ask(poll(name))
+
+    def incarnation(self) -> int:
+        """Return the incarnation of the document that is watched."""
+        found: int = self.vm.ask(poll("web-0"))["DocumentIncarnation"]
+        return found
+
+
+def free_port() -> int:
+    """Return a port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def serving(directory: Path) -> Iterator[Service]:
+    """Run a service whose store is in a directory."""
+    service = Service(free_port(), free_port())
+    config = directory / "forewarn.toml"
+    config.write_text(
+        SETTINGS.format(
+            metadata=service.metadata_port,
+            operator=service.operator_port,
+            store=directory / "forewarn.db",
+        )
+    )
+    command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(config)]
+    process = subprocess.Popen(command)
+    try:
+        ends = time.perf_counter() + START_S_MAX
+        while True:
+            try:
+                service.connect()
+                break
+            except ConnectionError:
+                assert process.poll() is None, "the service has ended"
+                assert time.perf_counter() < ends, "the service does not start"
+                time.sleep(0.05)
+        yield service
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(START_S_MAX)
+
+
+def call_to_held_poll(service: Service) -> float:
+    """Return seconds from an operator's call until a held poll brings the change."""
+    service.vm.send(poll("web-0", service.incarnation()))
+    time.sleep(0.002)  # the poll is held before the call comes
+    begun = time.perf_counter()
+    service.operator.send(call("POST", "/v1/vms/web-0/reboot"))
+    service.vm.receive()
+    taken_s = time.perf_counter() - begun
+    withdraw(service, json.loads(service.operator.receive()))
+    return taken_s
+
+
+def call_to_busy_poll(service: Service) -> float:
+    """Return seconds from an operator's call until a poll without pause sees the change."""
+    before = b'{"DocumentIncarnation":%d,' % service.incarnation()
+    request = poll("web-0")
+    begun = time.perf_counter()
+    service.operator.send(call("POST", "/v1/vms/web-0/reboot"))
+    while True:
+        service.vm.send(request)
+        if not service.vm.receive().startswith(before):
+            break
+    taken_s = time.perf_counter() - begun
+    withdraw(service, json.loads(service.operator.receive()))
+    return taken_s
+
+
+def call_to_answer(service: Service) -> float:
+    """Return seconds from an operator's call to its answer."""
+    begun = time.perf_counter()
+    service.operator.send(call("POST", "/v1/vms/web-0/reboot"))
+    answer = service.operator.receive()
+    taken_s = time.perf_counter() - begun
+    withdraw(service, json.loads(answer))
+    return taken_s
+
+
+def approval_to_started(service: Service) -> float:
+    """Return seconds from the last of two approvals until a held poll brings `Started`."""
+    [operation] = service.operator.ask(call("POST", "/v1/hosts/h1/reboot"))["operations"]
+    of_db, of_web = operation["events"]
+    service.other.ask(approval("db-0", of_db))
+    service.vm.send(poll("web-0", service.incarnation()))
+    time.sleep(0.002)
+    begun = time.perf_counter()
+    service.other.send(approval("web-0", of_web))
+    document = service.vm.receive()
+    taken_s = time.perf_counter() - begun
+    assert b'"EventStatus":"Started"' in document, document
+    service.other.receive()
+    settle(service)
+    service.operator.ask(call("POST", f"/v1/operations/{operation['id']}/complete"))
+    settle(service)
+    return taken_s
+
+
+def withdraw(service: Service, answer: dict[str, list[dict[str, str]]]) -> None:
+    """Cancel what was asked for, and wait until nothing is shown or under way."""
+    [operation] = answer["operations"]
+    settle(service)
+    service.operator.ask(call("POST", f"/v1/operations/{operation['id']}/cancel"))
+    settle(service)
+
+
+def settle(service: Service) -> None:
+    """Give the service the time to do what follows by itself: confirmations and checks."""
+    for _ in range(3):
+        service.operator.ask(call("GET", "/v1/events"))
+    time.sleep(0.002)
+
+
+def fdatasync_of(directory: Path) -> Callable[[], float]:
+    """Return a measure of one fdatasync of a page, in the directory of the store."""
+    descriptor = os.open(directory / "fdatasync", os.O_CREAT | os.O_WRONLY, 0o600)
+    sync = getattr(os, "fdatasync", os.fsync)  # macOS has none
+
+    def once() -> float:
+        os.write(descriptor, PAGE)
+        begun = time.perf_counter()
+        sync(descriptor)
+        return time.perf_counter() - begun
+
+    return once
+
+
+def measure(rounds: int, directory: Path) -> dict[str, list[float]]:
+    """Return the sorted seconds of every measure, taken in turn."""
+    disk = fdatasync_of(directory)
+    with serving(directory) as service:
+        measures: dict[str, Callable[[], float]] = {
+            "call to held poll": lambda: call_to_held_poll(service),
+            "call to busy poll": lambda: call_to_busy_poll(service),
+            "call to its answer": lambda: call_to_answer(service),
+            "last approval to Started": lambda: approval_to_started(service),
+            "fdatasync of 4 KiB": disk,
+        }
+        found: dict[str, list[float]] = {name: [] for name in measures}
+        for warming in range(-20, rounds):
+            for name, once in measures.items():
+                taken_s = once()
+                if warming >= 0:
+                    found[name].append(taken_s)
+    return {name: sorted(each) for name, each in found.items()}
+
+
+def share(found: Sequence[float], part: float) -> float:
+    """Return the value below which a part of sorted values lies, in ms."""
+    return found[min(int(len(found) * part), len(found) - 1)] * 1000
+
+
+def main() -> int:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.latency", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--directory", type=Path, help="where the store is (else .build)")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    parent = asked.directory or Path(".build")
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=parent, prefix="latency-") as directory:
+        found = measure(asked.rounds, Path(directory).resolve())
+    parts = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "most": 1.0}
+    rows = {name: {n: share(each, p) for n, p in parts.items()} for name, each in found.items()}
+    if asked.json:
+        print(json.dumps(rows))
+        return 0
+    print(f"Python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores")
+    print(f"{asked.rounds} rounds, milliseconds\n")
+    print(f"| {'from and to':<26} |" + "".join(f" {name:>5} |" for name in parts))
+    print(f"|{'-' * 28}|" + "------:|" * len(parts))
+    for name, row in rows.items():
+        print(f"| {name:<26} |" + "".join(f" {each:5.2f} |" for each in row.values()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
