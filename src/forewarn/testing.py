@@ -172,8 +172,7 @@ class EmulatorThread:
         url = self.endpoint + (f"&vm={vm}" if vm else "")
         headers = {"Metadata": "true", "Connection": "close"}
         request = urllib.request.Request(url, data=body, headers=headers)  # noqa: S310 - our own
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=ACT_S_MAX) as answer:
+        with _plain_opener().open(request, timeout=ACT_S_MAX) as answer:
             read: bytes = answer.read()
         return read
 
@@ -198,6 +197,21 @@ class EmulatorThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(ACT_S_MAX)
         self._loop.close()
+
+
+def _plain_opener() -> urllib.request.OpenerDirector:
+    """Return what speaks plain HTTP and nothing else: no proxy, no redirect, and no TLS.
+
+    `build_opener` would read the system's certificates anew for each request.
+    """
+    opener = urllib.request.OpenerDirector()
+    for kind in (
+        urllib.request.HTTPHandler,
+        urllib.request.HTTPDefaultErrorHandler,
+        urllib.request.HTTPErrorProcessor,
+    ):
+        opener.add_handler(kind())
+    return opener
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
