@@ -258,6 +258,19 @@ def test_scenario_happens_to_the_vm_that_is_named(staged: Callable[..., Stage]) 
         stage.run("user-reboot", vm="web-9")
 
 
+@pytest.mark.parametrize("name", ["two-fault-domains", "scale-in", "image-upgrade", "storm"])
+def test_lone_vm_has_company_for_a_story(staged: Callable[..., Stage], name: str) -> None:
+    """A VM that shares its document with nobody does so while a story needs others. Source: S-2."""
+    fleet = "[hosts.h1]\n[vms.alone]\nhost = 'h1'\n"
+    stage = staged(topology=fleet, topology_name="fleet.toml")
+    before = stage.fleet()
+    stage.run(name)
+    assert any("alone" in line for line in stage.sees())
+    stage.api.post(f"/v1/scenarios/{name}/stop")
+    assert stage.sees() == []
+    assert stage.fleet() == before
+
+
 def test_failed_scenario_says_why_and_tidies_up(stage: Stage) -> None:
     """A story that cannot go on ends with its reason, and its cast leaves."""
     text = '[hosts.h-9]\n[[steps]]\ndo = "host-reboot"\non = "h-9"\nduration = "2d"\n'

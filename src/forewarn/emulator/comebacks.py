@@ -89,10 +89,10 @@ class Comebacks:
             if at_ms > now_ms:
                 continue
             del self._away[name]
-            topology = await asyncio.wrap_future(self._control.read(_topology))
-            if name in topology.vms:
-                continue
             try:
+                topology = await asyncio.wrap_future(self._control.read(_topology))
+                if name in topology.vms:
+                    continue
                 await asyncio.wrap_future(self._control.submit(Change(vms=(vm,)), ACTOR))
             except ForewarnError as error:  # its host or group is gone, or its address is taken
                 log.info("%s does not come back: %s", name, error)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from forewarn.control.forms.tables import TOPOLOGY
 from forewarn.control.forms.topology_file import form_of, records_of
 from forewarn.core.stimulus import Change
+from forewarn.core.topology import GroupKind
 from forewarn.emulator.scenario import ON_GROUP, ON_HOST, ON_VM
 
 if TYPE_CHECKING:
@@ -55,11 +56,15 @@ def brought(topology: Topology, machines: Machines, stage: Stage) -> Change:
         FleetContradiction: a machine cannot be like this.
     """
     known = form_of(topology)
-    tables = {
-        "hosts": _placed(machines.hosts, known["hosts"], stage),
-        "groups": _placed(machines.groups, known["groups"], stage),
-        "vms": _placed(machines.vms, known["vms"], stage),
-    }
+    hosts = _placed(machines.hosts, known["hosts"], stage)
+    groups = _placed(machines.groups, known["groups"], stage)
+    vms = _placed(machines.vms, known["vms"], stage)
+    joined = any(vm.get("group") == stage.group for name, vm in vms.items() if name != stage.vm)
+    if joined and topology.groups[stage.group].kind is GroupKind.LONE:
+        # A lone VM has company for as long as the story lasts.
+        lone = groups.get(stage.group, known["groups"][stage.group])
+        groups[stage.group] = {**lone, "kind": GroupKind.AVAILABILITY_SET.value}
+    tables = {"hosts": hosts, "groups": groups, "vms": vms}
     return records_of(TOPOLOGY.read(tables, "the scenario"))
 
 
@@ -123,9 +128,9 @@ def _same_host(now: Host | None, before: Host) -> bool:
     return now is not None and replace(now, health=before.health) == before
 
 
-def _placed(tables: Tables, known: Tables, stage: Stage) -> Tables:
+def _placed(tables: Tables, known: Tables, stage: Stage) -> dict[str, Mapping[str, object]]:
     """Return what is said of machines under their real names, over what they are already."""
-    found = {}
+    found: dict[str, Mapping[str, object]] = {}
     for written, table in tables.items():
         name = stage.name(written)
         given = {
