@@ -12,7 +12,8 @@ PYTEST ?= $(BIN)/pytest
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports fmt test test-fast \
-	test-postgres coverage sim transcripts docs bench bench-metadata bench-latency bench-agent clean
+	test-postgres coverage sim transcripts docs bench bench-metadata bench-latency \
+	bench-agent bench-start bench-store clean
 
 help:  ## list what can be made
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."
@@ -86,7 +87,7 @@ docs: $(DEV)  ## rewrite the generated pages and diagrams
 
 # -- to measure it -------------------------------------------------------------------------------
 
-bench: bench-metadata bench-latency bench-agent  ## every published figure, anew
+bench: bench-metadata bench-latency bench-start bench-store bench-agent  ## every published figure, anew
 
 bench-metadata: $(DEV) system  ## Forewarn, Go and nginx answering the same polls
 	$(BIN)/python -m bench.metadata $(ARGS)
@@ -96,6 +97,12 @@ bench-latency: $(DEV) system  ## from an operator's call, and from an approval, 
 
 bench-agent: $(DEV) system  ## what the agent costs, next to a Go program
 	$(BIN)/python -m bench.agent $(ARGS)
+
+bench-start: $(DEV)  ## from typing `forewarn emulate` to its first answer, and to its end
+	$(BIN)/python -m bench.start $(ARGS)
+
+bench-store: $(DEV) system  ## the commit of a step on SQLite and on PostgreSQL
+	$(BIN)/python -m bench.store.run $(ARGS)
 
 clean:  ## remove everything made here, .venv included
 	rm -rf $(VENV) .build build dist/*.whl .coverage .coverage.* .hypothesis
