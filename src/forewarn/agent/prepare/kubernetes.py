@@ -18,7 +18,8 @@ from forewarn.errors import PeerError
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TAINT = "forewarn.io/scheduled-event"
 MARK = "forewarn.io/cordoned-by"
-MERGE = {"Content-Type": "application/strategic-merge-patch+json"}
+MERGE = {"Content-Type": "application/merge-patch+json"}
+TAINT_TRIES = 5  # a node changes every few seconds; five misses in a row do not happen
 PODS_MAX = 5000  # a node runs a few hundred at most
 MIRROR = "kubernetes.io/config.mirror"
 
@@ -66,8 +67,7 @@ def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
         }
         _patch(settings, node, patch)
     if noted.get("taint"):
-        gone = {"key": noted["taint"], "effect": "NoSchedule", "$patch": "delete"}
-        _patch(settings, node, {"spec": {"taints": [gone]}})
+        _change_taints(settings, str(noted["taint"]), taint=None)
     notes.clear()
     return f"{node.rpartition('/')[2]}: {', '.join(sorted(noted)) or 'nothing'} taken back"
 
@@ -76,15 +76,41 @@ def _taint(
     settings: dict[str, object], hook: dict[str, object], *, spec: dict[str, object]
 ) -> None:
     key = settings["taint"] if isinstance(settings["taint"], str) else TAINT
+    event = hook.get("event")
+    kind = str(event.get("event_type", "")) if isinstance(event, dict) else ""
     taints = spec.get("taints") or []
     assert isinstance(taints, list)
     if any(taint.get("key") == key for taint in taints):
         return
-    event = hook.get("event")
-    kind = str(event.get("event_type", "")) if isinstance(event, dict) else ""
     notes.write({**notes.read(), "taint": key})
-    taint = {"key": key, "effect": "NoSchedule", "value": kind}
-    _patch(settings, _node(settings), {"spec": {"taints": [taint]}})
+    _change_taints(settings, str(key), taint={"key": key, "effect": "NoSchedule", "value": kind})
+
+
+def _change_taints(
+    settings: dict[str, object], key: str, *, taint: dict[str, object] | None
+) -> None:
+    """Replace the taint of a key, or remove it; the others stay, whoever changes them meanwhile.
+
+    A node's taints are one list that is patched as a whole, so the version that was read is
+    named, and a refusal because of another version means to read again.
+    """
+    node = _node(settings)
+    done = None
+    for _ in range(TAINT_TRIES):
+        found = expect(ask(settings, "GET", path=node), "GET", url=node, statuses=(200,)).form()
+        taints = _part(found, "spec").get("taints") or []
+        assert isinstance(taints, list)
+        kept = [one for one in taints if one.get("key") != key]
+        version = _part(found, "metadata")["resourceVersion"]
+        patch = {
+            "metadata": {"resourceVersion": version},
+            "spec": {"taints": [*kept, taint] if taint else kept or None},
+        }
+        done = ask(settings, "PATCH", path=node, form=patch, headers=MERGE)
+        if done.status != 409:
+            break
+    assert done is not None
+    expect(done, "PATCH", url=node, statuses=(200,))
 
 
 def _evictable(settings: dict[str, object]) -> list[tuple[str, str]]:

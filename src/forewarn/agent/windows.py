@@ -1,0 +1,56 @@
+"""Windows: hooks as processes where there is no /bin/sh, no process group and no pidfd.
+
+Imported nowhere else, and nothing but starting and ending processes may go in here. The agent
+itself writes the mark that a hook begins; its end is known only while the agent runs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.agent.hooks import Child
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class WindowsChild(Child):
+    """A hook on Windows."""
+
+    def __init__(self, process: subprocess.Popen[bytes], mark: str) -> None:
+        """Follow a process."""
+        super().__init__(process.pid, mark)
+        self._process = process
+
+    def poll(self) -> int | None:
+        """Return the exit status, or None while it runs."""
+        status = self._process.poll()
+        if status is not None:
+            Path(f"{self.mark}.ended").write_text(str(status), "ascii")
+        return status
+
+    def terminate(self) -> None:
+        """Ask the hook to end, as Ctrl-Break would."""
+        self._process.send_signal(getattr(__import__("signal"), "CTRL_BREAK_EVENT", 15))
+
+    def kill(self) -> None:
+        """End the hook and all it started."""
+        command = ["taskkill", "/F", "/T", "/PID", str(self.pid)]
+        subprocess.run(command, check=False, capture_output=True)
+
+
+def start(command: tuple[str, ...], mark: str, *, env: Mapping[str, str]) -> Child:
+    """Start a hook; its input and output are files.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    flags = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+    with Path(f"{mark}.json").open("rb") as source, Path(f"{mark}.out").open("ab") as output:
+        process = subprocess.Popen(
+            command, stdin=source, stdout=output, stderr=output, env=env, creationflags=flags
+        )
+    Path(f"{mark}.begun").write_text(str(process.pid), "ascii")
+    return WindowsChild(process, mark)
