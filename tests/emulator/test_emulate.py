@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,6 +23,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from forewarn.cli.client import Client
+from forewarn.cli.main import main
 from tests.emulator.conftest import ANYWHERE, Process
 
 PATH = "/metadata/scheduledevents?api-version=2020-07-01"
@@ -328,6 +331,34 @@ def test_rate_is_limited_only_if_wanted(process: Start) -> None:
 
     with pytest.raises(OSError, match="429"):
         ask_often()
+
+
+def test_command_runs_to_its_end_in_this_process(
+    capsys: pytest.CaptureFixture[str], free_ports: tuple[int, int], own_logs: None
+) -> None:
+    """The whole command from its options to Ctrl-C, where its lines can be counted."""
+    port, operator = free_ports
+    url = f"http://127.0.0.1:{port}{PATH}"
+
+    def interrupt() -> None:
+        for _ in range(100_000):
+            try:
+                if events(get(f"{url}&wait=1&incarnation=0")):
+                    break
+            except OSError:
+                continue
+        os.kill(os.getpid(), signal.SIGINT)
+
+    words = ["emulate", "--json", "--listen", f"127.0.0.1:{port}", "--seed", "3", "--vm", "a"]
+    words += ["--operator-listen", f"127.0.0.1:{operator}", "--fault", "429=1x,post"]
+    words += ["--scenario", "user-reboot", "--enable-on-first-request", "--rate-limit", "1000"]
+    other = threading.Thread(target=interrupt)
+    other.start()
+    assert main(words) == 0
+    other.join()
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert said[0]["metadata"] == [f"http://127.0.0.1:{port}"]
+    assert any("scenario user-reboot begins on a" in line["text"] for line in said[1:])
 
 
 def test_windows_could_start_it() -> None:
