@@ -33,6 +33,7 @@ _VM_WORK = {
     "reimage": ("reimage", "give VMs a new system image"),
 }
 _ENDED_WELL = "succeeded"
+_ENDINGS = frozenset({"operation.succeeded", "operation.failed", "operation.cancelled"})
 _LIVE = frozenset({"planned", "noticed", "running"})
 
 
@@ -194,30 +195,32 @@ def wait(
     else:
         print_operations(ended, client.now_ms)
     if any(each["state"] in _LIVE for each in ended):
-        note("this took longer than --timeout; the work goes on")
+        note("no longer watching, before its end; the work goes on")
         return TIMED_OUT
     return OK if all(each["state"] == _ENDED_WELL for each in ended) else REFUSED
 
 
 def _follow(client: Client, current: dict[str, Answer], after: int, until_ms: int) -> None:
-    """Bring `current` up to date with every entry about it, until all have ended."""
+    """Tell every entry about operations until each has ended, or until the time is up."""
     awaited: dict[str, list[str]] = {}
+    going = set(current)
     for name in current:
         _tell_awaited(client, current, name, awaited)
-    while any(each["state"] in _LIVE for each in current.values()):
-        for entry in client.lines("/v1/watch", until_ms=until_ms, after=after):
-            if entry is None or "end" in entry:
-                continue
-            after = entry["sequence"]
-            name = entry["operation"]
-            if name not in current:
-                continue
-            note(f"{entry['at']}  {entry['text']}")
-            _tell_awaited(client, current, name, awaited)
-            if not any(each["state"] in _LIVE for each in current.values()):
-                return
-        if until_ms:
-            return
+    for entry in client.lines("/v1/watch", until_ms=until_ms, after=after):
+        if entry is None:
+            continue
+        if "end" in entry:
+            note(f"the server ended the stream: {entry['end']}")
+            break
+        name = entry["operation"]
+        if name not in going:
+            continue
+        note(f"{entry['at']}  {entry['text']}")
+        if entry["action"] in _ENDINGS:
+            going.remove(name)
+        _tell_awaited(client, current, name, awaited)
+        if not going:
+            break
 
 
 def _tell_awaited(

@@ -15,7 +15,7 @@ import uvicorn
 from forewarn.errors import CallerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from starlette.types import ASGIApp
 
@@ -57,15 +57,24 @@ class _Server(uvicorn.Server):
 class OperatorServer:
     """A running operator API."""
 
-    def __init__(self, server: _Server, task: asyncio.Task[None], address: str) -> None:
+    def __init__(
+        self,
+        server: _Server,
+        task: asyncio.Task[None],
+        *,
+        address: str,
+        stop_streams: Callable[[], None],
+    ) -> None:
         """Take over a server that runs in a task."""
         self.address = address
         self._server = server
         self._task = task
+        self._stop_streams = stop_streams
 
     async def stop(self) -> None:
-        """Stop accepting, finish what is under way, close."""
+        """Stop accepting, end what never ends by itself, finish the rest, close."""
         self._server.should_exit = True
+        self._stop_streams()
         await self._task
 
 
@@ -92,7 +101,12 @@ async def start_operator(app: ASGIApp, address: str) -> OperatorServer:
     server = _Server(config)
     task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
     await server.listening.wait()
-    return OperatorServer(server, task, _named(listener))
+    stop_streams = getattr(getattr(app, "state", None), "stop_streams", _nothing)
+    return OperatorServer(server, task, address=_named(listener), stop_streams=stop_streams)
+
+
+def _nothing() -> None:
+    """End no streams: an application of another kind has none."""
 
 
 def _listener(address: str) -> socket.socket:

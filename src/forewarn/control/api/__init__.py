@@ -73,6 +73,7 @@ def build_app(
         exception_handlers={ForewarnError: refuse, HTTPException: refuse_path},
     )
     app.router.redirect_slashes = False
+    app.state.stop_streams = desk.tail.stop
     app.build_middleware_stack()  # says now, not at the first request, that a token is none
     return app
 

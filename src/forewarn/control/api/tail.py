@@ -47,7 +47,13 @@ class Tail:
         self._waiting: list[asyncio.Future[None]] = []
         self._followers = 0
         self._watching = False
+        self._stopped = False
         self._reading = asyncio.Lock()
+
+    def stop(self) -> None:
+        """End every stream, each with its last line."""
+        self._stopped = True
+        self._wake()
 
     def enter(self) -> None:
         """Count a follower in; `follow` counts it out.
@@ -67,7 +73,7 @@ class Tail:
         """Yield entries after a sequence number as they come; an empty list is a sign of life."""
         try:
             yield []
-            while True:
+            while not self._stopped:
                 news = self._news()
                 while page := await self._page(after):
                     yield page
@@ -165,6 +171,7 @@ class Stream:
             await asyncio.gather(sending, leaving, return_exceptions=True)
 
     async def _send(self, send: Send) -> None:
+        """Send everything, and a last line however it ends."""
         headers = [(b"content-type", self._media.encode()), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         last = self._last

@@ -1,0 +1,246 @@
+"""Every command of an operator, against a real service."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from forewarn import wire
+from tests.cli.conftest import Run
+from tests.control.live import FLEET, Live
+
+
+def test_fleet_is_added_listed_shown_and_removed(run: Run, live: Live) -> None:
+    """Hosts, groups and VMs come and go by name."""
+    added = run("host", "add", "h3", "--fault-domain", "2", "--zone", "z", "--driver", "manual")
+    assert (added.status, added.err) == (0, "host h3 is in the fleet\n")
+    group = ("--kind", "scale-set", "--owner", "o", "--terminate-notice", "5m")
+    approvals = ("--automatic-approval", "Reboot", "--strict-approval", "--reimage-notice")
+    assert run("group", "add", "g3", *group, *approvals).status == 0
+    vm = ("--host", "h3", "--group", "g3", "--address", "10.0.0.9", "--tag", "a=b=c", "--spot")
+    assert run("vm", "add", "v3", *vm).status == 0
+    assert run("vm", "add", "solo", "--host", "h3").status == 0
+    assert live.get("/v1/groups/g3")["terminate_notice"] == "PT5M"
+    assert live.get("/v1/vms/v3")["tags"] == {"a": "b=c"}
+    listed = run("vm", "list", "--host", "h3")
+    assert [line.split()[0] for line in listed.out.splitlines()] == ["NAME", "solo", "v3"]
+    assert run("vm", "list", "--group", "g3", "--json").json["vms"][0]["name"] == "v3"
+    shown = run("group", "show", "g3")
+    assert "terminate notice    PT5M" in shown.out
+    assert run("host", "show", "h3", "--json").json["vms"] == ["solo", "v3"]
+    assert run("vm", "show", "v3").out.count("a=b=c") == 1
+    removed = run("vm", "remove", "v3", "solo", "--json")
+    assert removed.json == {"removed": ["v3", "solo"]}
+    assert run("host", "list", "--zone", "z").out.splitlines()[1].split()[0] == "h3"
+
+
+def test_add_does_not_overwrite(run: Run, live: Live) -> None:
+    """What is there is replaced only where that is said."""
+    refused = run("host", "add", "h2")
+    assert refused.status == 1
+    assert refused.err.startswith("forewarn: There is a host h2 already.\n  ")
+    assert live.get("/v1/hosts/h2")["fault_domain"] == 1
+    assert run("host", "add", "h2", "--replace", "--json").json["fault_domain"] == 0
+
+
+def test_empty_lists_say_so(run: Run) -> None:
+    """Where there is nothing, people are told on standard error and pipes get nothing."""
+    for words in (("events",), ("operations",), ("host", "list", "--zone", "none")):
+        nothing = run(*words)
+        assert (nothing.status, nothing.out) == (0, "")
+        assert nothing.err.strip()
+
+
+@pytest.mark.parametrize("form", ["toml", "yaml", "json"])
+def test_topology_goes_out_and_in(run: Run, tmp_path: Path, form: str) -> None:
+    """What `topology show` prints, `topology apply` takes."""
+    file = tmp_path / f"fleet.{form}"
+    file.write_text(run("topology", "show", "--form", form).out, "utf-8")
+    same = run("topology", "apply", str(file), "--prune")
+    assert (same.status, same.out) == (0, "")
+    assert same.err == "0 added, 0 changed, 0 removed\n"
+
+
+def test_topology_apply_says_what_it_does(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each change is a line; a dry run prints the same and changes nothing."""
+    file = tmp_path / "fleet.toml"
+    file.write_text("[hosts.h1]\nzone = 'a'\n[hosts.h2]\nfault_domain=1\n[vms.x]\nhost='h2'\n")
+    words = ("topology", "apply", str(file), "--prune", "--dry-run")
+    dry = run(*words)
+    assert "~ host h1\n" in dry.out
+    assert "+ vm x\n" in dry.out
+    assert "- vm web-0\n" in dry.out
+    assert "nothing was done" in dry.err
+    assert run(*words).out == dry.out
+    assert run(*words[:-1]).out == dry.out
+    text = json.dumps(FLEET).encode()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
+    assert run("topology", "apply", "-", "--form", "json", "--json").json["applied"] is True
+
+
+@pytest.mark.parametrize("name", ["none.toml", "fleet.txt", "fleet"])
+def test_topology_needs_a_file_it_can_read(run: Run, tmp_path: Path, name: str) -> None:
+    """A file that is not there or of no known form is refused here already."""
+    refused = run("topology", "apply", str(tmp_path / name))
+    assert refused.status == 1
+    assert "cannot be read" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "cause", "impact"),
+    [
+        (("host", "update", "h1"), "host-update", "Freeze"),
+        (("host", "update", "h1", "--restart"), "host-update", "Reboot"),
+        (("host", "update", "h1", "--network-only"), "network-update", "Freeze"),
+        (("host", "reboot", "h1"), "host-reboot", "Reboot"),
+        (("host", "migrate", "h1", "--destination", "h2"), "live-migration", "Freeze"),
+        (("host", "degrade", "h1"), "hardware-degraded", "Redeploy"),
+        (("host", "degrade", "h1", "--freeze"), "hardware-degraded", "Freeze"),
+        (("host", "fail", "h1"), "hardware-failure", "Reboot"),
+        (("host", "fail", "h1", "--lost"), "host-lost", "Redeploy"),
+        (("vm", "reboot", "web-0"), "reboot", "Reboot"),
+        (("vm", "redeploy", "web-0"), "redeploy", "Redeploy"),
+        (("vm", "evict", "web-0"), "eviction", "Preempt"),
+        (("vm", "delete", "web-0", "web-1"), "deletion", "Terminate"),
+        (("vm", "reimage", "web-0"), "reimage", "Reboot"),
+    ],
+)
+def test_each_word_for_work_asks_for_it(
+    run: Run, words: tuple[str, ...], cause: str, impact: str
+) -> None:
+    """Each action asks for one row of the table of causes."""
+    operations = run(*words, "--json").json["operations"]
+    assert {(each["cause"], each["impact"]) for each in operations} == {(cause, impact)}
+    targets = {each["target"] for each in operations}
+    assert targets <= set(words)
+
+
+def test_work_takes_its_terms(run: Run, live: Live) -> None:
+    """Time, duration, text and source reach the document. Source: D-7, D-8, D-9."""
+    terms = ("--not-before", "+20m", "--duration", "5m", "--description", "New", "--source", "User")
+    asked = run("host", "reboot", "h1", *terms)
+    assert "2027-01-15T08:20:00Z (in 20m)" in asked.out
+    live.settle()
+    [event] = live.document("web-0")["Events"]
+    assert (event["DurationInSeconds"], event["Description"], event["EventSource"]) == (
+        300,
+        "New",
+        "User",
+    )
+    unknown = run("vm", "reboot", "web-0", "--duration", "-1", "--json")
+    assert unknown.json["operations"][0]["duration_s"] == -1
+
+
+def test_repair_ends_failures(run: Run) -> None:
+    """A repaired host is well, and its failure is over."""
+    run("host", "fail", "h1")
+    repaired = run("host", "repair", "h1", "h2")
+    assert "succeeded" in repaired.out
+    assert "host h2 is well again" in repaired.err
+    assert run("host", "repair", "h1", "--json").json == {"operations": []}
+
+
+def test_events_documents_and_operations_are_shown(run: Run, live: Live) -> None:
+    """What VMs are told is read from outside, for people and for programs. Source: V-1."""
+    run("host", "reboot", "h1")
+    live.settle()
+    events = run("events", "--vm", "web-0")
+    assert "Reboot  Scheduled  2027-01-15T08:15:01Z (in 15m 1s)  op-1" in events.out
+    assert len(run("events", "--json").json["events"]) == 2
+    document = run("document", "--vm", "web-0")
+    assert document.err.startswith("incarnation 1, read at ")
+    assert "Fri, 15 Jan 2027 08:15:01 GMT" in document.out
+    old = run("document", "--vm", "web-0", "--api-version", "2017-03-01", "--json").json
+    assert old["Events"][0]["Resources"] == ["_web-0"]
+    url = f"http://{live.metadata_url}?vm=web-0"
+    for place in (url, url.replace("?", "/metadata/scheduledevents?")):
+        direct = run("document", "--url", place, "--json")
+        assert wire.read_document(direct.out).incarnation == 1
+    assert "op-1" in run("operations", "--vm", "web-0").out
+    assert run("operations", "--group", "none", "--json").json == {"operations": []}
+    run("cancel", "op-1")
+    assert run("operations").out == ""
+    assert "cancelled" in run("operations", "--all", "--limit", "1").out
+
+
+def test_document_needs_to_know_whose(run: Run, live: Live) -> None:
+    """With one VM there is no doubt; with several one is named."""
+    assert "more than one VM" in run("document").err
+    live.call("PUT", "/v1/topology?prune=true", {"hosts": {"h": {}}, "vms": {"v": {"host": "h"}}})
+    assert run("document", "--json").json["Events"] == []
+
+
+@pytest.mark.parametrize(
+    ("url", "status", "says"),
+    [
+        ("ftp://x", 1, "no address"),
+        ("http://[x", 1, "no address"),
+        ("http://127.0.0.1:1", 3, "cannot be reached"),
+        ("http://{metadata}/nothing", 3, "answered 404"),
+    ],
+)
+def test_document_of_an_odd_url(run: Run, live: Live, url: str, status: int, says: str) -> None:
+    """An address that is none, or is somebody else's, is told apart from a document."""
+    refused = run("document", "--url", url.format(metadata=live.metadata_url))
+    assert refused.status == status
+    assert says in refused.err
+
+
+def test_work_is_decided_about_by_id(run: Run, live: Live) -> None:
+    """Why, approve, retry, complete and cancel take an operation or an event. Source: A-9, L-8."""
+    run("vm", "reboot", "web-0")
+    live.settle()
+    why = run("why", "op-1")
+    assert "waits: group web has not approved event" in why.out
+    assert "at the latest 2027-01-15T08:15:01Z (in 15m 1s)" in why.out
+    event = live.get("/v1/events")["events"][0]["id"]
+    assert "running" in run("approve", event[:6]).out
+    assert run("retry", "1", "--json").json["operations"][0]["attempt"] == 2
+    ended = run("complete", "op-1", "--failed", "--reason", "broken", "--json")
+    assert ended.json["operations"][0]["reason"] == "broken"
+    after = run("why", "op-1")
+    assert "failed" in after.out
+    assert "ended" in after.out
+    assert run("why", "op-1", "--json").json["waiting"] == []
+    refused = run("cancel", "op-1", "--reason", "late")
+    assert (refused.status, refused.out) == (1, "")
+    assert "op-1 is failed: it cannot be cancelled." in refused.err
+
+
+def test_history_shows_the_last_entries_in_order(run: Run) -> None:
+    """The newest entries are shown, the oldest of them first."""
+    entries = run("history", "--limit", "3", "--json").json["entries"]
+    numbers = [each["sequence"] for each in entries]
+    assert numbers == sorted(numbers)
+    assert len(numbers) == 3
+    table = run("history", "--host", "h1", "--limit", "1")
+    assert "vm db-0 is added" in table.out
+    assert run("history", "--after", "100000").out == ""
+
+
+def test_watch_follows_from_a_place(run: Run) -> None:
+    """Entries after a number are printed, one a line, filtered as asked."""
+    lines = run("watch", "--after", "0", "--count", "2").out.splitlines()
+    assert lines == [
+        "2027-01-15T08:00:00Z  host h1 is added  (operator local)",
+        "2027-01-15T08:00:00Z  host h2 is added  (operator local)",
+    ]
+    filtered = run("watch", "--after", "0", "--count", "1", "--vm", "web-1", "--json")
+    assert json.loads(filtered.out)["text"] == "vm web-1 is added"
+
+
+def test_watch_ends_with_the_service(run: Run, live: Live) -> None:
+    """When the service stops, the watch says so and ends calmly."""
+    stopping = threading.Timer(0.3, live.daemon.bridge.call, (live.daemon.ended.set,))
+    stopping.start()
+    ended = run("watch", "--after", "0")
+    stopping.join()
+    assert ended.status == 0
+    assert ended.err == "the server ended the stream: stopped\n"

@@ -1,0 +1,137 @@
+"""The command itself: help, version, exit statuses, odd ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from forewarn.cli import exits
+from forewarn.cli.main import COMMANDS, main, parser_for
+from tests.cli.conftest import Run
+from tests.control.live import Live
+
+COMMAND = (sys.executable, "-m", "forewarn.cli.main")
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """`forewarn --help` is the table of commands."""
+    assert main(["--help"]) == exits.OK
+    text = capsys.readouterr().out
+    for name in COMMANDS:
+        assert f"\n    {name} " in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each command's module is there and says what it takes."""
+    assert main([name, "--help"]) == exits.OK
+    assert f"forewarn {name}" in capsys.readouterr().out
+
+
+def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--version` prints one line."""
+    assert main(["--version"]) == exits.OK
+    assert capsys.readouterr().out.startswith("forewarn 0.")
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("nonsense",), ("host",), ("host", "frob"), ("why",), ("events", "--odd")]
+)
+def test_wrong_command_line_is_2(words: tuple[str, ...]) -> None:
+    """A command line that says nothing sensible ends with the status of usage."""
+    assert main(words) == exits.USAGE
+
+
+def test_help_imports_little() -> None:
+    """What only some commands need is not imported for the others."""
+    program = "import sys\nfrom forewarn.cli.main import main\nmain(['--help'])\n"
+    program += "print(*sorted(sys.modules), file=sys.stderr)"
+    loaded = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        env={**os.environ, "PYTHONPATH": "src"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stderr.split()
+    heavy = {"http.client", "asyncio", "dataclasses", "starlette", "yaml", "logging", "ssl"}
+    assert heavy.isdisjoint(loaded)
+
+
+def test_client_side_needs_no_package(live: Live) -> None:
+    """A bare installation has the whole command line: the standard library is enough."""
+    environment = {**os.environ, "FOREWARN_SERVER": live.url, "PYTHONPATH": "src"}
+    for words in (
+        ("host", "list"),
+        ("history",),
+        ("topology", "show"),
+        ("document", "--vm", "web-0"),
+    ):
+        ran = subprocess.run(
+            [sys.executable, "-S", "-m", "forewarn.cli.main", *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+
+
+def test_missing_package_is_named(live: Live) -> None:
+    """A command of the server side says what to install."""
+    environment = {**os.environ, "PYTHONPATH": "src"}
+    ran = subprocess.run(
+        [sys.executable, "-S", "-m", "forewarn.cli.main", "completion", "bash"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == exits.REFUSED
+    assert "needs the package shtab" in ran.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_knows_every_command(run: Run, shell: str) -> None:
+    """The completion script names what can be typed."""
+    script = run("completion", shell).out
+    for name in COMMANDS:
+        assert name in script
+
+
+def test_closed_pipe_is_calm(live: Live) -> None:
+    """Who reads only the first line leaves no traceback behind."""
+    live.fleet(hosts={f"host-{n}": {"zone": "z" * 200} for n in range(1000)})
+    process = subprocess.Popen(
+        [*COMMAND, "host", "list", "--server", live.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout
+    assert process.stderr
+    process.stdout.readline()
+    process.stdout.close()
+    complaint = process.stderr.read()
+    assert process.wait(60) == exits.PIPE_CLOSED
+    assert complaint == b""
+    process.stderr.close()
+
+
+def test_interrupt_is_calm(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    """Ctrl-C ends a command without a traceback."""
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("forewarn.cli.client.Client.get", interrupt)
+    stopped = run("host", "list")
+    assert (stopped.status, stopped.err) == (exits.INTERRUPTED, "\n")
+
+
+def test_all_commands_share_one_parser() -> None:
+    """Every command can be put into one parser, as completion and the reference need it."""
+    assert parser_for("*").prog == "forewarn"

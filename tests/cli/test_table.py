@@ -1,0 +1,89 @@
+"""What people see: tables that fit, times that speak, nothing that steers the terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.cli import table
+
+
+@pytest.mark.parametrize(
+    ("by_ms", "text"),
+    [
+        (0, "now"),
+        (999, "now"),
+        (90_000, "in 1m 30s"),
+        (-90_000, "1m 30s ago"),
+        (3_600_000, "in 1h"),
+        (3_601_000, "in 1h"),
+        (90_061_000, "in 1d 1h"),
+        (-86_400_000, "1d ago"),
+    ],
+)
+def test_offset_has_two_units(by_ms: int, text: str) -> None:
+    """How far off a time is, is told in at most two units."""
+    assert table.offset(by_ms) == text
+
+
+@pytest.mark.parametrize(
+    ("widths", "width_max", "fitted"),
+    [
+        ([5, 5], 80, [5, 5]),
+        ([50, 10], 42, [30, 10]),
+        ([40, 40, 4], 60, [26, 26, 4]),
+        ([9, 9, 9], 10, [8, 8, 8]),
+    ],
+)
+def test_widest_columns_are_cut_first(widths: list[int], width_max: int, fitted: list[int]) -> None:
+    """A table is cut to the terminal, but no column below what can be read."""
+    assert table.fitted(widths, width_max) == fitted
+
+
+class Terminal:
+    """Standard output that says it is a terminal."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> int:
+        """Keep it."""
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def isatty(self) -> bool:
+        """Say so."""
+        return True
+
+
+@pytest.mark.parametrize("no_colour", [True, False])
+def test_terminal_gets_colour_and_cuts(monkeypatch: pytest.MonkeyPatch, no_colour: bool) -> None:
+    """A terminal gets lines of its width, in colour unless NO_COLOR."""
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_colour:
+        monkeypatch.setenv("NO_COLOR", "1")
+    table.print_table(("state", "text"), [("running", "x" * 50)])
+    assert ("\x1b[33m" in terminal.text) is not no_colour
+    plain = terminal.text.replace("\x1b[33m", "").replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert max(len(line) for line in plain.splitlines()) == 30
+    assert table.CUT in plain
+
+
+def test_pipe_gets_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    """A pipe gets whole cells and no colour; control characters are shown, not obeyed."""
+    table.print_table(("a", "b"), [(None, "x" * 300), (True, ["p", "q\x1b[2J"])])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].endswith("x" * 300)
+    assert lines[2].split() == ["yes", "p,", "q\\x1b[2J"]
+
+
+def test_facts_without_value_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only what has a value is shown."""
+    table.print_facts([("name", "x"), ("none", ""), ("longer", 3)])
+    assert capsys.readouterr().out == "name    x\nlonger  3\n"

@@ -1,0 +1,72 @@
+"""Following work until it ends."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from forewarn.cli.exits import INTERRUPTED, OK, REFUSED, TIMED_OUT
+from forewarn.core.stimulus import Complete
+from tests.cli.conftest import Run
+from tests.control.live import Live
+
+PATIENCE = ("--wait", "--timeout", "20")
+
+
+def complete_when_running(live: Live, *, failed: bool = False) -> threading.Thread:
+    """End the first operation, as soon as it runs, from another thread."""
+
+    def follow() -> None:
+        for _ in range(2000):
+            operation = live.get("/v1/operations/op-1")["operation"]
+            if operation["begun"]:
+                live.daemon.control.submit(Complete(1, failed, "by hand"), "test").result(10)
+                return
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(("failed", "status"), [(False, OK), (True, REFUSED)])
+def test_wait_follows_work_to_its_end(run: Run, live: Live, failed: bool, status: int) -> None:
+    """Who is awaited is told, then how it goes; the exit status says how it ended."""
+    run("vm", "reboot", "web-0")
+    live.settle()
+    other = complete_when_running(live, failed=failed)
+    ended = run("approve", "op-1", *PATIENCE)
+    other.join(10)
+    assert ended.status == status
+    assert "op-1 is running: everybody approved" in ended.err
+    assert ("failed" if failed else "succeeded") in ended.out
+
+
+def test_wait_ends_at_once_for_what_has_ended(run: Run, live: Live) -> None:
+    """Silent work of a group that is not enabled is over when it is answered."""
+    live.daemon.drivers["manual"] = live.daemon.drivers["simulated"]
+    ended = run("vm", "reboot", "web-0", "--wait", "--timeout", "0.2", "--json")
+    assert ended.status == TIMED_OUT
+    assert ended.json["operations"][0]["state"] == "noticed"
+
+
+def test_wait_gives_up_after_its_limit(run: Run) -> None:
+    """Watching ends after --timeout; the work goes on."""
+    late = run("host", "reboot", "h1", "--wait", "--timeout", "0.3")
+    assert late.status == TIMED_OUT
+    assert "op-1 waits: group db has not approved event" in late.err
+    assert late.err.endswith("the work goes on\n")
+    assert "noticed" in late.out
+
+
+def test_interrupted_wait_is_calm(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends the watching, says how to go on, and leaves no trace."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("forewarn.cli.work._follow", interrupt)
+    stopped = run("host", "reboot", "h1", "--wait")
+    assert stopped.status == INTERRUPTED
+    assert "forewarn why op-1" in stopped.err
+    assert "Traceback" not in stopped.err
