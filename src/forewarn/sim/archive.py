@@ -43,9 +43,13 @@ class Weather:
         self._dice = dice
         self.permille = 0
         self.kinds: tuple[str, ...] = TROUBLES
+        #: What the next writes meet, whatever the share.
+        self.next: list[str] = []
 
     def draw(self) -> str:
         """The trouble the next write meets; empty for none."""
+        if self.next:
+            return self.next.pop(0)
         if self.permille and self._dice.chance(self.permille):
             return self._dice.pick(self.kinds)
         return ""

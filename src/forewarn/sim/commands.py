@@ -166,7 +166,9 @@ class Actor:
         words = shlex.split(command)
         options = dict(word.split("=", 1) for word in words if "=" in word and word[0] != "{")
         plain = [word for word in words if "=" not in word or word[0] == "{"]
-        return self._commands[plain[0]](plain[1:], options)
+        lines = self._commands[plain[0]](plain[1:], options)
+        self._teller.learn()
+        return lines
 
     def changes(self) -> list[str]:
         """Everything that is different since the last time it was asked."""
@@ -426,6 +428,9 @@ class Actor:
         return [] if self.stage.service.start() else ["the service cannot start"]
 
     def _store(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        if words[0] == "next":
+            self.stage.disk_weather.next = [word.replace("-", " ") for word in words[1:]]
+            return []
         trouble = " ".join(words)
         self.stage.disk_weather.permille = 0 if trouble == "recovers" else 1000
         if trouble != "recovers":

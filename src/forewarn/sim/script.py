@@ -35,7 +35,7 @@ class Block:
     #: Number of the first command's line, from 1.
     line: int
     commands: tuple[str, ...]
-    expected: tuple[str, ...] | None
+    expected: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Told:
     @property
     def agrees(self) -> bool:
         """Whether it is what was expected."""
-        return self.block.expected is None or self.block.expected == self.lines
+        return self.block.expected == self.lines
 
 
 def parse(text: str) -> Transcript:
@@ -107,7 +107,7 @@ def rewritten(transcript: Transcript, told: list[Told]) -> str:
     parts = []
     for each in told:
         lines = [*each.block.commands]
-        if each.lines or each.block.expected is not None:
+        if each.lines:
             lines += [MARK, *each.lines]
         parts.append("\n".join(lines))
     return f"# {transcript.title}\n" + "\n\n".join(parts) + "\n"

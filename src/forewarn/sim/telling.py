@@ -85,6 +85,14 @@ class Teller:
             lines += self._operation_lines(self._stage.judge.operations[number])
         return lines + documents
 
+    def learn(self) -> None:
+        """Give names to the events that are shown now, in the order they will be told."""
+        shown = self._stage.judge.shown
+        for group in self.groups:
+            for key in sorted(key for key in shown if key.partition("/")[0] == group):
+                for event in shown[key].events:
+                    self.name_of(event.event_id)
+
     def skip(self) -> None:
         """Take everything that is now as told."""
         self._documents = dict(self._stage.judge.shown)
