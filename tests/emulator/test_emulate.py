@@ -195,6 +195,28 @@ def test_programs_are_greeted_in_json(process: Start) -> None:
     assert emulator.end() == (0, "")
 
 
+def test_listener_may_go_away(tmp_path: Path, free_ports: tuple[int, int]) -> None:
+    """When nobody reads what it says any more, it goes on serving. Source: L-1."""
+    port, operator = free_ports
+    places = ("--listen", f"127.0.0.1:{port}", "--operator-listen", f"127.0.0.1:{operator}")
+    errors = tmp_path / "errors"
+    with errors.open("wb") as channel:
+        command = [sys.executable, "-m", "forewarn.cli.main", "emulate", "--json", *places]
+        emulator = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=channel)
+    assert emulator.stdout is not None
+    assert b"metadata" in emulator.stdout.readline()
+    emulator.stdout.close()
+    api = Client(f"http://127.0.0.1:{operator}")
+    for number in (1, 2):
+        api.post("/v1/vms/vm-1/reboot")
+        api.post(f"/v1/operations/op-{number}/cancel")
+    document = get(f"http://127.0.0.1:{port}{PATH}&wait=30&incarnation=3")
+    assert document == {"DocumentIncarnation": 4, "Events": []}
+    emulator.send_signal(signal.SIGINT)
+    assert emulator.wait(30) == 0
+    assert errors.read_bytes() == b""
+
+
 def test_operators_elsewhere_need_a_token(process: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens of the environment are the emulator's too; on this machine none is needed."""
     monkeypatch.setenv("FOREWARN_OPERATOR_TOKENS", "ada:0123456789abcdef0123456789abcdef")

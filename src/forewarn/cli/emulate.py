@@ -5,6 +5,7 @@ No part of the emulator lives here; its wiring is `emulator/emulator.py`.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -224,8 +225,11 @@ def _speak(emulator: Emulator, *, as_json: bool) -> None:
     from forewarn.emulator import voice  # noqa: PLC0415
 
     def write(text: str) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:  # whoever listened has heard enough; VMs are still served
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def now() -> str:
         return civil.iso8601(emulator.pace.now_ms())
