@@ -70,4 +70,4 @@ def _bytecode(name: str, text: bytes) -> bytes:
 if __name__ == "__main__":
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("forewarn-agent.pyz")
     build(target)
-    print(f"{target}: {target.stat().st_size:,} bytes")
+    sys.stdout.write(f"{target}: {target.stat().st_size:,} bytes\n")

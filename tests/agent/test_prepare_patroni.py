@@ -1,0 +1,138 @@
+"""The Patroni preparation against real Patroni, PostgreSQL and etcd: two members, one switch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.agent.prepare.calling import CallFailed, call
+from tests.agent.programs import answers, do, done, free_port, program, running, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.slow
+
+CONFIG = """
+scope: forewarn
+name: {name}
+restapi: {{listen: "127.0.0.1:{rest}", connect_address: "127.0.0.1:{rest}"}}
+etcd3: {{host: "127.0.0.1:{etcd}"}}
+bootstrap:
+  dcs: {{ttl: 20, loop_wait: 1, retry_timeout: 5, postgresql: {{use_pg_rewind: false}}}}
+  initdb: [{{encoding: UTF8}}, {{auth-local: trust}}, {{auth-host: trust}}, no-sync]
+  pg_hba: ["host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"]
+postgresql:
+  listen: "127.0.0.1:{port}"
+  connect_address: "127.0.0.1:{port}"
+  data_dir: {directory}/{name}
+  bin_dir: {bin}
+  pgpass: {directory}/pgpass-{name}
+  parameters: {{unix_socket_directories: "{directory}", fsync: "off"}}
+  authentication:
+    superuser: {{username: postgres, password: x}}
+    replication: {{username: replicator, password: x}}
+"""
+
+
+class Member:
+    """One member of the cluster, as its REST API shows it."""
+
+    def __init__(self, name: str) -> None:
+        """Choose its ports."""
+        self.name = name
+        self.rest, self.port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.rest}"
+
+    def role(self) -> str:
+        """Return what it is now; nothing while it does not answer."""
+        try:
+            form = call("GET", f"{self.url}/patroni").form()
+        except CallFailed:
+            return ""
+        return str(form.get("role", "")) if form.get("state") == "running" else ""
+
+    def follower_streams(self) -> bool:
+        """Tell whether the cluster has a follower that could take over."""
+        members = json.loads(call("GET", f"{self.url}/cluster").body)["members"]
+        return any(
+            one["role"] not in ("leader", "master") and one["state"] in ("running", "streaming")
+            for one in members
+        )
+
+
+@pytest.fixture(scope="module")
+def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Member, Member]]:
+    """Run etcd and two members, the first of which leads."""
+    patroni, etcd = program("patroni"), program("etcd")
+    postgres = Path(program("initdb")).resolve().parent
+    directory = tmp_path_factory.mktemp("patroni")
+    user = None
+    if os.geteuid() == 0:
+        user = pwd.getpwnam("postgres").pw_uid
+        for place in (directory, *directory.parents):
+            if place.name.startswith("pytest"):
+                place.chmod(0o755)
+        os.chown(directory, user, -1)
+    client, peer = free_port(), free_port()
+    url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
+    store = (
+        etcd,
+        f"--data-dir={directory}/etcd",
+        f"--listen-client-urls={url}",
+        f"--advertise-client-urls={url}",
+        f"--listen-peer-urls={peer_url}",
+        f"--initial-advertise-peer-urls={peer_url}",
+        f"--initial-cluster=default={peer_url}",
+    )
+    both = (Member("one"), Member("two"))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(running(*store, log=directory / "etcd.log"))
+        until(lambda: answers(client), "etcd listens", seconds=30)
+        for member in both:
+            config = directory / f"{member.name}.yml"
+            config.write_text(
+                CONFIG.format(
+                    name=member.name,
+                    rest=member.rest,
+                    port=member.port,
+                    etcd=client,
+                    directory=directory,
+                    bin=postgres,
+                )
+            )
+            log = directory / f"{member.name}.log"
+            env = {"HOME": str(directory), "PATH": f"/usr/bin:/bin:{postgres}"}
+            stack.enter_context(running(patroni, str(config), log=log, user=user, env=env))
+            until(lambda member=member: member.role() != "", f"{member.name} runs", seconds=90)  # type: ignore[misc]
+        until(both[0].follower_streams, "the second follows", seconds=60)
+        yield both
+
+
+def test_leader_is_switched_over_and_a_follower_left_alone(
+    members: tuple[Member, Member], tmp_path: Path
+) -> None:
+    """A database fails over before the event, not in it. Source: C-3."""
+    one, two = members
+    settings = {"address": one.url}
+    assert "nothing to switch" in done(
+        "patroni", "prepare", {"address": two.url}, tmp_path / "second"
+    )
+    assert "switched over from one to two" in done(
+        "patroni", "prepare", settings, tmp_path / "first"
+    )
+    until(lambda: two.role() in ("master", "primary", "leader"), "the second leads", seconds=30)
+    assert "nothing to switch" in done("patroni", "prepare", settings, tmp_path / "first")
+    assert "this member runs" in done("patroni", "recover", settings, tmp_path / "first")
+
+
+def test_silent_patroni_fails_the_step(tmp_path: Path) -> None:
+    """A database of which nothing is known is not prepared."""
+    settings = {"address": f"http://127.0.0.1:{free_port()}"}
+    assert do("patroni", "prepare", settings, tmp_path / "state").returncode == 1
