@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import textwrap
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +26,8 @@ from forewarn.core.impact import Impact
 from forewarn.core.refusals import FleetContradiction
 from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
 from tests.control.live import Live
+
+HOWTO = Path(__file__).resolve().parents[2] / "docs/howto/describe-a-fleet.md"
 
 TOML_FILE = b"""
 [hosts.h1]
@@ -221,6 +226,24 @@ def test_dry_run_of_freed_work_changes_nothing(fleet: Live) -> None:
     before = fleet.get("/v1/events")
     fleet.call("PUT", "/v1/topology?dry_run=true", {"hosts": {"h3": {}}})
     assert fleet.get("/v1/events") == before
+
+
+def test_examples_of_the_howto_can_be_applied(live: Live) -> None:
+    """What the documents tell a reader to write down, the service takes."""
+    text = HOWTO.read_text("utf-8")
+    [example] = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    body = textwrap.dedent(example).encode()
+    reply = live.call("PUT", "/v1/topology", body=body, headers={"Content-Type": TOML})
+    assert reply.status == 200
+    live.enable("web_0", "web_1", "db")
+    first, second = (live.post(f"/v1/hosts/{host}/reboot") for host in ("h1", "h2"))
+    events = live.get("/v1/events")["events"]
+    assert [(each["group"], each["resources"]) for each in events] == [
+        ("db", ["db"]),
+        ("web", ["web_0"]),
+    ]
+    states = [each["operations"][0]["state"] for each in (first, second)]
+    assert states == ["noticed", "planned"]
 
 
 def test_export_comes_in_the_form_asked_for(shared: Live) -> None:

@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from forewarn.cli import exits
 from forewarn.cli.main import COMMANDS, parser_for
 from tools.docs.reference import page, table
 
@@ -39,6 +40,10 @@ def cli_page() -> str:
         "## Options of every command",
         "",
         *table(("option", "meaning"), (argument_row(action) for action in common)),
+        "",
+        "## Exit statuses",
+        "",
+        *table(("status", "meaning"), ((f"`{n}`", text) for n, text in exits.MEANINGS.items())),
     ]
     for command in commands_of(root, "forewarn"):
         own = [one for one in command.arguments if not known.intersection(one.option_strings)]

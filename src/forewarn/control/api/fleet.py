@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from forewarn.control.api import shapes
 from forewarn.control.api.routes import Answer, Call, Route, listed
 from forewarn.control.forms import tables as forms
-from forewarn.control.forms.fields import NAME, Choice, Field, Flag, Form, Schema, Whole
+from forewarn.control.forms.fields import NAME, Choice, Field, Flag, Form, Schema, Text, Whole
 from forewarn.control.forms.json_text import JSON
 from forewarn.control.forms.topology_file import (
     EXPORTS,
@@ -62,7 +62,7 @@ class AlreadyThere(CallerError):
 
 def routes() -> tuple[Route, ...]:
     """Return the routes of the fleet."""
-    zone = Field("zone", forms.HOST.fields[2].kind, "")
+    zone = Field("zone", Text(), "Only in this zone.")
     where = (Field("host", NAME, "Only on this host."), Field("group", NAME, "Only of this group."))
     return (
         *_routes_of("host", forms.HOST, shapes.HOST.schema(), filters=(zone,)),
