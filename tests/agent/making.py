@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from forewarn.agent.core import AgentCore
 from forewarn.agent.names import Identity
 from forewarn.agent.rules import Match, Rule, Step
-from forewarn.agent.values import HookIntent, Polled
+from forewarn.agent.values import HookEnded, HookIntent, Polled
 from forewarn.wire import Document, ScheduledEvent
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ NOW = 1_795_000_000_000
 NOTICE_MS = 15 * 60 * 1000
 DRAIN = Step("drain")
 STOP = Step("stop")
+BOTH = ("vm_0", "vm_1")
 
 
 def event(event_id: str = "E1", **fields: object) -> ScheduledEvent:
@@ -76,3 +77,14 @@ def brief(intents: tuple[Intent, ...]) -> list[str]:
 def told(intents: tuple[Intent, ...]) -> list[str]:
     """Return the actions of the notifications."""
     return [intent.action for intent in intents if type(intent).__name__ == "Notify"]  # type: ignore[attr-defined]
+
+
+def prepared(**fields: object) -> AgentCore:
+    """Return a core that has prepared E1 and has sent its approval."""
+    agent = core((DRAIN,), **fields)
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    return agent
+
+
+STARTED = event(status="Started")

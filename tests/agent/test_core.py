@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from forewarn.agent.core import AgentCore
-from forewarn.agent.following import EVENTS_MAX, FINISHED_MAX
-from forewarn.agent.rules import Match, Step
-from forewarn.agent.steps import UNDO_TRIES_MAX, UNRECOVERED_MAX
+from forewarn.agent.following import EVENTS_MAX
+from forewarn.agent.rules import Step
 from forewarn.agent.values import (
     ApprovalEnded,
     Cancel,
@@ -17,34 +13,22 @@ from forewarn.agent.values import (
     PeersSeen,
     Prepare,
     Recover,
-    Resumed,
     Tick,
 )
 from tests.agent.making import (
+    BOTH,
     DRAIN,
-    ME,
     NOTICE_MS,
     NOW,
+    STARTED,
     STOP,
     brief,
     core,
     event,
     polled,
-    restarted,
-    rule,
+    prepared,
     told,
 )
-
-STARTED = event(status="Started")
-BOTH = ("vm_0", "vm_1")
-
-
-def prepared(**fields: object) -> AgentCore:
-    """Return a core that has prepared E1 and has sent its approval."""
-    agent = core((DRAIN,), **fields)
-    agent.step(polled(1, event()), NOW)
-    agent.step(HookEnded("drain", 0), NOW)
-    return agent
 
 
 def test_event_is_prepared_then_approved_then_recovered() -> None:
@@ -377,323 +361,3 @@ def test_all_takes_the_announcement_back() -> None:
 def test_all_with_this_vm_alone_asks_nobody() -> None:
     """One VM needs no coordination."""
     assert prepared(coordination="all").events[0].stage == "approving"
-
-
-# ---- documents that are odd --------------------------------------------------------------------
-
-
-def test_stale_document_must_be_read_twice() -> None:
-    """One odd answer must not undo a preparation. Source: C-7, B-2."""
-    agent = prepared()
-    assert agent.step(polled(0), NOW) == ()
-    doubts = [agent.doubts]
-    agent.step(polled(1, event()), NOW)
-    doubts.append(agent.doubts)
-    assert doubts == [True, False]
-    agent.step(polled(0), NOW)
-    assert brief(agent.step(polled(0), NOW)) == ["Recover drain"]
-
-
-def test_event_that_comes_back_is_prepared_again() -> None:
-    """Nobody knows why it left; an unprepared VM is worse than a second preparation."""
-    agent = core((DRAIN,))
-    agent.step(polled(1, event()), NOW)
-    agent.step(polled(2), NOW)
-    agent.step(polled(3, event()), NOW)  # while the first is being undone
-    agent.step(HookEnded("drain", -15), NOW)
-    agent.step(HookEnded("drain", 0), NOW)
-    assert brief(agent.step(polled(3, event()), NOW)) == ["Prepare drain"]
-
-
-def test_event_that_is_over_does_not_come_back() -> None:
-    """A stale document cannot repeat a recovery. Source: D-3."""
-    agent = core((DRAIN,))
-    agent.step(polled(1, STARTED), NOW)
-    agent.step(polled(2), NOW)
-    assert agent.step(polled(3, event()), NOW) == ()
-
-
-def test_only_so_many_ended_events_are_remembered() -> None:
-    """The journal does not grow with the years."""
-    agent = core((DRAIN,), action="notify")
-    for number in range(FINISHED_MAX + 10):
-        agent.step(polled(2 * number, event(f"E{number}")), NOW)
-        agent.step(polled(2 * number + 1), NOW)
-    assert len(agent.journal()["finished"]) == FINISHED_MAX  # type: ignore[arg-type]
-
-
-# ---- events that change ------------------------------------------------------------------------
-
-
-def test_changed_event_is_decided_anew_while_nothing_is_begun() -> None:
-    """A host update with restart may turn out to be a Freeze. Source: section 10."""
-    agent = core((DRAIN,), match=Match(types=("Reboot",)))
-    agent.step(polled(1, event(event_type="Freeze")), NOW)
-    assert brief(agent.step(polled(2, event()), NOW)) == ["Prepare drain"]
-    assert brief(agent.step(polled(3, event(event_type="Freeze")), NOW)) == []
-    assert agent.events[0].stage == "preparing"
-
-
-def test_event_that_no_longer_names_this_vm_is_undone() -> None:
-    """Resources may change before the start; the preparation then has no purpose."""
-    agent = prepared()
-    assert brief(agent.step(polled(2, event(resources=("vm_1",))), NOW)) == ["Cancel drain"]
-    agent.step(HookEnded("drain", 0), NOW)
-    assert agent.events[0].stage == "aborted"
-    assert brief(agent.step(polled(3, event()), NOW)) == ["Prepare drain"]
-
-
-def test_started_event_that_changes_again_changes_nothing() -> None:
-    """What is under way is only waited for."""
-    agent = prepared()
-    agent.step(polled(2, STARTED), NOW)
-    result = agent.step(polled(3, event(status="Started", description="x")), NOW)
-    assert (brief(result), told(result)) == ([], ["changed"])
-
-
-def test_event_that_starts_while_being_aborted_is_still_undone() -> None:
-    """An abort is carried to its end."""
-    agent = core((DRAIN,))
-    agent.step(polled(1, event()), NOW)
-    agent.step(HookEnded("drain", 77), NOW)
-    agent.step(polled(2, STARTED), NOW)
-    assert agent.events[0].stage == "aborting"
-    agent.step(polled(3), NOW)
-    assert told(agent.step(HookEnded("drain", 0), NOW)) == ["finished"]
-
-
-# ---- several events at once --------------------------------------------------------------------
-
-
-def test_step_that_two_events_need_is_done_once_and_undone_last() -> None:
-    """A drained VM stays drained until the last event is over. Source: C-2."""
-    agent = core((DRAIN,))
-    agent.step(polled(1, event()), NOW)
-    assert brief(agent.step(polled(2, event(), event("E2")), NOW)) == []
-    assert brief(agent.step(HookEnded("drain", 0), NOW)) == ["Approve E1", "Approve E2"]
-    assert brief(agent.step(polled(3, event("E2")), NOW)) == []
-    assert brief(agent.step(polled(4), NOW)) == ["Recover drain"]
-
-
-def test_step_that_is_being_undone_is_prepared_again_afterwards() -> None:
-    """Preparing and undoing the same thing never overlap."""
-    agent = prepared()
-    agent.step(polled(2), NOW)
-    assert brief(agent.step(polled(3, event("E2")), NOW)) == []
-    assert brief(agent.step(HookEnded("drain", 0), NOW)) == ["Prepare drain"]
-
-
-def test_step_that_failed_is_tried_again_for_the_next_event() -> None:
-    """A failure is not inherited."""
-    agent = core((DRAIN,))
-    agent.step(polled(1, event()), NOW)
-    agent.step(HookEnded("drain", 1), NOW)
-    assert brief(agent.step(polled(2, event(), event("E2")), NOW)) == ["Prepare drain"]
-
-
-# ---- undoing -----------------------------------------------------------------------------------
-
-
-def test_step_with_nothing_to_do_or_to_undo_runs_no_hook() -> None:
-    """A step may have only one side."""
-    agent = core((Step("only recover", does=False), Step("only prepare", undoes=False)))
-    assert brief(agent.step(polled(1, event()), NOW)) == ["Prepare only prepare"]
-    agent.step(HookEnded("only prepare", 0), NOW)
-    assert brief(agent.step(polled(2), NOW)) == ["Recover only recover"]
-
-
-def test_recovery_that_fails_is_tried_three_times() -> None:
-    """After the last try a person is told, and status keeps saying so."""
-    agent = prepared()
-    agent.step(polled(2), NOW)
-    now_ms = NOW
-    for _ in range(UNDO_TRIES_MAX - 1):
-        assert told(agent.step(HookEnded("drain", 1), now_ms)) == ["undo-failed"]
-        assert agent.next_deadline() == now_ms + 10_000
-        assert agent.step(Tick(), now_ms) == ()
-        now_ms += 10_000
-        assert brief(agent.step(Tick(), now_ms)) == ["Recover drain"]
-    assert told(agent.step(HookEnded("drain", 1), now_ms)) == ["unrecovered", "finished"]
-    assert agent.unrecovered == {"drain": "exit status 1"}
-
-
-def test_later_recovery_clears_the_complaint() -> None:
-    """A step that was undone after all needs nobody."""
-    agent = prepared()
-    agent.step(polled(2), NOW)
-    for n in range(UNDO_TRIES_MAX):
-        agent.step(HookEnded("drain", 1), NOW + n * 10_000)
-        agent.step(Tick(), NOW + (n + 1) * 10_000)
-    agent.step(polled(3, event("E2")), NOW + 40_000)
-    agent.step(HookEnded("drain", 0), NOW + 40_000)
-    agent.step(polled(4), NOW + 40_000)
-    agent.step(HookEnded("drain", 0), NOW + 40_000)
-    assert agent.unrecovered == {}
-
-
-def test_only_so_many_complaints_are_kept() -> None:
-    """The journal does not grow with the steps."""
-    many = tuple(Step(f"s{n}") for n in range(UNRECOVERED_MAX + 3))
-    agent = core(many)
-    agent.step(polled(1, event()), NOW)
-    for step in many:
-        agent.step(HookEnded(step.name, 0), NOW)
-    agent.step(polled(2), NOW)
-    for n in range(UNDO_TRIES_MAX):
-        for step in many:
-            agent.step(HookEnded(step.name, 1), NOW + n * 10_000)
-        agent.step(Tick(), NOW + (n + 1) * 10_000)
-    assert len(agent.unrecovered) == UNRECOVERED_MAX
-
-
-def test_end_of_a_hook_that_does_not_run_is_ignored() -> None:
-    """Ends may be reported twice, or for what is long forgotten."""
-    agent = prepared()
-    assert agent.step(HookEnded("drain", 0), NOW) == ()
-    assert agent.step(HookEnded("unknown", 0), NOW) == ()
-
-
-# ---- after a crash or a reboot -----------------------------------------------------------------
-
-
-def test_journal_is_json_and_reads_back_the_same() -> None:
-    """What is written is what is known. Source: C-9."""
-    agent = core((DRAIN,), (STOP,), checks=(Step("ask"),))
-    agent.step(polled(1, event()), NOW)
-    agent.step(HookEnded("drain", 0), NOW)
-    form = json.loads(json.dumps(agent.journal()))
-    again = AgentCore(ME, (rule(),), journal=form)
-    assert again.journal() == agent.journal()
-    assert again.running() == {"stop": 2}
-
-
-def test_first_stimulus_after_a_restart_is_what_became_of_the_hooks() -> None:
-    """A core that does not know what runs must not decide."""
-    with pytest.raises(AssertionError):
-        restarted(prepared()).step(Tick(), NOW)
-
-
-def test_second_resumption_is_a_bug() -> None:
-    """A core is resumed once and changes nothing otherwise."""
-    agent = core()
-    with pytest.raises(AssertionError):
-        agent.step(Resumed({}), NOW)
-
-
-def test_recovery_runs_once_after_the_reboot() -> None:
-    """The VM comes back, the event is gone: recover, once. Source: C-9, invariant 14."""
-    agent = prepared()
-    agent.step(ApprovalEnded("E1", accepted=True), NOW)
-    agent.step(polled(2, STARTED), NOW)
-    after = restarted(agent)
-    assert brief(after.step(Resumed({}, rebooted=True), NOW)) == []
-    assert brief(after.step(polled(2, STARTED), NOW)) == []
-    assert brief(after.step(polled(3), NOW)) == ["Recover drain"]
-    last = restarted(after)
-    assert brief(last.step(Resumed({"drain": "0"}), NOW)) == []
-    assert last.events == ()
-    assert brief(last.step(polled(3), NOW)) == []
-
-
-@pytest.mark.parametrize(
-    ("fate", "repeatable", "intents", "stage"),
-    [
-        pytest.param("never", False, ["Prepare drain"], "preparing", id="did not begin"),
-        pytest.param("running", False, [], "preparing", id="still runs"),
-        pytest.param("0", False, ["Approve E1"], "approving", id="ended unseen"),
-        pytest.param("1", False, [], "held", id="failed unseen"),
-        pytest.param("interrupted", False, [], "held", id="cut off"),
-        pytest.param("interrupted", True, ["Prepare drain"], "preparing", id="cut off, repeatable"),
-        pytest.param(None, False, [], "held", id="nothing known"),
-    ],
-)
-def test_interrupted_preparation(
-    fate: str | None, repeatable: bool, intents: list[str], stage: str
-) -> None:
-    """After a crash a preparation is never blindly repeated nor blindly believed."""
-    step = Step("drain", repeatable=repeatable)
-    agent = core((step,))
-    agent.step(polled(1, event()), NOW)
-    after = restarted(agent, (step,))
-    assert brief(after.step(Resumed({"drain": fate} if fate else {}), NOW)) == []
-    assert after.step(Tick(), NOW) == ()
-    assert brief(after.step(polled(1, event()), NOW)) == intents
-    assert after.events[0].stage == stage
-
-
-def test_second_try_that_did_not_begin_leaves_the_first_to_be_undone() -> None:
-    """A step that failed for one event and was to be tried for another was begun."""
-    agent = core((DRAIN,))
-    agent.step(polled(1, event()), NOW)
-    agent.step(HookEnded("drain", 1), NOW)
-    agent.step(polled(2, event(), event("E2")), NOW)
-    after = restarted(agent)
-    after.step(Resumed({"drain": "never"}), NOW)
-    assert brief(after.step(polled(3), NOW)) == ["Cancel drain"]
-
-
-@pytest.mark.parametrize("fate", ["never", "interrupted", None])
-def test_interrupted_recovery_is_begun_again(fate: str | None) -> None:
-    """A recovery that did not end is not forgotten, even if the service is away."""
-    agent = prepared()
-    agent.step(polled(2), NOW)
-    after = restarted(agent)
-    found = {"drain": fate} if fate else {}
-    assert brief(after.step(Resumed(found), NOW)) == ["Recover drain"]
-    assert brief(after.step(HookEnded("drain", 0), NOW)) == []
-    assert after.events == ()
-
-
-def test_cut_off_repeatable_step_of_a_gone_event_is_undone() -> None:
-    """What may have begun is undone, even if it was to be begun again."""
-    agent = core((Step("drain", repeatable=True),))
-    agent.step(polled(1, event()), NOW)
-    after = restarted(agent)
-    after.step(Resumed({}), NOW)
-    assert after.next_deadline() is None
-    assert brief(after.step(polled(2), NOW)) == ["Cancel drain"]
-
-
-def test_approval_on_its_way_is_sent_again() -> None:
-    """Nobody knows whether it arrived; twice does no harm. Source: A-1."""
-    after = restarted(prepared())
-    assert brief(after.step(Resumed({}), NOW)) == []
-    assert after.next_deadline() is None
-    assert brief(after.step(polled(1, event()), NOW)) == ["Approve E1"]
-
-
-def test_approve_hook_that_was_cut_off_runs_again() -> None:
-    """Asking changes nothing, so it may be asked again."""
-    agent = core(action="approve", checks=(Step("ask"), Step("look")))
-    agent.step(polled(1, event()), NOW)
-    agent.step(HookEnded("E1/look", 0), NOW)
-    after = restarted(agent)
-    after.step(Resumed({}), NOW)
-    assert brief(after.step(polled(1, event()), NOW)) == ["Check E1/ask"]
-
-
-def test_vm_that_was_restarted_before_the_event_does_not_approve() -> None:
-    """What was stopped may be up again, so the preparation may be worth nothing."""
-    after = restarted(prepared())
-    assert told(after.step(Resumed({}, rebooted=True), NOW)) == ["held"]
-    assert brief(after.step(polled(1, event()), NOW)) == []
-    assert brief(after.step(polled(2), NOW)) == ["Recover drain"]
-
-
-def test_restart_while_undoing_or_only_watching_changes_nothing() -> None:
-    """A reboot is news only for what was prepared and is still ahead."""
-    agent = prepared()
-    agent.step(polled(2, event("E2", resources=("vm_1",))), NOW)
-    after = restarted(agent)
-    assert told(after.step(Resumed({"drain": "running"}, rebooted=True), NOW)) == []
-    assert [record.stage for record in after.events] == ["approving", "watching"]
-
-
-def test_pauses_between_recoveries_outlive_a_restart() -> None:
-    """A failed recovery waits for its next try in the journal."""
-    agent = prepared()
-    agent.step(polled(2), NOW)
-    agent.step(HookEnded("drain", 1), NOW)
-    after = restarted(agent)
-    assert brief(after.step(Resumed({}), NOW)) == []
-    assert brief(after.step(Tick(), NOW + 10_000)) == ["Recover drain"]

@@ -38,7 +38,7 @@ def test_freeze_need_not_be_tolerated() -> None:
     """A workload that tolerates no freeze is prepared for each. Source: C-4."""
     rules = default_rules(freeze_tolerated_s=0)
     frozen = event(event_type="Freeze", duration_s=0)
-    assert choose(rules, frozen, ME, NOW).action == "prepare"
+    assert choose(rules, frozen, ME, now_ms=NOW).action == "prepare"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_event_without_not_before_has_no_notice_left() -> None:
 def test_first_rule_that_matches_decides() -> None:
     """The order of the rules is their meaning."""
     first, second = (Rule(name, Match(), action="notify") for name in "ab")
-    assert choose((first, second), event(), ME, NOW) is first
+    assert choose((first, second), event(), ME, now_ms=NOW) is first
 
 
 @pytest.mark.parametrize(

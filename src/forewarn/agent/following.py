@@ -97,7 +97,11 @@ class Following:
 
     def _decide(self, record: EventRecord, now_ms: int) -> None:
         event = record.event
-        rule = choose(self._rules, event, self._identity, now_ms) if event.event_id else NAMELESS
+        rule = (
+            choose(self._rules, event, self._identity, now_ms=now_ms)
+            if event.event_id
+            else NAMELESS
+        )
         record.rule = rule.name
         record.action = rule.action
         record.then = rule.then

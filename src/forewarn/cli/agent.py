@@ -112,7 +112,7 @@ def _explained(settings: AgentSettings, kind: str, source: str) -> dict[str, str
         resources=("this",),
         not_before_ms=NOTICE_S[kind] * 1000,
     )
-    rule = choose(settings.rules, event, Identity("this"), 0)
+    rule = choose(settings.rules, event, Identity("this"), now_ms=0)
     return {"type": kind, "source": source, "does": _sentence(rule), "rule": rule.name}
 
 
