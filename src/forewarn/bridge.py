@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from forewarn.control.plane import Committed
     from forewarn.feed import ApprovalRequest, Change
 
+
+log = logging.getLogger("forewarn")
 
 _T = TypeVar("_T")
 
@@ -77,7 +80,7 @@ class Bridge:
         """Hand a change to every node; done once all of them show it. Source: L-7."""
         shown: Future[None] = Future()
         try:
-            self._loop.call_soon_threadsafe(self._show, change, shown)
+            self._loop.call_soon_threadsafe(self._try_show, change, shown)
         except RuntimeError as closed:  # the event loop has ended: nobody is shown anything
             shown.set_exception(closed)
         return shown
@@ -87,6 +90,13 @@ class Bridge:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(act)
 
+    def _try_show(self, change: Change, shown: Future[None]) -> None:
+        try:
+            self._show(change, shown)
+        except Exception as error:
+            log.exception("a change could not be shown, by a bug")
+            shown.set_exception(error)
+
     def _show(self, change: Change, shown: Future[None]) -> None:
         if change.whole:
             self._groups.clear()
@@ -95,6 +105,8 @@ class Bridge:
         self._groups.update((caller.vm, caller.group) for caller in change.callers)
         for node in self._nodes:
             node.apply(change)
+        if self.on_change is not None:
+            self.on_change(change)
         if self._far is None:
             shown.set_result(None)
         else:
@@ -102,8 +114,6 @@ class Bridge:
             wait = self._loop.create_task(_wait_shown(self._far, change.sequence, shown))
             self._waits.add(wait)
             wait.add_done_callback(self._waits.discard)
-        if self.on_change is not None:
-            self.on_change(change)
 
     # The metadata plane's side: forewarn.feed.Upstream.
 

@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from forewarn.bridge import Bridge
-from forewarn.configuration import SettingInvalid
 from forewarn.control.loop import ControlLoop
 from forewarn.control.plane import ControlPlane
 from forewarn.control.standby import TERM_MS, become_writer, stay_writer
-from forewarn.core.impact import Impact
-from forewarn.core.policy import Policy
 from forewarn.drivers.manual import ManualDriver
 from forewarn.drivers.simulated import SimulatedDriver
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.metadata.server import MetadataServer
+from forewarn.soundness import policy_of
 from forewarn.store import open_store
 from forewarn.store.lease import Tenure
 
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.drivers import Driver
     from forewarn.ids import Ids
-    from forewarn.settings import PolicySettings, Settings
+    from forewarn.settings import Settings
     from forewarn.workers import Workers
 
 log = logging.getLogger("forewarn")
@@ -203,23 +201,3 @@ class Daemon:
         """End the service: another process writes its store. Called on the control thread."""
         self.failure = error
         self.bridge.call(self.ended.set)
-
-
-def policy_of(settings: PolicySettings) -> Policy:
-    """Return the core's policy.
-
-    Raises:
-        SettingInvalid: it would break a promise, such as a notice below the contract's minimum.
-    """
-    notice_s = {impact: getattr(settings, f"notice_{impact.value.lower()}_s") for impact in Impact}
-    try:
-        return Policy(
-            notice_s=notice_s,
-            notice_margin_ms=settings.notice_margin_ms,
-            prediction_s=settings.prediction_s,
-            user_operations_max=settings.user_operations_max,
-            disable_after_s=settings.disable_after_s,
-            overdue_after_s=settings.overdue_after_s,
-        )
-    except ValueError as error:
-        raise SettingInvalid(name="[policy]", place="the settings", problem=error) from error

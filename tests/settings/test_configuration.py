@@ -50,7 +50,7 @@ def test_fragments_win_over_their_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_environment_has_the_last_word(  # noqa: PLR0913 - one column per part of the rule
+def test_the_environment_has_the_last_word(
     tmp_path: Path, variable: str, text: str, section: str, name: str, value: object
 ) -> None:
     """A variable sets its setting, read as the kind the setting is."""
@@ -87,5 +87,5 @@ def test_a_wrong_variable_is_refused() -> None:
 def test_an_unreadable_file_is_refused(tmp_path: Path, text: str | None) -> None:
     """A file that is not there or no TOML is an error with its path."""
     path = tmp_path / "forewarn.toml" if text is None else written(tmp_path, text)
-    with pytest.raises(SettingsUnreadable, match="forewarn.toml"):
+    with pytest.raises(SettingsUnreadable, match=r"forewarn\.toml"):
         load_settings([path], {})

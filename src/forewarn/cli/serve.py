@@ -51,9 +51,9 @@ def serve(arguments: argparse.Namespace) -> int:
     from dataclasses import replace  # noqa: PLC0415 - the client side starts without all this
 
     from forewarn.configuration import load_settings  # noqa: PLC0415
-    from forewarn.daemon import policy_of  # noqa: PLC0415
     from forewarn.logs import configure_logs  # noqa: PLC0415
     from forewarn.running import run  # noqa: PLC0415
+    from forewarn.soundness import check_settings  # noqa: PLC0415
 
     files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
     settings = load_settings(files)
@@ -61,12 +61,29 @@ def serve(arguments: argparse.Namespace) -> int:
         settings = replace(
             settings, listen=replace(settings.listen, workers=max(arguments.workers, 0))
         )
-    policy_of(settings.policy)
+    check_settings(settings)
     configure_logs(settings.log.level, settings.log.form)
     if arguments.check:
+        _check_rest(settings)
         print("the settings are sound", file=sys.stderr)
         return 0
     return run(lambda: _serve(settings))
+
+
+def _check_rest(settings: Settings) -> None:
+    """Check what a start finds out by itself, a little later."""
+    from forewarn.clock import SystemClock  # noqa: PLC0415
+    from forewarn.control.api.guard import read_tokens  # noqa: PLC0415
+    from forewarn.control.listening import check_address  # noqa: PLC0415
+    from forewarn.daemon import Daemon  # noqa: PLC0415
+    from forewarn.ids import Ids  # noqa: PLC0415
+    from forewarn.store import check_store_address  # noqa: PLC0415
+
+    Daemon(settings, clock=SystemClock(), ids=Ids())
+    read_tokens(settings.operator.tokens)
+    if settings.listen.operator:
+        check_address(settings.listen.operator)
+    check_store_address(settings.store.url)
 
 
 async def _serve(settings: Settings) -> int:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from typing import TYPE_CHECKING
 
 import uvicorn
 
-from forewarn.errors import CallerError
+from forewarn.control.listening import clean_up, name_of, open_listener
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator
 
     from starlette.types import ASGIApp
@@ -25,14 +25,6 @@ BACKLOG = 128
 STOP_S = 1
 #: Requests served at a time; beyond it 503.
 CONCURRENCY_MAX = 1000
-
-
-class OperatorAddressUnusable(CallerError):
-    """The operator API cannot listen where it was told to."""
-
-    code = "operator-address-unusable"
-    message = "The operator API cannot listen on {address}: {reason}."
-    advice = "Free the address or choose another one (`--operator-listen`, [listen] operator)."
 
 
 class _Server(uvicorn.Server):
@@ -76,6 +68,7 @@ class OperatorServer:
         self._server.should_exit = True
         self._stop_streams()
         await self._task
+        clean_up(self.address)
 
 
 async def start_operator(app: ASGIApp, address: str) -> OperatorServer:
@@ -84,7 +77,7 @@ async def start_operator(app: ASGIApp, address: str) -> OperatorServer:
     Raises:
         OperatorAddressUnusable: the address cannot be read or is taken.
     """
-    listener = _listener(address)
+    listener = open_listener(address)
     config = uvicorn.Config(
         app,
         http="httptools",
@@ -102,33 +95,8 @@ async def start_operator(app: ASGIApp, address: str) -> OperatorServer:
     task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
     await server.listening.wait()
     stop_streams = getattr(getattr(app, "state", None), "stop_streams", _nothing)
-    return OperatorServer(server, task, address=_named(listener), stop_streams=stop_streams)
+    return OperatorServer(server, task, address=name_of(listener), stop_streams=stop_streams)
 
 
 def _nothing() -> None:
     """End no streams: an application of another kind has none."""
-
-
-def _listener(address: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
-    try:
-        if address.startswith("unix:"):
-            listener = socket.socket(socket.AF_UNIX)
-            listener.bind(address.removeprefix("unix:"))
-        else:
-            family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
-            # With its protocol named, asyncio switches Nagle's delay off on what is accepted.
-            listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host.strip("[]"), int(port)))
-    except (OSError, ValueError, OverflowError) as error:
-        raise OperatorAddressUnusable(address=address, reason=error) from error
-    listener.setblocking(False)  # noqa: FBT003 - the standard library's own signature
-    return listener
-
-
-def _named(listener: socket.socket) -> str:
-    if listener.family in {socket.AF_INET, socket.AF_INET6}:
-        host, port = listener.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    return f"unix:{listener.getsockname()}"

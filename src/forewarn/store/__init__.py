@@ -6,6 +6,7 @@ shown. No rule about what may change lives here, and no SQL: see `queries.sql`.
 
 from __future__ import annotations
 
+from functools import partial
 from json import JSONEncoder
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,12 +33,20 @@ from forewarn.store.reading import HistoryPage, OperationPage, Reading, Recorded
 from forewarn.store.sqlite import SqliteEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from forewarn.core.state import Entry
     from forewarn.store.engine import Engine, Row, Transaction
 
-__all__ = ["HistoryPage", "Lease", "OperationPage", "Recorded", "Store", "open_store"]
+__all__ = [
+    "HistoryPage",
+    "Lease",
+    "OperationPage",
+    "Recorded",
+    "Store",
+    "check_store_address",
+    "open_store",
+]
 
 _json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -277,7 +286,7 @@ def open_store(address: str) -> Store:
         StoreTooNew: a newer version has migrated it.
         StoreUnavailable, StoreFull, StoreDamaged: it cannot be opened.
     """
-    engine = _engine(address)
+    engine = _engine(address)()
     try:
         migrate(engine)
     except BaseException:
@@ -286,22 +295,33 @@ def open_store(address: str) -> Store:
     return Store(engine)
 
 
-def _engine(address: str) -> Engine:
+def check_store_address(address: str) -> None:
+    """Refuse an address no engine understands; opens nothing.
+
+    Raises:
+        StoreAddressInvalid: that is so.
+        StoreDriverMissing: its engine needs a package that is not installed.
+    """
+    _engine(address)
+
+
+def _engine(address: str) -> Callable[[], Engine]:
+    """Return what opens the store at an address."""
     scheme, _, rest = address.partition(":")
     path = rest.removeprefix("//")
     if address in {":memory:", "sqlite::memory:"}:
-        return SqliteEngine(None)
+        return partial(SqliteEngine, None)
     if scheme == "sqlite" and path:
-        return SqliteEngine(Path(path))
+        return partial(SqliteEngine, Path(path))
     if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
         try:
             from forewarn.store.postgres import PostgresEngine  # noqa: PLC0415 - an optional package
         except ImportError as error:
             raise StoreDriverMissing(place="postgresql", package="psycopg") from error
-        return PostgresEngine(address)
+        return partial(PostgresEngine, address)
     if not address or scheme in {"sqlite", "postgresql", "postgres"} or rest.startswith("//"):
         raise StoreAddressInvalid(address=address)
-    return SqliteEngine(Path(address))
+    return partial(SqliteEngine, Path(address))
 
 
 def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:

@@ -1,0 +1,111 @@
+"""Where the operator API listens: addresses read, sockets opened and, on disk, cleaned up.
+
+No request is read here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+
+from forewarn.errors import CallerError
+
+#: Marks the path of a Unix socket.
+UNIX = "unix:"
+#: Who may open the Unix socket: its owner and group. On it nobody is asked for a token where
+#: this machine needs none, so it is not for everybody.
+UNIX_MODE = 0o660
+
+
+class OperatorAddressUnusable(CallerError):
+    """The operator API cannot listen where it was told to."""
+
+    code = "operator-address-unusable"
+    message = "The operator API cannot listen on {address}: {reason}."
+    advice = "Free the address or choose another one (`--operator-listen`, [listen] operator)."
+
+
+def check_address(address: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT` or `[IPV6]:PORT`, or the path of `unix:PATH` and 0.
+
+    Raises:
+        OperatorAddressUnusable: it is none of them.
+    """
+    if address.startswith(UNIX) and len(address) > len(UNIX):
+        return address.removeprefix(UNIX), 0
+    host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if host.startswith("[") and host.endswith("]") else socket.AF_INET
+    try:
+        socket.inet_pton(family, host.strip("[]"))
+    except OSError:
+        host = ""
+    if not (host and port.isascii() and port.isdigit() and int(port) < 65_536):
+        reason = "it is no HOST:PORT, [IPV6]:PORT or unix:PATH, with HOST an IP address"
+        raise OperatorAddressUnusable(address=address, reason=reason)
+    return host.strip("[]"), int(port)
+
+
+def open_listener(address: str) -> socket.socket:
+    """Open a socket at an address and bind it; port 0 takes a free one.
+
+    Raises:
+        OperatorAddressUnusable: the address cannot be read, is taken or not allowed.
+    """
+    host, port = check_address(address)
+    try:
+        listener = _open_unix(host) if address.startswith(UNIX) else _open_tcp(host, port)
+    except (OSError, AttributeError) as error:  # the latter where there are no Unix sockets
+        reason = getattr(error, "strerror", None) or error
+        raise OperatorAddressUnusable(address=address, reason=reason) from error
+    listener.setblocking(False)  # noqa: FBT003 - the standard library's own signature
+    return listener
+
+
+def clean_up(address: str) -> None:
+    """Remove what a closed listener leaves on disk: the file of a Unix socket."""
+    if address.startswith(UNIX):
+        with contextlib.suppress(OSError):
+            _remove_socket(address.removeprefix(UNIX))
+
+
+def name_of(listener: socket.socket) -> str:
+    """Return where clients find a socket, as `--server` takes it."""
+    if listener.family in {socket.AF_INET, socket.AF_INET6}:
+        host, port = listener.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"unix:{listener.getsockname()}"
+
+
+def _open_tcp(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol named, asyncio switches Nagle's delay off on what is accepted.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if os.name == "posix":  # on Windows it would let another process take the port over
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _open_unix(path: str) -> socket.socket:
+    _remove_socket(path)
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(path)
+        os.chmod(path, UNIX_MODE)  # noqa: PTH101 - nobody can connect before it listens
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _remove_socket(path: str) -> None:
+    """Remove a socket's file, such as an earlier run that was killed has left; nothing else."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116
+            os.unlink(path)  # noqa: PTH108
