@@ -9,11 +9,11 @@ N ?= 100
 UPDATE ?=
 FULLY_COVERED := src/forewarn/core/*,src/forewarn/wire.py,src/forewarn/agent/core.py
 PYTEST ?= $(BIN)/pytest
+BENCHES := bench-metadata bench-latency bench-start bench-store bench-agent
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports fmt test test-fast \
-	test-postgres coverage sim transcripts docs bench bench-metadata bench-latency \
-	bench-agent bench-start bench-store clean
+	test-postgres coverage sim transcripts docs bench $(BENCHES) clean
 
 help:  ## list what can be made
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."
@@ -87,7 +87,7 @@ docs: $(DEV)  ## rewrite the generated pages and diagrams
 
 # -- to measure it -------------------------------------------------------------------------------
 
-bench: bench-metadata bench-latency bench-start bench-store bench-agent  ## every published figure, anew
+bench: $(BENCHES)  ## every published figure, anew
 
 bench-metadata: $(DEV) system  ## Forewarn, Go and nginx answering the same polls
 	$(BIN)/python -m bench.metadata $(ARGS)

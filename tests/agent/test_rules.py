@@ -28,7 +28,7 @@ from tests.agent.making import DRAIN, ME, NOTICE_MS, NOW, event
 )
 def test_default_rules(fields: dict[str, object], action: str, name: str | None) -> None:
     """An agent without rules does what the clients' duties say. Source: C-3, C-4."""
-    rule = choose(default_rules(((DRAIN,),)), event(**fields), ME, NOW)  # type: ignore[arg-type]
+    rule = choose(default_rules(((DRAIN,),)), event(**fields), ME, now_ms=NOW)  # type: ignore[arg-type]
     assert rule.action == action
     assert name is None or rule.name == name
     assert rule.steps == (((DRAIN,),) if action == "prepare" else ())

@@ -225,7 +225,9 @@ def default_rules(
     )
 
 
-def choose(rules: tuple[Rule, ...], event: ScheduledEvent, identity: Identity, now_ms: int) -> Rule:
+def choose(
+    rules: tuple[Rule, ...], event: ScheduledEvent, identity: Identity, *, now_ms: int
+) -> Rule:
     """Return the first rule that matches the event."""
     for rule in rules:
         if rule.match.matches(event, identity, now_ms):
