@@ -13,7 +13,6 @@ from forewarn import wire
 from forewarn.agent.values import Approve as ApproveIntent
 from forewarn.agent.values import HookIntent
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.policy import Policy
 from forewarn.core.stimulus import (
     Acknowledge,
     Ask,
@@ -29,15 +28,12 @@ from forewarn.core.stimulus import (
     Stimulus,
 )
 from forewarn.core.topology import Group, GroupKind, Host, Vm
-from forewarn.drivers import Progress
 from forewarn.errors import ForewarnError
 from forewarn.sim import node as nodes
 from forewarn.sim.agenda import START_MS
 from forewarn.sim.archive import TROUBLES
-from forewarn.sim.dice import Dice
-from forewarn.sim.driver import DriverBroken
-from forewarn.sim.machine import Habit, Machine, Seat
-from forewarn.sim.stage import Stage
+from forewarn.sim.machine import Machine
+from forewarn.sim.scriptstage import HandDriver, ScriptStage
 from forewarn.sim.telling import Teller, moment
 
 if TYPE_CHECKING:
@@ -72,58 +68,6 @@ VM_CAUSES = {
     "evict": Cause.EVICTION,
 }
 """What a user, or the platform, can ask of VMs."""
-
-STEADY = Habit("steady", 1, hook_s=(60, 60), hook_fails=0)
-
-
-class HandDriver:
-    """A driver that does what the script says, and nothing else."""
-
-    name = "by-hand"
-
-    def __init__(self) -> None:
-        """Begin well."""
-        self.begun: list[str] = []
-        self.refuses = ""
-        self.begins: Callable[[Operation], None] = lambda _: None
-
-    def begin(self, operation: Operation) -> None:
-        """Note it, or refuse once if the script says so."""
-        self.begins(operation)
-        if self.refuses:
-            reason, self.refuses = self.refuses, ""
-            raise DriverBroken(reason)
-        self.begun.append(f"{operation.id} attempt {operation.attempt}")
-
-    def progress(self, operation: Operation, now_ms: int) -> Progress:  # noqa: ARG002
-        """The script will say."""
-        return Progress()
-
-    def abort(self, operation: Operation) -> None:
-        """Nothing is under way."""
-
-
-class ScriptStage(Stage):
-    """A stage whose machines do nothing of themselves."""
-
-    def __init__(self, driver: HandDriver) -> None:
-        """Begin with an empty fleet and a running service; two nodes, the second a follower."""
-        super().__init__(1, Policy(), nodes=2, drivers={driver.name: driver})
-        self.far: set[str] = set()
-        self.agents: set[str] = set()
-        self.death = ""
-        self.service.start()
-
-    def build_machine(self, vm: Vm) -> None:
-        """A machine without an agent, until the script starts one."""
-        seat = Seat(vm.name, vm.addresses[0], wire.VERSIONS[-1], STEADY)
-        self.machines[vm.name] = Machine(seat, self.agenda, self.wires, Dice(1, vm.name))
-        self.wires.connect(vm.name, self.nodes[1 if vm.name in self.far else 0])
-
-    def died(self, why: str) -> None:
-        """Remember how it died."""
-        super().died(why)
-        self.death = why
 
 
 class Actor:

@@ -99,7 +99,7 @@ class Seat:
 class Machine:
     """One VM."""
 
-    def __init__(self, seat: Seat, agenda: Agenda, wires: Wires, dice: Dice) -> None:
+    def __init__(self, seat: Seat, agenda: Agenda, *, wires: Wires, dice: Dice) -> None:
         """Begin switched off."""
         self.seat = seat
         self.up = False

@@ -41,7 +41,7 @@ class Plan:
     seed: int
     hosts: int = 20
     vms: int = 200
-    days: int = 7
+    days: float = 7
     #: Kinds of faults and activities to leave out.
     without: frozenset[str] = frozenset()
 
@@ -79,7 +79,7 @@ class World(Stage):
             Violation: the product broke a promise.
         """
         with self.listening():
-            until_ms = START_MS + self.plan.days * DAY_MS
+            until_ms = START_MS + int(self.plan.days * DAY_MS)
             while self.agenda.step(until_ms):
                 pass
             self.heal()
@@ -237,7 +237,9 @@ class World(Stage):
             skew_ms=dice.pick((0, 0, -30_000, 30_000)),
             phase_ms=dice.below(1000),
         )
-        machine = Machine(seat, self.agenda, self.wires, Dice(self.seed, f"machine/{vm.name}"))
+        machine = Machine(
+            seat, self.agenda, wires=self.wires, dice=Dice(self.seed, f"machine/{vm.name}")
+        )
         self.machines[vm.name] = machine
         host = vm.host.removeprefix("h")
         self.wires.connect(vm.name, self.nodes[int(host) % NODES])

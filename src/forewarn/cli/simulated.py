@@ -1,0 +1,131 @@
+"""What simulated worlds came to, for people and for programs: progress, summary, violations.
+
+Nothing is simulated in here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from forewarn.cli.table import note, print_json, print_table
+from forewarn.clock import SystemClock
+from forewarn.sim.runs import command
+
+if TYPE_CHECKING:
+    from forewarn.sim.runs import Result
+
+DAY_MS = 24 * 3600 * 1000
+
+
+class Summary:
+    """Adds results up as they come."""
+
+    def __init__(self, runs: int, *, progress: bool) -> None:
+        """Begin to count; progress is shown on a terminal only."""
+        self._runs = runs
+        self._progress = progress and sys.stderr.isatty()
+        self._clock = SystemClock()
+        self._begun_ms = self._clock.now_ms()
+        self._lasted_ms = 0
+        self._steps = 0
+        self._done = 0
+        self._operations: Counter[tuple[str, str]] = Counter()
+        self._faults: Counter[str] = Counter()
+        self._waits: dict[str, tuple[int, int, int]] = {}
+        self._digests: dict[int, str] = {}
+        self.broken: list[Result] = []
+
+    def add(self, result: Result) -> None:
+        """Count one world."""
+        self._done += 1
+        self._lasted_ms += result.lasted_ms
+        self._steps += result.steps
+        self._operations.update(result.operations)
+        self._faults.update(result.faults)
+        self._digests[result.plan.seed] = result.digest
+        for cause, (count, early, waited_s) in result.waits.items():
+            known = self._waits.get(cause, (0, 0, 0))
+            self._waits[cause] = (known[0] + count, known[1] + early, known[2] + waited_s)
+        if self._progress:
+            text = f"\r{self._done} of {self._runs} worlds, {self._speed():,.0f} times real time "
+            print(text, end="", file=sys.stderr, flush=True)
+
+    def broke(self, result: Result) -> None:
+        """Note a broken promise, in its shortest form."""
+        self.broken.append(result)
+
+    def end_progress(self) -> None:
+        """Let the next line begin at the left."""
+        if self._progress:
+            print(file=sys.stderr)
+
+    def print(self, *, json: bool) -> None:
+        """Print what all worlds came to."""
+        if json:
+            print_json(self._form())
+            return
+        rows = []
+        for cause in sorted({cause for cause, _ in self._operations}):
+            ended = {state: self._operations[cause, state] for state in _STATES}
+            count, early, waited_s = self._waits.get(cause, (0, 0, 0))
+            share = f"{100 * early // count} %" if count else ""
+            mean = _minutes(waited_s // count) if count else ""
+            rows.append((cause, sum(ended.values()), *ended.values(), share, mean))
+        headings = ("cause", "asked", *_STATES, "approved early", "mean wait")
+        print_table(headings, rows)
+        faults = ", ".join(f"{count} {kind}" for kind, count in self._faults.items())
+        note(f"faults: {faults}")
+        note(
+            f"{self._done} worlds, {self._lasted_ms / DAY_MS:,.0f} days, {self._steps:,} steps, "
+            f"{self._speed():,.0f} times real time, {len(self.broken)} broken promises"
+        )
+
+    def _speed(self) -> float:
+        return self._lasted_ms / max(self._clock.now_ms() - self._begun_ms, 1)
+
+    def _form(self) -> dict[str, object]:
+        return {
+            "worlds": self._done,
+            "simulated_s": self._lasted_ms // 1000,
+            "steps": self._steps,
+            "times_real_time": round(self._speed()),
+            "operations": [
+                {"cause": cause, "state": state, "count": count}
+                for (cause, state), count in sorted(self._operations.items())
+            ],
+            "waits": {
+                cause: {"count": count, "approved_early": early, "mean_wait_s": waited_s // count}
+                for cause, (count, early, waited_s) in sorted(self._waits.items())
+            },
+            "faults": dict(self._faults),
+            "digests": {str(seed): digest for seed, digest in self._digests.items()},
+            "violations": [
+                {
+                    "seed": result.plan.seed,
+                    "invariant": result.invariant,
+                    "text": result.text,
+                    "step": result.steps,
+                    "command": command(result.plan),
+                    "history": result.last,
+                }
+                for result in self.broken
+            ],
+        }
+
+
+_STATES = ("succeeded", "failed", "cancelled")
+
+
+def print_violation(result: Result) -> None:
+    """Tell people of a broken promise: seed, step, last entries, and how to see it again."""
+    note(f"seed {result.plan.seed}, step {result.steps}: {result.text}")
+    for line in result.last:
+        note(f"  {line}")
+    note(f"repeat it with: {command(result.plan)}")
+
+
+def _minutes(seconds: int) -> str:
+    hours, minutes = divmod(seconds // 60, 60)
+    return f"{hours} h {minutes:02d} m" if hours else f"{minutes} m {seconds % 60:02d} s"
