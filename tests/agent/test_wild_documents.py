@@ -16,7 +16,7 @@ from tests.agent.making import DRAIN, NOW, brief
 
 LINES = [
     json.loads(line)
-    for line in (Path(__file__).parent / "documents.jsonl").read_text("utf-8").splitlines()
+    for line in (Path(__file__).parents[1] / "documents.jsonl").read_text("utf-8").splitlines()
 ]
 DOCUMENTS = [read_document(json.dumps(line["document"])) for line in LINES]
 

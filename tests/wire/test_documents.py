@@ -16,7 +16,7 @@ from forewarn.wire import Document, DocumentUnreadable, ScheduledEvent
 
 SEEN = [
     json.loads(line)
-    for line in (Path(__file__).parent / "documents.jsonl").read_text("utf-8").splitlines()
+    for line in (Path(__file__).parents[1] / "documents.jsonl").read_text("utf-8").splitlines()
 ]
 
 EVENT = ScheduledEvent(
