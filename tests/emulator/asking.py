@@ -1,0 +1,54 @@
+"""Asking an emulator that runs as a process: where it is, and what a plain client reads there.
+
+No test and no expectation about events may go in here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import Callable, Mapping
+
+from forewarn.cli.client import Client
+from tests.emulator.conftest import ANYWHERE, Process
+
+PATH = "/metadata/scheduledevents?api-version=2020-07-01"
+Start = Callable[..., Process]
+
+
+def get(url: str, headers: Mapping[str, str] | None = None) -> dict[str, object]:
+    """Return the document at a URL."""
+    ask = urllib.request.Request(url, headers={"Metadata": "true", **(headers or {})})
+    with urllib.request.urlopen(ask, timeout=30) as answer:
+        found: dict[str, object] = json.loads(answer.read())
+    return found
+
+
+def post(url: str, event_id: str) -> None:
+    """Approve an event."""
+    body = json.dumps({"StartRequests": [{"EventId": event_id}]}).encode()
+    ask = urllib.request.Request(url, body, {"Metadata": "true"})
+    urllib.request.urlopen(ask, timeout=30).close()
+
+
+def places(said: str) -> tuple[str, str]:
+    """Return where the greeting says to poll, and where the operator API is."""
+    polled = re.search(r"poll +(http://\S+)\?", said)
+    operator = re.search(r"operator API +(http://\S+)", said)
+    assert polled, said
+    return f"{polled[1]}?api-version=2020-07-01", operator[1] if operator else ""
+
+
+def events(document: Mapping[str, object]) -> list[dict[str, object]]:
+    """Return the events of a document."""
+    found = document["Events"]
+    assert isinstance(found, list)
+    return found
+
+
+def started(process: Start, *arguments: str) -> tuple[Process, str, Client]:
+    """Start an emulator on free ports; return it, where to poll, and its operator API."""
+    emulator = process("--listen", ANYWHERE, "--operator-listen", ANYWHERE, *arguments)
+    url, operator = places(emulator.read_until("clock advance"))
+    return emulator, url, Client(operator)
