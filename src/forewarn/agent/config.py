@@ -127,13 +127,14 @@ def _flat(merged: dict[str, object], path: str) -> dict[str, object]:
 def _typed(setting: object, default: object, *, where: str) -> object:
     if isinstance(default, float) and isinstance(setting, (int, float)):
         good = not isinstance(setting, bool) and 0 <= setting < 86400
-        setting = float(setting)
     elif isinstance(default, list):
         good = isinstance(setting, list) and all(isinstance(one, str) for one in setting)
     else:
         good = type(setting) is type(default)
     if not good:
         raise ConfigInvalid(where=where, reason=f"cannot be {setting!r}")
+    if isinstance(default, float):
+        return float(setting)  # type: ignore[arg-type]  # a number, as was just seen
     return setting
 
 

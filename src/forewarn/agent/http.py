@@ -212,7 +212,7 @@ def _chunks(rest: bytearray) -> bytes | None:
         if size < 0:
             raise AnswerBroken(reason="a chunk has no size")
         if size == 0:
-            return bytes(body) if rest.endswith(b"\r\n\r\n") or rest[end:] == b"\r\n" else None
+            return bytes(body) if rest.find(b"\r\n\r\n", end) >= 0 else None
         at = end + 2
         if len(rest) < at + size + 2:
             return None

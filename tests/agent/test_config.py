@@ -1,0 +1,203 @@
+"""The configuration: what is accepted, what is refused with which words, what it means."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.agent.config import ConfigInvalid, read_config
+from forewarn.agent.preparations import PREPARATIONS
+from forewarn.agent.settings import AgentSettings
+from forewarn.agent.start import NotUsable, load
+from forewarn.cli.agent import STARTER, main
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def settings_of(path: Path, text: str) -> AgentSettings:
+    """Return the settings of a configuration."""
+    path.write_text(text)
+    return AgentSettings(json.loads(json.dumps(read_config(str(path)))))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where the configuration is."""
+    return tmp_path / "agent.toml"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[agent", "is not TOML"),
+        ("[agnet]", "[agnet] is not known"),
+        ("[agent]\nport = 1", "port is not known"),
+        ("[agent]\nstatus_listen = ''", "status_listen is not known"),
+        ("[agent]\ninterval_s = 0.01", "less than 0.05"),
+        ("[agent]\ninterval_s = true", "cannot be True"),
+        ("[agent]\nname = 3", "cannot be 3"),
+        ("[agent]\naliases = [3]", "cannot be [3]"),
+        ("[agent]\napi_version = '2016-01-01'", "is none of"),
+        ("[agent]\nlog = 'xml'", "must be"),
+        ("[agent]\nendpoint = 'https://x'", "is no endpoint"),
+        ("[status]\nlisten = '8471'", "ADDRESS:PORT"),
+        ("[status]\ncert = 'x'", "belong together"),
+        ("step = 3", "must be a table"),
+        ("step.a = 3", "must be a table"),
+        ("[step.a]", "has nothing to do"),
+        ("[step.a]\nprepare = 'x'", "must be a list of words"),
+        ("[step.a]\nprepare = []", "must be a list of words"),
+        ("[step.a]\nprepare = ['x']\nport = 1", "port is not known"),
+        ("[step.a]\nprepare = ['x']\non_failure = 'x'", "must be one of"),
+        ("[step.a]\nuse = 'x'", "is none of"),
+        ("[step.a]\nuse = 'haproxy'", "is missing"),
+        ("[step.a]\nuse = 'consul'\nport = 1", "not known to consul"),
+        ("rule = 3", "written as [[rule]]"),
+        ("[[rule]]\nkind = 'x'", "kind is not known"),
+        ("[[rule]]\naction = 'x'", "must be one of"),
+        ("[[rule]]\nsteps = ['a']", "there is no step 'a'"),
+        ("[[rule]]\nsteps = 'a'", "must be a list"),
+        ("[step.a]\nprepare=['x']\n[[rule]]\nsteps = ['a', ['a']]", "named twice"),
+        ("[[rule]]\nduration_s = 3", "[LEAST, GREATEST]"),
+        ("[[rule]]\nabout = 'me'", "this, others or any"),
+        ("[[rule]]\ntype = 3", "cannot be 3"),
+    ],
+)
+def test_mistake_is_refused_with_its_place(path: Path, text: str, words: str) -> None:
+    """Nothing is guessed; the first mistake is named."""
+    path.write_text(text)
+    with pytest.raises(CallerError) as caught:
+        read_config(str(path))
+    assert words in str(caught.value)
+    with pytest.raises(NotUsable) as told:
+        load(str(path))
+    assert words in str(told.value)
+
+
+def test_missing_file_is_refused(path: Path) -> None:
+    """An agent without a configuration would approve what nobody has looked at."""
+    with pytest.raises(ConfigInvalid, match="cannot be read"):
+        read_config(str(path))
+
+
+def test_starter_is_usable_and_shows_the_defaults(path: Path) -> None:
+    """What `init` writes means what an empty file means; so does all of it uncommented."""
+    starter = STARTER.format(uses=", ".join(PREPARATIONS))
+    empty = settings_of(path, "")
+    assert settings_of(path, starter).rules == empty.rules
+    head = starter.partition("[status]")[0]
+    spoken = settings_of(path, head.replace("# ", "", 1).replace("\n# ", "\n").partition("\n\n")[2])
+    for name in ("interval_s", "wait_s", "freeze_tolerated_s", "state_dir", "hooks_dir", "log"):
+        assert getattr(spoken, name) == getattr(empty, name)
+
+
+def test_rules_mean_what_is_written(path: Path) -> None:
+    """Every setting of a rule and a step arrives where it belongs."""
+    settings = settings_of(
+        path,
+        """
+        [step.drain]
+        prepare = ["drain"]
+        recover = ["undrain"]
+        timeout_s = 7
+        on_failure = "abort"
+        [step.node]
+        use = "kubernetes"
+        node = "n"
+        [step.last]
+        recover = ["last"]
+        [[rule]]
+        name = "worse"
+        type = ["Reboot", "Redeploy"]
+        source = "Platform"
+        notice_s = [60, 900]
+        description = "host"
+        then = "hold"
+        steps = [["drain", "node"], "last"]
+        coordination = "all"
+        stand_in_s = 30
+        """,
+    )
+    (rule,) = settings.rules
+    drain, node = rule.steps[0]
+    assert [len(group) for group in rule.steps] == [2, 1]
+    assert (drain.timeout_s, drain.on_failure, drain.repeatable) == (7.0, "abort", False)
+    assert (node.repeatable, node.does, node.undoes) == (True, True, True)
+    assert (rule.steps[1][0].does, rule.steps[1][0].undoes) == (False, True)
+    assert json.loads(node.spec)["settings"] == {"node": "n"}
+    assert (rule.then, rule.coordination, rule.stand_in_s) == ("hold", "all", 30.0)
+    assert rule.match.types == ("reboot", "redeploy")
+    assert (rule.match.sources, rule.match.notice_s) == (("platform",), (60, 900))
+
+
+def test_drop_in_overrides_and_its_rules_come_first(path: Path) -> None:
+    """What an administrator adds wins over what a package brought."""
+    drop_ins = path.parent / "agent.toml.d"
+    drop_ins.mkdir()
+    (drop_ins / "50-x.toml").write_text("[agent]\nname='b'\n[[rule]]\nname='own'\n")
+    settings = settings_of(path, "[agent]\nname='a'\ninterval_s=2\n[[rule]]\nname='shipped'\n")
+    assert (settings.name, settings.interval_s) == ("b", 2.0)
+    assert [rule.name for rule in settings.rules] == ["own", "shipped"]
+
+
+def test_hook_directories_become_steps(path: Path) -> None:
+    """Executable files, by name; what is hidden, a backup or not executable is left alone."""
+    hooks = path.parent / "hooks"
+    for name, mode in (
+        ("prepare.d/20-b", 0o755),
+        ("prepare.d/10-a", 0o755),
+        ("recover.d/10-a", 0o755),
+        ("approve.d/ask", 0o755),
+        ("cancel.d/30-c", 0o755),
+        ("prepare.d/.hidden", 0o755),
+        ("prepare.d/10-a~", 0o755),
+        ("prepare.d/readme", 0o644),
+    ):
+        file = hooks / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("#!/bin/sh\n")
+        file.chmod(mode)
+    settings = settings_of(path, f"[agent]\nhooks_dir = '{hooks}'\n")
+    rule = settings.rules[2]
+    assert [[step.name for step in group] for group in rule.steps] == [["10-a"], ["20-b"], ["30-c"]]
+    assert [check.name for check in rule.checks] == ["ask"]
+    assert json.loads(rule.steps[0][0].spec) == {
+        "prepare": [str(hooks / "prepare.d/10-a")],
+        "recover": [str(hooks / "recover.d/10-a")],
+    }
+
+
+def test_check_explains_and_init_writes(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The commands for people: a starter file once, and every kind of event explained."""
+    assert main(["init", "--config", str(path)]) == 0
+    assert main(["init", "--config", str(path)]) == 1
+    capsys.readouterr()
+    assert main(["check", "--config", str(path), "--json"]) == 0
+    explained = json.loads(capsys.readouterr().out)["events"]
+    assert {"Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"} == {
+        e["type"] for e in explained
+    }
+    assert main(["check", "--config", str(path)]) == 0
+    assert "approves at once" in capsys.readouterr().out
+    assert main(["check", "--config", str(path.parent / "none")]) == 2
+    assert main(["status", "--address", "127.0.0.1:1"]) == 3
+
+
+def test_running_agent_keeps_neither_parser_nor_checks() -> None:
+    """What only the start needs is not in the memory of the agent."""
+    program = (
+        "import sys; from forewarn.agent.start import load; load(sys.argv[1], must_exist=False);"
+        "from forewarn.agent import runner; print(*sys.modules)"
+    )
+    command = [sys.executable, "-c", program, "/nonexistent/agent.toml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    heavy = {"tomllib", "forewarn.agent.config", "argparse", "asyncio", "ssl", "http.client"}
+    heavy |= {"dataclasses", "subprocess", "threading", "logging", "datetime", "pathlib"}
+    site = {"pathlib", "threading"}  # what an editable installation brings with it
+    assert (heavy - site).isdisjoint(done.stdout.split())

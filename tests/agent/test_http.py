@@ -1,0 +1,147 @@
+"""HTTP read by hand: answers cut anywhere, odd framing, endpoints as they are written."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.agent.http import (
+    HEAD_BYTES_MAX,
+    AnswerBroken,
+    AnswerReader,
+    EndpointInvalid,
+    Target,
+    request_bytes,
+    target_of,
+)
+
+LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Y: z\r\n\r\nhello"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n3;a=b\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"
+)
+CONTINUED = b"HTTP/1.1 100 Continue\r\n\r\n" + LENGTH
+WHOLE = (LENGTH, CHUNKED, CONTINUED)
+
+
+@given(st.sampled_from(WHOLE), st.lists(st.integers(1, 20)))
+def test_answer_is_the_same_however_it_is_cut(whole: bytes, cuts: list[int]) -> None:
+    """TCP knows no messages."""
+    reader, rest, complete = AnswerReader(), whole, False
+    for size in [*cuts, len(whole)]:
+        if rest and not complete:
+            complete = reader.feed(rest[:size])
+            rest = rest[size:]
+    assert complete
+    assert reader.answer is not None
+    assert (reader.answer.status, reader.answer.body, reader.keeps) == (200, b"hello", True)
+
+
+@given(st.sampled_from(WHOLE), st.data())
+def test_answer_that_is_cut_off_is_broken(whole: bytes, data: st.DataObject) -> None:
+    """A connection that closes in the middle leaves no answer. Source: E-10."""
+    end = data.draw(st.integers(0, len(whole) - 1))
+    reader = AnswerReader()
+    assert end == 0 or not reader.feed(whole[:end])
+    with pytest.raises(AnswerBroken):
+        reader.feed(b"")
+
+
+@given(st.binary(min_size=1, max_size=200))
+def test_noise_is_no_answer(noise: bytes) -> None:
+    """Whatever comes, it is an answer, an error or not yet complete."""
+    reader = AnswerReader()
+    try:
+        if not reader.feed(noise):
+            reader.feed(b"")
+    except AnswerBroken:
+        return
+    assert reader.answer is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "keeps", "body"),
+    [
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", False, b"ok"),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", False, b"ok"),
+        (b"HTTP/1.1 304 Not Modified\r\n\r\n", True, b""),
+        (b"HTTP/1.1 204\r\n\r\n", True, b""),
+    ],
+)
+def test_connection_is_kept_only_where_it_can_be(text: bytes, keeps: bool, body: bytes) -> None:
+    """The next request goes over the same connection, or over a new one. Source: E-7."""
+    reader = AnswerReader()
+    assert reader.feed(text)
+    assert reader.answer is not None
+    assert (reader.keeps, reader.answer.body) == (keeps, body)
+
+
+def test_answer_without_a_length_ends_with_the_connection() -> None:
+    """Old servers do that."""
+    reader = AnswerReader()
+    assert not reader.feed(b"HTTP/1.1 200 OK\r\n\r\nhel")
+    assert not reader.feed(b"lo")
+    assert reader.feed(b"")
+    assert reader.answer is not None
+    assert (reader.answer.body, reader.keeps) == (b"hello", False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"SSH-2.0-x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+        b"x" * (HEAD_BYTES_MAX + 1),
+    ],
+)
+def test_nonsense_is_refused(text: bytes) -> None:
+    """What cannot become an answer is given up at once."""
+    with pytest.raises(AnswerBroken):
+        AnswerReader().feed(text)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "target"),
+    [
+        ("http://169.254.169.254", Target("169.254.169.254")),
+        ("http://127.0.0.1:8169/", Target("127.0.0.1", 8169)),
+        ("http://[::1]:80", Target("::1")),
+        ("http://[fe80::1]", Target("fe80::1")),
+        ("unix:/run/x.sock", Target("localhost", path="/run/x.sock")),
+        ("unix:///run/x.sock", Target("localhost", path="/run/x.sock")),
+    ],
+)
+def test_endpoint_names_a_target(endpoint: str, target: Target) -> None:
+    """Endpoints are written as people write them."""
+    assert target_of(endpoint) == target
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "",
+        "x",
+        "https://x",
+        "http://",
+        "http://x:0",
+        "http://x:y",
+        "http://u@x",
+        "http://x/p",
+        "unix:x",
+    ],
+)
+def test_other_endpoints_are_refused(endpoint: str) -> None:
+    """A typing mistake is not a metadata service."""
+    with pytest.raises(EndpointInvalid):
+        target_of(endpoint)
+
+
+def test_request_is_one_that_every_server_reads() -> None:
+    """The bytes of an approval."""
+    text = request_bytes("POST", Target("::1", 8), path="/a", headers=(("B", "c"),), body=b"{}")
+    assert text == b"POST /a HTTP/1.1\r\nHost: [::1]:8\r\nB: c\r\nContent-Length: 2\r\n\r\n{}"
+    with pytest.raises(AssertionError):
+        request_bytes("GET", Target("x"), path="/a\r\nInjected: yes")

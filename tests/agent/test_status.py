@@ -1,0 +1,136 @@
+"""What the agent shows: status endpoint, probes, metrics, readiness, over plain and TLS."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import ssl
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.agent.metrics import HELP
+from forewarn.agent.prepare.calling import call
+from forewarn.cli.agent import main
+from tests.agent.agents import LIMIT_S, Agent
+from tests.agent.making import event
+from tests.agent.programs import free_port, program
+from tests.agent.service import Service
+from tests.agent.test_peers import peers
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+AHEAD = event(not_before_ms=4_000_000_000_000)
+SAMPLE = re.compile(r'[a-z_]+(\{[a-z]+="[a-z-]+"(,[a-z]+="[a-z-]+")*\})? -?[0-9.]+')
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    """Run a service."""
+    with Service() as one:
+        yield one
+
+
+def watched(directory: Path, service: Service, tls: str = "") -> tuple[Agent, str]:
+    """Return an agent with a status endpoint, and the endpoint."""
+    address = f"127.0.0.1:{free_port()}"
+    agent = Agent(directory, service.endpoint)
+    with agent.config.open("a") as config:
+        config.write(f'\n[status]\nlisten = "{address}"\n{tls}\n')
+    return agent, address
+
+
+def test_status_tells_the_story(
+    service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Probes, status and metrics before, during and after an event."""
+    agent, address = watched(tmp_path, service)
+    url = f"http://{address}"
+    with agent:
+        agent.until_said("named")
+        wait_until(lambda: call("GET", f"{url}/readyz").status == 200, what="ready")
+        assert call("GET", f"{url}/healthz").status == 200
+        assert call("GET", f"{url}/drainz").status == 200
+        assert call("GET", f"{url}/nothing").status == 404
+        assert call("POST", f"{url}/status", form={}).status == 405
+        service.show(AHEAD)
+        agent.until_said("approved")
+        assert call("GET", f"{url}/drainz").status == 503
+        assert call("GET", f"{url}/prepared").form()["prepared"] == ["E1"]
+        assert peers("ask", "vm_1", {"via": "status", "peers": {"vm_0": url}}) == ["vm_0"]
+        assert main(["status", "--address", address]) == 0
+        assert "E1  approved" in capsys.readouterr().out
+        service.show()
+        agent.until_said("finished")
+        assert call("GET", f"{url}/drainz").status == 200
+        assert main(["status", "--address", address, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["events"] == []
+        text = call("GET", f"{url}/metrics").body.decode()
+    samples = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(SAMPLE.fullmatch(line) for line in samples), samples
+    names = {line.partition("{")[0].partition(" ")[0] for line in samples}
+    assert names <= set(HELP)
+    assert "forewarn_agent_approvals_total 1" in samples
+    assert 'forewarn_agent_hooks_total{phase="recover",result="ok"} 1' in samples
+
+
+def test_slow_and_broken_clients_do_no_harm(service: Service, tmp_path: Path) -> None:
+    """Whoever connects and says nothing, or nonsense, does not keep the agent from its work."""
+    agent, address = watched(tmp_path, service)
+    host, _, port = address.partition(":")
+    with agent:
+        agent.until_said("named")
+        idle = [socket.create_connection((host, int(port))) for _ in range(50)]
+        with socket.create_connection((host, int(port))) as rude:
+            rude.sendall(b"\x00" * 20000)
+        service.show(AHEAD)
+        service.until(lambda: service.approvals == ["E1"], "the approval")
+        assert call("GET", f"http://{address}/healthz").status == 200
+        for one in idle:
+            one.close()
+
+
+def test_status_over_tls(service: Service, tmp_path: Path) -> None:
+    """With a certificate the endpoint speaks TLS, in the same loop."""
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    command = [program("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command += ["-keyout", str(key), "-out", str(cert)]
+    subprocess.run(command, check=True, capture_output=True)
+    agent, address = watched(tmp_path, service, f'cert = "{cert}"\nkey = "{key}"')
+    with agent:
+        agent.until_said("named")
+        found = call("GET", f"https://{address}/status", ca_file=str(cert))
+        assert found.form()["name"] == "vm_0"
+        context = ssl.create_default_context(cafile=str(cert))
+        assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_service_manager_is_told(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Type=notify`: ready when it can decide, a status in words, signs of life, the end."""
+    path = tmp_path / "notify.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(path))
+        manager.settimeout(LIMIT_S)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(path))
+        monkeypatch.setenv("WATCHDOG_USEC", "200000")
+        told: list[str] = []
+
+        def until_told(word: str) -> None:
+            while not any(word in one for one in told):
+                told.append(manager.recv(4096).decode())
+
+        with Agent(tmp_path, service.endpoint) as agent:
+            until_told("READY=1")
+            until_told("WATCHDOG=1")
+            service.show(AHEAD)
+            until_told("STATUS=Reboot approved")
+            assert agent.stop() == 0
+            until_told("STOPPING=1")
