@@ -28,7 +28,7 @@ SPEEDS = {
     "storm": 60,
 }
 """Scenarios that take days, or give seconds of notice."""
-FAULT_SPEED = 120  # slow enough for a client that pauses between its tries
+FAULT_SPEED = 200  # slow enough for a client that pauses between its tries
 
 FAULTS = (
     "slow-first=1s",
@@ -101,7 +101,7 @@ def test_agent_lives_through_every_fault(fault: str, tmp_path: Path) -> None:
 
 def test_agent_is_killed_by_the_reboot_it_approved(tmp_path: Path) -> None:
     """The story of the README: prepared, approved, rebooted, recovered once. Source: C-9."""
-    words = ("--scenario", "host-reboot", "--speed", "60")
+    words = ("--scenario", "host-reboot", "--speed", "200")
     with emulator(tmp_path, *words) as (url, _), Agent(tmp_path, url) as agent:
         agent.until_said("approved")
         agent.until_said("started")
