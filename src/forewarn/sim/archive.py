@@ -49,7 +49,7 @@ class Weather:
     def draw(self) -> str:
         """The trouble the next write meets; empty for none."""
         if self.next:
-            return self.next.pop(0)
+            return self.next.pop(0).removeprefix("fine")
         if self.permille and self._dice.chance(self.permille):
             return self._dice.pick(self.kinds)
         return ""

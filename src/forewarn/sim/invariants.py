@@ -198,8 +198,12 @@ class Judge(Ledger):
             self._judge_lateness(service)
 
     def _judge_lateness(self, service: Service) -> None:
-        """L-8: nothing hangs silently."""
+        """L-8: nothing hangs silently; B-2: nobody is waited for who is silent for a day."""
         now_ms = service.clock.now_ms()
+        silent_ms = now_ms - self._policy.disable_after_s * 1000 - LATE_MS
+        for enrolment in self.mirror.enrolments.values():
+            if enrolment.polled_ms < silent_ms:
+                raise Violation("12", f"{enrolment.group} is silent for a day and still asked")
         draft = Draft(self.mirror, now_ms, Terms(self._policy, "", lambda: ""))
         for operation in self.mirror.operations.values():
             if operation.state is S.RUNNING and not operation.alerted:

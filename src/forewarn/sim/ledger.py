@@ -96,6 +96,10 @@ class Ledger:
                 raise Violation("11", f"an approval of {event.id} is lost")
             if not before.live and event.live:
                 raise Violation("3", f"event {event.id} has come back")
+            operation = changes.operations.get(event.operation) or self.operations[event.operation]
+            approved = event.state is E.APPROVED and before.state is E.SCHEDULED
+            if approved and not self._is_approved(event.id, operation, topology, changes):
+                raise Violation("1", f"event {event.id} counts as approved by {event.approved_by}")
 
     def _judge_operation(self, operation: Operation, topology: Topology, changes: Changes) -> None:
         before = self.operations.get(operation.number)
@@ -196,18 +200,16 @@ class Ledger:
 
     def _judge_domains(self, operation: Operation, topology: Topology, changes: Changes) -> None:
         """Invariant 5: one fault domain of a group at a time, by routine work."""
-        if operation.cause.value not in ROUTINE or operation.source.value != "Platform":
-            return
+        routine = operation.cause.value in ROUTINE and operation.source.value == "Platform"
         groups = {topology.vms[name].group for name in topology.vms_on(operation.host)}
         place = topology.hosts[operation.host]
         running = {**self.mirror.operations, **changes.operations}
         for other in running.values():
-            if (
-                other.number == operation.number
-                or other.state is not S.RUNNING
-                or other.of_vm
-                or other.cause.value not in ROUTINE
-            ):
+            if other.number == operation.number or other.state is not S.RUNNING or other.of_vm:
+                continue
+            if other.host == operation.host:
+                raise Violation("5", f"{operation.id} and {other.id} work on the same host")
+            if not (routine and other.cause.value in ROUTINE):
                 continue
             there = topology.hosts[other.host]
             shared = groups & {topology.vms[name].group for name in topology.vms_on(other.host)}

@@ -58,9 +58,7 @@ class Stepped(ControlLoop):
         """When the thread would wake by itself, ms since the epoch; None for not soon."""
         if self._unreported or self._uncertain:
             return now_ms + int(RETRY_S * 1000)
-        deadline_ms = self._plane.next_deadline_ms(self._passed_ms)
-        times = [*self._checks.values(), *([] if deadline_ms is None else [deadline_ms])]
-        return min(times, default=None)
+        return self._next_ms()
 
     @property
     def plane(self) -> ControlPlane:

@@ -1,0 +1,205 @@
+"""Breakages of what stands around the core: planes, store, agent, leaves, and who is expected to notice each.
+
+Nothing is run in here: `mutate.py` runs one in a process of its own, never in the checkout.
+"""
+
+from __future__ import annotations
+
+from tests.sim.mutant import Mutant
+
+LOOP, PLANE = "forewarn.control.loop", "forewarn.control.plane"
+CHANGES, STORE = "forewarn.control.changes", "forewarn.store"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "publish-before-commit",
+        "documents are shown before they are durable",
+        (
+            (
+                PLANE,
+                ("            self.store.commit(written)\n            self.state.adopt(written)\n"),
+                (
+                    "            before = self.state\n"
+                    "            self.state = copy.deepcopy(before)\n"
+                    "            self.state.adopt(written)\n"
+                    "            early = changes.difference(self.state, written, "
+                    "self._sequence)\n"
+                    "            if early:\n"
+                    "                self.early(early)\n"
+                    "            self.state = before\n"
+                    "            self.store.commit(written)\n"
+                    "            self.state.adopt(written)\n"
+                ),
+            ),
+            (
+                PLANE,
+                "from dataclasses import dataclass\n",
+                ("import copy\nfrom dataclasses import dataclass\n"),
+            ),
+            (
+                LOOP,
+                "        self._publisher = publisher\n",
+                ("        self._publisher = publisher\n        plane.early = publisher.publish\n"),
+            ),
+        ),
+        caught_by="world 1: 8",
+    ),
+    Mutant(
+        "shown-although-refused",
+        "a document is shown although the store refused to write it",
+        (
+            (
+                PLANE,
+                "            self.store.commit(written)\n",
+                (
+                    "            try:\n"
+                    "                self.store.commit(written)\n"
+                    "            except PeerError:\n"
+                    "                pass\n"
+                ),
+            ),
+            (
+                PLANE,
+                "from dataclasses import dataclass\n",
+                ("from dataclasses import dataclass\nfrom forewarn.errors import PeerError\n"),
+            ),
+        ),
+        caught_by="world 5: 8",
+    ),
+    Mutant(
+        "id-reused",
+        "event ids are drawn from sixteen",
+        (
+            (
+                "forewarn.ids",
+                ("bits = self.stream(kind).getrandbits(128)\n        bits = bits &"),
+                ("bits = self.stream(kind).getrandbits(4)\n        bits = bits &"),
+            ),
+        ),
+        caught_by="world 1: 7",
+    ),
+    Mutant(
+        "approval-not-written",
+        "an approval is kept in memory only, and lost on a crash",
+        (
+            (
+                STORE,
+                ("        if record is None:\n            gone"),
+                (
+                    '        if kind == "event" and record and record.state.value == '
+                    '"approved":\n'
+                    "            continue\n"
+                    "        if record is None:\n"
+                    "            gone"
+                ),
+            ),
+        ),
+        caught_by="world 1: 10",
+    ),
+    Mutant(
+        "begun-before-shown",
+        "a driver is told to begin before nodes show the start",
+        (
+            (
+                LOOP,
+                ("        if done is None:\n            self._inbox"),
+                ("        if True:\n            self._inbox"),
+            ),
+        ),
+        caught_by="world 2: 8",
+    ),
+    Mutant(
+        "clock-follows-the-wall",
+        "the service's clock follows steps of the system's clock",
+        (
+            (
+                "forewarn.clock",
+                (
+                    "        now_ms = (self._monotonic_ns() + self._offset_ns) // "
+                    "1_000_000\n"
+                    "        return now_ms if now_ms > self._floor_ms"
+                ),
+                (
+                    "        now_ms = self._wall_ns() // 1_000_000\n"
+                    "        return now_ms if now_ms > self._floor_ms"
+                ),
+            ),
+        ),
+        caught_by="transcript N-4-clock-step",
+    ),
+    Mutant(
+        "stale-answer",
+        "nodes go on showing the document they rendered first",
+        (("forewarn.metadata.snapshot", "        if changed:\n", "        if not publication:\n"),),
+        caught_by="transcript D-1-incarnation",
+    ),
+    Mutant(
+        "older-version-shows-all",
+        "an older api-version shows types it does not know",
+        (
+            (
+                "forewarn.wire",
+                '        if TYPE_SINCE.get(event.event_type, "~") <= version\n',
+                "        if event\n",
+            ),
+        ),
+        caught_by="world 1: 7",
+    ),
+    Mutant(
+        "restart-shows-nothing",
+        "after a restart the documents are not shown",
+        (
+            (
+                CHANGES,
+                ("            for view in state.views.values()\n        ),\n    )"),
+                ("            for view in ()\n        ),\n    )"),
+            ),
+        ),
+        caught_by="world 2: 8",
+    ),
+    Mutant(
+        "deleted-vm-still-known",
+        "a deleted VM is still answered",
+        (
+            (
+                CHANGES,
+                ("    gone = tuple(name for name, vm in changes.vms.items() if vm is None)\n"),
+                "    gone = ()\n",
+            ),
+        ),
+        caught_by="transcript N-1-preempt",
+    ),
+    Mutant(
+        "history-incomplete",
+        "approvals are not written to history",
+        (
+            (
+                STORE,
+                "        for seq, entry in enumerate(entries, start=first_seq)\n",
+                (
+                    "        for seq, entry in enumerate(entries, start=first_seq)\n"
+                    '        if entry.action != "event.approved"\n'
+                ),
+            ),
+        ),
+        caught_by="world 1: 10",
+    ),
+    Mutant(
+        "report-forgotten",
+        "a report that the store refused is not tried again",
+        ((LOOP, "            self._unreported.append((stimulus, actor))\n", "            pass\n"),),
+        caught_by="transcript L-7-report-refused",
+    ),
+    Mutant(
+        "agent-never-recovers",
+        "the agent does not notice that an event has gone",
+        (
+            (
+                "forewarn.agent.following",
+                ("            if record.event_id not in shown and not record.gone:\n"),
+                "            if not record:\n",
+            ),
+        ),
+        caught_by="transcript L-1-agent",
+    ),
+)

@@ -1,0 +1,70 @@
+"""The judge can see: every deliberate breakage of the product is noticed by whom the table says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.sim.mutant import Mutant
+from tests.sim.mutate import MUTANTS, TRANSCRIPTS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "explanation" / "simulator.md"
+MUTANTS_MIN = 25
+TIMEOUT_S = 120
+ABREAST = 2
+BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
+
+
+def _try(mutant: Mutant) -> str:
+    command = [sys.executable, "-m", "tests.sim.mutate", mutant.name, "--try", mutant.caught_by]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    return done.stdout.strip() or done.stderr[-2000:]
+
+
+@cache
+def noticed() -> dict[str, str]:
+    """Who noticed each breakage; every one in a process of its own, two at a time."""
+    with ThreadPoolExecutor(ABREAST) as pool:
+        return dict(zip((m.name for m in MUTANTS), pool.map(_try, MUTANTS), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_breakage_is_noticed(mutant: Mutant) -> None:
+    """A breakage is noticed by the invariant or transcript that its row names. Source: L-7."""
+    assert noticed()[mutant.name] == mutant.caught_by
+
+
+def test_sound_product_is_not_accused() -> None:
+    """Whoever notices breakages by a transcript has nothing to say of the sound product."""
+    for name in {m.caught_by for m in MUTANTS if m.caught_by.startswith("transcript")}:
+        assert (TRANSCRIPTS / f"{name.removeprefix('transcript ')}.txt").is_file()
+    assert len(MUTANTS) >= MUTANTS_MIN
+
+
+def table() -> str:
+    """The table of breakages, as the page has it."""
+    rows = ["| what is broken | noticed by |", "|---|---|"]
+    for mutant in MUTANTS:
+        kind, _, name = mutant.caught_by.partition(" ")
+        if kind == "transcript":
+            who = f"transcript [{name}](../../tests/transcripts/{name}.txt)"
+        else:
+            who = f"invariant {name.partition(': ')[2]}"
+        rows.append(f"| {mutant.what} | {who} |")
+    return "\n".join(rows)
+
+
+def test_page_shows_the_table() -> None:
+    """The page on the simulator shows every breakage and who notices it."""
+    text = PAGE.read_text(encoding="utf-8")
+    shown = text.partition(BEGIN)[2].partition(END)[0].strip()
+    assert shown == table(), f"put this between the marks in {PAGE.name}:\n\n{table()}"
