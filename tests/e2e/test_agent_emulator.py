@@ -24,10 +24,13 @@ MAIN = "import sys; from forewarn.cli.main import main; sys.exit(main())"
 SPEED = 600
 SPEEDS = {
     "degraded-hardware": 6000,
+    "hardware-failure": 100,
+    "host-lost": 100,
+    "prediction-comes-true": 300,
     "spot-preemption": 20,
     "storm": 60,
 }
-"""Scenarios that take days, or give seconds of notice."""
+"""Scenarios that take days, or that are over before an agent has started."""
 FAULT_SPEED = 200  # slow enough for a client that pauses between its tries
 
 FAULTS = (
