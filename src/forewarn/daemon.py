@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from forewarn.bridge import Bridge
+from forewarn.clock import SystemClock
+from forewarn.control.driving import DriverUnknown
 from forewarn.control.loop import ControlLoop
 from forewarn.control.plane import ControlPlane
 from forewarn.control.standby import TERM_MS, become_writer, stay_writer
 from forewarn.drivers.manual import ManualDriver
 from forewarn.drivers.simulated import SimulatedDriver
-from forewarn.errors import CallerError, ForewarnError
 from forewarn.metadata.server import MetadataServer
 from forewarn.soundness import policy_of
 from forewarn.store import open_store
@@ -30,20 +31,12 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
     from forewarn.drivers import Driver
+    from forewarn.errors import ForewarnError
     from forewarn.ids import Ids
     from forewarn.settings import Settings
     from forewarn.workers import Workers
 
 log = logging.getLogger("forewarn")
-
-
-class DriverUnknown(CallerError):
-    """A driver that is not built in."""
-
-    code = "driver-unknown"
-    status = 422
-    message = "There is no driver {name}."
-    advice = "Use one of: {known}."
 
 
 class Operator(Protocol):
@@ -174,11 +167,10 @@ class Daemon:
     async def _take_lease(self) -> None:
         """Stand by until this process may write the shared store, and keep that right."""
         tenure = Tenure(self.store, TERM_MS)
-        await become_writer(tenure, self.clock)
+        clock = SystemClock()  # of its own: a term is elapsed time, whatever the service adopts
+        await become_writer(tenure, clock)
         self._closing.push_async_callback(asyncio.to_thread, tenure.release)
-        renewal = asyncio.get_running_loop().create_task(
-            stay_writer(tenure, self.clock, self._lost)
-        )
+        renewal = asyncio.get_running_loop().create_task(stay_writer(tenure, clock, self._lost))
         self._closing.callback(renewal.cancel)
 
     async def _start_operator(self, routes: Callable[[Daemon], Sequence[object]] | None) -> str:

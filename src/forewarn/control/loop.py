@@ -14,8 +14,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from forewarn.control.driving import Driving
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.stimulus import Begun, Broke, Done, Shown, Stimulus, Tick
+from forewarn.core.stimulus import Change as FleetChange
+from forewarn.core.stimulus import Polled, Shown, Stimulus, Tick
 from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.store.errors import StoreLost, StoreUnavailable, StoreUncertain
 
@@ -37,8 +39,12 @@ ALERTS = frozenset({"operation.stuck", "operation.overdue"})
 INBOX_MAX = 10_000
 #: How long the loop waits before it tries again what the store refused, in seconds.
 RETRY_S = 1.0
-#: Longest sleep in seconds: the clock's own limit, so that its steps are noticed.
-SLEEP_S_MAX = 60.0
+#: How often the loop looks whether the system's clock was stepped, in milliseconds.
+STEP_LOOK_MS = 60_000
+#: A step smaller than this is not worth a line in the log, in milliseconds.
+STEP_SAID_MS = 1000
+#: Longest sleep in seconds, so that a step of the system's clock is noticed.
+SLEEP_S_MAX = STEP_LOOK_MS / 1000
 
 
 class Overloaded(OurError):
@@ -101,6 +107,8 @@ class ControlLoop:
     ) -> None:
         """Prepare; `start` begins.
 
+        A clock that has an `adopt` is told when no notice is running.
+
         Args:
             plane: what to run; nobody else may touch it from now on.
             clock: the service's time.
@@ -108,19 +116,19 @@ class ControlLoop:
             publisher: who brings changes to metadata nodes.
             default_driver: for hosts that name none.
             on_lost: called on the loop's thread when another process has become the writer;
-                the loop has ended then.
+                the loop has ended then, and so it has by a bug.
+
+        Raises:
+            DriverUnknown: the default driver is not there.
         """
         self._plane = plane
         self._clock = clock
-        self._drivers = drivers
         self._publisher = publisher
-        self._default_driver = default_driver
+        self._driving = Driving(plane, drivers, default=default_driver, report=self._report)
         self._on_lost = on_lost
         self._inbox: queue.SimpleQueue[_Request | _Reading[object] | _Published | None] = (
             queue.SimpleQueue()
         )
-        #: Operation -> when to ask its driver again, ms since the epoch UTC.
-        self._checks: dict[int, int] = {}
         self._stopping = threading.Event()
         #: Reports the store would not take yet, in their order.
         self._unreported: list[tuple[Stimulus, str]] = []
@@ -128,6 +136,8 @@ class ControlLoop:
         self._uncertain = False
         #: Deadlines up to here have been looked at.
         self._passed_ms = 0
+        #: When to look for a step of the system's clock again, ms since the epoch UTC.
+        self._step_look_ms = 0
         self._last_trouble = ""
         #: Called on the loop's thread after each commit was handed to the publisher; must be quick.
         self.on_committed: Callable[[Committed], None] = lambda _: None
@@ -152,9 +162,7 @@ class ControlLoop:
             return untold
         self._passed_ms = now_ms
         shown = self._publisher.publish(self._plane.whole())
-        for operation in self._plane.state.operations.values():
-            if operation.state is OperationState.RUNNING and operation.begun_ms:
-                self._checks[operation.number] = now_ms
+        self._driving.resume(now_ms)
         self._afterwards(recovered, shown)
         return shown
 
@@ -203,13 +211,18 @@ class ControlLoop:
     # --- the thread -----------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                item = self._inbox.get(timeout=self._sleep_s())
-            except queue.Empty:
-                item = None
-            self._handle(item)
-            self._pass_time()
+        try:
+            while not self._stopping.is_set():
+                try:
+                    item = self._inbox.get(timeout=self._sleep_s())
+                except queue.Empty:
+                    item = None
+                self._handle(item)
+                self._pass_time()
+        except Exception:
+            # Nobody could approve or start anything any more: better a new start than that.
+            log.exception("the control plane ends by a bug")
+            self._give_up(OurError())
         self._refuse_waiting()
 
     def _find_out(self) -> None:
@@ -225,19 +238,21 @@ class ControlLoop:
             self._unreported.clear()
             self.recover()
 
-    def _give_up(self, lost: StoreLost) -> None:
-        """End: another process is the writer now."""
+    def _give_up(self, why: ForewarnError) -> None:
+        """End: another process is the writer now, or this one cannot go on."""
         self._stopping.set()
-        self._on_lost(lost)
+        self._on_lost(why)
 
     def _sleep_s(self) -> float:
         if self._unreported or self._uncertain:
             return RETRY_S
-        times = list(self._checks.values())
-        deadline_ms = self._plane.next_deadline_ms(self._passed_ms)
-        if deadline_ms is not None:
-            times.append(deadline_ms)
-        return min(self._clock.wait_s(min(times)), SLEEP_S_MAX) if times else SLEEP_S_MAX
+        next_ms = self._next_ms()
+        return SLEEP_S_MAX if next_ms is None else min(self._clock.wait_s(next_ms), SLEEP_S_MAX)
+
+    def _next_ms(self) -> int | None:
+        """When something is due by time alone, ms since the epoch UTC."""
+        times = (self._driving.next_ms, self._plane.next_deadline_ms(self._passed_ms))
+        return min((each for each in times if each is not None), default=None)
 
     def _handle(self, item: _Request | _Reading[object] | _Published | None) -> None:
         match item:
@@ -277,6 +292,8 @@ class ControlLoop:
         """Commit and publish; what comes after publishing waits for its confirmation."""
         if self._uncertain:
             raise StoreUnavailable(place=self._plane.store.place, reason="it is being read anew")
+        if isinstance(stimulus, FleetChange):
+            self._driving.check(stimulus.hosts)
         try:
             committed = self._plane.commit(stimulus, actor=actor, now_ms=self._clock.now_ms())
         except StoreUncertain:
@@ -306,28 +323,11 @@ class ControlLoop:
     def _carry_out(self, published: _Published) -> None:
         """Do what had to wait until it was shown."""
         for operation in published.begin:
-            self._begin(operation)
+            self._driving.begin(operation, self._clock.now_ms())
         for operation in published.abort:
-            self._checks.pop(operation.number, None)
-            try:
-                self._driver(operation).abort(operation)
-            except Exception:
-                log.exception("the driver could not abort %s", operation.id)
+            self._driving.abort(operation)
         if published.noticed:
             self._report(Shown(published.noticed), "clock")
-
-    def _begin(self, operation: Operation) -> None:
-        current = self._plane.state.operations.get(operation.number)
-        if current is None or current.attempt != operation.attempt:
-            return
-        driver = self._driver(operation)
-        try:
-            driver.begin(operation)
-        except Exception as error:  # noqa: BLE001 - a driver's failure is the operation's
-            self._report(Broke(operation.number, operation.attempt, str(error)), driver.name)
-            return
-        self._checks[operation.number] = self._clock.now_ms()
-        self._report(Begun(operation.number, operation.attempt), driver.name)
 
     def _pass_time(self) -> None:
         """Do what time alone makes due: deadlines, then drivers to be asked."""
@@ -337,14 +337,32 @@ class ControlLoop:
         unreported, self._unreported = self._unreported, []
         for stimulus, actor in unreported:
             self._report(stimulus, actor)
+        self._follow_system_clock()
         now_ms = self._clock.now_ms()
         deadline_ms = self._plane.next_deadline_ms(self._passed_ms)
         if deadline_ms is not None and deadline_ms <= now_ms:
             self._passed_ms = now_ms
             self._report(Tick(), "clock")
-        for number, check_ms in list(self._checks.items()):
-            if check_ms <= now_ms:
-                self._check(number, now_ms)
+        self._driving.ask(now_ms)
+
+    def _follow_system_clock(self) -> None:
+        """Take a step of the system's clock over while no notice is running. Source: N-4."""
+        now_ms = self._clock.now_ms()
+        adopt: Callable[[], int] | None = getattr(self._clock, "adopt", None)
+        if adopt is None or now_ms < self._step_look_ms:
+            return
+        self._step_look_ms = now_ms + STEP_LOOK_MS
+        operations = self._plane.state.operations.values()
+        if any(each.state is OperationState.NOTICED for each in operations):
+            return
+        step_ms = adopt()
+        self._step_look_ms = self._clock.now_ms() + STEP_LOOK_MS
+        if abs(step_ms) >= STEP_SAID_MS:
+            text = "the system's clock was %.3f s ahead of the service's; it is followed now"
+            log.warning(text, step_ms / 1000, extra={"action": "clock.stepped"})
+        if step_ms >= STEP_SAID_MS:
+            # Time that was skipped is no silence: nobody is disabled for it. Source: B-2.
+            self._report(Polled(frozenset(self._plane.state.enrolments)), "clock")
 
     def _report(self, stimulus: Stimulus, actor: str) -> None:
         """Commit what nobody waits for; keep it for the next pass if the store will not."""
@@ -364,11 +382,6 @@ class ControlLoop:
             self._last_trouble = str(error)
             log.error("%s %s", error, error.advice_text(), extra={"action": error.code})
 
-    def _driver(self, operation: Operation) -> Driver:
-        host = self._plane.state.topology.hosts.get(operation.host)
-        name = (host.driver if host else "") or self._default_driver
-        return self._drivers[name]
-
     def _refuse_waiting(self) -> None:
         while True:
             try:
@@ -377,24 +390,3 @@ class ControlLoop:
                 return
             if isinstance(item, _Request | _Reading) and item.answer is not None:
                 item.answer.set_exception(Stopping())
-
-    def _check(self, number: int, now_ms: int) -> None:
-        operation = self._plane.state.operations.get(number)
-        if operation is None or operation.state is not OperationState.RUNNING:
-            del self._checks[number]
-            return
-        driver = self._driver(operation)
-        try:
-            progress = driver.progress(operation, now_ms)
-        except Exception as error:  # noqa: BLE001 - a driver's failure is the operation's
-            del self._checks[number]
-            self._report(Broke(number, operation.attempt, str(error)), driver.name)
-            return
-        if progress.again_ms and not (progress.done or progress.failed):
-            self._checks[number] = max(progress.again_ms, now_ms + 1)
-            return
-        del self._checks[number]
-        if progress.done:
-            self._report(Done(number, operation.attempt), driver.name)
-        elif progress.failed:
-            self._report(Broke(number, operation.attempt, progress.failed), driver.name)

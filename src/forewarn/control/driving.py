@@ -1,0 +1,143 @@
+"""Who carries each operation out, how far they are, and when to ask them again.
+
+No deadline and no approval is looked at here; what drivers say is reported, not decided on.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.stimulus import Begun, Broke, Done
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from forewarn.control.plane import ControlPlane
+    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.topology import Host
+    from forewarn.drivers import Driver
+
+log = logging.getLogger("forewarn.control")
+
+
+class DriverUnknown(CallerError):
+    """A driver that is not built in."""
+
+    code = "driver-unknown"
+    status = 422
+    message = "There is no driver {name}."
+    advice = "Use one of: {known}."
+
+
+class Driving:
+    """Talks to the drivers of one control plane; on the loop's thread only."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        drivers: Mapping[str, Driver],
+        *,
+        default: str,
+        report: Callable[[Stimulus, str], None],
+    ) -> None:
+        """Ask nobody yet.
+
+        Args:
+            plane: whose operations are carried out.
+            drivers: by name.
+            default: for hosts that name none.
+            report: is given what a driver says, and the driver's name.
+
+        Raises:
+            DriverUnknown: the default is none of them.
+        """
+        self._plane = plane
+        self._drivers = drivers
+        self._default = default
+        self._report = report
+        #: Operation -> when to ask its driver again, ms since the epoch UTC.
+        self._asks: dict[int, int] = {}
+        self._named(default)
+
+    @property
+    def next_ms(self) -> int | None:
+        """When a driver is to be asked, ms since the epoch UTC; None if none is."""
+        return min(self._asks.values(), default=None)
+
+    def check(self, hosts: Iterable[Host]) -> None:
+        """Refuse hosts that name a driver nobody has.
+
+        Raises:
+            DriverUnknown: one does.
+        """
+        for host in hosts:
+            self._named(host.driver or self._default)
+
+    def resume(self, now_ms: int) -> None:
+        """Ask after everything that was begun before the service started."""
+        for operation in self._plane.state.operations.values():
+            if operation.state is OperationState.RUNNING and operation.begun_ms:
+                self._asks[operation.number] = now_ms
+
+    def begin(self, operation: Operation, now_ms: int) -> None:
+        """Have an operation begun, unless another attempt has taken its place."""
+        current = self._plane.state.operations.get(operation.number)
+        if current is None or current.attempt != operation.attempt:
+            return
+        name = self._name(operation)
+        try:
+            self._named(name).begin(operation)
+        except Exception as error:  # noqa: BLE001 - a driver's failure is the operation's
+            self._report(Broke(operation.number, operation.attempt, str(error)), name)
+            return
+        self._asks[operation.number] = now_ms
+        self._report(Begun(operation.number, operation.attempt), name)
+
+    def abort(self, operation: Operation) -> None:
+        """Have a driver stop caring for an operation."""
+        self._asks.pop(operation.number, None)
+        try:
+            self._named(self._name(operation)).abort(operation)
+        except Exception:
+            log.exception("the driver could not abort %s", operation.id)
+
+    def ask(self, now_ms: int) -> None:
+        """Ask every driver whose time has come how far it is."""
+        for number, ask_ms in list(self._asks.items()):
+            if ask_ms <= now_ms:
+                self._ask(number, now_ms)
+
+    def _ask(self, number: int, now_ms: int) -> None:
+        operation = self._plane.state.operations.get(number)
+        if operation is None or operation.state is not OperationState.RUNNING:
+            del self._asks[number]
+            return
+        name = self._name(operation)
+        try:
+            progress = self._named(name).progress(operation, now_ms)
+        except Exception as error:  # noqa: BLE001 - a driver's failure is the operation's
+            del self._asks[number]
+            self._report(Broke(number, operation.attempt, str(error)), name)
+            return
+        if progress.again_ms and not (progress.done or progress.failed):
+            self._asks[number] = max(progress.again_ms, now_ms + 1)
+            return
+        del self._asks[number]
+        if progress.done:
+            self._report(Done(number, operation.attempt), name)
+        elif progress.failed:
+            self._report(Broke(number, operation.attempt, progress.failed), name)
+
+    def _name(self, operation: Operation) -> str:
+        """Return the name of who carries an operation out."""
+        host = self._plane.state.topology.hosts.get(operation.host)
+        return (host.driver if host else "") or self._default
+
+    def _named(self, name: str) -> Driver:
+        driver = self._drivers.get(name)
+        if driver is None:
+            raise DriverUnknown(name=name, known=", ".join(self._drivers))
+        return driver

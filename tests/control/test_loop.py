@@ -1,0 +1,161 @@
+"""The run loop by itself: steps of the system's clock, drivers nobody has, bugs that end it."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.clock import SystemClock
+from forewarn.control.driving import DriverUnknown
+from forewarn.control.loop import ControlLoop
+from forewarn.control.plane import ControlPlane
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.policy import Policy
+from forewarn.core.stimulus import Approve, Ask, Change, Enable
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.drivers.manual import ManualDriver
+from forewarn.errors import OurError
+from forewarn.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forewarn import feed
+    from forewarn.control.plane import Committed
+    from forewarn.core.stimulus import Stimulus
+    from forewarn.errors import ForewarnError
+
+WAIT_S = 20.0
+HOUR_MS = 3_600_000
+NS_PER_MS = 1_000_000
+
+
+class Shown:
+    """Publishes to nobody, at once."""
+
+    def publish(self, change: feed.Change) -> Future[None]:  # noqa: ARG002
+        """Say that everybody shows it."""
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+
+class Running:
+    """A run loop whose machine's clocks are set by hand."""
+
+    def __init__(self) -> None:
+        """Start with one VM on one host; it has asked once."""
+        self.wall_ms = 1_800_000_000_000
+        self.elapsed_ms = 0
+        self.clock = SystemClock(
+            lambda: self.wall_ms * NS_PER_MS, lambda: self.elapsed_ms * NS_PER_MS
+        )
+        self.lost: list[ForewarnError] = []
+        numbers = itertools.count(1)
+        self.store = open_store("sqlite::memory:")
+        self.plane = ControlPlane(self.store, Policy(), lambda: f"EVENT-{next(numbers)}")
+        self.loop = ControlLoop(
+            self.plane,
+            self.clock,
+            drivers={"manual": ManualDriver()},
+            publisher=Shown(),
+            default_driver="manual",
+            on_lost=self.lost.append,
+        )
+        self.loop.recover()
+        self.loop.start()
+        self.ask(Change(hosts=(Host("h"),), groups=(Group("g"),), vms=(Vm("v", "h", "g"),)))
+        self.ask(Enable("g"))
+
+    def ask(self, stimulus: Stimulus) -> Committed:
+        """Ask for something."""
+        return self.loop.submit(stimulus, "test").result(WAIT_S)
+
+    def pass_time(self, by_ms: int = 61_000, *, step_ms: int = 0) -> int:
+        """Let time pass, step the system's clock, and return what the service's shows then."""
+        self.elapsed_ms += by_ms
+        self.wall_ms += by_ms + step_ms
+        self.loop.wake()
+        self.loop.read(lambda _: None).result(WAIT_S)  # behind it the loop passes its time once
+        return self.loop.read(lambda _: self.clock.now_ms()).result(WAIT_S)
+
+    def announce(self) -> Operation:
+        """Announce work on the host."""
+        return self.ask(Ask(cause=Cause.HOST_REBOOT, targets=("h",))).operations[0]
+
+    def state_of(self, operation: Operation) -> OperationState:
+        """Return how far an operation is."""
+        return self.loop.read(lambda plane: plane.state.operations[operation.number].state).result(
+            WAIT_S
+        )
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    """A run loop."""
+    made = Running()
+    yield made
+    made.loop.stop()
+    made.store.close()
+
+
+@pytest.mark.parametrize("step_ms", [HOUR_MS, 10 * 24 * HOUR_MS], ids=["hour", "days"])
+def test_step_ahead_is_followed_when_no_notice_runs(running: Running, step_ms: int) -> None:
+    """The service's clock follows within a minute, and no group is silent for it.
+
+    Source: N-4, B-2.
+    """
+    assert running.pass_time(step_ms=step_ms) == running.wall_ms
+    assert running.loop.read(lambda plane: set(plane.state.enrolments)).result(WAIT_S) == {"g"}
+
+
+def test_step_back_lets_the_clock_stand_still(running: Running) -> None:
+    """The service's clock never goes back: it waits until the system's has caught up."""
+    before_ms = running.pass_time()
+    assert running.pass_time(step_ms=-HOUR_MS) == before_ms + 61_000
+    assert running.pass_time(HOUR_MS) == running.wall_ms
+
+
+def test_step_never_shortens_a_running_notice(running: Running) -> None:
+    """While a notice runs a step is not followed; once it has ended it is. Source: N-4."""
+    operation = running.announce()
+    assert running.pass_time(step_ms=HOUR_MS) == running.wall_ms - HOUR_MS
+    assert running.state_of(operation) is OperationState.NOTICED
+    running.ask(Approve("v", operation.events))
+    assert running.state_of(operation) is OperationState.RUNNING
+    assert running.pass_time() == running.wall_ms
+
+
+def test_host_with_a_driver_nobody_has_is_refused(running: Running) -> None:
+    """A driver is known before work needs it; nothing was changed."""
+    with pytest.raises(DriverUnknown, match="no driver magic"):
+        running.ask(Change(hosts=(Host("other", driver="magic"),)))
+    assert "other" not in running.plane.state.topology.hosts
+
+
+def test_driver_that_is_gone_fails_the_attempt_only(running: Running) -> None:
+    """After a restart without its driver, work fails with the reason and all else goes on.
+
+    Source: L-8.
+    """
+    running.plane.commit(
+        Change(hosts=(Host("h", driver="gone"),)), actor="test", now_ms=running.wall_ms
+    )
+    operation = running.announce()
+    running.ask(Approve("v", operation.events))
+    running.pass_time()
+    reason = running.loop.read(lambda plane: plane.state.operations[operation.number].reason)
+    assert "no driver gone" in reason.result(WAIT_S)
+    assert not running.lost
+
+
+def test_bug_in_the_loop_ends_the_service(running: Running) -> None:
+    """A control plane that cannot go on says so, instead of leaving everybody waiting."""
+    del running.plane.policy
+    running.loop.wake()
+    running.loop._thread.join(WAIT_S)
+    assert [type(error) for error in running.lost] == [OurError]
