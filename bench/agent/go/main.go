@@ -111,7 +111,10 @@ func serve(address string) {
 func poll(endpoint string, interval time.Duration, hook []string) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{Proxy: nil}}
 	known := map[string]bool{}
-	ticker := time.NewTicker(max(interval, time.Nanosecond))
+	if interval < time.Nanosecond {
+		interval = time.Nanosecond
+	}
+	ticker := time.NewTicker(interval)
 	for {
 		request, err := http.NewRequest(http.MethodGet, endpoint+path+"?api-version=2020-07-01", nil)
 		check(err)

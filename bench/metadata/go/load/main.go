@@ -12,7 +12,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"slices"
+	"sort"
 	"strconv"
 	"syscall"
 	"time"
@@ -89,7 +89,7 @@ func main() {
 		exchange(fds[n%connections], request, buffer, want)
 		took[n] = float64(time.Since(due).Nanoseconds()) / 1e3
 	}
-	slices.Sort(took)
+	sort.Slice(took, func(a, b int) bool { return took[a] < took[b] })
 	at := func(share float64) float64 { return took[int(share*float64(total-1))] }
 	fmt.Printf(`{"p50_us": %.1f, "p99_us": %.1f, "p999_us": %.1f, "max_us": %.1f}`+"\n",
 		at(0.5), at(0.99), at(0.999), at(1))

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"time"
 )
 
@@ -21,6 +20,15 @@ type event struct {
 type document struct {
 	DocumentIncarnation int
 	Events              []event
+}
+
+func names(each event, name string) bool {
+	for _, resource := range each.Resources {
+		if resource == name {
+			return true
+		}
+	}
+	return false
 }
 
 func do(method, url string, body []byte) []byte {
@@ -55,7 +63,7 @@ func main() {
 			last = shown.DocumentIncarnation
 			fmt.Println(string(text))
 			for _, each := range shown.Events {
-				if !slices.Contains(each.Resources, name) {
+				if !names(each, name) {
 					continue
 				}
 				seen = true
