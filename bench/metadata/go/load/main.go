@@ -82,7 +82,7 @@ func main() {
 	total := rate * seconds
 	took := make([]float64, total)
 	start := time.Now().Add(10 * time.Millisecond)
-	for n := range total {
+	for n := range took {
 		due := start.Add(time.Duration(n) * time.Second / time.Duration(rate))
 		for time.Now().Before(due) {
 		}
