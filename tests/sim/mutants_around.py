@@ -1,4 +1,4 @@
-"""Breakages of what stands around the core: planes, store, agent, leaves, and who is expected to notice each.
+"""Breakages of what stands around the core, and who is expected to notice each.
 
 Nothing is run in here: `mutate.py` runs one in a process of its own, never in the checkout.
 """

@@ -82,7 +82,8 @@ class Judge(Ledger):
                 self.shown[publication.view] = document
                 for event in document.events:
                     number = self.events[event.event_id].operation
-                    self.first_shown.setdefault(number, self.agenda.now_ms)
+                    now_ms = self.agenda.now_ms + self.jumped_ms
+                    self.first_shown.setdefault(number, now_ms)
 
     def own_node_died(self) -> None:
         """The service's own node shows nothing any more."""

@@ -45,8 +45,11 @@ class Ledger:
         self.acknowledged: set[str] = set()
         #: Operation -> times its operator asked to try again.
         self.retries: dict[int, int] = {}
-        #: Operation -> true time its notice was first shown.
+        #: Operation -> true time its notice was first shown, less what clocks had jumped by then.
         self.first_shown: dict[int, int] = {}
+        #: How far new processes' clocks were ahead of those before them, summed up, in ms. Only
+        #: the system's clock outlives a process: what it was put right by is no broken promise.
+        self.jumped_ms = 0
         #: View -> every (incarnation, events) it ever durably had.
         self.ever: dict[str, dict[int, list[object]]] = {}
         self._gone: dict[str, set[str]] = {}
@@ -167,7 +170,7 @@ class Ledger:
         shown_ms = self.first_shown.get(operation.number)
         if shown_ms is None or operation.silent:
             return
-        given_ms = self.agenda.now_ms - shown_ms
+        given_ms = self.agenda.now_ms + self.jumped_ms - shown_ms
         if given_ms < OWED_S[operation.impact.value] * 1000 - NOTICE_TOLERANCE_MS:
             raise Violation("6", f"{operation.id} started {given_ms / 1000} s after it was shown")
 

@@ -123,6 +123,8 @@ def _predict(world: World, dice: Dice) -> None:
 def _users(world: World, dice: Dice) -> None:
     """A user does something to some VMs."""
     vms = list(world.topology.vms)
+    if not vms:
+        return
     cause = dice.pick((Cause.REBOOT, Cause.REBOOT, Cause.REDEPLOY, Cause.DELETION, Cause.REIMAGE))
     group = world.topology.vms[dice.pick(vms)].group
     members = world.topology.vms_in(group)
@@ -141,7 +143,8 @@ def _users(world: World, dice: Dice) -> None:
 def _evict(world: World, dice: Dice) -> None:
     """The platform takes a Spot machine back."""
     vms = list(world.topology.vms)
-    world.people.tell(Ask(cause=Cause.EVICTION, targets=(dice.pick(vms),)), "platform")
+    if vms:
+        world.people.tell(Ask(cause=Cause.EVICTION, targets=(dice.pick(vms),)), "platform")
 
 
 def _change(world: World, dice: Dice) -> None:
@@ -150,6 +153,8 @@ def _change(world: World, dice: Dice) -> None:
     if missing:
         world.people.tell(Change(vms=tuple(dice.some(missing, 5))), "operator")
     vms = list(world.topology.vms.values())
+    if not vms:
+        return
     vm = dice.pick(vms)
     if dice.chance(300):
         world.people.tell(Change(removed=(("vm", vm.name),)), "operator")

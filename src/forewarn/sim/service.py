@@ -97,9 +97,10 @@ class Surroundings:
     default_driver: str
     #: Shows a change to every metadata node of this service; then settles the future.
     show: Callable[[Change, Future[None]], None]
-    #: Called when the process has ended, and when it is up again.
+    #: Called when the process has ended, and when it is up again with how far its clock has
+    #: jumped ahead by that, in ms.
     died: Callable[[str], None] = lambda _: None
-    risen: Callable[[], None] = lambda: None
+    risen: Callable[[int], None] = lambda _: None
     bugs: BugLog = field(default_factory=BugLog)
 
 
@@ -133,7 +134,7 @@ class Service:
         """Start the process; False if it could not open its store, or crashed again."""
         assert self.loop is None
         around = self._around
-        self.clock = self._new_clock()
+        before, self.clock = self.clock, self._new_clock()
         try:
             plane = ControlPlane(around.open_archive(), around.policy, around.new_guid)
         except ForewarnError:
@@ -146,7 +147,7 @@ class Service:
             default_driver=around.default_driver,
         )
         self._wake_at_ms = 0
-        around.risen()
+        around.risen(max(self.clock.now_ms() - before.now_ms(), 0))
         self._run(self.loop.recover)
         return self.up
 

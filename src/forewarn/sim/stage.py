@@ -72,6 +72,7 @@ class Stage:
                 default_driver=next(iter(drivers)),
                 show=self._show,
                 died=self.died,
+                risen=self.risen,
                 bugs=self.bugs,
             ),
         )
@@ -125,6 +126,10 @@ class Stage:
     def _open_archive(self) -> Archive:
         self.archive = Archive(self.disk, self.fuse, self)
         return self.archive
+
+    def risen(self, jumped_ms: int) -> None:
+        """The process is up; its clock may be ahead of the one it had before."""
+        self.judge.jumped_ms += jumped_ms
 
     def loaded(self) -> None:
         """The state was read from the store: a start, or a look after a lost commit."""

@@ -1,0 +1,100 @@
+"""The language of transcripts, and `forewarn simulate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from forewarn.cli.main import main
+from forewarn.sim.agenda import START_MS
+from forewarn.sim.commands import clock_time, seconds
+from forewarn.sim.script import ScriptWrong, parse, play, rewritten
+from forewarn.sim.telling import moment
+
+STORY = """# A story.
+host h1
+vm web_0 on=h1 group=web
+
+operator reboot h1
+----
+op-1 noticed; not before 00:15:00
+web 1: ev-1 Reboot Scheduled [web_0]
+"""
+
+
+def test_story_is_read_and_written_alike() -> None:
+    """What is told in place of what was expected is the same text. Source: L-1."""
+    transcript = parse(STORY)
+    assert transcript.title == "A story."
+    assert [block.line for block in transcript.blocks] == [2, 5]
+    told = list(play(transcript))
+    assert all(each.agrees for each in told)
+    assert rewritten(transcript, told) == STORY
+
+
+def test_other_lines_do_not_agree() -> None:
+    """A line that is not told as expected is a difference. Source: L-1."""
+    told = list(play(parse(STORY.replace("00:15:00", "00:14:00"))))
+    assert [each.agrees for each in told] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "Line 1 .*title"),
+        ("no title", "Line 1 .*title"),
+        ("# T\ndance", "Line 2 .*dance"),
+        ("# T\nhost h1\nvm web_0", "Line 3 .*on"),
+        ("# T\nhost h1\noperator dance op-1", "does not dance"),
+        ("# T\nhost h1\noperator fail h1\ndriver dance op-1", "does not dance"),
+        ("# T\n" + "wait 1s\n\n" * 1001, "more than 1000"),
+    ],
+    ids=range(7),
+)
+def test_wrong_script_says_where(text: str, problem: str) -> None:
+    """A line that cannot be done is named by its number."""
+    with pytest.raises(ScriptWrong, match=problem):
+        list(play(parse(text)))
+
+
+def test_times_are_told_since_the_beginning() -> None:
+    """Times are told since the beginning, in days where it is long."""
+    assert moment(START_MS + 900_000) == "00:15:00"
+    assert moment(START_MS + 7 * 86_400_000 + 5) == "7d 00:00:00.005"
+    assert (seconds("-2h"), clock_time("26:00:01")) == (-7200, 93_601)
+
+
+def test_simulate_plays_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A transcript is played; a difference is shown and makes the status 1. Source: L-1."""
+    path = tmp_path / "story.txt"
+    path.write_text(STORY)
+    assert main(["simulate", str(path)]) == 0
+    assert "> operator reboot h1\n  op-1 noticed" in capsys.readouterr().out
+    path.write_text(STORY.replace("00:15:00", "00:14:00"))
+    assert main(["simulate", str(path)]) == 1
+    assert "expected instead:\n  op-1 noticed; not before 00:14:00" in capsys.readouterr().out
+    assert main(["simulate", str(path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["agrees"] is False
+    assert main(["simulate", str(tmp_path / "nothing")]) == 2
+
+
+def test_simulate_runs_worlds(capsys: pytest.CaptureFixture[str]) -> None:
+    """Random worlds come to a table, or to JSON with a digest each. Source: L-7."""
+    size = ["--hosts", "3", "--vms", "9", "--days", "0.5"]
+    assert main(["simulate", "--random", "--runs", "2", *size]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("CAUSE")
+    assert "2 worlds" in shown.err
+    assert main(["simulate", "--random", "--without", "faults", "--json", *size]) == 0
+    form = json.loads(capsys.readouterr().out)
+    assert (form["worlds"], form["violations"]) == (1, [])
+    assert not any(form["faults"].values())
+
+
+@pytest.mark.parametrize("wrong", [["--runs", "0"], ["--without", "rain"], ["--hosts", "9999"]])
+def test_simulate_refuses_nonsense(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A number out of range and an unknown kind are said to be so."""
+    assert main(["simulate", "--random", *wrong]) == 2
+    assert wrong[0] in capsys.readouterr().err
