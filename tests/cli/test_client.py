@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.client import Client, ServerAddressInvalid
+from forewarn.cli.client import Client, ServerAddressInvalid, ServerUnreachable
 from forewarn.cli.exits import REFUSED, UNREACHABLE
 from forewarn.cli.main import main
 from forewarn.settings import ListenSettings, OperatorSettings
@@ -21,14 +21,18 @@ from tests.control.live import SETTINGS, TOKEN, Live
 class Foreign(http.server.BaseHTTPRequestHandler):
     """A server of somebody else."""
 
+    length = "5"
+
     def do_GET(self) -> None:
         """Answer something."""
         self.send_response(200)
-        if self.path.startswith("/v1/hosts"):
+        if self.path.startswith(("/v1/hosts", "/v1/watch")):
             self.send_header("Forewarn-Time", "2027-01-15T08:00:00Z")
-        self.send_header("Content-Length", "5")
+        self.send_header("Content-Length", self.length)
         self.end_headers()
         self.wfile.write(b"hello")
+        if self.length != "5":
+            self.rfile.readline()  # until the client hangs up
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
@@ -46,13 +50,21 @@ def foreign() -> Iterator[str]:
     server.server_close()
 
 
-@pytest.mark.parametrize("command", [("host", "list"), ("events",)])
+@pytest.mark.parametrize("command", [("host", "list"), ("events",), ("watch",)])
 def test_foreign_server_is_recognised(
     foreign: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What answers in another way is not taken for the operator API."""
     assert main(["--server", foreign, *command]) == UNREACHABLE
     assert "is not Forewarn's operator API" in capsys.readouterr().err
+
+
+def test_silent_stream_is_given_up(foreign: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream without any sign of life is taken for lost."""
+    monkeypatch.setattr("forewarn.cli.client.SILENCE_S_MAX", 0.05)
+    monkeypatch.setattr(Foreign, "length", "9")
+    with pytest.raises(ServerUnreachable, match="fell silent"):
+        list(Client(foreign).lines("/v1/watch"))
 
 
 def test_absent_server_is_told(capsys: pytest.CaptureFixture[str]) -> None:

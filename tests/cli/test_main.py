@@ -38,7 +38,16 @@ def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("nonsense",), ("host",), ("host", "frob"), ("why",), ("events", "--odd")]
+    "words",
+    [
+        (),
+        ("nonsense",),
+        ("host",),
+        ("host", "frob"),
+        ("why",),
+        ("events", "--odd"),
+        ("vm", "add", "v", "--host", "h", "--tag", "no-value"),
+    ],
 )
 def test_wrong_command_line_is_2(words: tuple[str, ...]) -> None:
     """A command line that says nothing sensible ends with the status of usage."""

@@ -162,13 +162,13 @@ class Client:
             ServerUnreachable: there is no answer.
             ServerForeign: somebody else answers.
         """
-        connection, answer = self._ask(method, path, body, kind)
+        answer, channel = self._ask(method, path, body, kind)
         try:
             content = answer.read(ANSWER_BYTES_MAX)
         except (OSError, HTTPException) as error:
             raise ServerUnreachable(server=self.server, reason=_reason(error)) from error
         finally:
-            connection.close()
+            _hang_up(answer, channel)
         if answer.status >= 300:
             self._refuse(answer.status, content)
         return content
@@ -183,7 +183,7 @@ class Client:
             until_ms: when to stop by this machine's clock, ms since the epoch UTC; 0: never.
             query: as for `get`.
         """
-        connection, answer = self._ask("GET", path + _query(query), b"", "application/jsonl")
+        answer, channel = self._ask("GET", path + _query(query), b"", "application/jsonl")
         try:
             if answer.status >= 300:
                 self._refuse(answer.status, answer.read(ANSWER_BYTES_MAX))
@@ -191,7 +191,7 @@ class Client:
                 left_s = (until_ms - local_now_ms()) / 1000 if until_ms else SILENCE_S_MAX
                 if left_s <= 0:
                     return
-                connection.sock.settimeout(min(left_s, SILENCE_S_MAX))
+                channel.settimeout(min(left_s, SILENCE_S_MAX))
                 line = answer.readline(LINE_BYTES_MAX)
                 if not line:
                     return
@@ -204,13 +204,13 @@ class Client:
         except ValueError as error:
             raise ServerForeign(server=self.server, reason="it sent no JSON") from error
         finally:
-            connection.close()
+            _hang_up(answer, channel)
 
     def _ask(
         self, method: str, path: str, body: bytes, kind: str
-    ) -> tuple[HTTPConnection, HTTPResponse]:
-        # A stream's connection is kept, so that its socket stays at hand for time limits.
-        headers = {"User-Agent": "forewarn"}
+    ) -> tuple[HTTPResponse, socket.socket]:
+        """Send a request; return the answer so far, and the socket, to set time limits on."""
+        headers = {"Connection": "close", "User-Agent": "forewarn"}
         if kind:
             headers["Content-Type" if body else "Accept"] = kind
         if self._token:
@@ -218,6 +218,7 @@ class Client:
         connection = self._connection()
         try:
             connection.request(method, path, body or None, headers)
+            channel: socket.socket = connection.sock
             answer = connection.getresponse()
         except (OSError, HTTPException) as error:
             connection.close()
@@ -225,12 +226,13 @@ class Client:
         except BaseException:
             connection.close()
             raise
-        shown = answer.headers.get(TIME_HEADER)
-        if shown is None:
-            connection.close()
-            raise ServerForeign(server=self.server, reason=f"it answered {answer.status}")
-        self.now_ms = civil.parse(shown)
-        return connection, answer
+        try:
+            self.now_ms = civil.parse(answer.headers.get(TIME_HEADER, ""))
+        except ValueError as error:
+            _hang_up(answer, channel)
+            reason = f"it answered {answer.status}"
+            raise ServerForeign(server=self.server, reason=reason) from error
+        return answer, channel
 
     def _connection(self) -> HTTPConnection:
         split = self._split
@@ -291,6 +293,11 @@ def part(name: str) -> str:
 def local_now_ms() -> int:
     """Return this machine's time, for answers that come from elsewhere."""
     return SystemClock().now_ms()
+
+
+def _hang_up(answer: HTTPResponse, channel: socket.socket) -> None:
+    answer.close()
+    channel.close()
 
 
 def _query(query: Mapping[str, object]) -> str:
