@@ -161,7 +161,7 @@ def test_unix_socket_stays_beside_workers(tmp_path: object) -> None:
     asyncio.run(story())
 
 
-def test_a_worker_that_cannot_listen_is_an_error() -> None:
+def test_a_worker_that_cannot_listen_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
     """A taken address ends the start with a clear error and leaves nothing running."""
 
     async def story() -> None:
@@ -177,3 +177,6 @@ def test_a_worker_that_cannot_listen_is_an_error() -> None:
                 await other.start()
 
     asyncio.run(story())
+    said = capfd.readouterr().err
+    assert "Cannot listen on 192.0.2.1" in said
+    assert "Traceback" not in said

@@ -18,6 +18,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
+from forewarn.errors import ForewarnError
 from forewarn.metadata.follower import Follower
 from forewarn.metadata.server import MetadataServer, freeze_garbage
 from forewarn.settings import MetadataSettings
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from forewarn.feed import Change
 
 SETTINGS_BYTES_MAX = 1024 * 1024
+STEP_LOOK_S = 60.0
+"""How often a worker looks whether the system's clock was stepped, as the service does."""
 
 
 class Worker:
@@ -36,7 +39,8 @@ class Worker:
     def __init__(self, settings: MetadataSettings, feed: str) -> None:
         """Wire the two up; call on the event loop."""
         self.follower = Follower(feed, self._apply)
-        self.server = MetadataServer(settings, self.follower, clock=SystemClock())
+        self.clock = SystemClock()
+        self.server = MetadataServer(settings, self.follower, clock=self.clock)
 
     def _apply(self, change: Change) -> None:
         self.server.apply(change)
@@ -61,6 +65,7 @@ async def work(settings: MetadataSettings, feed: str, *, listen: Sequence[str]) 
         loop.add_reader(sys.stdin.fileno(), _parent_said, ended)
     worker = Worker(settings, feed)
     worker.follower.start()
+    _follow_system_clock(worker.clock)
     followed = loop.create_task(worker.follower.followed.wait())
     stopped = loop.create_task(ended.wait())
     await asyncio.wait((followed, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -73,6 +78,12 @@ async def work(settings: MetadataSettings, feed: str, *, listen: Sequence[str]) 
     followed.cancel()
     await worker.server.stop()
     await worker.follower.stop()
+
+
+def _follow_system_clock(clock: SystemClock) -> None:
+    """Take steps over as they come: no promise is kept here, only the Date header is made."""
+    clock.adopt()
+    asyncio.get_running_loop().call_later(STEP_LOOK_S, _follow_system_clock, clock)
 
 
 def _parent_said(ended: asyncio.Event) -> None:
@@ -89,7 +100,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--listen", required=True, action="append", help="an address to serve")
     options = parser.parse_args(arguments)
     settings = read_settings(sys.stdin.readline(SETTINGS_BYTES_MAX))
-    asyncio.run(work(settings, options.feed, listen=options.listen))
+    try:
+        asyncio.run(work(settings, options.feed, listen=options.listen))
+    except ForewarnError as error:  # its parent says what that means for the service
+        sys.stderr.write(f"forewarn: {error}\n")
+        return 1
     return 0
 
 

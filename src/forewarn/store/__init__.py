@@ -312,6 +312,7 @@ def _engine(address: str) -> Callable[[], Engine]:
     if address in {":memory:", "sqlite::memory:"}:
         return partial(SqliteEngine, None)
     if scheme == "sqlite" and path:
+        path = path.replace("//", "/", 1) if path.startswith("//") else path  # sqlite:////path
         return partial(SqliteEngine, Path(path))
     if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
         try:

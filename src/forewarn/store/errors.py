@@ -49,7 +49,10 @@ class StoreUnavailable(PeerError):
     code = "store-unavailable"
     status = 503
     message = "The store {place} cannot be used: {reason}."
-    advice = "Nothing was changed; try again, and see that the database runs and can be reached."
+    advice = (
+        "Nothing was changed. See that the database runs and can be reached, or that the file's"
+        " folder is there and may be written, and try again."
+    )
 
 
 class StoreUncertain(StoreUnavailable):
