@@ -10,6 +10,8 @@ import pytest
 from forewarn.sim.script import parse, play, rewritten
 
 HERE = Path(__file__).resolve().parent
+PAGE = HERE.parents[1] / "docs" / "reference" / "transcripts.md"
+BEGIN, END = "<!-- stories: begin -->", "<!-- stories: end -->"
 FILES = sorted(HERE.glob("*.txt"))
 TRANSCRIPTS_MIN = 40
 
@@ -30,3 +32,24 @@ def test_each_story_has_a_title_of_its_own() -> None:
     """There are at least forty stories, and no two have the same title. Source: L-1."""
     titles = [parse(path.read_text(encoding="utf-8")).title for path in FILES]
     assert len(set(titles)) == len(titles) >= TRANSCRIPTS_MIN
+
+
+def stories() -> str:
+    """A list of all stories with links, as the page has it."""
+    return "\n".join(
+        f"- [{parse(path.read_text(encoding='utf-8')).title.rstrip('.')}]"
+        f"(../../tests/transcripts/{path.name})"
+        for path in FILES
+    )
+
+
+def test_page_lists_every_story() -> None:
+    """The page on transcripts links every story by its title; `UPDATE=1` rewrites it, too."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    now = f"{before}{BEGIN}\n{stories()}\n{END}{after}"
+    if os.environ.get("UPDATE"):
+        PAGE.write_text(now, encoding="utf-8")
+    else:
+        assert now == text

@@ -139,6 +139,9 @@ class ControlLoop:
         #: When to look for a step of the system's clock again, ms since the epoch UTC.
         self._step_look_ms = 0
         self._last_trouble = ""
+        #: The last publication; once it is done, so are all before it.
+        self._shown: Future[None] = Future()
+        self._shown.set_result(None)
         #: Called on the loop's thread after each commit was handed to the publisher; must be quick.
         self.on_committed: Callable[[Committed], None] = lambda _: None
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
@@ -161,10 +164,10 @@ class ControlLoop:
             untold.set_result(None)
             return untold
         self._passed_ms = now_ms
-        shown = self._publisher.publish(self._plane.whole())
+        self._shown = self._publisher.publish(self._plane.whole())
         self._driving.resume(now_ms)
-        self._afterwards(recovered, shown)
-        return shown
+        self._afterwards(recovered)
+        return self._shown
 
     def start(self) -> None:
         """Begin to run, after `recover`."""
@@ -302,23 +305,22 @@ class ControlLoop:
         except StoreLost as lost:
             self._give_up(lost)
             raise
-        done = self._publisher.publish(committed.change) if committed.change else None
+        if committed.change:
+            self._shown = self._publisher.publish(committed.change)
         self.on_committed(committed)
         for entry in committed.entries:
             level = logging.WARNING if entry.action in ALERTS else logging.INFO
             facts = {"action": entry.action, "actor": entry.actor}
             log.log(level, "%s", entry.text, extra=facts)
-        self._afterwards(committed, done)
+        self._afterwards(committed)
         return committed
 
-    def _afterwards(self, committed: Committed, done: Future[None] | None) -> None:
+    def _afterwards(self, committed: Committed) -> None:
+        """Have the rest done once everything so far is shown, a retry's start included (L-7)."""
         published = _Published(committed.noticed, committed.begin, committed.abort)
         if not (published.noticed or published.begin or published.abort):
             return
-        if done is None:
-            self._inbox.put(published)
-        else:
-            done.add_done_callback(lambda _: self._inbox.put(published))
+        self._shown.add_done_callback(lambda _: self._inbox.put(published))
 
     def _carry_out(self, published: _Published) -> None:
         """Do what had to wait until it was shown."""
