@@ -102,8 +102,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 LOOP,
-                ("        if done is None:\n            self._inbox"),
-                ("        if True:\n            self._inbox"),
+                "self._shown.add_done_callback(lambda _: self._inbox.put(published))",
+                "self._inbox.put(published)",
             ),
         ),
         caught_by="world 2: 8",
