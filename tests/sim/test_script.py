@@ -9,9 +9,8 @@ import pytest
 
 from forewarn.cli.main import main
 from forewarn.sim.agenda import START_MS
-from forewarn.sim.commands import clock_time, seconds
 from forewarn.sim.script import ScriptWrong, parse, play, rewritten
-from forewarn.sim.telling import moment
+from forewarn.sim.spans import clock_time, moment, seconds
 
 STORY = """# A story.
 host h1

@@ -34,7 +34,8 @@ from forewarn.sim.agenda import START_MS
 from forewarn.sim.archive import TROUBLES
 from forewarn.sim.machine import Machine
 from forewarn.sim.scriptstage import HandDriver, ScriptStage
-from forewarn.sim.telling import Teller, moment
+from forewarn.sim.spans import clock_time, moment, seconds
+from forewarn.sim.telling import Teller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 Words = list[str]
 Options = dict[str, str]
 
-UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 MARK_S = 3600
 """How often it is noted that groups poll while time passes."""
 
@@ -393,14 +393,3 @@ class Actor:
     def _clock(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
         self.stage.service.wall_offset_ms += seconds(words[1]) * 1000
         return []
-
-
-def seconds(text: str) -> int:
-    """A duration such as `90s`, `15m`, `1h`, `7d` or `-1h`, in seconds."""
-    return int(text[:-1]) * UNITS_S[text[-1]]
-
-
-def clock_time(text: str) -> int:
-    """A time since the beginning, `00:15:00`, in seconds."""
-    hours, minutes, rest = (int(part) for part in text.split(":"))
-    return hours * 3600 + minutes * 60 + rest

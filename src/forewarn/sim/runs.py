@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from forewarn.sim.agenda import START_MS
 from forewarn.sim.crash import Violation
 from forewarn.sim.faults import HOUR_MS
-from forewarn.sim.telling import moment
+from forewarn.sim.spans import moment
 from forewarn.sim.world import Plan, World
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.planner import why
 from forewarn.core.state import Draft, Terms
-from forewarn.sim.agenda import START_MS
+from forewarn.sim.spans import moment
 
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from forewarn.wire import Document, ScheduledEvent
 
 S = OperationState
-
-DAY_S = 24 * 3600
-
-
-def moment(at_ms: int) -> str:
-    """A time since the beginning: `00:15:00`, `7d 00:00:00`."""
-    seconds, ms = divmod(at_ms - START_MS, 1000)
-    days, seconds = divmod(seconds, DAY_S)
-    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    text += f".{ms:03d}" if ms else ""
-    return f"{days}d {text}" if days else text
 
 
 class Teller:
