@@ -18,7 +18,7 @@ from forewarn.clock import SystemClock
 from forewarn.control.driving import DriverUnknown
 from forewarn.control.loop import ControlLoop
 from forewarn.control.plane import ControlPlane
-from forewarn.control.standby import TERM_MS, become_writer, stay_writer
+from forewarn.control.standby import TERM_MS, become_writer, leave, stay_writer
 from forewarn.drivers.manual import ManualDriver
 from forewarn.drivers.simulated import SimulatedDriver
 from forewarn.metadata.server import MetadataServer
@@ -169,7 +169,7 @@ class Daemon:
         tenure = Tenure(self.store, TERM_MS)
         clock = SystemClock()  # of its own: a term is elapsed time, whatever the service adopts
         await become_writer(tenure, clock)
-        self._closing.push_async_callback(asyncio.to_thread, tenure.release)
+        self._closing.push_async_callback(leave, tenure)
         renewal = asyncio.get_running_loop().create_task(stay_writer(tenure, clock, self._lost))
         self._closing.callback(renewal.cancel)
 

@@ -51,6 +51,8 @@ class Proxy:
     once: bool = False
     #: Whether new connections are taken.
     reachable: bool = True
+    #: New connections that were not taken.
+    refused: int = 0
     _lines: list[Line] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
 
@@ -70,6 +72,7 @@ class Proxy:
                 front, _ = listener.accept()
                 if not self.reachable:
                     front.close()
+                    self.refused += 1
                     continue
                 back = socket.socket(socket.AF_UNIX)
                 back.connect(str(self.behind / SOCKET_NAME))

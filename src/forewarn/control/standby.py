@@ -45,14 +45,34 @@ async def become_writer(tenure: Tenure, clock: Clock) -> None:
 
 
 async def stay_writer(tenure: Tenure, clock: Clock, lost: Callable[[ForewarnError], None]) -> None:
-    """Renew the lease until cancelled; call `lost` once it cannot be relied on any more."""
+    """Renew the lease until cancelled; call `lost` once another process holds it.
+
+    An outage of the database ends nothing: VMs are answered from memory, nothing can be
+    committed meanwhile, and if another process has become the writer by then, the store refuses
+    this one's commits and the lease tells.
+    """
+    said = ""
     while True:
         await asyncio.sleep(tenure.term_ms / RENEWALS / 1000)
         try:
             held = await asyncio.to_thread(tenure.attempt, clock.now_ms())
         except PeerError as error:
-            log.warning("the lease could not be renewed: %s", error, extra={"action": error.code})
-            held = tenure.held(clock.now_ms())
+            if str(error) != said:
+                said = str(error)
+                text = "the lease could not be renewed: %s"
+                log.warning(text, error, extra={"action": error.code})
+            continue
         if not held:
             lost(StoreLost(place="the shared store"))
             return
+        if said:
+            said = ""
+            log.info("the lease is renewed again", extra={"action": "lease.renewed"})
+
+
+async def leave(tenure: Tenure) -> None:
+    """Give the lease up, if the database can be told; else the next writer waits for its end."""
+    try:
+        await asyncio.to_thread(tenure.release)
+    except PeerError as error:
+        log.warning("the lease could not be given up: %s", error, extra={"action": error.code})

@@ -1,0 +1,134 @@
+"""An outage of PostgreSQL under a running service: VMs are answered, nothing is promised, it ends.
+
+The line to the database is cut for many times the length of a lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import tempfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn import daemon as daemons
+from forewarn.clock import SystemClock
+from forewarn.core.impact import Cause
+from forewarn.core.stimulus import Ask, Change
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.daemon import Daemon
+from forewarn.ids import Ids
+from forewarn.settings import (
+    DriverSettings,
+    ListenSettings,
+    MetadataSettings,
+    Settings,
+    StoreSettings,
+)
+from tests.postgres import running_postgres
+from tests.store.proxy import Proxy, running_proxy
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.slow, pytest.mark.postgres]
+
+WAIT_S = 30
+#: Length of a lease here, so that an outage outlasts many.
+TERM_MS = 60
+RENEWALS_MISSED = 30
+#: What a client is told that should ask again.
+NOT_READY = '{"error":"Service is not ready. Try again."}'
+FLEET = Change(hosts=(Host("h"),), groups=(Group("g"),), vms=(Vm("v", "h", "g"),))
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Iterator[tuple[Proxy, str]]:
+    """A line to an empty database that can be cut, and the address at its near end."""
+    with (
+        running_postgres() as server,
+        server.database() as address,
+        tempfile.TemporaryDirectory() as folder,  # a Unix socket's path must be short
+        running_proxy(Path(folder), server.folder) as proxy,
+    ):
+        name = address.partition("@/")[2].partition("?")[0]
+        yield proxy, proxy.address(name)
+
+
+def test_service_outlives_an_outage_of_its_database(
+    line: tuple[Proxy, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Through an outage documents are shown; an approval is refused, and counts afterwards.
+
+    Source: A-6, L-7, D-1.
+    """
+    monkeypatch.setattr(daemons, "TERM_MS", TERM_MS)
+    caplog.set_level(logging.INFO, logger="forewarn")
+    proxy, address = line
+    settings = Settings(
+        listen=ListenSettings(metadata=("127.0.0.1:0",), operator=""),
+        metadata=MetadataSettings(default_vm="v", rate_per_s=0),
+        store=StoreSettings(url=address),
+        drivers=DriverSettings(default="manual"),
+    )
+    asyncio.run(live_through(Daemon(settings, clock=SystemClock(), ids=Ids()), proxy, caplog))
+
+
+async def live_through(daemon: Daemon, proxy: Proxy, caplog: pytest.LogCaptureFixture) -> None:
+    """Announce, cut, look, heal, approve."""
+    await daemon.start()
+    try:
+        await asyncio.wrap_future(daemon.control.submit(FLEET, "test"))
+        await ask(daemon)
+        work = Ask(cause=Cause.HOST_REBOOT, targets=("h",))
+        committed = await asyncio.wrap_future(daemon.control.submit(work, "test"))
+        approval = {"StartRequests": [{"EventId": committed.operations[0].events[0]}]}
+        before = await ask(daemon)
+
+        proxy.reachable = False
+        proxy.cut()
+        await until(lambda: proxy.refused > RENEWALS_MISSED)
+        assert await ask(daemon, approval) == (503, NOT_READY)
+        assert await ask(daemon) == before
+        assert daemon.failure is None
+
+        proxy.reachable = True
+        await until(lambda: "the lease is renewed again" in caplog.text)
+        answers: set[tuple[int, str]] = set()
+        await until(lambda: answers.add(ask_now(daemon, approval)) or answers != {(503, NOT_READY)})
+        assert (200, "") in answers
+        started = json.loads((await ask(daemon))[1])
+        assert started["DocumentIncarnation"] == json.loads(before[1])["DocumentIncarnation"] + 1
+        assert started["Events"][0]["EventStatus"] == "Started"
+    finally:
+        await daemon.stop()
+
+
+async def until(true: Callable[[], object]) -> None:
+    """Wait for something, while the service goes on."""
+    await asyncio.to_thread(wait_until, true, limit_s=WAIT_S)
+
+
+async def ask(daemon: Daemon, body: object = None) -> tuple[int, str]:
+    """Send one request as a VM, while the service goes on."""
+    return await asyncio.to_thread(ask_now, daemon, body)
+
+
+def ask_now(daemon: Daemon, body: object = None) -> tuple[int, str]:
+    """Send one request as a VM."""
+    assert daemon.bound is not None
+    url = f"http://{daemon.bound.metadata[0]}/metadata/scheduledevents?api-version=2020-07-01"
+    sent = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data=sent, headers={"Metadata": "true"})
+    try:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
