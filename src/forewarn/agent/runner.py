@@ -36,6 +36,7 @@ from forewarn.agent.values import (
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
+    from forewarn.agent.inhibitor import Inhibitor
     from forewarn.agent.log import Log
     from forewarn.agent.settings import AgentSettings
     from forewarn.agent.status import StatusServer
@@ -71,6 +72,7 @@ class Runner:
         self._children: Children | None = None
         self._side = SideJobs(settings, self._room, log=log)
         self._readiness = Readiness()
+        self._inhibitor: Inhibitor | None = None
         self._status: StatusServer | None = None
         self._intents: list[Intent] = []
         self._written = 0
@@ -105,6 +107,8 @@ class Runner:
             if deadline_ms is not None and now_ms >= deadline_ms:
                 self._give((Tick(),))
         self._flush(now_ms)
+        if self._inhibitor is not None and self.core is not None:
+            self._inhibitor.hold(wanted=bool(self.core.running()))
         self._report(now_ms)
 
     def close(self) -> None:
@@ -113,6 +117,8 @@ class Runner:
             line.close()
         if self._status is not None:
             self._status.close()
+        if self._inhibitor is not None:
+            self._inhibitor.close()
         if self._wake is not None:
             signal.set_wakeup_fd(-1)
             for end in self._wake:
@@ -132,6 +138,10 @@ class Runner:
             from forewarn.agent.status import StatusServer  # noqa: PLC0415  only where it is wanted
 
             self._status = StatusServer(self)
+        if self.settings.inhibit_shutdown:
+            from forewarn.agent.inhibitor import Inhibitor  # noqa: PLC0415  the same
+
+            self._inhibitor = Inhibitor(self.log)
         self.log.say("agent-started", f"The agent starts; it asks {self.contact.endpoint}.")
 
     def _stop(self, number: int, frame: object) -> None:  # noqa: ARG002  what a handler is given
@@ -230,12 +240,7 @@ class Runner:
         lines = self.contact.lines()
         for line in lines:
             poller.watch(line.fd, write=line.wants_write)
-        fds = self._side.descriptors()
-        if self._children is not None:
-            fds += self._children.descriptors()
-        if self._wake is not None:
-            fds += (self._wake[0].fileno(),)
-        for fd in fds:
+        for fd in self._descriptors():
             poller.watch(fd)
         if self._status is not None:
             self._status.watch(poller)
@@ -249,6 +254,17 @@ class Runner:
             self._give(self.contact.approval_ready())
         if self._status is not None:
             self._status.serve(ready, now_ms)
+
+    def _descriptors(self) -> tuple[int, ...]:
+        """Return what tells that a child has ended, or that a signal has come."""
+        fds = self._side.descriptors()
+        if self._children is not None:
+            fds += self._children.descriptors()
+        if self._inhibitor is not None:
+            fds += self._inhibitor.descriptors()
+        if self._wake is not None:
+            fds += (self._wake[0].fileno(),)
+        return fds
 
     def _sleep_s(self, now_ms: int) -> float:
         times: list[int | None] = [self.contact.next_ms(), self._side.next_ms(now_ms)]

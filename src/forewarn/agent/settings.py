@@ -27,6 +27,7 @@ DEFAULTS: dict[str, object] = {
     "hooks_dir": "/etc/forewarn-agent",
     "freeze_tolerated_s": 9,
     "stop_grace_s": 5.0,
+    "inhibit_shutdown": False,
     "log": "text",
     "status_listen": "",
     "status_cert": "",
@@ -62,6 +63,8 @@ class AgentSettings:
     """Freezes shorter than this are approved at once by the default rules. Source: C-4."""
     stop_grace_s: float
     """Seconds between asking a hook to end and ending it."""
+    inhibit_shutdown: bool
+    """Whether logind is asked to delay a shutdown while hooks run."""
     log: str
     """`text` or `json`."""
     status_listen: str

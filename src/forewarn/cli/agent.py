@@ -203,6 +203,7 @@ STARTER = """\
 # scale_set = ""         # computer vmss000003 of scale set vmss is vmss_3
 # freeze_tolerated_s = 9 # shorter freezes are approved at once
 # stop_grace_s = 5.0     # between asking a hook to end and ending it
+# inhibit_shutdown = false # let logind delay a shutdown while hooks run
 # state_dir = "/var/lib/forewarn-agent"
 # hooks_dir = "/etc/forewarn-agent"   # holds prepare.d, approve.d, recover.d, cancel.d
 # log = "text"           # or "json"
