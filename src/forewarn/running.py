@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,12 @@ from forewarn.metadata.server import freeze_garbage
 
 if TYPE_CHECKING:
     from forewarn.daemon import Bound, Daemon
+
+log = logging.getLogger("forewarn")
+
+#: Longest end of a service, in seconds. A database that hangs, or an answer nobody fetches, must
+#: not keep it: whatever was promised is durable, and an end by force is a crash like any other.
+STOP_S_MAX = 5.0
 
 #: Where systemd wants to be told that the service is ready (`Type=notify`).
 NOTIFY_VARIABLE = "NOTIFY_SOCKET"
@@ -45,6 +53,7 @@ async def run_until_stopped(daemon: Daemon, started: Callable[[Bound], None]) ->
 
     Returns:
         0 after a signal, 1 if the service ended by itself; `daemon.failure` says why.
+        The process ends with 1 if stopping takes longer than `STOP_S_MAX`.
     """
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -58,6 +67,7 @@ async def run_until_stopped(daemon: Daemon, started: Callable[[Bound], None]) ->
         await daemon.ended.wait()
     finally:
         notify("STOPPING=1")
+        _end_by_force_after(STOP_S_MAX)
         await daemon.stop()
     return 1 if daemon.failure else 0
 
@@ -70,6 +80,18 @@ def notify(text: str) -> None:
     address = "\0" + path[1:] if path.startswith("@") else path
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.sendto(text.encode(), address)
+
+
+def _end_by_force_after(seconds: float) -> None:
+    """End the process after so long, whichever thread hangs; it is on its way out anyway."""
+
+    def end() -> None:
+        log.error("stopping took longer than %g s; ended by force", seconds)
+        os._exit(1)
+
+    watch = threading.Timer(seconds, end)
+    watch.daemon = True
+    watch.start()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
