@@ -24,7 +24,10 @@ class MetadataSettings:
     """Whether the preview api-version 2024-07-09 is served. Source: V-4."""
 
     rate_per_s: float = 5.0
-    """Requests a second each VM may send; 0 switches the limit off. Source: E-6."""
+    """Requests a second each VM may send; 0 switches the limit off. Each worker counts by itself.
+
+    Source: E-6.
+    """
     rate_burst: int = 10
     """Requests a VM may send at once before the rate counts. Source: E-6."""
 
