@@ -2,13 +2,16 @@
 # systemd as PID 1 of namespaces of its own: SCRATCH holds units, and fw-test.target is started.
 # The root is read-only in here, and /tmp, /run and /dev are its own: the machine is untouched.
 set -e
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 S=$1
 mount --make-rprivate /
 mount --bind $S /mnt
 mount -t tmpfs tmpfs /run
+ip link set lo up
 mkdir -p /run/systemd/system /run/fw-scratch /run/lock
 mount --move /mnt /run/fw-scratch
-cp /run/fw-scratch/*.service /run/fw-scratch/*.target /run/systemd/system/
+cp /run/fw-scratch/*.{service,target} /run/systemd/system/
+cp /run/fw-scratch/*.socket /run/systemd/system/ 2>/dev/null || true
 mount -o remount,bind,ro /
 for d in /tmp /var/tmp /var/log /var/lib/systemd /dev/shm; do mount -t tmpfs tmpfs $d; done
 D=/run/dev; mkdir $D; mount -t tmpfs tmpfs $D
