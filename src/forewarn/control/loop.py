@@ -325,7 +325,8 @@ class ControlLoop:
     def _carry_out(self, published: _Published) -> None:
         """Do what had to wait until it was shown."""
         for operation in published.begin:
-            self._driving.begin(operation, self._clock.now_ms())
+            if not self._uncertain:  # else it may have ended; `recover` takes it up if it has not
+                self._driving.begin(operation, self._clock.now_ms())
         for operation in published.abort:
             self._driving.abort(operation)
         if published.noticed:

@@ -73,8 +73,9 @@ class People:
     def host_fails(self, host: str, *, lost: bool) -> None:
         """A host fails; the platform finds out, and tells until it is heard."""
         others = [name for name, h in self._world.topology.hosts.items() if name != host]
-        cause = Cause.HOST_LOST if lost else Cause.HARDWARE_FAILURE
-        destination = self._fault_dice.pick(others) if lost else ""
+        moves = lost and bool(others)
+        cause = Cause.HOST_LOST if moves else Cause.HARDWARE_FAILURE
+        destination = self._fault_dice.pick(others) if moves else ""
         self.tell(Ask(cause=cause, targets=(host,), destination=destination), "platform")
 
     def _plan(self, name: str) -> None:
