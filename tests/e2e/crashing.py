@@ -14,6 +14,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from forewarn import daemon as daemons
 from forewarn.clock import SystemClock
 from forewarn.core.stimulus import Change
 from forewarn.core.topology import Group, Host, Vm
@@ -45,6 +46,8 @@ REQUESTS_MAX = 200
 ROUNDS_MAX = 100_000
 #: How often a VM approves what it sees: often enough that work goes on, rarely enough to wait.
 APPROVAL_CHANCE = 0.3
+#: Length of a lease here, so that a standby need not wait for long.
+TERM_MS = 1000
 #: Everything the children need, imported once by the server they are forked from.
 PRELOAD = ["tests.e2e.crashing", "forewarn.control.serving", "forewarn.control.api"]
 
@@ -70,6 +73,7 @@ def serve(store: str, ready: Connection) -> None:
         ready.send((bound.metadata[0], bound.operator.removeprefix("http://")))
         await daemon.ended.wait()
 
+    daemons.TERM_MS = TERM_MS
     asyncio.run(run())
 
 
