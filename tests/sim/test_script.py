@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from forewarn.cli.main import main
+from forewarn.core import acts
+from forewarn.core.state import Draft
+from forewarn.core.stimulus import Begun
+from forewarn.feed import Change
 from forewarn.sim.agenda import START_MS
+from forewarn.sim.crash import Violation
+from forewarn.sim.invariants import Judge
 from forewarn.sim.script import ScriptWrong, parse, play, rewritten
 from forewarn.sim.spans import clock_time, moment, seconds
 
@@ -97,3 +103,41 @@ def test_simulate_refuses_nonsense(wrong: list[str], capsys: pytest.CaptureFixtu
     """A number out of range and an unknown kind are said to be so."""
     assert main(["simulate", "--random", *wrong]) == 2
     assert wrong[0] in capsys.readouterr().err
+
+
+def forget(draft: Draft, report: Begun) -> tuple[int, ...]:
+    """A product with a bug: it falls over whenever a driver has begun."""
+    raise RuntimeError("a bug for the command")
+
+
+@pytest.mark.parametrize("form", [[], ["--json", "--no-shrink"]], ids=["people", "json"])
+def test_simulate_tells_of_a_broken_promise(
+    form: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seed, step, last history and the command that repeats it; the status is 1. Source: L-8."""
+    monkeypatch.setattr(acts, "begun", forget)
+    size = ["--hosts", "3", "--vms", "9", "--days", "0.5"]
+    assert main(["simulate", "--random", "--seed", "3", *size, *form]) == 1
+    shown = capsys.readouterr()
+    assert "seed 3, step" in shown.err
+    assert "repeat it with: forewarn simulate --random --seed 3 --hosts 3" in shown.err
+    if form:
+        violation = json.loads(shown.out)["violations"][0]
+        assert violation["invariant"] == "bug"
+        assert violation["command"].startswith("forewarn simulate --random --seed 3")
+
+
+def test_simulate_tells_of_a_promise_broken_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the judge finds in a transcript is told, and the status is 1. Source: L-8."""
+    path = tmp_path / "story.txt"
+    path.write_text(STORY)
+    monkeypatch.setattr(Judge, "publishes", accuse)
+    assert main(["simulate", str(path)]) == 1
+    assert "broken promise: invariant 8: for a test" in capsys.readouterr().err
+
+
+def accuse(judge: Judge, change: Change, *, own: bool) -> None:
+    """A judge who finds everything wrong."""
+    raise Violation("8", "for a test")
