@@ -1,4 +1,4 @@
-"""The systemd preparation, the agent's own unit and its delay lock, under a real systemd as PID 1."""
+"""The systemd preparation, the agent's unit and its delay lock, under a real systemd as PID 1."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ LOGIND = {
     "--listen 127.0.0.1:8080 --operator-listen none --scenario host-reboot --speed 1\n",
     "logind.conf": "[Login]\nInhibitDelayMaxSec=10min\n",
 }
-"""A bus and logind with nothing else, an emulator, and a reboot that is only told of, by units of these names."""
+"""A bus, logind with nothing else, an emulator, and a reboot that is only told of."""
 
 
 def boot(scratch: Path, story: str, settings: str, *, needs: str) -> str:
@@ -135,7 +135,7 @@ def test_units_are_stopped_and_only_the_active_started_again(tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.netns
 def test_reboot_waits_for_the_preparation(tmp_path: Path) -> None:
-    """logind holds a reboot back until the hook has ended, and no longer. Source: C-3."""
+    """The reboot is held back until the hook has ended, and no longer. Source: C-3."""
     for tool in ("dbus-daemon", "systemd-inhibit", "busctl", "ip"):
         program(tool)
     if not Path("/lib/systemd/systemd-logind").exists():
