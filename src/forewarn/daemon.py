@@ -78,6 +78,8 @@ class Daemon:
         self.policy = policy_of(settings.policy)
         #: Gives event ids; may be replaced before `start`. Source: D-3.
         self.new_guid: Callable[[], str] = lambda: ids.guid("event")
+        #: How long its lease of a shared store lasts, in ms; may be replaced before `start`.
+        self.term_ms = TERM_MS
         #: Why the service ended by itself; None while it runs or was stopped.
         self.failure: ForewarnError | None = None
         #: Set when the service should end.
@@ -166,7 +168,7 @@ class Daemon:
 
     async def _take_lease(self) -> None:
         """Stand by until this process may write the shared store, and keep that right."""
-        tenure = Tenure(self.store, TERM_MS)
+        tenure = Tenure(self.store, self.term_ms)
         clock = SystemClock()  # of its own: a term is elapsed time, whatever the service adopts
         await become_writer(tenure, clock)
         self._closing.push_async_callback(leave, tenure)

@@ -14,7 +14,6 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from forewarn import daemon as daemons
 from forewarn.clock import SystemClock
 from forewarn.core.stimulus import Change
 from forewarn.core.topology import Group, Host, Vm
@@ -69,11 +68,11 @@ def serve(store: str, ready: Connection) -> None:
 
     async def run() -> None:
         daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
+        daemon.term_ms = TERM_MS
         bound = await daemon.start(prepare=lay_out)
         ready.send((bound.metadata[0], bound.operator.removeprefix("http://")))
         await daemon.ended.wait()
 
-    daemons.TERM_MS = TERM_MS
     asyncio.run(run())
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn import daemon as daemons
 from forewarn.clock import SystemClock
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import Ask, Change
@@ -62,13 +61,12 @@ def line(tmp_path: Path) -> Iterator[tuple[Proxy, str]]:
 
 
 def test_service_outlives_an_outage_of_its_database(
-    line: tuple[Proxy, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    line: tuple[Proxy, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Through an outage documents are shown; an approval is refused, and counts afterwards.
 
     Source: A-6, L-7, D-1.
     """
-    monkeypatch.setattr(daemons, "TERM_MS", TERM_MS)
     caplog.set_level(logging.INFO, logger="forewarn")
     proxy, address = line
     settings = Settings(
@@ -77,7 +75,13 @@ def test_service_outlives_an_outage_of_its_database(
         store=StoreSettings(url=address),
         drivers=DriverSettings(default="manual"),
     )
-    asyncio.run(live_through(Daemon(settings, clock=SystemClock(), ids=Ids()), proxy, caplog))
+
+    async def story() -> None:
+        daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
+        daemon.term_ms = TERM_MS
+        await live_through(daemon, proxy, caplog)
+
+    asyncio.run(story())
 
 
 async def live_through(daemon: Daemon, proxy: Proxy, caplog: pytest.LogCaptureFixture) -> None:
