@@ -38,33 +38,46 @@ logging {
   to_syslog: no
 }
 C
+# The cluster begins with what it is to run, and need not wait for other nodes as long as usual.
+cat > /var/lib/pacemaker/cib/cib.xml <<C
+<cib crm_feature_set="3.0.14" validate-with="pacemaker-3.0" epoch="1" num_updates="0"
+    admin_epoch="1">
+  <configuration>
+    <crm_config>
+      <cluster_property_set id="x">
+        <nvpair id="x1" name="stonith-enabled" value="false"/>
+        <nvpair id="x2" name="dc-deadtime" value="1s"/>
+      </cluster_property_set>
+    </crm_config>
+    <nodes/>
+    <resources>
+      <primitive id="dummy" class="ocf" provider="pacemaker" type="Dummy"/>
+    </resources>
+    <constraints/>
+  </configuration>
+  <status/>
+</cib>
+C
+chown hacluster:haclient /var/lib/pacemaker/cib/cib.xml
+chmod 600 /var/lib/pacemaker/cib/cib.xml
 corosync -f -c $1/corosync.conf > $1/coro.log 2>&1 &
 C=$!
 sleep 1
 pacemakerd > $1/pcmk.log 2>&1 &
 P=$!
-for i in $(seq 80); do
-    sleep 0.5
-    crm_mon -1 2>/dev/null | grep -q "Online: \[ node-1" && break
-done
-cibadmin --create -o crm_config --xml-text \
-    '<cluster_property_set id="x">'\
-'<nvpair id="x1" name="stonith-enabled" value="false"/></cluster_property_set>'
-cibadmin --create -o resources --xml-text \
-    '<primitive id="dummy" class="ocf" provider="pacemaker" type="Dummy"/>'
-for i in $(seq 30); do
-    sleep 0.5
-    crm_mon -1 | grep -q "Started" && break
-done
+started() {
+    for i in $(seq 400); do
+        crm_mon -1 2>/dev/null | grep -q Started && return
+        sleep 0.1
+    done
+}
+started
 crm_mon -1 | grep -i dummy
 export FOREWARN_STATE=/run/fwstate FOREWARN_SETTINGS='{"wait_s": 20}'; mkdir -p $FOREWARN_STATE
 PY=$2
 echo '{"phase":"prepare"}' | $PY -m forewarn.agent do pacemaker prepare
 crm_mon -1 | grep -iE "standby|dummy|Online"
 echo '{"phase":"recover"}' | $PY -m forewarn.agent do pacemaker recover
-for i in $(seq 30); do
-    sleep 0.5
-    crm_mon -1 | grep -q "Started" && break
-done
+started
 crm_mon -1 | grep -iE "standby|dummy|Online"
-kill $P; sleep 2; kill $C
+kill -9 $P $C # the namespace, which ends with this, takes the rest along
