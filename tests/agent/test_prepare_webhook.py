@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +19,6 @@ from tests.agent.programs import EVENT, do, done
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 class Receiver:
@@ -123,10 +124,38 @@ def test_notification_below_the_level_is_not_sent(receiver: Receiver) -> None:
     assert len(receiver.got) == 1
 
 
-def test_missing_apprise_is_said(receiver: Receiver) -> None:
+def test_apprise_posts_what_it_is_handed(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real Apprise, told to post to one of the hundred services it knows."""
+    here = Path(sys.executable).parent
+    if not (here / "apprise").exists():
+        pytest.skip("Apprise is not installed beside this Python")
+    monkeypatch.setenv("PATH", f"{here}:{os.environ['PATH']}")
+    handed = notify({"apprise": [receiver.url.replace("http", "json", 1)]}, "error")
+    assert handed.returncode == 0, handed.stderr
+    ((_, body),) = receiver.got
+    form = json.loads(body)
+    assert (form["title"], form["message"]) == ("vm_0: seen", "Reboot E1 is announced.")
+    assert form["type"] == "failure"
+
+
+def test_apprise_that_cannot_deliver_is_said(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Apprise could not send is not taken for sent."""
+    here = Path(sys.executable).parent
+    if not (here / "apprise").exists():
+        pytest.skip("Apprise is not installed beside this Python")
+    monkeypatch.setenv("PATH", f"{here}:{os.environ['PATH']}")
+    receiver.statuses = [400]
+    assert notify({"apprise": [receiver.url.replace("http", "json", 1)]}).returncode == 1
+
+
+def test_missing_apprise_is_said(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """A notification that cannot be handed over does not look as if it were."""
+    monkeypatch.setenv("PATH", "/nowhere")
     failed = notify({"apprise": ["json://127.0.0.1"], "webhook": receiver.url})
-    if "not installed" not in failed.stderr:
-        pytest.skip("Apprise is installed here")
+    assert "not installed" in failed.stderr
     assert failed.returncode == 1
     assert len(receiver.got) == 1

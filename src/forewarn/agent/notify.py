@@ -15,6 +15,7 @@ from forewarn.civil import iso8601
 from forewarn.clock import SystemClock
 
 LEVELS = ("info", "warning", "error")
+APPRISE_TYPES = {"info": "info", "warning": "warning", "error": "failure"}
 APPRISE_TIMEOUT_S = 30
 TRIES = 3
 
@@ -74,7 +75,8 @@ def _apprise(urls: list[str], form: dict[str, object]) -> int:
         sys.stderr.write("apprise is not installed\n")
         return 1
     title = f"{form['name']}: {form['action']}"
-    command = [program, "-t", title, "-b", str(form["text"]), *urls]
+    kind = APPRISE_TYPES[str(form["level"])]
+    command = [program, "-n", kind, "-t", title, "-b", str(form["text"]), *urls]
     done = subprocess.run(
         command, timeout=APPRISE_TIMEOUT_S, capture_output=True, check=False, text=True
     )
