@@ -231,12 +231,11 @@ class Disturbed:
         if operation.of_vm:
             return
         self.hosts.setdefault(operation.host, operation)
-        for group, share in topology.grouped(
-            name for name in operation.vms if name in topology.vms
-        ).items():
-            zones = self.groups.setdefault(group, {})
-            for zone in topology.fault_zones(share):
-                zones.setdefault(zone, operation)
+        # Whoever is on the host now: some it names may have left, others may have been moved
+        # there from a host that was lost.
+        zone = topology.hosts[operation.host].fault_zone
+        for group in topology.grouped(topology.vms_on(operation.host)):
+            self.groups.setdefault(group, {}).setdefault(zone, operation)
 
 
 def announced(topology: Topology, operations: Iterable[Operation]) -> Disturbed:

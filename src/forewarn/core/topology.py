@@ -221,12 +221,6 @@ class Topology:
             found[self.vms[name].group].append(name)
         return {group: tuple(found[group]) for group in sorted(found)}
 
-    def fault_zones(self, vms: Iterable[str]) -> frozenset[tuple[str, int]]:
-        """The fault domains the named VMs stand in."""
-        return frozenset(
-            self.hosts[self.vms[name].host].fault_zone for name in vms if name in self.vms
-        )
-
     def view_of(self, vm: str) -> str:
         """The key of the document a VM reads: its group's, or one of its own. Source: S-1, S-3."""
         machine = self.vms[vm]
