@@ -37,7 +37,9 @@ def test_vm_without_group_gets_its_own(live: Live) -> None:
 
 def test_every_member_comes_back(live: Live) -> None:
     """What a form says, the record says."""
-    live.fleet(hosts={"h1": {"fault_domain": 3, "update_domain": 4, "zone": "z", "driver": "simulated"}})
+    live.fleet(
+        hosts={"h1": {"fault_domain": 3, "update_domain": 4, "zone": "z", "driver": "simulated"}}
+    )
     group = {
         "kind": "scale-set",
         "owner": "anna",
