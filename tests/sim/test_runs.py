@@ -16,9 +16,10 @@ from forewarn.sim.world import Plan
 def test_command_repeats_a_plan() -> None:
     """Only what differs from the usual world is named."""
     assert command(Plan(7)) == "forewarn simulate --random --seed 7"
-    plan = Plan(7, 3, 9, 0.5, frozenset({"store", "crash"}))
+    plan = Plan(7, 3, 9, 0.5, frozenset({"store", "crash"}), rate=3)
     assert command(plan) == (
-        "forewarn simulate --random --seed 7 --hosts 3 --vms 9 --days 0.5 --without crash,store"
+        "forewarn simulate --random --seed 7 --hosts 3 --vms 9 --days 0.5 --rate 3"
+        " --without crash,store"
     )
 
 

@@ -35,6 +35,14 @@ def test_small_world_keeps_every_promise(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_world_where_everything_happens_at_once(seed: int) -> None:
+    """Invariants hold where things happen twelve times as often. Source: L-7, L-8, G-1."""
+    result = run_world(Plan(seed, 6, 40, 0.5, rate=12))
+    assert not result.invariant, f"{result.text}\nrepeat it with: {command(result.plan)}"
+
+
+@pytest.mark.slow
 def test_world_of_full_size_keeps_every_promise() -> None:
     """So does a day of 20 hosts and 200 VMs. Source: L-2, S-4, G-1."""
     result = run_world(Plan(1001, days=1))

@@ -23,6 +23,7 @@ RUNS_MAX = 1_000_000
 HOSTS_MAX = 500
 VMS_MAX = 20_000
 DAYS_MAX = 366
+RATE_MAX = 60
 JOBS_MAX = 64
 
 
@@ -40,6 +41,7 @@ def add_commands(commands: Commands) -> None:
         ("--hosts", int, 20, "hosts in a world"),
         ("--vms", int, 200, "virtual machines in a world"),
         ("--days", float, 7, "days of faults; healing comes after them"),
+        ("--rate", int, 1, "how many times as often as usual everything happens"),
         ("--jobs", int, 1, "worlds at a time, each on a processor of its own"),
     )
     for name, kind, default, text in numbers:
@@ -134,6 +136,7 @@ def _problem(arguments: argparse.Namespace) -> str:
         ("hosts", 1, HOSTS_MAX),
         ("vms", 1, VMS_MAX),
         ("days", 0, DAYS_MAX),
+        ("rate", 1, RATE_MAX),
         ("jobs", 1, JOBS_MAX),
     )
     for name, low, high in limits:
@@ -158,7 +161,9 @@ def _plans(arguments: argparse.Namespace) -> Iterator[Plan]:
     if "faults" in without:
         without = without - {"faults"} | frozenset(KINDS)
     for seed in range(arguments.seed, arguments.seed + arguments.runs):
-        yield Plan(seed, arguments.hosts, arguments.vms, arguments.days, without)
+        yield Plan(
+            seed, arguments.hosts, arguments.vms, arguments.days, without, rate=arguments.rate
+        )
 
 
 def _worlds(arguments: argparse.Namespace) -> int:

@@ -42,6 +42,7 @@ class Faults:
 
     def _plan(self, kind: str) -> None:
         every_ms, _ = KINDS[kind]
+        every_ms //= self._world.plan.rate
         delay_ms = self._dice[kind].between(every_ms // 10, 2 * every_ms)
         self._world.agenda.after(delay_ms, lambda: self._strike(kind))
 

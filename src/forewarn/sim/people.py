@@ -37,6 +37,10 @@ MARK_MS = 6 * HOUR_MS
 """How often poll marks are reported: only that a group is not silent for a day matters (B-2)."""
 
 
+STEADY = frozenset({"marks", "attention"})
+"""Activities that come at even times, and go on while a world heals."""
+
+
 class People:
     """Everybody who asks the service for something, but the machines."""
 
@@ -81,12 +85,13 @@ class People:
     def _plan(self, name: str) -> None:
         every_ms, _ = ACTIVITIES[name]
         dice = self._dice[name]
-        steady = name in {"marks", "attention"}
+        steady = name in STEADY
+        every_ms //= 1 if steady else self._world.plan.rate
         delay_ms = every_ms if steady else dice.between(every_ms // 20, 2 * every_ms)
         self._world.agenda.after(delay_ms, lambda: self._act(name))
 
     def _act(self, name: str) -> None:
-        if not self._healing or name in {"marks", "attention"}:
+        if not self._healing or name in STEADY:
             ACTIVITIES[name][1](self._world, self._dice[name])
         self._plan(name)
 

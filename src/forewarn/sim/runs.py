@@ -87,6 +87,8 @@ def command(plan: Plan) -> str:
         words.append(f"--vms {plan.vms}")
     if plan.days != DEFAULTS.days:
         words.append(f"--days {plan.days:g}")
+    if plan.rate != DEFAULTS.rate:
+        words.append(f"--rate {plan.rate}")
     if plan.without:
         words.append(f"--without {','.join(sorted(plan.without))}")
     return " ".join(words)

@@ -44,6 +44,8 @@ class Plan:
     days: float = 7
     #: Kinds of faults and activities to leave out.
     without: frozenset[str] = frozenset()
+    #: How many times as often as usual everything happens.
+    rate: int = 1
 
 
 class World(Stage):
