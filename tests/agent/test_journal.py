@@ -74,3 +74,18 @@ def test_second_user_of_a_directory_is_refused(directory: Path) -> None:
         Journal(str(directory))
     journal.close()
     Journal(str(directory)).close()
+
+
+def test_first_state_finds_its_room_made(directory: Path) -> None:
+    """The first event need not wait for files to be made; empty ones are not called damaged."""
+    journal = Journal(str(directory))
+    journal.make_room()
+    sizes = [path.stat().st_size for path in sorted(directory.glob("journal.*"))]
+    assert len(sizes) == 2
+    assert journal.read() is None
+    assert journal.corrupt == ""
+    journal.write({"number": 1})
+    assert [path.stat().st_size for path in sorted(directory.glob("journal.*"))] == sizes
+    journal.make_room()
+    assert newest(str(directory))[0] == 1
+    journal.close()

@@ -20,7 +20,13 @@ def test_resources_leave_the_node_and_come_back(tmp_path: Path) -> None:
     """Standby before the event, online after it. Source: C-3."""
     if os.geteuid() != 0:
         pytest.skip("namespaces and Corosync need root")
-    for name in ("unshare", "corosync", "pacemakerd", "crm_standby", "crm_mon",):
+    for name in (
+        "unshare",
+        "corosync",
+        "pacemakerd",
+        "crm_standby",
+        "crm_mon",
+    ):
         program(name)
     apart = ("unshare", "--mount", "--net", "--ipc", "--uts", "--pid", "--fork", "--mount-proc")
     done = subprocess.run(

@@ -167,6 +167,7 @@ def test_journal_that_cannot_be_written_lets_nothing_begin(
     with Agent(tmp_path, service.endpoint) as agent:
         agent.until_said("named")
         blocked = tmp_path / "state" / "journal.1"
+        blocked.rename(tmp_path / "aside")
         blocked.mkdir()
         service.show(AHEAD)
         agent.until_said("journal-lost")

@@ -69,10 +69,24 @@ class Journal:
             return form
         for slot in (0, 1):
             path = slot_path(self.directory, slot)
-            if os.path.exists(path):  # noqa: PTH110  the same
+            if not _is_whole(path):
                 self.corrupt = f"{path}.corrupt"
                 os.replace(path, self.corrupt)  # noqa: PTH105  the same
         return None
+
+    def make_room(self) -> None:
+        """Make the files that are missing, empty and of their usual size.
+
+        The first event then need not wait for it, which takes several times as long as a write.
+        Where it cannot be done, `write` does it, or says why not.
+        """
+        for slot in (0, 1):
+            path = slot_path(self.directory, slot)
+            if not os.path.exists(path):  # noqa: PTH110  the same
+                try:
+                    self._write_slot(path, _framed(b"{}", 0))
+                except OSError:
+                    return
 
     def write(self, form: Mapping[str, object]) -> None:
         """Write a state; when this returns it survives a power cut.
@@ -82,10 +96,9 @@ class Journal:
         """
         body = json.dumps({**form, "boot_id": boot_id()}, separators=(",", ":")).encode()
         turn = self._turn + 1
-        head = b"%08x %d %d\n" % (zlib.crc32(body), turn, len(body))
         path = slot_path(self.directory, turn % 2)
         try:
-            self._write_slot(path, head + body)
+            self._write_slot(path, _framed(body, turn))
         except OSError as error:
             raise JournalLost(path=path, reason=error) from error
         self._turn = turn
@@ -165,6 +178,19 @@ def newest(directory: str) -> tuple[int, dict[str, object] | None]:
         if form is not None and turn > found[0]:
             found = (turn, form)
     return found
+
+
+def _framed(body: bytes, turn: int) -> bytes:
+    return b"%08x %d %d\n" % (zlib.crc32(body), turn, len(body)) + body
+
+
+def _is_whole(path: str) -> bool:
+    """Tell whether a file holds a state, or nothing yet, or is not there."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123  the same
+            return _checked(file.read(BYTES_MAX))[1] is not None
+    except FileNotFoundError:
+        return True
 
 
 def _checked(text: bytes) -> tuple[int, dict[str, object] | None]:

@@ -162,6 +162,7 @@ class Runner:
             aliases.append(resource_name(host, settings.scale_set))
         self.identity = Identity(name, tuple(aliases))
         state = self._journal.read()
+        self._journal.make_room()
         if self._journal.corrupt:
             text = f"The journal was unreadable and is now {self._journal.corrupt}."
             self.log.say("journal-corrupt", text, level="error")
