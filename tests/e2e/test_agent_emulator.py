@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.cli.main import main as command_line
 from forewarn.emulator.scenarios import shipped
 from tests.agent.agents import LIMIT_S, Agent
-from tests.agent.programs import free_port
+from tests.agent.programs import answers, free_port
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -24,13 +25,12 @@ MAIN = "import sys; from forewarn.cli.main import main; sys.exit(main())"
 SPEED = 600
 SPEEDS = {
     "degraded-hardware": 6000,
-    "hardware-failure": 100,
-    "host-lost": 100,
-    "prediction-comes-true": 300,
+    "hardware-failure": 200,
+    "host-lost": 200,
     "spot-preemption": 20,
     "storm": 60,
 }
-"""Scenarios that take days, or that are over before an agent has started."""
+"""Scenarios that take days, or that an agent has little time for."""
 FAULT_SPEED = 200  # slow enough for a client that pauses between its tries
 
 FAULTS = (
@@ -46,29 +46,36 @@ FAULTS = (
 
 
 @contextlib.contextmanager
-def emulator(directory: Path, *words: str) -> Iterator[tuple[str, Path]]:
-    """Run `forewarn emulate`; give its endpoint and its log."""
-    endpoint, log = f"127.0.0.1:{free_port()}", directory / "emulator.log"
-    command = [sys.executable, "-c", MAIN, "emulate", "--listen", endpoint]
+def emulator(directory: Path, *words: str) -> Iterator[tuple[str, str, Path]]:
+    """Run `forewarn emulate`; give its endpoint, its operator API and its log."""
+    port = free_port()
+    endpoint, operator = f"127.0.0.1:{free_port()}", f"127.0.0.1:{port}"
+    log = directory / "emulator.log"
+    listen = ["--listen", endpoint, "--operator-listen", operator]
+    command = [sys.executable, "-c", MAIN, "emulate", *listen, *words]
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, "--operator-listen", "none", *words], stdout=output, stderr=output
-        )
+        process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
-        yield f"http://{endpoint}", log
+        wait_until(lambda: answers(port), what="the operator API", limit_s=LIMIT_S)
+        yield f"http://{endpoint}", f"http://{operator}", log
     finally:
         process.terminate()
         process.wait(LIMIT_S)
 
 
 def play(directory: Path, scenario: str, *words: str, speed: int = 0, **changes: object) -> Agent:
-    """Let an agent live through a scenario, to the end; return it, stopped."""
+    """Let an agent live through a scenario, to the end; return it, stopped.
+
+    The scenario begins when the agent follows the events, however long both took to start.
+    """
     pace = str(speed or SPEEDS.get(scenario, SPEED))
-    words = ("--scenario", scenario, "--speed", pace, *words)
-    with emulator(directory, *words) as (url, log), Agent(directory, url, **changes) as agent:
+    words = ("--speed", pace, *words)
+    started = emulator(directory, *words)
+    with started as (url, operator, log), Agent(directory, url, **changes) as agent:
+        agent.until_said("named")
+        assert command_line(["--server", operator, "scenario", "run", scenario]) == 0
         over = f"scenario {scenario} is over"
         wait_until(lambda: over in log.read_text(), what=over, limit_s=LIMIT_S)
-        agent.until_said("named")
         wait_until(lambda: agent.stages() == [], what="no event left", limit_s=LIMIT_S)
         assert agent.stop() == 0
     print(log.read_text(), agent.log())
@@ -105,7 +112,7 @@ def test_agent_lives_through_every_fault(fault: str, tmp_path: Path) -> None:
 def test_agent_is_killed_by_the_reboot_it_approved(tmp_path: Path) -> None:
     """The story of the README: prepared, approved, rebooted, recovered once. Source: C-9."""
     words = ("--scenario", "host-reboot", "--speed", "200")
-    with emulator(tmp_path, *words) as (url, _), Agent(tmp_path, url) as agent:
+    with emulator(tmp_path, *words) as (url, _, _), Agent(tmp_path, url) as agent:
         agent.until_said("approved")
         agent.until_said("started")
         agent.kill()
