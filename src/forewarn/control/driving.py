@@ -83,9 +83,9 @@ class Driving:
                 self._asks[operation.number] = now_ms
 
     def begin(self, operation: Operation, now_ms: int) -> None:
-        """Have an operation begun, unless another attempt has taken its place."""
+        """Have an operation begun, unless it has, or another attempt has taken its place."""
         current = self._plane.state.operations.get(operation.number)
-        if current is None or current.attempt != operation.attempt:
+        if current is None or current.attempt != operation.attempt or current.begun_ms:
             return
         name = self._name(operation)
         try:
