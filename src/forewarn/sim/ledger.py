@@ -203,7 +203,7 @@ class Ledger:
 
     def _judge_domains(self, operation: Operation, topology: Topology, changes: Changes) -> None:
         """Invariant 5: one fault domain of a group at a time, by routine work."""
-        routine = operation.cause.value in ROUTINE and operation.source.value == "Platform"
+        routine = _is_routine(operation)
         groups = {topology.vms[name].group for name in topology.vms_on(operation.host)}
         place = topology.hosts[operation.host]
         running = {**self.mirror.operations, **changes.operations}
@@ -212,7 +212,7 @@ class Ledger:
                 continue
             if other.host == operation.host:
                 raise Violation("5", f"{operation.id} and {other.id} work on the same host")
-            if not (routine and other.cause.value in ROUTINE):
+            if not (routine and _is_routine(other)):
                 continue
             there = topology.hosts[other.host]
             shared = groups & {topology.vms[name].group for name in topology.vms_on(other.host)}
@@ -289,3 +289,8 @@ class Ledger:
         if not group.strict_approval:
             return any(event.group in self.groups_of[vm] for vm in asked)
         return all(name in asked for name in event.resources if name in topology.vms)
+
+
+def _is_routine(operation: Operation) -> bool:
+    """Whether the platform does planned work: a user's own act, on a host too, is none."""
+    return operation.cause.value in ROUTINE and operation.source.value == "Platform"
