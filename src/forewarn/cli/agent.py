@@ -91,29 +91,49 @@ def _check(options: argparse.Namespace) -> int:
     from forewarn.agent.config import read_config  # noqa: PLC0415  not needed to run
 
     settings = AgentSettings(read_config(options.config))
-    explained = [_explained(settings, kind, source) for kind in KNOWN_TYPES for source in SOURCES]
+    explained = [
+        _explained(settings, kind, source, duration_s=duration_s)
+        for kind in KNOWN_TYPES
+        for source in SOURCES
+        for duration_s in ((SHORT_S, -1) if kind == "Freeze" else (-1,))
+    ]
     if options.json:
         print(json.dumps({"config": options.config, "events": explained}))
         return exits.OK
     print(f"{options.config} is usable. The service is {settings.endpoint or FIXED_ENDPOINT}.")
+    print("Of an event that names this VM, and comes with the least notice of its type:")
     for one in explained:
-        print(f"{one['type']:<10} {one['source']:<9} {one['does']}  [{one['rule']}]")
+        kind = f"{one['type']}, {SHORT_S} s" if one["duration_s"] == SHORT_S else one["type"]
+        print(f"  {kind:<12} {one['source']:<9} {one['does']}")
+        print(f"  {'':<12} {'':<9} rule: {one['rule']}")
     return exits.OK
 
 
 SOURCES = ("Platform", "User")
+SHORT_S = 5
+"""A freeze as live migration and memory-preserving updates bring it. Source: section 7."""
 
 
-def _explained(settings: AgentSettings, kind: str, source: str) -> dict[str, str]:
+def _explained(
+    settings: AgentSettings, kind: str, source: str, *, duration_s: int
+) -> dict[str, object]:
     event = ScheduledEvent(
         event_id="EXAMPLE",
         event_type=kind,
         source=source,
+        duration_s=duration_s,
         resources=("this",),
         not_before_ms=NOTICE_S[kind] * 1000,
     )
     rule = choose(settings.rules, event, Identity("this"), now_ms=0)
-    return {"type": kind, "source": source, "does": _sentence(rule), "rule": rule.name}
+    does = _sentence(rule)
+    return {
+        "type": kind,
+        "source": source,
+        "duration_s": duration_s,
+        "does": does,
+        "rule": rule.name,
+    }
 
 
 def _sentence(rule: Rule) -> str:
@@ -123,10 +143,12 @@ def _sentence(rule: Rule) -> str:
             rule.action
         ]
     groups = [" and ".join(step.name for step in group) for group in rule.steps]
-    steps = ", then ".join(groups) or "nothing to prepare"
+    steps = ", then ".join(groups)
     after = "approves" if rule.then == "approve" else "waits for NotBefore"
     who = {"first": "as leader", "all": "when all are prepared", "self": "for itself"}
     tail = f" {who[rule.coordination]}" if rule.then == "approve" else ""
+    if not steps:
+        return f"{after}{tail}, there being no step to prepare"
     return f"prepares ({steps}), then {after}{tail}"
 
 
