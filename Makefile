@@ -58,7 +58,7 @@ types: $(DEV)  ## mypy, strict
 	$(BIN)/mypy
 
 imports: $(DEV)  ## imports point one way (.importlinter)
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 test: $(DEV) system  ## set up and pass all tests
 	$(PYTEST)
