@@ -22,12 +22,12 @@ PYTHONS = sorted(Path("~/.pyenv/versions").expanduser().glob("3.1[1-9]*/bin/pyth
 TIMEOUT_S = 60
 DIGEST = (
     "from forewarn.sim.runs import run_world; from forewarn.sim.world import Plan;"
-    "print(run_world(Plan(5, 6, 40, 1.0)).digest)"
+    "print(run_world(Plan(5, 6, 40, 0.5)).digest)"
 )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 21))
+@pytest.mark.parametrize("seed", range(1, 13))
 def test_small_world_keeps_every_promise(seed: int) -> None:
     """Invariants 1 to 14 hold under faults and after healing. Source: L-7, L-8, D-1, A-6."""
     result = run_world(Plan(seed, **SMALL))  # type: ignore[arg-type]
@@ -60,12 +60,12 @@ def test_world_without_faults_approves_early() -> None:
 
 def test_every_kind_of_fault_comes() -> None:
     """A week brings every kind of fault. Source: L-7."""
-    assert all(run_world(Plan(1, 4, 30, 9.0)).faults.values())
+    assert all(run_world(Plan(1, 4, 12, 9.0)).faults.values())
 
 
 def test_seed_repeats_to_the_byte() -> None:
     """The same seed gives the same history, another seed another one."""
-    first, again, other = (run_world(Plan(seed, **SMALL)).digest for seed in (3, 3, 4))  # type: ignore[arg-type]
+    first, again, other = (run_world(Plan(seed, 6, 40, 0.5)).digest for seed in (3, 3, 4))
     assert first == again != other
 
 
