@@ -206,7 +206,9 @@ def event_form(event: ScheduledEvent) -> dict[str, object]:
 def read_event(form: Form) -> ScheduledEvent:
     """Return the event that `event_form` gave; unknown names of a later release are left out."""
     fields = {name: form[name] for name in EVENT_FIELDS if name in form}
-    fields["resources"] = tuple(form.get("resources", ()))  # type: ignore[arg-type]
+    resources = form.get("resources", ())
+    assert isinstance(resources, (list, tuple))
+    fields["resources"] = tuple(resources)
     return ScheduledEvent(**fields)  # type: ignore[arg-type]
 
 
@@ -222,20 +224,36 @@ def read_step(form: Form) -> Step:
 
 def read_event_record(form: Form) -> EventRecord:
     """Return the record that `EventRecord.form` gave."""
-    record = EventRecord(read_event(form["event"]), 0)  # type: ignore[arg-type]
+    record = EventRecord(read_event(inner(form, "event")), 0)
     for name in set(form) & set(EventRecord.__slots__) - {"event", "plan", "checks"}:
         setattr(record, name, form[name])
-    record.plan = tuple(tuple(read_step(step) for step in group) for group in form["plan"])  # type: ignore[attr-defined]
-    record.checks = tuple(read_step(step) for step in form["checks"])  # type: ignore[attr-defined]
+    groups = form["plan"]
+    assert isinstance(groups, list)
+    record.plan = tuple(tuple(read_step(step) for step in group) for group in groups)
+    record.checks = tuple(read_step(step) for step in several(form, "checks"))
     assert record.stage in STAGES
     return record
 
 
 def read_step_record(form: Form) -> StepRecord:
     """Return the record that `StepRecord.form` gave."""
-    record = StepRecord(str(form["key"]), read_step(form["step"]), str(form["phase"]))  # type: ignore[arg-type]
+    record = StepRecord(str(form["key"]), read_step(inner(form, "step")), str(form["phase"]))
     for name in set(form) & set(StepRecord.__slots__) - {"key", "step", "phase", "event"}:
         setattr(record, name, form[name])
-    record.event = read_event(form["event"])  # type: ignore[arg-type]
+    record.event = read_event(inner(form, "event"))
     record.holders = [str(name) for name in record.holders]
     return record
+
+
+def inner(form: Form, name: str) -> Form:
+    """Return the object that a form holds under a name."""
+    found = form[name]
+    assert isinstance(found, dict)
+    return found
+
+
+def several(form: Form, name: str) -> list[Form]:
+    """Return the list of objects that a form holds under a name; none where there is none."""
+    found = form.get(name, [])
+    assert isinstance(found, list)
+    return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+from forewarn.agent.records import inner, several
 from forewarn.agent.rules import Match, Rule, Step, default_rules
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
@@ -89,10 +90,10 @@ class AgentSettings:
 
 
 def _rules(form: Form, freeze_tolerated_s: int) -> tuple[Rule, ...]:
-    steps = {step["name"]: _step(step) for step in form.get("steps", ())}  # type: ignore[attr-defined]
-    checks = tuple(_step(check) for check in form.get("checks", ()))  # type: ignore[attr-defined]
+    steps = {str(step["name"]): _step(step) for step in several(form, "steps")}
+    checks = tuple(_step(check) for check in several(form, "checks"))
     every = tuple((step,) for step in steps.values())
-    rules = [_rule(rule, steps, checks=checks) for rule in form.get("rules", ())]  # type: ignore[attr-defined]
+    rules = [_rule(rule, steps, checks=checks) for rule in several(form, "rules")]
     if rules:
         return tuple(rules)
     return default_rules(every, checks, freeze_tolerated_s=freeze_tolerated_s)
@@ -100,12 +101,11 @@ def _rules(form: Form, freeze_tolerated_s: int) -> tuple[Rule, ...]:
 
 def _step(form: Form) -> Step:
     """Return a step; its spec is what `commands.py` turns into a command, phase by phase."""
-    spec = form["spec"]
-    assert isinstance(spec, dict)
+    spec = inner(form, "spec")
     own = bool(spec.get("use"))
     return Step(
         str(form["name"]),
-        timeout_s=float(form["timeout_s"]),  # type: ignore[arg-type]
+        timeout_s=float(str(form["timeout_s"])),
         on_failure=str(form["on_failure"]),
         repeatable=bool(form["repeatable"]),
         does=own or bool(spec.get("prepare") or spec.get("approve")),
