@@ -82,6 +82,8 @@ def boot(scratch: Path, story: str, settings: str, *, needs: str) -> str:
     program("unshare")
     if not Path("/lib/systemd/systemd").exists():
         pytest.skip("systemd is not installed")
+    if sys.executable.startswith(("/tmp/", "/var/tmp/")):
+        pytest.skip("the checkout is in /tmp, and systemd here has a /tmp of its own")
     (scratch / "story").write_text(story.replace("{python}", sys.executable))
     (scratch / "story.service").write_text(
         f"{BARE}After={needs}\n[Service]\nType=oneshot\nTimeoutStartSec=infinity\n"
