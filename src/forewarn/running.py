@@ -45,7 +45,10 @@ def run(main: Callable[[], Awaitable[int]]) -> int:
 
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(whole())
+        status = runner.run(whole())
+        watch = _end_by_force_after(STOP_S_MAX)  # closing waits for every thread that works
+    watch.cancel()
+    return status
 
 
 async def run_until_stopped(daemon: Daemon, started: Callable[[Bound], None]) -> int:
@@ -67,8 +70,11 @@ async def run_until_stopped(daemon: Daemon, started: Callable[[Bound], None]) ->
         await daemon.ended.wait()
     finally:
         notify("STOPPING=1")
-        _end_by_force_after(STOP_S_MAX)
-        await daemon.stop()
+        watch = _end_by_force_after(STOP_S_MAX)
+        try:
+            await daemon.stop()
+        finally:
+            watch.cancel()
     return 1 if daemon.failure else 0
 
 
@@ -82,8 +88,8 @@ def notify(text: str) -> None:
         channel.sendto(text.encode(), address)
 
 
-def _end_by_force_after(seconds: float) -> None:
-    """End the process after so long, whichever thread hangs; it is on its way out anyway."""
+def _end_by_force_after(seconds: float) -> threading.Timer:
+    """End the process after so long, whichever thread hangs, unless that is cancelled."""
 
     def end() -> None:
         log.error("stopping took longer than %g s; ended by force", seconds)
@@ -92,6 +98,7 @@ def _end_by_force_after(seconds: float) -> None:
     watch = threading.Timer(seconds, end)
     watch.daemon = True
     watch.start()
+    return watch
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
