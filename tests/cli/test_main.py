@@ -54,6 +54,32 @@ def test_wrong_command_line_is_2(words: tuple[str, ...]) -> None:
     assert main(words) == exits.USAGE
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("hots list", "forewarn: there is no command 'hots'; did you mean host?"),
+        ("--sever x", "forewarn: there is no option --sever; did you mean --server?"),
+        ("clock", "forewarn clock: the action is missing; there is show, advance,"),
+        ("host rebot h", "forewarn host: there is no action 'rebot'; did you mean reboot?"),
+        ("host list --zon=a", "forewarn host list: there is no option --zon; did you mean --zone?"),
+        ("host list -z", "forewarn host list: there is no option -z."),
+        ("host list h", "forewarn host list: nothing is expected where 'h' stands."),
+        ("why", "forewarn why: the following arguments are required: ID."),
+        ("vm reboot v --source user", "argument --source: there is no source 'user'; did you mean"),
+    ],
+)
+def test_wrong_command_line_is_told_by_its_command(
+    typed: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The usage is of the command that was typed; one line says what is wrong and what to do."""
+    assert main(typed.split()) == exits.USAGE
+    usage, *_, line = capsys.readouterr().err.splitlines()
+    program = line.partition(":")[0]
+    assert usage.startswith(f"usage: {program} [-h]")
+    assert said in line
+    assert line.endswith(f"See `{program} --help`.")
+
+
 def test_help_imports_little() -> None:
     """What only some commands need is not imported for the others."""
     program = "import sys\nfrom forewarn.cli.main import main\nmain(['--help'])\n"

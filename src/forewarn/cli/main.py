@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from forewarn.cli import exits
-from forewarn.cli.parsing import Commands, add_json_option, add_server_options
+from forewarn.cli.parsing import Commands, Parser, add_json_option, add_server_options
 from forewarn.errors import CallerError, ForewarnError, PeerError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser_for(command: str = "") -> argparse.ArgumentParser:
     """Return the parser that knows one command and names the others; all of them for `*`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="forewarn",
         description="Scheduled Events for any cloud.",
         epilog="`forewarn COMMAND --help` tells more. Docs: docs/reference/cli.md.",

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
+from forewarn.cli.exits import USAGE
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any, NoReturn
 
 DEFAULT_SERVER = "http://127.0.0.1:8470"
+#: Longer lists of what could be meant are left to `--help`.
+NAMED_MAX = 12
 
 
 def add_json_option(parser: argparse.ArgumentParser, *, default: object) -> None:
@@ -32,6 +38,78 @@ def add_server_options(parser: argparse.ArgumentParser, *, default: object) -> N
         default=default,
         help="file that holds the bearer token (else FOREWARN_TOKEN)",
     )
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses what it does not know itself, with its own usage and what may have been meant.
+
+    argparse leaves words a command does not know to the parser above it, whose usage helps nobody.
+    """
+
+    def parse_known_args(
+        self,
+        args: Iterable[str] | None = None,
+        namespace: Any = None,  # noqa: ANN401 - whatever argparse lets it be
+    ) -> Any:  # noqa: ANN401 - the same
+        """Parse; no word stays unknown."""
+        words = list(sys.argv[1:] if args is None else args)
+        if not words:
+            self._check_complete()
+        for word in self._own(words):
+            self._check_option(word)
+        found, left = super().parse_known_args(words, namespace)
+        for word in left:
+            if word.startswith("-"):
+                self._check_option(word)
+            self.error(f"nothing is expected where {word!r} stands")
+        return found, left
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and one line of what is wrong, and end."""
+        self.print_usage(sys.stderr)
+        stop = "" if message.endswith("?") else "."
+        self.exit(USAGE, f"{self.prog}: {message}{stop} See `{self.prog} --help`.\n")
+
+    def _check_complete(self) -> None:
+        """Name the actions, where one is missing."""
+        for action in self._actions:
+            if action.required and action.choices:
+                near = _near("", action.choices)
+                self.error(f"the {action.dest} is missing{near}")
+
+    def _check_option(self, word: str) -> None:
+        name = word.partition("=")[0]
+        if name not in self._option_string_actions:
+            self.error(f"there is no option {name}{_near(name, self._option_string_actions)}")
+
+    def _own(self, words: Iterable[str]) -> Iterable[str]:
+        """Return the long options among words, up to the command that takes the rest."""
+        for word in words:
+            if word == "--" or (self._subparsers and not word.startswith("-")):
+                return
+            if word.startswith("--") and " " not in word:
+                yield word
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Refuse what is none of the choices, in our words."""
+        if action.choices is None or value in action.choices:
+            return
+        named = action if action.option_strings else None
+        near = _near(str(value), action.choices)
+        raise argparse.ArgumentError(named, f"there is no {action.dest} {value!r}{near}")
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    """Return what may have been meant, as the end of a sentence; all of it where that is little."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only where something is wrong
+
+    names = list(known)
+    found = get_close_matches(word, names, n=1)
+    if found:
+        return f"; did you mean {found[0]}?"
+    if word.startswith("-") or len(names) > NAMED_MAX:
+        return ""
+    return f"; there is {', '.join(names)}"
 
 
 class Commands:
