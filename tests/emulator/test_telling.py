@@ -94,11 +94,12 @@ def test_strict_approvals_are_counted_aloud(staged: Callable[..., Stage]) -> Non
 def test_many_names_are_counted() -> None:
     """A long list of VMs is cut in the greeting."""
     vms = tuple(f"vm-{n}" for n in range(9))
-    said = banner(Bound(("0.0.0.0:80", "[::]:8169"), "unix:/run/op"), vms=vms, speed=60)
+    bound = Bound(("0.0.0.0:80", "[::]:8169"), "unix:/run/op")
+    said = banner(bound, vms=vms, speed=60, program="bin/forewarn")
     assert "vm-0, vm-1, vm-2, vm-3 and 5 more" in said
     assert "http://127.0.0.1/metadata/scheduledevents" in said
     assert "http://[::1]:8169" in said
-    assert "--server unix:/run/op" in said
+    assert "\n  bin/forewarn vm reboot vm-0 --server unix:/run/op\n" in said
     assert "60 times as fast" in said
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.cli.exits import OK, REFUSED
 from forewarn.cli.files import text_of
+from forewarn.cli.program import typed_name
 
 if TYPE_CHECKING:
     import argparse
@@ -242,7 +243,8 @@ def _speak(emulator: Emulator, *, as_json: bool) -> None:
         write(json.dumps(voice.greeting(emulator.bound, vms=vms, speed=speed)) + "\n")
         speaker = voice.Voice(lambda text: write(json.dumps({"at": now(), "text": text}) + "\n"))
     else:
-        write(voice.banner(emulator.bound, vms=vms, speed=speed) + "\n")
+        program = typed_name()
+        write(voice.banner(emulator.bound, vms=vms, speed=speed, program=program) + "\n")
         speaker = voice.Voice(lambda text: write(f"{now()[11:19]}  {text}\n"))
     emulator.on_commit = speaker.tell
     emulator.say = speaker.say

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.cli import exits
 from forewarn.cli.parsing import Commands, Parser, add_json_option, add_server_options
+from forewarn.cli.program import typed_name
 from forewarn.errors import CallerError, ForewarnError, PeerError
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _command_in(words: Sequence[str]) -> str:
 def _refuse(error: ForewarnError) -> int:
     """Say on standard error why not, and what to do."""
     print(f"forewarn: {error}", file=sys.stderr)
-    advice = error.advice_text()
+    advice = error.advice_text().replace("`forewarn ", f"`{typed_name()} ")
     if advice:
         print(f"  {advice}", file=sys.stderr)
     return exits.UNREACHABLE if isinstance(error, PeerError) else exits.REFUSED

@@ -39,8 +39,15 @@ _TOLD = {
 NAMES_MAX = 4
 
 
-def banner(bound: Bound, *, vms: tuple[str, ...], speed: float) -> str:
-    """Return the greeting: where to poll, what to type to see something happen."""
+def banner(bound: Bound, *, vms: tuple[str, ...], speed: float, program: str = "forewarn") -> str:
+    """Return the greeting: where to poll, what to type to see something happen.
+
+    Args:
+        bound: where the emulator listens.
+        vms: names of the VMs, the default one first.
+        speed: seconds of its clock to a real second.
+        program: what starts the command line.
+    """
     first, *others = sorted(bound.metadata, key=lambda place: place.startswith("unix:"))
     url, curl = f"{_url(first)}{METADATA_PATH}", "curl"
     poll = url
@@ -54,10 +61,10 @@ def banner(bound: Bound, *, vms: tuple[str, ...], speed: float) -> str:
     trigger = (
         f"""
 See something happen, from another terminal:
-  forewarn scenario list{server}
-  forewarn scenario run host-reboot{server}
-  forewarn vm reboot {vms[0]}{server}
-  forewarn clock advance 15m{server}
+  {program} scenario list{server}
+  {program} scenario run host-reboot{server}
+  {program} vm reboot {vms[0]}{server}
+  {program} clock advance 15m{server}
 """
         if bound.operator
         else "\nThere is no operator API: only --scenario makes something happen.\n"

@@ -1,0 +1,28 @@
+"""What users type to run this program again, for the commands they are shown.
+
+No command is defined in here.
+"""
+
+from __future__ import annotations
+
+import sys
+
+NAME = "forewarn"
+
+
+def typed_name() -> str:
+    """Return `forewarn` where the shell finds this program by that name, else its path."""
+    from pathlib import Path  # noqa: PLC0415 - only where a command is shown
+    from shlex import quote  # noqa: PLC0415 - the same
+    from shutil import which  # noqa: PLC0415 - the same
+
+    here = Path.cwd()
+    started = here / sys.argv[0]
+    if started.stem != NAME:  # started as a module, or by a test
+        return NAME
+    found = which(NAME)
+    if found and Path(found).resolve() == started.resolve():
+        return NAME
+    if started.parent != here and started.is_relative_to(here):
+        started = started.relative_to(here)
+    return quote(str(started))
