@@ -14,13 +14,20 @@ if TYPE_CHECKING:
 
     from forewarn.cli.parsing import Commands
 
-SHELLS = ("bash", "zsh", "tcsh")
+SHELLS = ("bash", "zsh", "fish", "tcsh")
+#: What our arguments call a file that is named.
+_FILES = frozenset({"FILE", "NAME|FILE", "PATH"})
 
 
 def add_commands(commands: Commands) -> None:
     """Add `completion`."""
     completion = commands.command("completion", run=_completion, remote=False)
-    completion.add_argument("shell", choices=SHELLS)
+    completion.add_argument(
+        "shell",
+        choices=SHELLS,
+        help="eval what is printed when the shell starts;"
+        " for fish, put it into ~/.config/fish/completions/forewarn.fish",
+    )
 
 
 def _completion(arguments: argparse.Namespace) -> int:
@@ -31,5 +38,13 @@ def _completion(arguments: argparse.Namespace) -> int:
     except ImportError as error:
         raise PackagesMissing(command="completion", package="shtab") from error
 
-    print(shtab.complete(parser_for("*"), shell=arguments.shell))
+    parser = parser_for("*")
+    parsers = [parser]
+    for each in parsers:  # grows while it is walked
+        for argument in each.arguments:
+            if argument.metavar in _FILES:
+                vars(argument)["complete"] = shtab.FILE  # where shtab looks for it
+            if isinstance(argument.choices, dict):
+                parsers += argument.choices.values()
+    print(shtab.complete(parser, shell=arguments.shell))
     return OK

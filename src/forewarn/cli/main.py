@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def parser_for(command: str = "") -> argparse.ArgumentParser:
+def parser_for(command: str = "") -> Parser:
     """Return the parser that knows one command and names the others; all of them for `*`."""
     parser = Parser(
         prog="forewarn",

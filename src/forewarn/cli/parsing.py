@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from forewarn.cli.exits import USAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, NoReturn
 
 DEFAULT_SERVER = "http://127.0.0.1:8470"
@@ -63,6 +63,11 @@ class Parser(argparse.ArgumentParser):
                 self._check_option(word)
             self.error(f"nothing is expected where {word!r} stands")
         return found, left
+
+    @property
+    def arguments(self) -> Sequence[argparse.Action]:
+        """What it takes; a command's words have the parsers behind them as their choices."""
+        return self._actions
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and one line of what is wrong, and end."""

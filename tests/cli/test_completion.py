@@ -1,0 +1,87 @@
+"""Completion as the shells themselves do it; a shell that is not installed is skipped."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from forewarn.cli.completion import SHELLS
+from forewarn.cli.main import COMMANDS
+from tests.cli.conftest import Run
+
+#: How a shell completes `$line` with our `$script`, one word on a line, what it means behind it.
+ASKED = {
+    "bash": """
+        eval "$script"
+        found=$(complete -p forewarn) found=${found#*-F }
+        COMP_WORDS=($line) COMP_LINE=$line COMP_POINT=${#line}
+        [ "${line% }" = "$line" ] || COMP_WORDS+=("")
+        COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        ${found%% *} forewarn "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """,
+    "fish": "echo $script | source; complete -C$line",
+}
+BARE = {"bash": "--norc", "fish": "--no-config", "zsh": "-f"}
+
+
+def shell_says(shell: str, commands: str, *, script: str, line: str = "") -> list[str]:
+    """Return the words a real shell prints."""
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed")
+    ran = subprocess.run(
+        [program, BARE[shell], "-c", commands],
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "script": script, "line": line},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return [word.partition("\t")[0].strip() for word in ran.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_knows_every_command(run: Run, shell: str) -> None:
+    """The completion script names what can be typed."""
+    script = run("completion", shell).out
+    for name in COMMANDS:
+        assert name in script
+
+
+@pytest.mark.parametrize("shell", ASKED)
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("sc", {"scenario"}),
+        ("clock ", {"show", "advance", "speed", "pause", "resume"}),
+        ("--json host reb", {"reboot"}),
+        ("vm reboot v --source ", {"Platform", "User"}),
+        ("host update --net", {"--network-only"}),
+    ],
+)
+def test_shell_completes_what_is_typed(run: Run, shell: str, line: str, words: set[str]) -> None:
+    """A real shell offers the commands, actions, options and choices that fit."""
+    script = run("completion", shell).out
+    found = shell_says(shell, ASKED[shell], script=script, line=f"forewarn {line}")
+    assert set(found) == words
+
+
+@pytest.mark.parametrize("shell", ASKED)
+def test_shell_completes_files(run: Run, shell: str, tmp_path: Path) -> None:
+    """Where a file is to be named, files are offered."""
+    fleet = tmp_path / "fleet.toml"
+    fleet.touch()
+    script = run("completion", shell).out
+    line = f"forewarn topology apply {tmp_path}/fl"
+    assert shell_says(shell, ASKED[shell], script=script, line=line) == [str(fleet)]
+
+
+def test_zsh_takes_the_script(run: Run) -> None:
+    """What is printed for zsh registers itself there."""
+    script = run("completion", "zsh").out
+    commands = 'autoload -Uz compinit; compinit -D; eval "$script"; print $_comps[forewarn]'
+    assert shell_says("zsh", commands, script=script) == ["_shtab_forewarn"]
