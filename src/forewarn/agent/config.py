@@ -125,17 +125,16 @@ def _flat(merged: dict[str, object], path: str) -> dict[str, object]:
 
 
 def _typed(setting: object, default: object, *, where: str) -> object:
-    if isinstance(default, float) and isinstance(setting, (int, float)):
-        good = not isinstance(setting, bool) and 0 <= setting < 86400
-    elif isinstance(default, list):
-        good = isinstance(setting, list) and all(isinstance(one, str) for one in setting)
-    else:
-        good = type(setting) is type(default)
-    if not good:
-        raise ConfigInvalid(where=where, reason=f"cannot be {setting!r}")
     if isinstance(default, float):
-        return float(setting)  # type: ignore[arg-type]  # a number, as was just seen
-    return setting
+        number = setting if isinstance(setting, (int, float)) else -1
+        if 0 <= number < 86400 and not isinstance(setting, bool):
+            return float(number)
+    elif isinstance(default, list):
+        if isinstance(setting, list) and all(isinstance(one, str) for one in setting):
+            return setting
+    elif type(setting) is type(default):
+        return setting
+    raise ConfigInvalid(where=where, reason=f"cannot be {setting!r}")
 
 
 def _check_settings(form: dict[str, object], path: str) -> None:
@@ -269,8 +268,8 @@ def _matched(key: str, setting: object, *, where: str) -> object:
         words = [setting] if isinstance(setting, str) else setting
         return _typed(words, [], where=where)
     if key in ("duration_s", "notice_s"):
-        pair = isinstance(setting, list) and len(setting) == 2
-        if not pair or not all(type(bound) in (int, float) for bound in setting):  # type: ignore[attr-defined]
+        bounds = setting if isinstance(setting, list) else []
+        if len(bounds) != 2 or not all(type(bound) in (int, float) for bound in bounds):
             raise ConfigInvalid(where=where, reason="must be [LEAST, GREATEST]")
         return setting
     if key == "about" and setting not in ("this", "others", "any"):

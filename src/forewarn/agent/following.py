@@ -6,6 +6,7 @@ Nothing about steps and approvals may go in here: what follows from a change is 
 from __future__ import annotations
 
 from forewarn.agent import records as rec
+from forewarn.agent.forms import member, several, texts
 from forewarn.agent.records import EventRecord
 from forewarn.agent.rules import NAMELESS, choose
 from forewarn.agent.sighting import doubtful
@@ -174,10 +175,10 @@ class Following:
 
     def read(self, form: Mapping[str, object]) -> None:
         """Go on from what `form` gave; nothing is believed until a document is seen again."""
-        events = [rec.read_event_record(event) for event in form["events"]]  # type: ignore[attr-defined]
+        events = [rec.read_event_record(event) for event in several(form, "events")]
         self._records = {record.event_id: record for record in events}
-        self._finished = dict(form["finished"])  # type: ignore[call-overload]
-        self._incarnation = int(form["incarnation"])  # type: ignore[call-overload]
+        self._finished = texts(form, "finished")
+        self._incarnation = member(form, "incarnation", NO_INCARNATION)
         self.sighted = False
 
     def _mark(self) -> None:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 
+from forewarn.agent.forms import words
 from forewarn.agent.prepare.calling import CallFailed
 from forewarn.agent.prepare.webhook import post
 from forewarn.civil import iso8601
@@ -28,7 +29,7 @@ def main(form: dict[str, object]) -> int:
         return 0
     failed = 0
     for key, body in (("webhook", form), ("cloudevents", cloud_event(form))):
-        for url in _listed(settings.get(key)):
+        for url in words(settings, key):
             options = {
                 "url": url,
                 "tries": TRIES,
@@ -40,7 +41,7 @@ def main(form: dict[str, object]) -> int:
             except CallFailed as error:
                 sys.stderr.write(f"{error}\n")
                 failed = 1
-    return max(failed, _apprise(_listed(settings.get("apprise")), form))
+    return max(failed, _apprise(words(settings, "apprise"), form))
 
 
 def cloud_event(form: dict[str, object]) -> dict[str, object]:
@@ -58,12 +59,6 @@ def cloud_event(form: dict[str, object]) -> dict[str, object]:
         "datacontenttype": "application/json",
         "data": form,
     }
-
-
-def _listed(setting: object) -> list[str]:
-    if not setting:
-        return []
-    return [setting] if isinstance(setting, str) else [str(one) for one in setting]  # type: ignore[attr-defined]
 
 
 def _apprise(urls: list[str], form: dict[str, object]) -> int:

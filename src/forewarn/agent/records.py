@@ -6,14 +6,13 @@ begun begins; fields that need not survive are set apart.
 
 from __future__ import annotations
 
-from forewarn.agent.rules import Step
+from forewarn.agent.forms import FormOdd, flag, inner, member, number, several, words
+from forewarn.agent.rules import FAILURES, TIMEOUT_S, Step
 from forewarn.wire import ScheduledEvent
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    Form = Mapping[str, object]
+    from forewarn.agent.forms import Form
 
 WATCHING = "watching"  # nothing is to be done, now or ever
 PREPARING = "preparing"
@@ -46,35 +45,33 @@ DONE = "done"
 FAILED = "failed"
 AGAIN = "again"  # to be begun again, at `retry_ms` or later
 
+STATUSES = (RUNNING, STOPPING, DONE, FAILED, AGAIN)
+PHASES = ("prepare", "approve", "recover", "cancel")
 EVENT_FIELDS = ScheduledEvent.__slots__
 
 
 class EventRecord:
     """One event of the document, and how far this VM has come with it."""
 
-    __slots__ = (
+    KEPT = (
+        "seen_ms",
+        "rule",
         "action",
+        "then",
+        "coordination",
+        "stand_in_s",
+        "stage",
+        "group",
+        "ready_ms",
         "announced",
         "approved",
-        "checks",
-        "coordination",
-        "ending",
-        "event",
-        "gone",
-        "group",
         "hit",
-        "next_ms",
-        "peers",
-        "plan",
-        "ready_ms",
-        "rule",
-        "seen_ms",
-        "stage",
-        "stand_in_s",
-        "then",
-        "tries",
-        "why",
+        "gone",
+        "ending",
     )
+    """What the journal keeps as it is, besides the event, the plan and the checks."""
+
+    __slots__ = ("checks", "event", "next_ms", "peers", "plan", "tries", "why", *KEPT)
 
     def __init__(self, event: ScheduledEvent, seen_ms: int) -> None:
         """Begin with an event just seen, for which nothing is decided."""
@@ -117,43 +114,20 @@ class EventRecord:
     def form(self) -> dict[str, object]:
         """Return the record as JSON can hold it."""
         return {
+            **{name: getattr(self, name) for name in self.KEPT},
             "event": event_form(self.event),
-            "seen_ms": self.seen_ms,
-            "rule": self.rule,
-            "action": self.action,
-            "then": self.then,
-            "coordination": self.coordination,
-            "stand_in_s": self.stand_in_s,
             "plan": [[step_form(step) for step in group] for group in self.plan],
             "checks": [step_form(step) for step in self.checks],
-            "stage": self.stage,
-            "group": self.group,
-            "ready_ms": self.ready_ms,
-            "announced": self.announced,
-            "approved": self.approved,
-            "hit": self.hit,
-            "gone": self.gone,
-            "ending": self.ending,
         }
 
 
 class StepRecord:
     """One step that was begun and is not yet undone, or one approve hook that runs."""
 
-    __slots__ = (
-        "attempt",
-        "begun_ms",
-        "deadline_ms",
-        "event",
-        "holders",
-        "key",
-        "phase",
-        "retry_ms",
-        "run",
-        "status",
-        "step",
-        "verdict",
-    )
+    KEPT = ("status", "verdict", "begun_ms", "deadline_ms", "attempt", "retry_ms", "run")
+    """What the journal keeps as it is, besides what it is constructed with and the holders."""
+
+    __slots__ = ("event", "holders", "key", "phase", "step", *KEPT)
 
     def __init__(self, key: str, step: Step, phase: str) -> None:
         """Begin with a step nobody needs yet."""
@@ -181,18 +155,12 @@ class StepRecord:
     def form(self) -> dict[str, object]:
         """Return the record as JSON can hold it."""
         return {
+            **{name: getattr(self, name) for name in self.KEPT},
             "key": self.key,
             "step": step_form(self.step),
             "phase": self.phase,
             "holders": list(self.holders),
             "event": event_form(self.event),
-            "status": self.status,
-            "verdict": self.verdict,
-            "begun_ms": self.begun_ms,
-            "deadline_ms": self.deadline_ms,
-            "attempt": self.attempt,
-            "retry_ms": self.retry_ms,
-            "run": self.run,
         }
 
 
@@ -205,11 +173,19 @@ def event_form(event: ScheduledEvent) -> dict[str, object]:
 
 def read_event(form: Form) -> ScheduledEvent:
     """Return the event that `event_form` gave; unknown names of a later release are left out."""
-    fields = {name: form[name] for name in EVENT_FIELDS if name in form}
-    resources = form.get("resources", ())
-    assert isinstance(resources, (list, tuple))
-    fields["resources"] = tuple(resources)
-    return ScheduledEvent(**fields)  # type: ignore[arg-type]
+    blank = ScheduledEvent()
+    ahead = form.get("not_before_ms") is not None
+    return ScheduledEvent(
+        event_id=member(form, "event_id", ""),
+        status=member(form, "status", blank.status),
+        event_type=member(form, "event_type", ""),
+        resource_type=member(form, "resource_type", blank.resource_type),
+        resources=tuple(words(form, "resources")),
+        not_before_ms=member(form, "not_before_ms", 0) if ahead else None,
+        description=member(form, "description", ""),
+        source=member(form, "source", blank.source),
+        duration_s=member(form, "duration_s", blank.duration_s),
+    )
 
 
 def step_form(step: Step) -> dict[str, object]:
@@ -219,41 +195,57 @@ def step_form(step: Step) -> dict[str, object]:
 
 def read_step(form: Form) -> Step:
     """Return the step that `step_form` gave."""
-    return Step(**{name: form[name] for name in Step.__slots__ if name in form})  # type: ignore[arg-type]
+    return Step(
+        member(form, "name", ""),
+        timeout_s=number(form, "timeout_s", TIMEOUT_S),
+        on_failure=_one_of(form, "on_failure", FAILURES),
+        repeatable=flag(form, "repeatable", default=False),
+        does=flag(form, "does", default=True),
+        undoes=flag(form, "undoes", default=True),
+        spec=member(form, "spec", ""),
+    )
 
 
 def read_event_record(form: Form) -> EventRecord:
-    """Return the record that `EventRecord.form` gave."""
+    """Return the record that `EventRecord.form` gave.
+
+    Raises:
+        FormOdd: another release wrote it, and meant something unknown here.
+    """
     record = EventRecord(read_event(inner(form, "event")), 0)
-    for name in set(form) & set(EventRecord.__slots__) - {"event", "plan", "checks"}:
-        setattr(record, name, form[name])
-    groups = form["plan"]
-    assert isinstance(groups, list)
-    record.plan = tuple(tuple(read_step(step) for step in group) for group in groups)
-    record.checks = tuple(read_step(step) for step in several(form, "checks"))
-    assert record.stage in STAGES
+    _fill(record, record.KEPT, form)
+    record.stage = _one_of(form, "stage", STAGES)
+    groups: list[object] = member(form, "plan", [])
+    record.plan = tuple(tuple(map(read_step, several({"plan": one}, "plan"))) for one in groups)
+    record.checks = tuple(map(read_step, several(form, "checks")))
     return record
 
 
 def read_step_record(form: Form) -> StepRecord:
-    """Return the record that `StepRecord.form` gave."""
-    record = StepRecord(str(form["key"]), read_step(inner(form, "step")), str(form["phase"]))
-    for name in set(form) & set(StepRecord.__slots__) - {"key", "step", "phase", "event"}:
-        setattr(record, name, form[name])
+    """Return the record that `StepRecord.form` gave.
+
+    Raises:
+        FormOdd: another release wrote it, and meant something unknown here.
+    """
+    step = read_step(inner(form, "step"))
+    record = StepRecord(member(form, "key", ""), step, _one_of(form, "phase", PHASES))
+    _fill(record, record.KEPT, form)
+    record.status = _one_of(form, "status", STATUSES)
     record.event = read_event(inner(form, "event"))
-    record.holders = [str(name) for name in record.holders]
+    record.holders = words(form, "holders")
     return record
 
 
-def inner(form: Form, name: str) -> Form:
-    """Return the object that a form holds under a name."""
-    found = form[name]
-    assert isinstance(found, dict)
-    return found
+def _fill(record: EventRecord | StepRecord, names: tuple[str, ...], form: Form) -> None:
+    """Set fields to what a form holds, each of the type it was born with."""
+    for name in names:
+        born = getattr(record, name)
+        read = number if isinstance(born, float) else member
+        setattr(record, name, read(form, name, born))
 
 
-def several(form: Form, name: str) -> list[Form]:
-    """Return the list of objects that a form holds under a name; none where there is none."""
-    found = form.get(name, [])
-    assert isinstance(found, list)
+def _one_of(form: Form, name: str, known: tuple[str, ...]) -> str:
+    found = member(form, name, "")
+    if found not in known:
+        raise FormOdd(name=name, found=found)
     return found

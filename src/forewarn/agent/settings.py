@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 
-from forewarn.agent.records import inner, several
-from forewarn.agent.rules import Match, Rule, Step, default_rules
+from forewarn.agent.forms import flag, inner, member, number, several, words
+from forewarn.agent.rules import STAND_IN_S, TIMEOUT_S, Match, Rule, Step, default_rules
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    Form = Mapping[str, object]
+    from forewarn.agent.forms import Form
 
 DEFAULTS: dict[str, object] = {
     "endpoint": "",
@@ -104,10 +102,10 @@ def _step(form: Form) -> Step:
     spec = inner(form, "spec")
     own = bool(spec.get("use"))
     return Step(
-        str(form["name"]),
-        timeout_s=float(str(form["timeout_s"])),
-        on_failure=str(form["on_failure"]),
-        repeatable=bool(form["repeatable"]),
+        member(form, "name", ""),
+        timeout_s=number(form, "timeout_s", TIMEOUT_S),
+        on_failure=member(form, "on_failure", "hold"),
+        repeatable=flag(form, "repeatable", default=False),
         does=own or bool(spec.get("prepare") or spec.get("approve")),
         undoes=own or bool(spec.get("recover") or spec.get("cancel")),
         spec=json.dumps(spec, separators=(",", ":")),
@@ -115,14 +113,27 @@ def _step(form: Form) -> Step:
 
 
 def _rule(form: Form, steps: dict[str, Step], *, checks: tuple[Step, ...]) -> Rule:
-    known = dict(form)
-    match = known.pop("match")
-    assert isinstance(match, dict)
-    for name in ("types", "sources", "duration_s", "notice_s"):
-        if match.get(name) is not None:
-            match[name] = tuple(match[name])
-    groups = known.pop("steps")
-    assert isinstance(groups, list)
-    plan = tuple(tuple(steps[name] for name in group) for group in groups)
-    name = str(known.pop("name"))
-    return Rule(name, Match(**match), steps=plan, checks=checks, **known)  # type: ignore[arg-type]
+    groups: list[list[str]] = member(form, "steps", [])
+    match = inner(form, "match")
+    return Rule(
+        member(form, "name", ""),
+        Match(
+            types=tuple(words(match, "types")),
+            sources=tuple(words(match, "sources")),
+            duration_s=_bounds(match, "duration_s"),
+            notice_s=_bounds(match, "notice_s"),
+            description=member(match, "description", ""),
+            about=member(match, "about", "this"),
+        ),
+        action=member(form, "action", "prepare"),
+        then=member(form, "then", "approve"),
+        steps=tuple(tuple(steps[name] for name in group) for group in groups),
+        checks=checks,
+        coordination=member(form, "coordination", "first"),
+        stand_in_s=number(form, "stand_in_s", STAND_IN_S),
+    )
+
+
+def _bounds(match: Form, name: str) -> tuple[float, float] | None:
+    pair: list[float] = member(match, name, [])
+    return (pair[0], pair[1]) if pair else None

@@ -15,6 +15,7 @@ TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from forewarn.agent.core import AgentCore
     from forewarn.agent.runner import Runner
 
     class Watches(Protocol):
@@ -118,9 +119,11 @@ class StatusServer:
         if route == "/metrics":
             body = runner.metrics.exposition(runner.core, runner.contact, now_ms=now_ms)
             return 200, "text/plain; version=0.0.4; charset=utf-8", body
-        if route in ("/", "/status", "/prepared"):
-            form = status_form(runner, now_ms) if route != "/prepared" else prepared_form(runner)
+        if route == "/prepared":
+            form = prepared_form(runner.identity.name, runner.core)
             return 200, "application/json", json.dumps(form) + "\n"
+        if route in ("/", "/status"):
+            return 200, "application/json", json.dumps(status_form(runner, now_ms)) + "\n"
         return 404, "text/plain", "not found\n"
 
     def _steps(self) -> tuple[StepRecord, ...]:
@@ -207,13 +210,13 @@ def status_form(runner: Runner, now_ms: int) -> dict[str, object]:
     }
 
 
-def prepared_form(runner: Runner) -> dict[str, object]:
+def prepared_form(name: str, core: AgentCore | None) -> dict[str, object]:
     """Return for which events this VM is prepared, for the agents of the other VMs. Source: C-5."""
-    events = runner.core.events if runner.core is not None else ()
+    events = core.events if core is not None else ()
     stages = ("ready", "checking", "approving", "approved", "held", "under-way")
     done = [one for one in events if one.stage in stages and one.group == len(one.plan)]
     return {
-        "name": runner.identity.name,
+        "name": name,
         "prepared": [one.event_id for one in done if not one.gone],
     }
 

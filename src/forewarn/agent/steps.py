@@ -7,6 +7,7 @@ prepared once and undone when the last of them is over.
 from __future__ import annotations
 
 from forewarn.agent import records as rec
+from forewarn.agent.forms import member, several, texts
 from forewarn.agent.records import StepRecord
 from forewarn.agent.rules import ABORT_STATUS, HOLD_STATUS
 from forewarn.agent.values import Cancel, Check, HookEnded, Notify, Prepare, Recover, Stop
@@ -196,10 +197,10 @@ class StepTable:
 
     def read(self, form: Mapping[str, object]) -> None:
         """Go on from what `form` gave."""
-        steps = [rec.read_step_record(step) for step in form["steps"]]  # type: ignore[attr-defined]
+        steps = [rec.read_step_record(step) for step in several(form, "steps")]
         self._steps = {held.key: held for held in steps}
-        self.unrecovered = dict(form["unrecovered"])  # type: ignore[call-overload]
-        self._run = int(form["run"])  # type: ignore[call-overload]
+        self.unrecovered = texts(form, "unrecovered")
+        self._run = member(form, "run", 0)
 
     def resume(self, found: Mapping[str, str], now_ms: int) -> None:
         """Take in what became of the hooks that were running; see `Resumed`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+from forewarn.agent.forms import words
 from forewarn.agent.prepare import notes
 from forewarn.agent.prepare.waiting import until
 from forewarn.errors import PeerError
@@ -26,7 +27,7 @@ class RuntimeRefused(PeerError):
 
 def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
     """Set the servers to drain (or `maint`) and wait until no session is left."""
-    servers = _servers(settings)
+    servers = words(settings, "servers")
     ready = [one for one in servers if _column(settings, one, "srv_admin_state") == "0"]
     noted = notes.read().get("servers", [])
     assert isinstance(noted, list)
@@ -50,11 +51,6 @@ def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
         _command(settings, f"set server {server} state ready")
     notes.clear()
     return f"ready: {', '.join(servers) or 'nothing'}"
-
-
-def _servers(settings: dict[str, object]) -> list[str]:
-    servers = settings["servers"]
-    return [servers] if isinstance(servers, str) else [str(one) for one in servers]  # type: ignore[attr-defined]
 
 
 def _sessions(settings: dict[str, object], server: str) -> int:

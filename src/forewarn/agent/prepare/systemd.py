@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 
+from forewarn.agent.forms import words
 from forewarn.agent.prepare import notes
 from forewarn.errors import PeerError
 
@@ -21,7 +22,7 @@ class SystemctlFailed(PeerError):
 
 def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
     """Stop the units (or start them, with `action = "start"`), noting which that changes."""
-    units = _units(settings)
+    units = words(settings, "units")
     stops = settings.get("action", "stop") == "stop"
     changed = [unit for unit in units if _is_active(unit, settings) == stops]
     noted = notes.read().get("units", [])
@@ -42,11 +43,6 @@ def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
         _systemctl(settings, verb, *units)
     notes.clear()
     return f"{verb}: {', '.join(units) or 'nothing'}"
-
-
-def _units(settings: dict[str, object]) -> list[str]:
-    units = settings["units"]
-    return [units] if isinstance(units, str) else [str(unit) for unit in units]  # type: ignore[attr-defined]
 
 
 def _is_active(unit: str, settings: dict[str, object]) -> bool:
