@@ -6,7 +6,6 @@ No rule about what follows from the write may live here.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from forewarn.core import fleet, planner, work
@@ -15,6 +14,7 @@ from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.refusals import Unknown, UnknownEvent, WrongState
 from forewarn.core.topology import Health
+from forewarn.core.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core import stimulus as stimuli

@@ -5,10 +5,11 @@ Reads operations and events, never changes them; bytes are made in `wire.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import SHOWN_AS, EventState
+from forewarn.core.values import replace
 from forewarn.wire import Document, ScheduledEvent
 
 if TYPE_CHECKING:

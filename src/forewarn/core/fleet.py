@@ -6,13 +6,13 @@ where they are: a VM is never moved into, or out of, a disturbance without being
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from forewarn.core.document import fresh
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.refusals import FleetBusy, InUse, Unknown
 from forewarn.core.topology import Health, Topology
+from forewarn.core.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation

@@ -6,10 +6,11 @@ is drawn from them. No rule about *when* a move happens may live here (that is `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from forewarn.core.impact import DURATION_UNKNOWN_S, SECOND_MS, Cause, Impact, Source
+from forewarn.core.values import replace
 from forewarn.errors import OurError
 
 

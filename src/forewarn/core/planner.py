@@ -6,7 +6,7 @@ Source: SPEC 7, 10 and 11. Reads the draft, never writes it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forewarn.civil import iso8601
@@ -31,6 +31,7 @@ from forewarn.core.refusals import (
 )
 from forewarn.core.stimulus import TARGETS_MAX
 from forewarn.core.topology import TEXT_LENGTH_MAX, Health
+from forewarn.core.values import replace
 from forewarn.core.work import earliest_ms
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.document import Enrolment, View
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 Record: TypeAlias = Host | Group | Vm | Operation | Event | Enrolment | View
 Row: TypeAlias = dict[str, str | int]
+_Write: TypeAlias = "Callable[[object], str | int]"
+_Form: TypeAlias = "tuple[_Write, Callable[[str | int], object]]"
+_Plan: TypeAlias = (
+    "tuple[attrgetter[tuple[str | int, ...]], tuple[str, ...], tuple[tuple[str, _Write], ...]]"
+)
 
 #: Record type of each kind; the kind is also its table's name (`group`: `vm_group`).
 KINDS: dict[str, type[Record]] = {
@@ -47,8 +53,11 @@ KEYS: dict[str, str] = {
     "document": "key",
 }
 
+#: Lists whose text is remembered: the VMs of an operation are written at each of its steps.
+LISTS_REMEMBERED = 256
+
 _NEWEST = VERSIONS[-1]
-_list_text = json.JSONEncoder(ensure_ascii=False).encode  # made once: json.dumps makes it anew
+_list_text = lru_cache(LISTS_REMEMBERED)(json.JSONEncoder(ensure_ascii=False).encode)
 
 
 def key_of(record: Record) -> str | int:
@@ -65,8 +74,11 @@ def columns_of(kind: str) -> tuple[str, ...]:
 
 def to_row(record: Record) -> Row:
     """Return a record as a row; lists become JSON text, enums their values."""
-    kind = KIND_OF[type(record)]
-    return {name: _flat(getattr(record, name)) for name in columns_of(kind)}
+    read, names, written = _plan(KIND_OF[type(record)])
+    row = dict(zip(names, read(record), strict=True))
+    for name, write in written:
+        row[name] = write(row[name])
+    return row
 
 
 def from_row(kind: str, row: Mapping[str, str | int]) -> Record:
@@ -76,31 +88,24 @@ def from_row(kind: str, row: Mapping[str, str | int]) -> Record:
         KeyError: a column is missing; the row is of another kind or another time.
         ValueError: a value is none its column may have.
     """
-    read = _READERS[kind]
+    forms = _FORMS[kind]
     values = {
-        name: read[name](row[name]) if name in read else row[name] for name in columns_of(kind)
+        name: forms[name][1](row[name]) if name in forms else row[name] for name in columns_of(kind)
     }
-    # The readers give each column its type, which the type checker cannot see through a row.
+    # The forms give each column its type, which the type checker cannot see through a row.
     return KINDS[kind](**values)  # type: ignore[arg-type]
 
 
-def _flat(value: object) -> str | int:
-    if type(value) is str or type(value) is int:  # nearly every column, so it is asked first
-        return value
-    if isinstance(value, Document):
-        return render_document(value, _NEWEST).decode()
-    if isinstance(value, Enum):
-        return str(value.value)
-    if isinstance(value, frozenset):
-        return json.dumps(sorted(str(member.value) for member in value))
-    if isinstance(value, tuple):
-        return _list_text(value)
-    assert isinstance(value, bool), value
-    return int(value)
+@cache
+def _plan(kind: str) -> _Plan:
+    """Return what reads all columns at once, their names, and how those not plain are written."""
+    names = columns_of(kind)
+    written = tuple((name, write) for name, (write, _) in _FORMS[kind].items())
+    return attrgetter(*names), names, written
 
 
-def _truth(value: str | int) -> bool:
-    return bool(value)
+def _number(truth: object) -> int:
+    return 1 if truth else 0
 
 
 def _texts(value: str | int) -> tuple[str, ...]:
@@ -111,37 +116,54 @@ def _pairs(value: str | int) -> tuple[tuple[str, str], ...]:
     return tuple((name, text) for name, text in json.loads(str(value)))
 
 
+def _impacts_text(impacts: object) -> str:
+    assert isinstance(impacts, frozenset), impacts
+    return json.dumps(sorted(impact.value for impact in impacts))
+
+
 def _impacts(value: str | int) -> frozenset[Impact]:
     return frozenset(Impact(name) for name in json.loads(str(value)))
+
+
+def _document_text(document: object) -> str:
+    assert isinstance(document, Document), document
+    return render_document(document, _NEWEST).decode()
 
 
 def _document(value: str | int) -> Document:
     return read_document(str(value))
 
 
-#: How columns that are not plain text or numbers are read.
-_READERS: dict[str, dict[str, Callable[[str | int], object]]] = {
-    "host": {"health": Health},
+def _word(kind: type[Enum]) -> _Form:
+    return attrgetter("_value_"), kind  # `value` itself is a property written in Python
+
+
+_TRUTH: _Form = (_number, bool)
+_TEXTS: _Form = (_list_text, _texts)
+
+#: How columns that are not plain text or numbers are written and read.
+_FORMS: dict[str, dict[str, _Form]] = {
+    "host": {"health": _word(Health)},
     "group": {
-        "kind": GroupKind,
-        "strict_approval": _truth,
-        "automatic_approval": _impacts,
-        "reimage_notice": _truth,
+        "kind": _word(GroupKind),
+        "strict_approval": _TRUTH,
+        "automatic_approval": (_impacts_text, _impacts),
+        "reimage_notice": _TRUTH,
     },
-    "vm": {"gpu": _truth, "spot": _truth, "addresses": _texts, "tags": _pairs},
+    "vm": {"gpu": _TRUTH, "spot": _TRUTH, "addresses": _TEXTS, "tags": (_list_text, _pairs)},
     "operation": {
-        "cause": Cause,
-        "impact": Impact,
-        "source": Source,
-        "state": OperationState,
-        "routine": _truth,
-        "of_vm": _truth,
-        "silent": _truth,
-        "alerted": _truth,
-        "vms": _texts,
-        "events": _texts,
+        "cause": _word(Cause),
+        "impact": _word(Impact),
+        "source": _word(Source),
+        "state": _word(OperationState),
+        "routine": _TRUTH,
+        "of_vm": _TRUTH,
+        "silent": _TRUTH,
+        "alerted": _TRUTH,
+        "vms": _TEXTS,
+        "events": _TEXTS,
     },
-    "event": {"state": EventState, "resources": _texts, "approved_by": _texts},
+    "event": {"state": _word(EventState), "resources": _TEXTS, "approved_by": _TEXTS},
     "enrolment": {},
-    "document": {"document": _document},
+    "document": {"document": (_document_text, _document)},
 }

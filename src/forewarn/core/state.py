@@ -7,7 +7,8 @@ Which change is right is decided in `step.py` and `planner.py`, never here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.core.document import Enrolment, View
@@ -282,22 +283,22 @@ class Draft:
         return self.changes.last_number
 
     def _log(self, action: str, text: str, images: tuple[Image, ...], about: Record) -> None:
-        entry = Entry(self.now_ms, self.actor, action, text, images=images)
+        telling = partial(Entry, self.now_ms, self.actor, action, text, images=images)
         match about:
             case Operation():
                 vm = about.vms[0] if about.of_vm else ""
-                entry = replace(entry, operation=about.number, host=about.host, vm=vm)
+                entry = telling(operation=about.number, host=about.host, vm=vm)
             case Event():
-                entry = replace(entry, operation=about.operation, event=about.id, group=about.group)
+                entry = telling(operation=about.operation, event=about.id, group=about.group)
             case Host():
-                entry = replace(entry, host=about.name)
+                entry = telling(host=about.name)
             case Vm():
-                entry = replace(entry, vm=about.name, group=about.group, host=about.host)
+                entry = telling(vm=about.name, group=about.group, host=about.host)
             case Group():
-                entry = replace(entry, group=about.name)
+                entry = telling(group=about.name)
             case _:
                 assert isinstance(about, Enrolment | View), about
-                entry = replace(entry, group=about.group)
+                entry = telling(group=about.group)
         self.changes.entries.append(entry)
 
     def _write(self, record: Record) -> None:

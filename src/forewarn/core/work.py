@@ -6,7 +6,6 @@ Each function makes one joint move in a draft and writes the entry that tells of
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from forewarn.core import fleet
@@ -20,6 +19,7 @@ from forewarn.core.lifecycle import (
     move_operation,
 )
 from forewarn.core.topology import Health
+from forewarn.core.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.state import Draft
