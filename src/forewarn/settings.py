@@ -41,7 +41,7 @@ class MetadataSettings:
     """VM that every unknown caller is taken for; for the emulator only; empty: nobody."""
 
     enable_delay_s: float = 0.0
-    """How long the first answer to a group is held. Source: B-1."""
+    """How long the first answer to a group is held; then the group is enabled. Source: B-1."""
     enable_wait_s_max: float = 120.0
     """Longest hold of a first answer while the control plane enables the group. B-1."""
     approve_wait_s_max: float = 30.0

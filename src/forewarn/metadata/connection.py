@@ -256,7 +256,7 @@ class Connection:
         view, plan = asked.view, asked.planned.plan
         assert view is not None
         assert isinstance(plan, Show)
-        if not view.shown:
+        if not view.enabled:
             return None
         if plan.wait_s and not anyway and view.document.incarnation == plan.incarnation:
             return None

@@ -99,9 +99,9 @@ class Service:
     def begin_show(self, view: View, caller: Caller) -> bool:
         """Note that the VM asked; enables its group first. True: show now. Source: B-1, B-2."""
         self._polled[view] = None
-        if not view.shown and not view.enabling:
+        if not view.enabled and not view.enabling:
             self._enable(view, caller)
-        return view.shown
+        return view.enabled
 
     def ahead(self, view: View, version: str, *, by: int) -> Rendered:
         """Return the document with an incarnation that moved without a change. Source: E-10."""
@@ -194,21 +194,24 @@ class Service:
                 connection.stop()
 
     def _enable(self, view: View, caller: Caller) -> None:
-        """Ask for the group to be enabled; its answers are held until it is. Source: B-1."""
-        view.enabling = True
-        delayed = self.loop.create_future()
-        timer = self.loop.call_later(self.settings.enable_delay_s, delayed.set_result, None)
-        both = asyncio.gather(self.upstream.enable(caller.vm), delayed)
-        both.add_done_callback(partial(self._enabled, view, timer))
+        """Have the group enabled after the delay; its answers are held until it is. Source: B-1.
 
-    def _enabled(
-        self, view: View, timer: asyncio.TimerHandle, done: asyncio.Future[tuple[None, None]]
-    ) -> None:
-        timer.cancel()
+        The delay comes before: what is announced during it is owed no notice (B-3), and what is
+        announced after it is seen at once (N-1).
+        """
+        view.enabling = True
+        self.loop.call_later(self.settings.enable_delay_s, self._ask_to_enable, view, caller.vm)
+
+    def _ask_to_enable(self, view: View, vm: str) -> None:
+        if view.enabled or self.stopping:  # another node was first
+            view.enabling = False
+            return
+        self.upstream.enable(vm).add_done_callback(partial(self._enabled, view))
+
+    def _enabled(self, view: View, done: asyncio.Future[None]) -> None:
         view.enabling = False
         if done.cancelled() or done.exception() is not None:
             _LOG.warning("Group %s could not be enabled.", view.group, extra={"action": "enable"})
-        view.wake()
 
     def _set_date(self) -> None:
         date = civil.rfc1123(self._clock.now_ms()).encode("ascii")

@@ -86,11 +86,6 @@ class View:
                 self._rendered[version] = Rendered(self.document, version, server=self._server)
         self.wake()
 
-    @property
-    def shown(self) -> bool:
-        """Whether its document may be shown: enabled, and any delay of B-1 is over."""
-        return self.enabled and not self.enabling
-
     def wake(self) -> None:
         """Let everybody who waits for this view look again."""
         for waiter in tuple(self.waiters):
