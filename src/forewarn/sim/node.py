@@ -117,7 +117,7 @@ class Node:
 
     def _show(self, caller: Caller, plan: answers.Show) -> Reply | Future[Committed]:
         view = self.snapshot.view(caller.view)
-        if not view.shown:
+        if not view.enabled:
             if not self.connected:
                 return Reply(LOST)
             return self._service.submit(Enable(caller.group), f"vm {caller.vm}")
