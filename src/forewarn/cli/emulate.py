@@ -248,3 +248,5 @@ def _speak(emulator: Emulator, *, as_json: bool) -> None:
         speaker = voice.Voice(lambda text: write(f"{now()[11:19]}  {text}\n"))
     emulator.on_commit = speaker.tell
     emulator.say = speaker.say
+    for name in emulator.taken_back:
+        emulator.say(f"scenario {name} was cut off with a former run; what it brought is gone")

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from forewarn.core.stimulus import Change
+from forewarn.emulator.fleet import ACTOR
 from forewarn.errors import ForewarnError
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ log = logging.getLogger("forewarn.emulator")
 
 #: How long a VM stays away, in ms of the emulator's clock: long enough to be noticed.
 AWAY_MS = 60_000
-ACTOR = "emulator"
 
 
 class Comebacks:

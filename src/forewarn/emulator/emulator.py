@@ -13,7 +13,7 @@ from forewarn.clock import ScaledClock
 from forewarn.core.stimulus import Change, Enable
 from forewarn.daemon import Daemon
 from forewarn.emulator import fleet
-from forewarn.emulator.comebacks import ACTOR, Comebacks
+from forewarn.emulator.comebacks import Comebacks
 from forewarn.emulator.options import Options, margin_ms, settings_of
 from forewarn.emulator.pacing import Pacing
 from forewarn.errors import CallerError
@@ -92,6 +92,8 @@ class Emulator(Daemon):
         self.on_commit: Callable[[Committed, Topology], None] = lambda _, __: None
         #: Told what scenarios remark.
         self.say: Callable[[str], None] = lambda _: None
+        #: Scenarios that were cut off by the end of a former run, and are taken back now.
+        self.taken_back: tuple[str, ...] = ()
         self._faults: FaultPlan | None = None
         self._comebacks: Comebacks | None = None
         self._loop = asyncio.get_running_loop()
@@ -139,14 +141,18 @@ class Emulator(Daemon):
     def _lay_out(self, plane: ControlPlane) -> None:
         """See that the fleet is there and enabled before anybody can ask. Source: B-4."""
         now_ms = self.clock.now_ms()
+        if self.options.store:
+            from forewarn.emulator.leftovers import take_back  # noqa: PLC0415 - nothing in memory
+
+            self.taken_back = take_back(plane, now_ms)
         known = plane.state.topology
         change = self._wanted(known)
         if not fleet.is_empty(change):
-            plane.commit(change, actor=ACTOR, now_ms=now_ms)
+            plane.commit(change, actor=fleet.ACTOR, now_ms=now_ms)
         topology = plane.state.topology
         if not self.options.enable_on_first_request:
             for group in topology.groups:
-                plane.commit(Enable(group), actor=ACTOR, now_ms=now_ms)
+                plane.commit(Enable(group), actor=fleet.ACTOR, now_ms=now_ms)
         names = self._names(topology)
         metadata = replace(self.settings.metadata, default_vm=names[0] if names else "")
         self.settings = replace(self.settings, metadata=metadata)
@@ -304,7 +310,7 @@ class Emulator(Daemon):
         if not self.options.enable_on_first_request:
             for entry in committed.entries:
                 if entry.action == "group.added":
-                    self.control.note(Enable(entry.group), ACTOR)
+                    self.control.note(Enable(entry.group), fleet.ACTOR)
         if committed.entries:
             self.bridge.call(lambda: self._tell(committed, after, taken))
 
@@ -333,7 +339,7 @@ def _taken(committed: Committed) -> list[str]:
     for entry in committed.entries:
         row = entry.images[0].row if entry.images else None
         if entry.action == "operation.succeeded" and row is not None:
-            told = str(row["actor"]).startswith("scenario ")
+            told = str(row["actor"]).startswith(fleet.SCENARIO)
             if not told and row["cause"] in {"eviction", "deletion"}:
                 by_work.append(entry.vm)
     return [name for name in by_work if name in gone]

@@ -11,6 +11,10 @@ from forewarn.core.topology import Group, Host, Vm
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+#: Who lays the fleet out, as history calls him.
+ACTOR = "emulator"
+#: Who acts for a scenario is called so, its name behind it.
+SCENARIO = "scenario "
 DEFAULT_VM = "vm-1"
 DEFAULT_GROUP = "group-1"
 #: The public cloud spreads an availability set over so many domains unless told otherwise.

@@ -15,7 +15,7 @@ from forewarn.core.lifecycle import LIVE_OPERATION, Operation, OperationState
 from forewarn.core.stimulus import Approve, Ask, Cancel, Complete, Repair, Stimulus
 from forewarn.core.topology import Health
 from forewarn.emulator import machines
-from forewarn.emulator.fleet import is_empty
+from forewarn.emulator.fleet import SCENARIO, is_empty
 from forewarn.emulator.machines import Stage, Touched
 from forewarn.emulator.scenario import (
     Act,
@@ -93,7 +93,7 @@ class Run:
         #: When it wants to go on, ms since the epoch UTC; None if that is not for time to say.
         self.waits_until_ms: int | None = None
         self._desk = desk
-        self._actor = f"scenario {scenario.name}"
+        self._actor = f"{SCENARIO}{scenario.name}"
         self._moved = asyncio.Event()
         self._resting = False
         self._touched = Touched()
