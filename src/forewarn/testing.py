@@ -124,7 +124,7 @@ class EmulatorThread:
 
     def run_scenario(self, name: str, vm: str = "") -> None:
         """Begin a scenario: a shipped one, or a file that ends in .toml."""
-        from forewarn.emulator.scenarios import find_scenario  # noqa: PLC0415
+        from forewarn.emulator.scenario_files import find_scenario  # noqa: PLC0415
 
         scenario = find_scenario(name)
         self.call(lambda: self.emulator.run_scenario(scenario, vm))

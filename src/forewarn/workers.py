@@ -89,7 +89,7 @@ class Workers:
     ) -> tuple[asyncio.subprocess.Process, tuple[str, ...]]:
         listen = [word for address in addresses for word in ("--listen", address)]
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "forewarn.metadata.worker", "--feed", self._address, *listen),
+            *(sys.executable, "-m", "forewarn.metadata.process", "--feed", self._address, *listen),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

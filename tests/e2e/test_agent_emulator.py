@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.cli.main import main as command_line
-from forewarn.emulator.scenarios import shipped
+from forewarn.emulator.scenario_files import shipped
 from tests.agent.agents import LIMIT_S, Agent
 from tests.agent.programs import answers, free_port
 from tests.waiting import wait_until

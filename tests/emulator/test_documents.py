@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.cli.main import parser_for
-from forewarn.emulator import scenarios
+from forewarn.emulator import scenario_files
 from forewarn.emulator.faults import Kind
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -69,7 +69,7 @@ def test_every_fault_is_explained() -> None:
 def test_every_step_and_key_is_explained() -> None:
     """The reference of scenarios names all that a step may say."""
     text = DOCS.joinpath("reference/scenarios.md").read_text("utf-8")
-    for act, (keys, _) in scenarios._ACTS.items():
+    for act, (keys, _) in scenario_files._ACTS.items():
         row = next(line for line in text.splitlines() if line.startswith(f"| `{act}` |"))
         assert all(f"`{key}`" in row for key in keys), act
 
@@ -78,4 +78,4 @@ def test_example_scenario_of_the_reference_can_be_read() -> None:
     """The file that the reference shows is a scenario."""
     text = DOCS.joinpath("reference/scenarios.md").read_text("utf-8")
     [example] = re.findall(r"```toml\n(.+?)```", text, re.DOTALL)
-    assert len(scenarios.read_scenario("example", example).steps) == 3
+    assert len(scenario_files.read_scenario("example", example).steps) == 3

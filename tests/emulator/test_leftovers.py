@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.emulator.scenarios import shipped
+from forewarn.emulator.scenario_files import shipped
 from tests.emulator.asking import Start, started
 from tests.emulator.conftest import Stage
 

@@ -9,7 +9,7 @@ import pytest
 
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.emulator.scenario import Approval, Pause, Remark, Repairing, Until, Wait, Work
-from forewarn.emulator.scenarios import (
+from forewarn.emulator.scenario_files import (
     ScenarioInvalid,
     ScenarioUnknown,
     find_scenario,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from forewarn.cli.client import Refused
-from forewarn.emulator.scenarios import shipped
+from forewarn.emulator.scenario_files import shipped
 from tests.emulator.conftest import Stage
 
 #: Just behind a NotBefore of 15, 10, 5 minutes or 30 seconds: the margin and whole seconds.

@@ -278,7 +278,7 @@ async def start_worker(feed: str, port: int) -> asyncio.subprocess.Process:
     """Start a worker and wait until it serves."""
     worker = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "forewarn.metadata.worker", "--feed", feed, "--listen", f"127.0.0.1:{port}"),
+        *("-m", "forewarn.metadata.process", "--feed", feed, "--listen", f"127.0.0.1:{port}"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=dict(os.environ),

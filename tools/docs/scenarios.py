@@ -5,7 +5,7 @@ No scenario is told in here; each file tells its own.
 
 from __future__ import annotations
 
-from forewarn.emulator.scenarios import find_scenario, shipped
+from forewarn.emulator.scenario_files import find_scenario, shipped
 from tools.docs.reference import page
 
 # The lines of a document are sentences, as long as they are.

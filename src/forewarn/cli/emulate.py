@@ -215,7 +215,7 @@ async def _serve(options: Options, arguments: argparse.Namespace) -> int:
 
 
 def _scenario(name: str) -> Scenario:
-    from forewarn.emulator.scenarios import find_scenario  # noqa: PLC0415 - seldom wanted
+    from forewarn.emulator.scenario_files import find_scenario  # noqa: PLC0415 - seldom wanted
 
     return find_scenario(name)
 

@@ -167,7 +167,7 @@ def _plans(arguments: argparse.Namespace) -> Iterator[Plan]:
 
 
 def _worlds(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.simulated import Summary, print_violation  # noqa: PLC0415
+    from forewarn.cli.simulation_report import Summary, print_violation  # noqa: PLC0415
     from forewarn.sim.faults import KINDS  # noqa: PLC0415
     from forewarn.sim.people import ACTIVITIES  # noqa: PLC0415
     from forewarn.sim.runs import shrink  # noqa: PLC0415

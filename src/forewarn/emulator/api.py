@@ -13,7 +13,7 @@ from forewarn.clock import SPEED_MAX
 from forewarn.control.api.routes import Answer, Call, Route, listed
 from forewarn.control.forms.fields import NAME, Duration, Field, Form, Schema, Text, wrong
 from forewarn.control.forms.tables import EMPTY
-from forewarn.emulator import scenarios
+from forewarn.emulator import scenario_files
 from forewarn.emulator.faults import FaultUnknown, Kind, read_fault
 from forewarn.emulator.runner import RunState
 
@@ -61,7 +61,7 @@ class Story:
 
     def schema(self) -> Schema:
         """Return its schema."""
-        return {"type": "string", "maxLength": scenarios.FILE_BYTES_MAX}
+        return {"type": "string", "maxLength": scenario_files.FILE_BYTES_MAX}
 
 
 ADVANCE = Form(
@@ -213,30 +213,30 @@ def _scenario_form(emulator: Emulator, scenario: Scenario) -> dict[str, object]:
 
 def _known(emulator: Emulator, name: str) -> Scenario:
     """Return a shipped scenario, or one that was brought and run."""
-    if name in scenarios.shipped():
-        return scenarios.read_scenario(name, scenarios.shipped_text(name))
+    if name in scenario_files.shipped():
+        return scenario_files.read_scenario(name, scenario_files.shipped_text(name))
     run = emulator.runs.get(name)
     if run is None:
-        raise scenarios.ScenarioUnknown(name=name)
+        raise scenario_files.ScenarioUnknown(name=name)
     return run.scenario
 
 
 async def _list_scenarios(emulator: Emulator, _: Call) -> Answer:
-    names = sorted({*scenarios.shipped(), *emulator.runs})
+    names = sorted({*scenario_files.shipped(), *emulator.runs})
     found = [_scenario_form(emulator, _known(emulator, name)) for name in names]
     return Answer({"scenarios": found})
 
 
 async def _show_scenario(emulator: Emulator, call: Call) -> Answer:
     name = call.path["name"]
-    text = scenarios.shipped_text(name) if name in scenarios.shipped() else None
+    text = scenario_files.shipped_text(name) if name in scenario_files.shipped() else None
     return Answer({**_scenario_form(emulator, _known(emulator, name)), "text": text})
 
 
 async def _run_scenario(emulator: Emulator, call: Call) -> Answer:
     name = NAME.read(call.path["name"], "the scenario's name")
     text = call.form.get("text")
-    scenario = scenarios.read_scenario(name, text) if text else _known(emulator, name)
+    scenario = scenario_files.read_scenario(name, text) if text else _known(emulator, name)
     await emulator.run_scenario(scenario, call.form.get("vm", ""))
     return Answer(_scenario_form(emulator, scenario), 202)
 

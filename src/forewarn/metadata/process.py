@@ -1,4 +1,4 @@
-"""A process that only serves metadata: `python -m forewarn.metadata.worker --feed … --listen …`.
+"""A process that only serves metadata: `python -m forewarn.metadata.process --feed … --listen …`.
 
 No setting may be invented in here: they come as JSON on standard input, one object with the
 fields of `MetadataSettings` that differ from their defaults. The process serves once it has the
@@ -95,7 +95,7 @@ def _parent_said(ended: asyncio.Event) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one worker."""
-    parser = argparse.ArgumentParser(prog="python -m forewarn.metadata.worker")
+    parser = argparse.ArgumentParser(prog="python -m forewarn.metadata.process")
     parser.add_argument("--feed", required=True, help="unix:PATH or HOST:PORT of the feed")
     parser.add_argument("--listen", required=True, action="append", help="an address to serve")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""The emulator's clock, scenarios and faults, over the operator API.
+"""`forewarn clock`, `scenario` and `fault`: steer an emulator that runs, over the operator API.
 
 No emulator is started in here; that is `emulate.py`.
 """
