@@ -51,7 +51,7 @@ def test_row_of_another_time_is_refused() -> None:
     """A row without a column, or with a value it cannot have, is refused. Source: L-7."""
     rig = small()
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
-    row = to_row(operation)
+    row = dict(to_row(operation))
     with pytest.raises(ValueError, match="vanished"):
         from_row("operation", {**row, "state": "vanished"})
     del row["reason"]

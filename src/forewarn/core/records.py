@@ -56,6 +56,10 @@ KEYS: dict[str, str] = {
 #: Lists whose text is remembered: the VMs of an operation are written at each of its steps.
 LISTS_REMEMBERED = 256
 
+#: Rows remembered by their very records: each is written twice, to history and to its table.
+ROWS_REMEMBERED = 64
+_recent: dict[int, tuple[Record, Row]] = {}
+
 _NEWEST = VERSIONS[-1]
 _list_text = lru_cache(LISTS_REMEMBERED)(json.JSONEncoder(ensure_ascii=False).encode)
 
@@ -73,11 +77,17 @@ def columns_of(kind: str) -> tuple[str, ...]:
 
 
 def to_row(record: Record) -> Row:
-    """Return a record as a row; lists become JSON text, enums their values."""
+    """Return a record as a row, which must not be changed; lists become JSON text, enums words."""
+    known = _recent.get(id(record))
+    if known is not None and known[0] is record:
+        return known[1]
     read, names, written = _plan(KIND_OF[type(record)])
     row = dict(zip(names, read(record), strict=True))
     for name, write in written:
         row[name] = write(row[name])
+    if len(_recent) >= ROWS_REMEMBERED:
+        _recent.clear()
+    _recent[id(record)] = record, row
     return row
 
 

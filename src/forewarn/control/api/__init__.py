@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import Route as Path
 
 from forewarn.control.api import fleet, openapi, reading, work
 from forewarn.control.api.answering import Dispatch, refuse, refuse_path
 from forewarn.control.api.guard import Guard
 from forewarn.control.api.refusing import encoded
 from forewarn.control.api.routes import Answer, Call, Desk, Route
+from forewarn.control.api.table import Table
 from forewarn.control.api.tail import Tail
 from forewarn.errors import ForewarnError
 
@@ -59,16 +59,12 @@ def build_app(
     """
     ours = every_route([each for each in extra_routes if isinstance(each, Route)])
     desk = Desk(loop, store, clock, Tail(store))
-    # Each Starlette route is a pattern tried in order: exact paths come before those with names.
-    by_path = groupby(sorted(ours, key=_specific), key=lambda route: route.path)
-    paths: list[BaseRoute] = [
-        Path(path, endpoint=Dispatch(desk, rows), include_in_schema=False)
-        for path, rows in ((path, list(rows)) for path, rows in by_path)
-    ]
-    paths += [each for each in extra_routes if not isinstance(each, Route)]
+    by_path = groupby(sorted(ours, key=_path), key=_path)
+    table = Table({path: Dispatch(desk, list(rows)) for path, rows in by_path})
+    further = [each for each in extra_routes if not isinstance(each, Route)]
     public = frozenset(route.path for route in ours if route.public)
     app = Starlette(
-        routes=paths,
+        routes=[table, *further],
         middleware=[Middleware(Guard, clock=clock, settings=settings, public=public)],
         exception_handlers={ForewarnError: refuse, HTTPException: refuse_path},
     )
@@ -110,5 +106,5 @@ class _Document:
         return Answer(self.body)
 
 
-def _specific(route: Route) -> tuple[bool, str]:
-    return "{" in route.path, route.path
+def _path(route: Route) -> str:
+    return route.path

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 #: A shorter token can be guessed; `python3 -c "import secrets; print(secrets.token_hex())"`.
 TOKEN_LENGTH_MIN = 16
+#: Addresses and host names of which it is remembered whether they are this machine's.
+ADDRESSES_REMEMBERED = 256
 #: The header in which every answer says what the service's clock shows.
 TIME_HEADER = b"forewarn-time"
 
@@ -118,15 +121,13 @@ class Guard:
         await self._app(scope, receive, stamped)
 
     def _actor(self, scope: Scope) -> str:
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
+        headers: dict[bytes, bytes] = dict(scope["headers"])
         _check_site(headers)
-        authorization = headers.get("authorization", "")
+        authorization = _text(headers, b"authorization")
         if authorization:
             return self._owner(authorization)
         if self._open_on_loopback and _is_loopback(scope):
-            host = _host_name(headers.get("host", ""))
+            host = _host_name(_text(headers, b"host"))
             if not _names_loopback(host):
                 raise HostRefused(host=host)
             return "operator local"
@@ -167,13 +168,17 @@ def read_tokens(written: tuple[str, ...]) -> dict[str, bytes]:
     return tokens
 
 
-def _check_site(headers: Mapping[str, str]) -> None:
-    origin = headers.get("origin", "")
+def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:
+    return headers.get(name, b"").decode("latin-1")
+
+
+def _check_site(headers: Mapping[bytes, bytes]) -> None:
+    origin = _text(headers, b"origin")
     if origin:
         split = urlsplit(origin) if origin.count("/") == 2 else urlsplit("")
-        if not split.netloc or split.netloc.lower() != headers.get("host", "").lower():
+        if not split.netloc or split.netloc.lower() != _text(headers, b"host").lower():
             raise CrossSite(origin=origin)
-    if headers.get("sec-fetch-site", "") in {"cross-site", "same-site"}:
+    if headers.get(b"sec-fetch-site") in {b"cross-site", b"same-site"}:
         raise CrossSite(origin=origin or "another site")
 
 
@@ -194,6 +199,7 @@ def _host_name(host: str) -> str:
     return host.partition(":")[0]
 
 
+@lru_cache(ADDRESSES_REMEMBERED)
 def _is_loopback_address(text: str) -> bool:
     try:
         address = ipaddress.ip_address(text)

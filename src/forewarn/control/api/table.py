@@ -1,0 +1,53 @@
+"""The paths of our own table of routes, found at once instead of tried one after another.
+
+No method and no answer in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.routing import BaseRoute, Match
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+class Table(BaseRoute):
+    """Many paths, each with an application of its own; a path has at most one `{name}`."""
+
+    def __init__(self, paths: Mapping[str, ASGIApp]) -> None:
+        """Serve these paths."""
+        self._exact: dict[str, ASGIApp] = {}
+        #: How many parts stand before the name -> what stands around it -> name, application.
+        self._named: dict[int, dict[tuple[str, ...], tuple[str, ASGIApp]]] = {}
+        for path, application in paths.items():
+            parts = tuple(path.split("/"))
+            names = [place for place, part in enumerate(parts) if part.startswith("{")]
+            assert len(names) < 2, path
+            for place in names:
+                around = (*parts[:place], *parts[place + 1 :])
+                found = parts[place].strip("{}"), application
+                self._named.setdefault(place, {})[around] = found
+            if not names:
+                self._exact[path] = application
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Find the path of a request; a path without a name goes before one with it."""
+        path: str = scope["path"]
+        application = self._exact.get(path)
+        if application is not None:
+            return Match.FULL, {"endpoint": application, "path_params": {}}
+        parts = tuple(path.split("/"))
+        for place, named in self._named.items():
+            found = named.get((*parts[:place], *parts[place + 1 :]))
+            if found is not None and place < len(parts) and parts[place]:
+                name, application = found
+                return Match.FULL, {"endpoint": application, "path_params": {name: parts[place]}}
+        return Match.NONE, {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on to the application of its path."""
+        await scope["endpoint"](scope, receive, send)
