@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+
 import pytest
 
 from forewarn.cli import table
@@ -87,3 +90,15 @@ def test_facts_without_value_are_left_out(capsys: pytest.CaptureFixture[str]) ->
     """Only what has a value is shown."""
     table.print_facts([("name", "x"), ("none", ""), ("longer", 3)])
     assert capsys.readouterr().out == "name    x\nlonger  3\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "ascii"])
+def test_json_is_json_in_every_encoding(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    """Programs read back what was meant, though the output's encoding lacks its characters."""
+    form, written = {"text": "f\u00fcr \u6771 \U0001f600"}, io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding, write_through=True))
+    table.print_json(form)
+    table.print_json_line([form])
+    whole, line = written.getvalue().decode(encoding).rsplit("[", 1)
+    assert json.loads(whole) == form
+    assert json.loads("[" + line) == [form]

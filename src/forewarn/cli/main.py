@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -84,6 +85,9 @@ class _ShowVersion(argparse.Action):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Not every encoding has every character: Windows gives a pipe its old code page.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         arguments = parser_for(_command_in(words)).parse_args(words)
         status: int = arguments.run(arguments)

@@ -36,13 +36,14 @@ _COLOURS = {
 
 def print_json(answer: object) -> int:
     """Print an answer for programs and return `OK`."""
-    print(json.dumps(answer, indent=2, ensure_ascii=False))
+    print(json.dumps(answer, indent=2, ensure_ascii=not _takes_any_character()))
     return OK
 
 
 def print_json_line(answer: object) -> None:
     """Print one answer of many on a line of its own, at once."""
-    print(json.dumps(answer, separators=(",", ":"), ensure_ascii=False), flush=True)
+    text = json.dumps(answer, separators=(",", ":"), ensure_ascii=not _takes_any_character())
+    print(text, flush=True)
 
 
 def note(sentence: str) -> None:
@@ -122,6 +123,11 @@ def offset(by_ms: int) -> str:
             break
     text = " ".join(parts[:2])
     return f"in {text}" if by_ms > 0 else f"{text} ago"
+
+
+def _takes_any_character() -> bool:
+    """Tell whether standard output can carry JSON unescaped; a Windows pipe mostly cannot."""
+    return sys.stdout.encoding.lower().startswith("utf")
 
 
 def _plain(cell: object) -> str:
