@@ -78,6 +78,12 @@ class Daemon:
         self.policy = policy_of(settings.policy)
         #: Gives event ids; may be replaced before `start`. Source: D-3.
         self.new_guid: Callable[[], str] = lambda: ids.guid("event")
+        #: Given the control plane before anybody can ask; may be replaced before `start`.
+        self.prepare: Callable[[ControlPlane], None] = lambda _: None
+        #: Called once VMs are served, before operators are; may be replaced before `start`.
+        self.on_serving: Callable[[], None] = lambda: None
+        #: Gives further routes for the operator API; may be replaced before `start`.
+        self.more_routes: Callable[[], Sequence[object]] = tuple
         #: How long its lease of a shared store lasts, in ms; may be replaced before `start`.
         self.term_ms = TERM_MS
         #: Why the service ended by itself; None while it runs or was stopped.
@@ -90,24 +96,16 @@ class Daemon:
         self.workers: Workers | None = None
         self._closing = contextlib.AsyncExitStack()
 
-    async def start(
-        self,
-        routes: Callable[[Daemon], Sequence[object]] | None = None,
-        *,
-        prepare: Callable[[ControlPlane], None] = lambda _: None,
-    ) -> Bound:
+    async def start(self) -> Bound:
         """Open the store, run the control loop, listen.
-
-        Args:
-            routes: gives further routes for the operator API, the emulator's.
-            prepare: is given the control plane before anybody can ask anything, the emulator's.
 
         Raises:
             ForewarnError: an address, the store or a setting is unusable; all is closed again.
         """
         try:
-            metadata = await self._start_planes(prepare)
-            operator = await self._start_operator(routes)
+            metadata = await self._start_planes()
+            self.on_serving()
+            operator = await self._start_operator()
         except BaseException:
             await self.stop()
             raise
@@ -118,14 +116,14 @@ class Daemon:
         """Stop listening, finish what was begun, close the store."""
         await self._closing.aclose()
 
-    async def _start_planes(self, prepare: Callable[[ControlPlane], None]) -> tuple[str, ...]:
+    async def _start_planes(self) -> tuple[str, ...]:
         settings = self.settings
         self.store = open_store(settings.store.url)
         self._closing.callback(self.store.close)
         if settings.store.url.startswith("postgres"):
             await self._take_lease()
         plane = ControlPlane(self.store, self.policy, self.new_guid)
-        prepare(plane)
+        self.prepare(plane)
         bridge = self.bridge = Bridge(asyncio.get_running_loop())
         self.control = ControlLoop(
             plane,
@@ -175,7 +173,7 @@ class Daemon:
         renewal = asyncio.get_running_loop().create_task(stay_writer(tenure, clock, self._lost))
         self._closing.callback(renewal.cancel)
 
-    async def _start_operator(self, routes: Callable[[Daemon], Sequence[object]] | None) -> str:
+    async def _start_operator(self) -> str:
         if not self.settings.listen.operator:
             return ""
         serving = await asyncio.to_thread(importlib.import_module, "forewarn.control.serving")
@@ -185,7 +183,7 @@ class Daemon:
             self.store,
             clock=self.clock,
             settings=self.settings.operator,
-            extra_routes=tuple(routes(self)) if routes else (),
+            extra_routes=tuple(self.more_routes()),
         )
         operator: Operator = await serving.start_operator(app, self.settings.listen.operator)
         self._closing.push_async_callback(operator.stop)

@@ -69,7 +69,8 @@ def serve(store: str, ready: Connection) -> None:
     async def run() -> None:
         daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
         daemon.term_ms = TERM_MS
-        bound = await daemon.start(prepare=lay_out)
+        daemon.prepare = lay_out
+        bound = await daemon.start()
         ready.send((bound.metadata[0], bound.operator.removeprefix("http://")))
         await daemon.ended.wait()
 

@@ -62,7 +62,8 @@ async def serving(settings: Settings) -> AsyncIterator[Daemon]:
         plane.commit(fleet, actor="test", now_ms=SystemClock().now_ms())
 
     daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
-    await daemon.start(prepare=lay_out)
+    daemon.prepare = lay_out
+    await daemon.start()
     try:
         yield daemon
     finally:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from forewarn.control.plane import Committed, ControlPlane
     from forewarn.core.topology import Topology, Vm
-    from forewarn.daemon import Bound
     from forewarn.emulator.faults import FaultPlan
     from forewarn.emulator.pacing import Sleeper
     from forewarn.emulator.runner import Run
@@ -98,24 +97,13 @@ class Emulator(Daemon):
         self._comebacks: Comebacks | None = None
         self._loop = asyncio.get_running_loop()
         self._layout: Topology | None = None
+        self.prepare = self._lay_out
+        self.on_serving = self._follow
+        self.more_routes = self._routes
         if options.seed is not None:
             self.new_guid = self._unused_guid
 
     # --- life -----------------------------------------------------------------------------
-
-    async def start(
-        self,
-        routes: Callable[[Daemon], Sequence[object]] | None = None,
-        *,
-        prepare: Callable[[ControlPlane], None] = lambda _: None,
-    ) -> Bound:
-        """Lay the fleet out, open everything, begin to follow what happens."""
-
-        def both(plane: ControlPlane) -> None:
-            self._lay_out(plane)
-            prepare(plane)
-
-        return await super().start(routes or _routes, prepare=both)
 
     async def stop(self) -> None:
         """Stop scenarios, which take back what they brought, and then everything else."""
@@ -126,10 +114,11 @@ class Emulator(Daemon):
             self._comebacks = None
         await super().stop()
 
-    async def _start_planes(self, prepare: Callable[[ControlPlane], None]) -> tuple[str, ...]:
-        bound = await super()._start_planes(prepare)
-        self._follow()
-        return bound
+    def _routes(self) -> Sequence[object]:
+        """Return the emulator's own routes, once the operator API is imported anyway."""
+        from forewarn.emulator.api import routes_of  # noqa: PLC0415 - after VMs are served
+
+        return routes_of(self)
 
     def _follow(self) -> None:
         """Follow commits and the clock from now on."""
@@ -343,11 +332,3 @@ def _taken(committed: Committed) -> list[str]:
             if not told and row["cause"] in {"eviction", "deletion"}:
                 by_work.append(entry.vm)
     return [name for name in by_work if name in gone]
-
-
-def _routes(daemon: Daemon) -> Sequence[object]:
-    """Return the emulator's own routes, once the operator API is imported anyway."""
-    from forewarn.emulator.api import routes_of  # noqa: PLC0415 - after the metadata port is open
-
-    assert isinstance(daemon, Emulator)
-    return routes_of(daemon)
