@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.clock import SystemClock
-from forewarn.control.driving import DriverUnknown
+from forewarn.control.driving import ABORT_TRIES, DriverUnknown
 from forewarn.control.loop import ControlLoop
 from forewarn.control.plane import ControlPlane
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.policy import Policy
-from forewarn.core.stimulus import Approve, Ask, Change, Enable
+from forewarn.core.stimulus import Approve, Ask, Change, Complete, Enable
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.drivers.manual import ManualDriver
 from forewarn.errors import OurError
-from forewarn.store import open_store
+from forewarn.store import HistoryPage, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +32,22 @@ if TYPE_CHECKING:
 WAIT_S = 20.0
 HOUR_MS = 3_600_000
 NS_PER_MS = 1_000_000
+
+
+class Deaf(ManualDriver):
+    """A driver that does not hear that an operation is over, some times."""
+
+    def __init__(self) -> None:
+        """Hear at once."""
+        self.deaf = 0
+        self.told: list[str] = []
+
+    def abort(self, operation: Operation) -> None:
+        """Hear it, or not."""
+        self.told.append(operation.id)
+        if self.deaf:
+            self.deaf -= 1
+            raise OSError("its board is dark")
 
 
 class Shown:
@@ -54,6 +70,7 @@ class Running:
         self.clock = SystemClock(
             lambda: self.wall_ms * NS_PER_MS, lambda: self.elapsed_ms * NS_PER_MS
         )
+        self.driver = Deaf()
         self.lost: list[ForewarnError] = []
         numbers = itertools.count(1)
         self.store = open_store("sqlite::memory:")
@@ -61,7 +78,7 @@ class Running:
         self.loop = ControlLoop(
             self.plane,
             self.clock,
-            drivers={"manual": ManualDriver()},
+            drivers={"manual": self.driver},
             publisher=Shown(),
             default_driver="manual",
             on_lost=self.lost.append,
@@ -86,6 +103,18 @@ class Running:
     def announce(self) -> Operation:
         """Announce work on the host."""
         return self.ask(Ask(cause=Cause.HOST_REBOOT, targets=("h",))).operations[0]
+
+    def end(self, operation: Operation) -> None:
+        """Let an operation start, and end it without its driver."""
+        self.ask(Approve("v", operation.events))
+        self.pass_time()
+        self.ask(Complete(operation.number))
+        self.pass_time()
+
+    def history(self, operation: Operation) -> list[str]:
+        """Return what happened to an operation, oldest first."""
+        page = HistoryPage(operation=operation.number)
+        return [recorded.entry.action for recorded in self.store.history(page)]
 
     def state_of(self, operation: Operation) -> OperationState:
         """Return how far an operation is."""
@@ -151,6 +180,30 @@ def test_driver_that_is_gone_fails_the_attempt_only(running: Running) -> None:
     reason = running.loop.read(lambda plane: plane.state.operations[operation.number].reason)
     assert "no driver gone" in reason.result(WAIT_S)
     assert not running.lost
+
+
+@pytest.mark.parametrize("deaf", [0, 3, ABORT_TRIES - 1])
+def test_driver_is_told_of_an_end_until_it_hears(running: Running, deaf: int) -> None:
+    """A driver that cannot be told to abort is told again; once is enough. Source: L-7."""
+    operation = running.announce()
+    running.driver.deaf = deaf
+    running.end(operation)
+    for _ in range(2 * ABORT_TRIES):
+        running.pass_time()
+    assert running.driver.told == [operation.id] * (deaf + 1)
+    assert running.history(operation)[-1] == "operation.aborted"
+
+
+def test_driver_that_never_hears_is_told_of_to_people(running: Running) -> None:
+    """After a number of tries the driver is left alone, and history says so. Source: L-8."""
+    operation = running.announce()
+    running.driver.deaf = 100
+    running.end(operation)
+    for _ in range(2 * ABORT_TRIES):
+        running.pass_time()
+    assert len(running.driver.told) == ABORT_TRIES
+    assert running.history(operation)[-1] == "operation.abort-failed"
+    assert not running.plane.state.aborts
 
 
 def test_bug_in_the_loop_ends_the_service(running: Running) -> None:

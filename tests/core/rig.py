@@ -158,6 +158,7 @@ class Rig:
         state = State(last_number=self.state.last_number, topology=self.state.topology)
         records = self.replay.records
         state.operations = {o.number: o for o in records["operation"].values() if _live(o)}  # type: ignore[misc, union-attr]
+        state.aborts = {o.number: o for o in records["operation"].values() if o.abort_owed}  # type: ignore[misc, union-attr]
         state.events = {e.id: e for e in records["event"].values() if _live(e)}  # type: ignore[misc, union-attr]
         state.views = {str(key): view for key, view in records["document"].items()}  # type: ignore[misc]
         state.enrolments = {str(key): each for key, each in records["enrolment"].items()}  # type: ignore[misc]
@@ -167,6 +168,7 @@ class Rig:
         """Assert DESIGN invariant 10, poll marks aside: they are no transitions."""
         replayed = self.replayed()
         assert replayed.operations == self.state.operations
+        assert replayed.aborts == self.state.aborts
         assert replayed.events == self.state.events
         assert replayed.views == self.state.views
         assert set(replayed.enrolments) == set(self.state.enrolments)

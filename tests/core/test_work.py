@@ -8,6 +8,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.refusals import Unknown, WrongState
 from forewarn.core.stimulus import (
+    Aborted,
     Begun,
     Broke,
     Cancel,
@@ -200,6 +201,39 @@ def test_operator_completes_or_fails_it(*, failed: bool) -> None:
     assert rig.aborted == [operation.number]
     expected = Health.FAILED if failed else Health.HEALTHY
     assert rig.state.topology.hosts["h2"].health is expected
+
+
+def test_abort_is_owed_until_the_driver_was_told() -> None:
+    """What ends without its driver is told to it again after a restart, until once. Source: L-7."""
+    rig = small()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h2")
+    rig.tell(Complete(failure.number), Recover())
+    assert rig.aborted == [failure.number] * 2
+    rig.check_replay()
+    rig.tell(Aborted(failure.number), Recover())
+    assert rig.aborted == [failure.number] * 2
+    assert not rig.state.aborts
+    assert not rig.tell(Aborted(failure.number)).changes, "it is noted once"
+    rig.check_replay()
+
+
+def test_abort_the_driver_never_took_is_told_to_people() -> None:
+    """A driver that could not be told is named in history, and told no more. Source: L-8."""
+    rig = small()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h2")
+    rig.tell(Repair("h2"), Aborted(failure.number, "its board is dark"))
+    assert rig.entries[-1].action == "operation.abort-failed"
+    assert rig.entries[-1].text.endswith("op-1 has ended: its board is dark")
+    assert not rig.tell(Recover()).abort
+
+
+def test_end_by_the_driver_owes_no_abort() -> None:
+    """A driver that has ended an operation itself is told nothing of it. Source: L-5."""
+    rig = small(enabled=())
+    operation = rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.finish(operation)
+    assert not rig.tell(Aborted(operation.number)).changes
+    assert not rig.tell(Recover()).abort
 
 
 def test_reports_of_another_attempt_mean_nothing() -> None:

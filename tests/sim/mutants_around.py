@@ -109,6 +109,12 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="world 2: 8",
     ),
     Mutant(
+        "abort-forgotten",
+        "a driver that a crash kept from being told to abort is not told after the restart",
+        ((PLANE, " or state.aborts.get(n)\n", "\n"),),
+        caught_by="transcript L-7-crash-before-abort",
+    ),
+    Mutant(
         "clock-follows-the-wall",
         "the service's clock follows steps of the system's clock",
         (

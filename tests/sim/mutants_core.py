@@ -204,8 +204,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 ACTS,
-                ("            draft.begin.append(operation.number)\n    return tick(draft)"),
-                ("            pass\n    return tick(draft)"),
+                ("            draft.begin.append(operation.number)\n    draft.abort +="),
+                ("            pass\n    draft.abort +="),
             ),
         ),
         caught_by="transcript L-7-crash-after-begin",
@@ -305,9 +305,8 @@ MUTANTS: tuple[Mutant, ...] = (
             (
                 ACTS,
                 (
-                    "            draft.abort.append(other.number)\n"
                     '            work.end(draft, other, failed=True, reason=f"host '
-                    '{other.host} failed")\n'
+                    '{other.host} failed", abort=True)\n'
                 ),
                 "            pass\n",
             ),

@@ -108,6 +108,7 @@ def live_records(state: State) -> dict[str, dict[str | int, Record]]:
         *state.topology.groups.values(),
         *state.topology.vms.values(),
         *state.operations.values(),
+        *state.aborts.values(),
         *state.events.values(),
         *state.enrolments.values(),
         *state.views.values(),
@@ -124,6 +125,12 @@ def replayed(store: Store) -> dict[str, dict[str | int, Record]]:
     replay = Replay()
     replay.extend(recorded.entry for recorded in store.entries())
     return {
-        kind: {key: record for key, record in records.items() if getattr(record, "live", True)}
+        kind: {key: record for key, record in records.items() if _kept(record)}
         for kind, records in replay.records.items()
     }
+
+
+def _kept(record: Record) -> bool:
+    """Whether a record is part of the live state."""
+    owed = getattr(record, "abort_owed", False)
+    return bool(owed or getattr(record, "live", True))

@@ -102,10 +102,11 @@ operations = st.builds(
     attempt=st.integers(0, 9),
     reason=prose,
     alerted=st.booleans(),
+    abort_owed=st.booleans(),
     destination=st.just("") | names,
     actor=prose,
     events=st.lists(guids, max_size=2).map(tuple),
-)
+).map(lambda operation: replace(operation, abort_owed=operation.abort_owed and not operation.live))
 events = st.builds(
     Event,
     id=guids,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from forewarn import store as store_module
 from forewarn.core.records import KINDS, columns_of
 from forewarn.store import Store, open_store
 from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreTooNew
@@ -22,6 +24,17 @@ GOOD = Step(
 BAD = Step(
     NEXT, f"{NEXT:04}_bad", "CREATE TABLE extra (a BIGINT);\nINSERT INTO nowhere VALUES (1);\n"
 )
+OLD_OPERATION = """
+INSERT INTO operation (
+    number, request, cause, impact, source, routine, host, vms, of_vm, description, duration_s,
+    notice_s, silent, state, asked_ms, not_before_ms, created_ms, noticed_ms, shown_ms, started_ms,
+    begun_ms, ended_ms, attempt, reason, alerted, destination, actor, events
+) VALUES (
+    1, 1, 'host-reboot', 'Reboot', 'Platform', 1, 'h', '[]', 0, '', -1,
+    900, 0, 'running', 0, 0, 1, 1, 1, 1,
+    1, 0, 1, '', 0, '', 'operator', '[]'
+)
+"""
 
 
 def steps_done(store: Store) -> list[int]:
@@ -69,6 +82,32 @@ def test_other_steps_are_refused(address: str, opened: Opener) -> None:
     store.close()
     with pytest.raises(StoreDamaged, match="0001_initial"):
         open_store(address)
+
+
+def carry_on(address: str) -> None:
+    """Fill an empty database as the first version did, and load it as this one does."""
+    engine = store_module._engine(address)()
+    assert migrate(engine, every_step()[:1]) == 1
+    with engine.writing() as transaction:
+        transaction.run_text(OLD_OPERATION)
+    engine.close()
+    store = open_store(address)
+    state = store.load()
+    store.close()
+    assert [each.id for each in state.operations.values()] == ["op-1"]
+    assert not state.aborts
+
+
+def test_store_of_the_first_schema_is_carried_on(tmp_path: Path) -> None:
+    """What an older version wrote is read by this one, new columns as it was meant then."""
+    carry_on(str(tmp_path / "old.db"))
+
+
+@pytest.mark.postgres
+def test_server_of_the_first_schema_is_carried_on(server: PostgresServer) -> None:
+    """The same on PostgreSQL. Source: DESIGN 11."""
+    with server.database("template0") as empty:
+        carry_on(empty)
 
 
 @pytest.mark.postgres

@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.stimulus import Begun, Broke, Done
+from forewarn.core.stimulus import Aborted, Begun, Broke, Done
 from forewarn.errors import CallerError
 
 if TYPE_CHECKING:
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from forewarn.drivers import Driver
 
 log = logging.getLogger("forewarn.control")
+
+#: Times a driver is told that an operation ended without it; after that people must look.
+ABORT_TRIES = 8
+#: How long until a driver that could not be told is told again, in milliseconds; doubled each
+#: time, so that all tries together take two minutes: a management board's restart.
+ABORT_AGAIN_MS = 1000
 
 
 class DriverUnknown(CallerError):
@@ -60,12 +66,15 @@ class Driving:
         self._report = report
         #: Operation -> when to ask its driver again, ms since the epoch UTC.
         self._asks: dict[int, int] = {}
+        #: Operation -> when to tell its driver again that it has ended, and times it was told.
+        self._aborts: dict[int, tuple[int, int]] = {}
         self._named(default)
 
     @property
     def next_ms(self) -> int | None:
-        """When a driver is to be asked, ms since the epoch UTC; None if none is."""
-        return min(self._asks.values(), default=None)
+        """When a driver is to be asked or told, ms since the epoch UTC; None if none is."""
+        again = (at_ms for at_ms, _ in self._aborts.values())
+        return min((*self._asks.values(), *again), default=None)
 
     def check(self, hosts: Iterable[Host]) -> None:
         """Refuse hosts that name a driver nobody has.
@@ -96,16 +105,26 @@ class Driving:
         self._asks[operation.number] = now_ms
         self._report(Begun(operation.number, operation.attempt), name)
 
-    def abort(self, operation: Operation) -> None:
-        """Have a driver stop caring for an operation."""
-        self._asks.pop(operation.number, None)
+    def abort(self, number: int, now_ms: int) -> None:
+        """Have a driver stop caring for an operation that ended without it, unless it has."""
+        self._asks.pop(number, None)
+        _, tries = self._aborts.pop(number, (0, 0))
+        operation = self._plane.state.aborts.get(number)
+        if operation is None:
+            return
+        name = self._name(operation)
         try:
-            self._named(self._name(operation)).abort(operation)
-        except Exception:
-            log.exception("the driver could not abort %s", operation.id)
+            self._named(name).abort(operation)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the driver was not told
+            self._abort_again(operation, error, now_ms=now_ms, tries=tries + 1)
+        else:
+            self._report(Aborted(number), name)
 
     def ask(self, now_ms: int) -> None:
-        """Ask every driver whose time has come how far it is."""
+        """Ask every driver whose time has come how far it is, and abort what could not be."""
+        for number, (at_ms, _) in list(self._aborts.items()):
+            if at_ms <= now_ms:
+                self.abort(number, now_ms)
         for number, ask_ms in list(self._asks.items()):
             if ask_ms <= now_ms:
                 self._ask(number, now_ms)
@@ -130,6 +149,19 @@ class Driving:
             self._report(Done(number, operation.attempt), name)
         elif progress.failed:
             self._report(Broke(number, operation.attempt, progress.failed), name)
+
+    def _abort_again(
+        self, operation: Operation, error: Exception, *, now_ms: int, tries: int
+    ) -> None:
+        """Plan to tell a driver once more, or leave it to people."""
+        reason = str(error) or type(error).__name__
+        if tries >= ABORT_TRIES:
+            self._report(Aborted(operation.number, reason), self._name(operation))
+            return
+        self._aborts[operation.number] = (now_ms + ABORT_AGAIN_MS * 2 ** (tries - 1), tries)
+        if tries == 1:
+            text = "the driver could not abort %s and is told again: %s"
+            log.warning(text, operation.id, reason, extra={"action": "driver.not-told"})
 
     def _name(self, operation: Operation) -> str:
         """Return the name of who carries an operation out."""

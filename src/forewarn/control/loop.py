@@ -34,7 +34,7 @@ log = logging.getLogger("forewarn.control")
 T = TypeVar("T")
 
 #: History that somebody should look at. Source: L-8.
-ALERTS = frozenset({"operation.stuck", "operation.overdue"})
+ALERTS = frozenset({"operation.stuck", "operation.overdue", "operation.abort-failed"})
 #: Requests that may wait for the loop. At 0.3 ms each this is three seconds of work.
 INBOX_MAX = 10_000
 #: How long the loop waits before it tries again what the store refused, in seconds.
@@ -328,7 +328,7 @@ class ControlLoop:
             if not self._uncertain:  # else it may have ended; `recover` takes it up if it has not
                 self._driving.begin(operation, self._clock.now_ms())
         for operation in published.abort:
-            self._driving.abort(operation)
+            self._driving.abort(operation.number, self._clock.now_ms())
         if published.noticed:
             self._report(Shown(published.noticed), "clock")
 

@@ -117,7 +117,11 @@ class ControlPlane:
     def _now(
         self, numbers: tuple[int, ...], written: dict[int, Operation]
     ) -> tuple[Operation, ...]:
-        found = [written.get(n) or self.state.operations.get(n) for n in dict.fromkeys(numbers)]
+        state = self.state
+        found = [
+            written.get(n) or state.operations.get(n) or state.aborts.get(n)
+            for n in dict.fromkeys(numbers)
+        ]
         return tuple(operation for operation in found if operation is not None)
 
     def _ended(self, stimulus: Stimulus) -> WrongState | None:

@@ -49,8 +49,7 @@ def _strike(draft: Draft, operation: Operation) -> None:
         if other.of_vm or other.host != operation.host or other.number == operation.number:
             continue
         if other.state is OperationState.RUNNING:
-            draft.abort.append(other.number)
-            work.end(draft, other, failed=True, reason=f"host {other.host} failed")
+            work.end(draft, other, failed=True, reason=f"host {other.host} failed", abort=True)
         else:
             work.cancel(draft, other, f"host {other.host} failed")
     fleet.set_health(draft, operation.host, Health.FAILED)
@@ -100,8 +99,8 @@ def cancel(draft: Draft, cancellation: stimuli.Cancel) -> tuple[int, ...]:
 def complete(draft: Draft, completion: stimuli.Complete) -> tuple[int, ...]:
     """End a running operation by an operator's word. Source: L-8."""
     operation = _running(draft, completion.operation, "completed")
-    draft.abort.append(operation.number)
-    work.end(draft, operation, failed=completion.failed, reason=completion.reason)
+    failed, reason = completion.failed, completion.reason
+    work.end(draft, operation, failed=failed, reason=reason, abort=True)
     return (operation.number,)
 
 
@@ -123,8 +122,7 @@ def repair(draft: Draft, repair: stimuli.Repair) -> tuple[int, ...]:
         if operation.of_vm or operation.host != repair.host:
             continue
         if TRAITS[operation.cause].fault:
-            draft.abort.append(operation.number)
-            work.end(draft, operation, failed=False, reason="the host is repaired")
+            work.end(draft, operation, failed=False, reason="the host is repaired", abort=True)
             about.append(operation.number)
         elif (
             operation.cause is Cause.HARDWARE_DEGRADED
@@ -160,6 +158,18 @@ def broke(draft: Draft, report: stimuli.Broke) -> tuple[int, ...]:
         reason = report.reason or "the driver gave no reason"
         stuck = replace(operation, reason=reason, alerted=True)
         draft.put("operation.stuck", f"{stuck.id} is stuck: {reason}", stuck)
+    return ()
+
+
+def aborted(draft: Draft, report: stimuli.Aborted) -> tuple[int, ...]:
+    """Note that a driver was told of an end that came without it, or will not be. Source: L-7."""
+    operation = draft.owed(report.operation)
+    if operation:
+        told = replace(operation, abort_owed=False)
+        text = f"the driver was told that {told.id} has ended"
+        if report.failed:
+            text = f"the driver could not be told that {told.id} has ended: {report.failed}"
+        draft.put("operation.abort-failed" if report.failed else "operation.aborted", text, told)
     return ()
 
 
@@ -243,12 +253,13 @@ def _disable(draft: Draft, enrolment: Enrolment) -> None:
 
 
 def recover(draft: Draft) -> tuple[int, ...]:
-    """Take up what a crash cut off: unseen notices, unbegun operations. Source: L-7."""
+    """Take up what a crash cut off: unseen notices, unbegun operations, aborts. Source: L-7."""
     for operation in list(draft.operations()):
         if operation.state is OperationState.NOTICED and not operation.shown_ms:
             work.renew(draft, operation)
         elif operation.state is OperationState.RUNNING and not operation.begun_ms:
             draft.begin.append(operation.number)
+    draft.abort += draft.aborts()
     return tick(draft)
 
 

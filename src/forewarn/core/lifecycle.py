@@ -132,6 +132,8 @@ class Operation:
     reason: str = ""
     #: The operator was alerted that it runs too long or is stuck. Source: L-8.
     alerted: bool = False
+    #: It ended without its driver, who is still to be told. Source: L-7.
+    abort_owed: bool = False
     #: Host its VMs are on afterwards; empty: where they were.
     destination: str = ""
     #: Who asked for it.

@@ -56,6 +56,9 @@ KEYS: dict[str, str] = {
 #: Lists whose text is remembered: the VMs of an operation are written at each of its steps.
 LISTS_REMEMBERED = 256
 
+#: What a row means that is older than these columns: history is never rewritten.
+_BEFORE: dict[str, Row] = {"operation": {"abort_owed": 0}}
+
 #: Rows remembered by their very records: each is written twice, to history and to its table.
 ROWS_REMEMBERED = 64
 _recent: dict[int, tuple[Record, Row]] = {}
@@ -95,13 +98,14 @@ def from_row(kind: str, row: Mapping[str, str | int]) -> Record:
     """Return the record a row holds.
 
     Raises:
-        KeyError: a column is missing; the row is of another kind or another time.
+        KeyError: a column is missing that was there from the first; the row is of another kind.
         ValueError: a value is none its column may have.
     """
     forms = _FORMS[kind]
-    values = {
-        name: forms[name][1](row[name]) if name in forms else row[name] for name in columns_of(kind)
-    }
+    columns = columns_of(kind)
+    if len(row) < len(columns):
+        row = {**_BEFORE.get(kind, {}), **row}
+    values = {name: forms[name][1](row[name]) if name in forms else row[name] for name in columns}
     # The forms give each column its type, which the type checker cannot see through a row.
     return KINDS[kind](**values)  # type: ignore[arg-type]
 
@@ -170,6 +174,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "of_vm": _TRUTH,
         "silent": _TRUTH,
         "alerted": _TRUTH,
+        "abort_owed": _TRUTH,
         "vms": _TEXTS,
         "events": _TEXTS,
     },

@@ -70,11 +70,14 @@ class Entry:
 class State:
     """Everything that is true now: the fleet, live work, who is asked, what is shown.
 
-    Only `adopt` may change it. Ended operations and events are not here but in the store.
+    Only `adopt` may change it. Ended operations and events are not here but in the store, except
+    for those that a driver must still hear of.
     """
 
     topology: Topology = field(default_factory=Topology)
     operations: dict[int, Operation] = field(default_factory=dict)
+    #: Operations that have ended without their drivers, who are still to be told. Source: L-7.
+    aborts: dict[int, Operation] = field(default_factory=dict)
     events: dict[str, Event] = field(default_factory=dict)
     enrolments: dict[str, Enrolment] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
@@ -87,11 +90,14 @@ class State:
         """Make durable changes the truth."""
         if changes.topology is not None:
             self.topology = changes.topology
-        for operation in changes.operations.values():
+        for number, operation in changes.operations.items():
             if operation.live:
-                self.operations[operation.number] = operation
-            else:
-                self.operations.pop(operation.number, None)
+                self.operations[number] = operation
+                continue
+            self.operations.pop(number, None)
+            self.aborts.pop(number, None)
+            if operation.abort_owed:
+                self.aborts[number] = operation
         for event in changes.events.values():
             self._adopt_event(event)
         if changes.enrolments:
@@ -188,6 +194,15 @@ class Draft:
     def operation(self, number: int) -> Operation | None:
         """Return an operation as drafted, or as it is; None if it is not live."""
         return self.changes.operations.get(number) or self._state.operations.get(number)
+
+    def owed(self, number: int) -> Operation | None:
+        """Return an ended operation whose driver is still to be told; None if there is none."""
+        operation = self.changes.operations.get(number) or self._state.aborts.get(number)
+        return operation if operation is not None and operation.abort_owed else None
+
+    def aborts(self) -> tuple[int, ...]:
+        """Numbers of all operations that had ended so before this draft."""
+        return tuple(self._state.aborts)
 
     def operations(self) -> Iterator[Operation]:
         """Every live operation as drafted, in the order of their numbers."""

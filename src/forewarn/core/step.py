@@ -37,7 +37,7 @@ class Outcome:
     publish: tuple[str, ...] = ()
     #: Operations to begin, or to begin again, once that is published.
     begin: tuple[int, ...] = ()
-    #: Operations whose driver must stop, because they ended without it.
+    #: Operations whose driver must be told that they ended without it, or be told again.
     abort: tuple[int, ...] = ()
 
 
@@ -105,6 +105,8 @@ def _act(draft: Draft, stimulus: Stimulus) -> tuple[int, ...]:  # noqa: C901, PL
             return acts.done(draft, stimulus)
         case stimuli.Broke():
             return acts.broke(draft, stimulus)
+        case stimuli.Aborted():
+            return acts.aborted(draft, stimulus)
         case stimuli.Shown():
             return acts.shown(draft, stimulus)
         case stimuli.Enable():

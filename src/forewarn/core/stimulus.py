@@ -107,6 +107,15 @@ class Broke:
 
 
 @dataclass(frozen=True, slots=True)
+class Aborted:
+    """A driver was told that an operation ended without it. Source: L-7."""
+
+    operation: int
+    #: Why it could not be told, and will not be tried again; empty if it was.
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Shown:
     """What these operations announce was published. Source: L-7."""
 
@@ -145,7 +154,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """The service has started again: what was never shown gets its notice anew. Source: L-7."""
+    """The service has started again: what a crash cut off is taken up. Source: L-7."""
 
 
 Stimulus: TypeAlias = (
@@ -159,6 +168,7 @@ Stimulus: TypeAlias = (
     | Begun
     | Done
     | Broke
+    | Aborted
     | Shown
     | Enable
     | Polled

@@ -94,17 +94,33 @@ def start(draft: Draft, operation: Operation, why: str) -> Operation:
     return running
 
 
-def end(draft: Draft, operation: Operation, *, failed: bool, reason: str = "") -> Operation:
-    """End a running operation: its events are gone. Source: L-5, L-8."""
+def end(
+    draft: Draft, operation: Operation, *, failed: bool, reason: str = "", abort: bool = False
+) -> Operation:
+    """End a running operation: its events are gone. Source: L-5, L-8.
+
+    Args:
+        draft: the draft to write to.
+        operation: a running operation.
+        failed: whether it ended badly.
+        reason: why, for people.
+        abort: it ends without its driver, who must be told; owed until that is done (L-7).
+    """
     move = Move.FAIL if failed else Move.DONE
     ended = replace(
-        move_operation(operation, move), ended_ms=draft.now_ms, reason=reason, alerted=False
+        move_operation(operation, move),
+        ended_ms=draft.now_ms,
+        reason=reason,
+        alerted=False,
+        abort_owed=abort,
     )
     gone = [move_event(event, move) for event in draft.events_of(operation)]
     text = f"{ended.id} has {'failed' if failed else 'succeeded'}"
     draft.put(f"operation.{ended.state.value}", _because(text, reason), ended, *gone)
     _touch(draft, ended, gone)
     draft.freed = True
+    if abort:
+        draft.abort.append(ended.number)
     if not failed:
         _settle_fleet(draft, ended)
     return ended

@@ -36,10 +36,17 @@ class Driver(Protocol):
     name: str
 
     def begin(self, operation: Operation) -> None:
-        """Begin an attempt, once to effect however often it is called. Source: L-7."""
+        """Begin an attempt, once to effect however often it is called. Source: L-7.
+
+        An operator's retry is the next attempt: it takes the place of the one before, which is
+        not aborted separately.
+        """
 
     def progress(self, operation: Operation, now_ms: int) -> Progress:
         """Say how far the attempt is."""
 
     def abort(self, operation: Operation) -> None:
-        """Stop caring for an operation that ended without the driver."""
+        """Stop caring for an operation that ended without the driver, begun by it or not.
+
+        Said until it returns, also after a crash, but not for ever. Source: L-7.
+        """

@@ -331,6 +331,8 @@ class Actor:
         verb, rest = words[0], words[1:]
         if verb == "begun":
             return [f"begun: {', '.join(self._driver.begun) or 'nothing'}"]
+        if verb == "aborted":
+            return [f"aborted: {', '.join(self._driver.aborted) or 'nothing'}"]
         if verb == "refuses":
             self._driver.refuses = " ".join(rest)
             return []

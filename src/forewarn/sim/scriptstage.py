@@ -32,6 +32,7 @@ class HandDriver:
     def __init__(self) -> None:
         """Begin well."""
         self.begun: list[str] = []
+        self.aborted: list[str] = []
         self.refuses = ""
         self.begins: Callable[[Operation], None] = lambda _: None
 
@@ -48,7 +49,8 @@ class HandDriver:
         return Progress()
 
     def abort(self, operation: Operation) -> None:
-        """Nothing is under way."""
+        """Note it."""
+        self.aborted.append(f"{operation.id} attempt {operation.attempt}")
 
 
 class ScriptStage(Stage):

@@ -47,7 +47,10 @@ SELECT {group} FROM vm_group ORDER BY name
 SELECT {vm} FROM vm ORDER BY name
 
 -- name: load_operation
-SELECT {operation} FROM operation WHERE state IN ('planned', 'noticed', 'running') ORDER BY number
+SELECT {operation} FROM operation WHERE state IN ('planned', 'noticed', 'running')
+UNION ALL
+SELECT {operation} FROM operation WHERE abort_owed = 1
+ORDER BY number
 
 -- name: load_event
 SELECT {event} FROM event WHERE state IN ('scheduled', 'approved', 'started')
