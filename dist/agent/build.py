@@ -20,12 +20,10 @@ PARTS = (
     "forewarn/civil.py",
     "forewarn/clock.py",
     "forewarn/errors.py",
+    "forewarn/exits.py",
     "forewarn/ids.py",
     "forewarn/wire.py",
     "forewarn/agent/**/*.py",
-    "forewarn/cli/__init__.py",
-    "forewarn/cli/agent.py",
-    "forewarn/cli/exits.py",
 )
 MAIN = "import sys\nfrom forewarn.agent.start import main\nsys.exit(main(sys.argv[1:]))\n"
 SHEBANG = b"#!/usr/bin/env -S python3 -S -I\n"

@@ -13,7 +13,7 @@ from forewarn.agent.config import ConfigInvalid, read_config
 from forewarn.agent.preparations import PREPARATIONS
 from forewarn.agent.settings import AgentSettings
 from forewarn.agent.start import NotUsable, load
-from forewarn.cli.agent import STARTER, main
+from forewarn.agent.typed import STARTER, main
 from forewarn.errors import CallerError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 
 from forewarn.agent.metrics import HELP
 from forewarn.agent.prepare.calling import call
-from forewarn.cli.agent import main
+from forewarn.agent.typed import main
 from tests.agent.agents import LIMIT_S, Agent
 from tests.agent.making import event
 from tests.agent.programs import free_port, program

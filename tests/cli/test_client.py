@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.cli.client import Client, ServerAddressInvalid, ServerUnreachable
-from forewarn.cli.exits import REFUSED, UNREACHABLE
 from forewarn.cli.main import main
+from forewarn.exits import REFUSED, UNREACHABLE
 from forewarn.settings import ListenSettings, OperatorSettings
 from tests.cli.conftest import Run
 from tests.control.live import SETTINGS, TOKEN, Live

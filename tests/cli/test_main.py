@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from forewarn.cli import exits
+from forewarn import exits
 from forewarn.cli.main import COMMANDS, main, parser_for
 from tests.cli.conftest import Run
 from tests.control.live import Live

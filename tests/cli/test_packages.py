@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from forewarn.cli import exits
+from forewarn import exits
 
 TYPED = ("emulate", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0")
 SOURCE = Path(__file__).resolve().parents[2] / "src"

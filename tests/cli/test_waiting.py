@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from forewarn.cli.exits import INTERRUPTED, OK, REFUSED, TIMED_OUT
 from forewarn.core.stimulus import Complete
+from forewarn.exits import INTERRUPTED, OK, REFUSED, TIMED_OUT
 from tests.cli.conftest import Run
 from tests.control.live import Live
 

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forewarn.cli import exits
+from forewarn import exits
 from forewarn.cli.main import COMMANDS, parser_for
 from tools.docs.reference import page, table
 

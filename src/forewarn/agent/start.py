@@ -1,6 +1,6 @@
 """Start: from a command line to a running agent, on the shortest way.
 
-Everything but `run` and `do` is left to the command line module, which is heavier. The
+Everything but `run` and `do` is left to `typed.py`, which is heavier. The
 configuration is read by a process that ends, so that what it takes to check it is not kept.
 """
 
@@ -29,9 +29,9 @@ def main(words: list[str]) -> int:
         return do(words[1:])
     config = _config_of(words)
     if config is None:
-        from forewarn.cli.agent import main as command_line  # noqa: PLC0415  not for `run`
+        from forewarn.agent.typed import main as run_typed  # noqa: PLC0415  not for `run`
 
-        return command_line(words)
+        return run_typed(words)
     try:
         run(*config)
     except ForewarnError as error:

@@ -4,7 +4,7 @@ How a command is made. A module of this package holds the commands that belong t
 has one public function, which `main.py` calls when one of its commands is typed::
 
     from forewarn.cli.client import client_of
-    from forewarn.cli.exits import OK
+    from forewarn.exits import OK
     from forewarn.cli.parsing import Commands
     from forewarn.cli.table import print_json, print_table
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.exits import OK
+from forewarn.exits import OK
 
 if TYPE_CHECKING:
     import argparse

@@ -9,9 +9,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from forewarn.cli.exits import OK, REFUSED
 from forewarn.cli.files import text_of
 from forewarn.cli.program import typed_name
+from forewarn.exits import OK, REFUSED
 
 if TYPE_CHECKING:
     import argparse

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.exits import OK
 from forewarn.cli.table import note, print_facts, print_json, print_table
 from forewarn.cli.work import add_host_work, add_vm_work
+from forewarn.exits import OK
 
 if TYPE_CHECKING:
     import argparse

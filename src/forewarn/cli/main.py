@@ -13,7 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from forewarn.cli import exits
+from forewarn import exits
 from forewarn.cli.parsing import Commands, Parser, add_json_option, add_server_options
 from forewarn.cli.program import typed_name
 from forewarn.errors import CallerError, ForewarnError, PeerError

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.exits import OK
 from forewarn.cli.table import print_facts, print_json, when
 from forewarn.cli.work import add_wait_options, newest_sequence, print_operations, wait
+from forewarn.exits import OK
 
 if TYPE_CHECKING:
     import argparse

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.exits import OK
 from forewarn.cli.table import note, print_json, print_table, when
 from forewarn.cli.work import print_operations
 from forewarn.errors import CallerError
+from forewarn.exits import OK
 
 if TYPE_CHECKING:
     import argparse

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.cli.exits import OK, REFUSED, USAGE
+from forewarn.exits import OK, REFUSED, USAGE
 
 if TYPE_CHECKING:
     import argparse

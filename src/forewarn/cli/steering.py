@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.exits import OK
 from forewarn.cli.files import text_of
+from forewarn.exits import OK
 
 if TYPE_CHECKING:
     import argparse

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from forewarn import civil
-from forewarn.cli.exits import OK
+from forewarn.exits import OK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

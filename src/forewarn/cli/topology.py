@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.cli.exits import OK
 from forewarn.cli.table import note, print_json
 from forewarn.errors import CallerError
+from forewarn.exits import OK
 
 if TYPE_CHECKING:
     import argparse

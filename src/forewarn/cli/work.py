@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.exits import OK, REFUSED, TIMED_OUT
 from forewarn.cli.table import note, print_json, print_table, when
+from forewarn.exits import OK, REFUSED, TIMED_OUT
 
 if TYPE_CHECKING:
     import argparse
