@@ -177,7 +177,8 @@ def test_check_explains_and_init_writes(path: Path, capsys: pytest.CaptureFixtur
     """The commands for people: a starter file once, and every kind of event explained."""
     assert main(["init", "--config", str(path)]) == 0
     assert main(["init", "--config", str(path)]) == 1
-    capsys.readouterr()
+    assert main(["init", "--config", str(path / "below")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
     assert main(["check", "--config", str(path), "--json"]) == 0
     explained = json.loads(capsys.readouterr().out)["events"]
     assert {"Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"} == {

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn import exits
 from forewarn.agent.metrics import HELP
 from forewarn.agent.prepare.calling import call
 from forewarn.agent.typed import main
+from forewarn.cli.main import main as forewarn
 from tests.agent.agents import LIMIT_S, Agent
 from tests.agent.making import event
 from tests.agent.programs import free_port, program
@@ -22,7 +24,7 @@ from tests.agent.test_peers import peers
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 AHEAD = event(not_before_ms=4_000_000_000_000)
@@ -93,6 +95,20 @@ def test_slow_and_broken_clients_do_no_harm(service: Service, tmp_path: Path) ->
         assert call("GET", f"http://{address}/healthz").status == 200
         for one in idle:
             one.close()
+
+
+@pytest.mark.parametrize("command", [main, lambda words: forewarn(["agent", *words])])
+def test_status_without_an_agent_is_told_calmly(
+    service: Service, command: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody there, somebody else there and no address: a sentence, and a status for each."""
+    assert command(["status", "--address", f"127.0.0.1:{free_port()}"]) == exits.UNREACHABLE
+    assert "Connection refused" in capsys.readouterr().err
+    place = service.endpoint.removeprefix("http://")
+    assert command(["status", "--address", place]) == exits.UNREACHABLE
+    assert "somebody else answers" in capsys.readouterr().err
+    assert command(["status", "--address", "nonsense:port"]) in {exits.USAGE, exits.REFUSED}
+    assert "port is missing" in capsys.readouterr().err
 
 
 def test_status_over_tls(service: Service, tmp_path: Path) -> None:

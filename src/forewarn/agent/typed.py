@@ -19,7 +19,7 @@ from forewarn.agent.preparations import PREPARATIONS
 from forewarn.agent.rules import KNOWN_TYPES, choose
 from forewarn.agent.settings import AgentSettings
 from forewarn.agent.start import DEFAULT_CONFIG, run
-from forewarn.errors import ForewarnError
+from forewarn.errors import CallerError, ForewarnError, PeerError
 from forewarn.wire import ScheduledEvent
 
 if TYPE_CHECKING:
@@ -31,6 +31,22 @@ DEFAULT_STATUS = "127.0.0.1:8471"
 STATUS_TIMEOUT_S = 5.0
 NOTICE_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}
 """The least notice of each impact, for explaining what rules would do. Source: section 7."""
+
+
+class AgentUnreachable(PeerError):
+    """No agent answers where its status endpoint should be."""
+
+    code = "agent-unreachable"
+    message = "No agent tells its status at {address}: {reason}."
+    advice = "See that it runs and that [status] listen is set, or name its place with --address."
+
+
+class StarterUnwritable(CallerError):
+    """A starter configuration that cannot be written where it should be."""
+
+    code = "starter-unwritable"
+    message = "{path} cannot be written: {reason}."
+    advice = "Be root, or name another file with --config."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,10 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(options.run(options))
     except ForewarnError as error:
         sys.stderr.write(f"{error} {error.advice_text()}\n")
-        return exits.USAGE
-    except OSError as error:
-        sys.stderr.write(f"{error}\n")
-        return exits.UNREACHABLE
+        return exits.UNREACHABLE if isinstance(error, PeerError) else exits.USAGE
 
 
 def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
@@ -150,8 +163,11 @@ def _init(options: argparse.Namespace) -> int:
     if path.exists():
         print(f"{path} exists and is left as it is.", file=sys.stderr)
         return exits.REFUSED
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(STARTER.format(uses=", ".join(sorted(PREPARATIONS))), "utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(STARTER.format(uses=", ".join(sorted(PREPARATIONS))), "utf-8")
+    except OSError as error:
+        raise StarterUnwritable(path=path, reason=error.strerror) from error
     print(f"{path} is written; look at it, then: forewarn agent check --config {path}")
     return exits.OK
 
@@ -182,18 +198,25 @@ def ask_status(address: str) -> dict[str, Any]:
     """Return what the status endpoint at `ADDRESS:PORT` says.
 
     Raises:
-        OSError: no agent answers there.
+        EndpointInvalid: that is no address.
+        AgentUnreachable: no agent answers there.
     """
     from forewarn.agent.client import connect  # noqa: PLC0415  not needed to run
 
     target: Target = target_of(f"http://{address}")
     reader = AnswerReader()
-    with connect(target, STATUS_TIMEOUT_S) as connection:
-        connection.sendall(request_bytes("GET", target, path="/status"))
-        while not reader.feed(connection.recv(65536)):
-            pass
-    assert reader.answer is not None
-    form: dict[str, Any] = json.loads(reader.answer.body)
+    try:
+        with connect(target, STATUS_TIMEOUT_S) as connection:
+            connection.sendall(request_bytes("GET", target, path="/status"))
+            while not reader.feed(connection.recv(65536)):
+                pass
+        assert reader.answer is not None
+        form: dict[str, Any] = json.loads(reader.answer.body)
+        _ = form["seconds_since_poll"]  # no other service tells that
+    except OSError as error:
+        raise AgentUnreachable(address=address, reason=error.strerror or error) from error
+    except (ValueError, LookupError, TypeError, PeerError) as error:
+        raise AgentUnreachable(address=address, reason="somebody else answers") from error
     return form
 
 
