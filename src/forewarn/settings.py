@@ -79,6 +79,8 @@ class OperatorSettings:
     """Bearer tokens as `NAME:TOKEN`; the name is the actor in history. Best set by environment."""
     open_on_loopback: bool = False
     """Whether callers on this machine need no token; the emulator says yes."""
+    answer_s_max: float = 30.0
+    """Longest wait for the control plane and its database; then 503, which says what is known."""
 
 
 @dataclass(frozen=True, slots=True)

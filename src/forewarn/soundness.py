@@ -35,6 +35,7 @@ RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("metadata", "request_s_max"): (1, DAY_S),
     ("metadata", "stall_s_max"): (1, DAY_S),
     ("metadata", "connections_max"): (1, 10_000_000),
+    ("operator", "answer_s_max"): (0.1, DAY_S),
 }
 
 

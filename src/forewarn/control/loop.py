@@ -391,5 +391,6 @@ class ControlLoop:
                 item = self._inbox.get_nowait()
             except queue.Empty:
                 return
-            if isinstance(item, _Request | _Reading) and item.answer is not None:
-                item.answer.set_exception(Stopping())
+            answer = item.answer if isinstance(item, _Request | _Reading) else None
+            if answer is not None and answer.set_running_or_notify_cancel():
+                answer.set_exception(Stopping())

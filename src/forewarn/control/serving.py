@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 #: Connections that may wait to be accepted: operators and scripts, not VMs.
 BACKLOG = 128
-#: Seconds a request under way may take once the service stops; watchers are cut off then.
+#: Seconds a call under way may take once the service stops; then it is told so.
 STOP_S = 1
+#: Seconds after that in which the callers may fetch their answers.
+FETCH_S = 1
 #: Requests served at a time; beyond it 503.
 CONCURRENCY_MAX = 1000
 
@@ -67,8 +69,15 @@ class OperatorServer:
         """Stop accepting, end what never ends by itself, finish the rest, close."""
         self._server.should_exit = True
         self._stop_streams()
+        late = asyncio.get_running_loop().call_later(STOP_S, self._cut_off)
         await self._task
+        late.cancel()
         clean_up(self.address)
+
+    def _cut_off(self) -> None:
+        """Have every call under way answered now, before uvicorn ends it with a trace."""
+        for task in self._server.server_state.tasks:
+            task.cancel()
 
 
 async def start_operator(app: ASGIApp, address: str) -> OperatorServer:
@@ -89,7 +98,7 @@ async def start_operator(app: ASGIApp, address: str) -> OperatorServer:
         proxy_headers=False,
         backlog=BACKLOG,
         limit_concurrency=CONCURRENCY_MAX,
-        timeout_graceful_shutdown=STOP_S,
+        timeout_graceful_shutdown=STOP_S + FETCH_S,
     )
     server = _Server(config)
     task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))

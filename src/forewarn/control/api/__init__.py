@@ -16,9 +16,10 @@ from starlette.middleware import Middleware
 
 from forewarn.control.api import fleet, openapi, reading, work
 from forewarn.control.api.answering import Dispatch, refuse, refuse_path
+from forewarn.control.api.desk import Desk
 from forewarn.control.api.guard import Guard
 from forewarn.control.api.refusing import encoded
-from forewarn.control.api.routes import Answer, Call, Desk, Route
+from forewarn.control.api.routes import Answer, Call, Route
 from forewarn.control.api.table import Table
 from forewarn.control.api.tail import Tail
 from forewarn.errors import ForewarnError
@@ -50,7 +51,7 @@ def build_app(
         loop: what changes and reads the live state.
         store: what history and ended work are read from.
         clock: the service's time, for times told relative to now.
-        settings: who may call.
+        settings: who may call, and how long an answer may take.
         extra_routes: further rows of our own table, which are documented like the others, or
             routes of Starlette's, whose errors are answered alike.
 
@@ -58,7 +59,7 @@ def build_app(
         TokenInvalid: a token of the settings cannot be one.
     """
     ours = every_route([each for each in extra_routes if isinstance(each, Route)])
-    desk = Desk(loop, store, clock, Tail(store))
+    desk = Desk(loop, store, clock, Tail(store), settings.answer_s_max)
     by_path = groupby(sorted(ours, key=_path), key=_path)
     table = Table({path: Dispatch(desk, list(rows)) for path, rows in by_path})
     further = [each for each in extra_routes if not isinstance(each, Route)]

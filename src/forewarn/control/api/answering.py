@@ -5,6 +5,7 @@ No route and no rule in here.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from forewarn.control.api.refusing import encoded, refusal
-from forewarn.control.api.routes import Answer, Call, Desk, Route
+from forewarn.control.api.routes import Answer, Call, Route
 from forewarn.control.forms.fields import Field, Form, Values
 from forewarn.control.forms.json_text import JSON, BodyUnreadable, read_json
+from forewarn.control.loop import Stopping
 from forewarn.errors import CallerError, ForewarnError, OurError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from forewarn.control.api.desk import Desk
 
 log = logging.getLogger("forewarn.operator")
 
@@ -94,6 +98,8 @@ class Dispatch:
             response = refusal(error)
         except ClientDisconnect:
             return
+        except asyncio.CancelledError:  # only the end of the service cuts a call off
+            response = refusal(Stopping())
         except Exception:
             log.exception("%s %s failed by a bug", scope["method"], scope["path"])
             response = refusal(OurError())

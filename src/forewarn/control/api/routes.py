@@ -5,9 +5,8 @@ No particular route in here.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from forewarn.control.forms.fields import Field, Form, Schema, Values
 from forewarn.control.forms.json_text import JSON
@@ -17,14 +16,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from forewarn.clock import Clock
-    from forewarn.control.api.tail import Tail
-    from forewarn.control.loop import ControlLoop
-    from forewarn.control.plane import Committed, ControlPlane
-    from forewarn.core.stimulus import Stimulus
-    from forewarn.store import Store
-
-T = TypeVar("T")
+    from forewarn.control.api.desk import Desk
 
 #: Largest body of a request, in bytes.
 BODY_BYTES_MAX = 1024 * 1024
@@ -40,28 +32,6 @@ class Answer:
     media: str = JSON
     #: Sent in place of `value`, for streams.
     stream: ASGIApp | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """What routes work with: the running service."""
-
-    loop: ControlLoop
-    store: Store
-    clock: Clock
-    tail: Tail
-
-    async def read(self, query: Callable[[ControlPlane], T]) -> T:
-        """Return what a query finds in the live state, which holds still meanwhile."""
-        return await asyncio.wrap_future(self.loop.read(query))
-
-    async def submit(self, stimulus: Stimulus, actor: str) -> Committed:
-        """Ask the control plane for something; returns once it is durable."""
-        return await asyncio.wrap_future(self.loop.submit(stimulus, actor))
-
-    async def look_up(self, question: Callable[[Store], T]) -> T:
-        """Ask the store, off the event loop."""
-        return await asyncio.to_thread(question, self.store)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,8 @@ class Stream:
         sending = asyncio.ensure_future(self._send(send))
         leaving = asyncio.ensure_future(_left(receive))
         try:
-            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+            with contextlib.suppress(asyncio.CancelledError):  # the service ends
+                await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
             sending.cancel()
