@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core.impact import Cause, Impact
+from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.refusals import Unknown, UnknownEvent
 from forewarn.core.stimulus import Acknowledge, Approve, Cancel, Change, Enable, Tick
@@ -196,6 +196,28 @@ def test_automatic_approval_covers_nothing_else(cause: Cause, target: str) -> No
     """Other impacts, and the platform's work, are announced as ever. Source: A-10."""
     rig = automatic()
     assert rig.ask(cause, target).state is S.NOTICED
+
+
+def test_automatic_approval_leaves_platform_work_alone() -> None:
+    """What the platform does to a VM is announced, whatever users have approved. Source: A-10."""
+    rig = automatic()
+    operation = rig.ask(Cause.REBOOT, "web_0", source=Source.PLATFORM)
+    assert rig.shown("web") == ["Reboot Scheduled"]
+    rig.show()
+    rig.wait(15 * MINUTE_MS)
+    assert rig.now(operation).state is S.RUNNING
+
+
+def test_automatic_approval_keeps_the_time_asked_for() -> None:
+    """A reboot asked for later is announced and starts then, not before. Source: A-10, L-6, N-3."""
+    rig = automatic()
+    operation = rig.ask(Cause.REBOOT, "web_0", not_before_ms=rig.now_ms + 20 * 60 * MINUTE_MS)
+    rig.show()
+    assert rig.shown("web") == ["Reboot Scheduled"]
+    rig.wait(20 * 60 * MINUTE_MS - 1)
+    assert rig.now(operation).state is S.NOTICED
+    rig.wait(1)
+    assert rig.now(operation).state is S.RUNNING
 
 
 def coupled(*enabled: str) -> Rig:

@@ -292,7 +292,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 WORK,
-                "        if _approved_by_policy(draft, operation, event):\n",
+                "        if approved_by_policy(draft, operation, event.group):\n",
                 "        if event:\n",
             ),
         ),

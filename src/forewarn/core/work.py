@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core import fleet
-from forewarn.core.impact import REMOVES_VM, SECOND_MS, Cause, Impact
+from forewarn.core.impact import REMOVES_VM, SECOND_MS, Cause, Impact, Source
 from forewarn.core.lifecycle import (
     Event,
     Move,
@@ -38,7 +38,7 @@ def notice(draft: Draft, operation: Operation) -> Operation:
     draft.put("operation.noticed", f"{operation.id} is announced", operation, *events)
     _touch(draft, operation, events)
     for event in events:
-        if _approved_by_policy(draft, operation, event):
+        if approved_by_policy(draft, operation, event.group):
             approve(draft, event, by=())
     return operation
 
@@ -147,6 +147,19 @@ def approve(draft: Draft, event: Event, *, by: tuple[str, ...]) -> Event:
     return approved
 
 
+def approved_by_policy(draft: Draft, operation: Operation, group: str) -> bool:
+    """Whether a group's automatic approval covers an operation. Source: A-10.
+
+    Not where a later start is asked for: an approval given now would void that (L-6).
+    """
+    return (
+        operation.source is Source.USER
+        and operation.cause in {Cause.REBOOT, Cause.REDEPLOY}
+        and operation.impact in draft.topology.groups[group].automatic_approval
+        and operation.asked_ms <= draft.now_ms
+    )
+
+
 def count_approval(draft: Draft, event: Event, vm: str) -> Event:
     """Count one VM's approval in a strict group; the last one approves. Source: A-7."""
     if vm not in event.resources or vm in event.approved_by:
@@ -169,19 +182,6 @@ def _with_events(draft: Draft, operation: Operation) -> tuple[Operation, list[Ev
     ]
     ids = tuple(event.id for event in events)
     return replace(operation, vms=vms, events=ids), events
-
-
-def _approved_by_policy(draft: Draft, operation: Operation, event: Event) -> bool:
-    """Whether the group's automatic approval covers it. Source: A-10."""
-    group = draft.topology.groups[event.group]
-    return (
-        operation.of_vm
-        and not operation.routine
-        and (
-            operation.cause in {Cause.REBOOT, Cause.REDEPLOY}
-            and operation.impact in group.automatic_approval
-        )
-    )
 
 
 def _running(draft: Draft, operation: Operation) -> Operation:

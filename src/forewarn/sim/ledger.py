@@ -282,13 +282,18 @@ class Ledger:
         if event_id in self.acknowledged or (before and before.state is E.APPROVED):
             return True
         group = topology.groups[event.group]
-        automatic = operation.impact in group.automatic_approval
-        if automatic and operation.cause.value in {"reboot", "redeploy"}:
+        if operation.impact in group.automatic_approval and _is_a_users_wish(operation):
             return True
         asked = self.asked.get(event_id, {})
         if not group.strict_approval:
             return any(event.group in self.groups_of[vm] for vm in asked)
         return all(name in asked for name in event.resources if name in topology.vms)
+
+
+def _is_a_users_wish(operation: Operation) -> bool:
+    """Whether a user asks for it at once, so that a group's policy may approve. Source: A-10."""
+    users = operation.cause.value in {"reboot", "redeploy"} and operation.source.value == "User"
+    return users and not operation.asked_ms
 
 
 def _is_routine(operation: Operation) -> bool:
