@@ -26,10 +26,13 @@ OUTPUT_SHOWN_BYTES = 2048  # the end of it goes into the log
 NEVER_STARTED = -127  # the exit status of a hook that could not be started at all
 
 WRAPPER = (
-    'mark=$1; shift; echo $$ >"$mark.begun" || exit 71; "$@"; code=$?; '
+    'trap : TERM; mark=$1; shift; echo $$ >"$mark.begun" || exit 71; "$@"; code=$?; '
     'echo $code >"$mark.new" && mv "$mark.new" "$mark.ended"; exit $code'
 )
-"""Run around each hook by /bin/sh: the hook itself writes down that it began and how it ended."""
+"""Run around each hook by /bin/sh: the hook itself writes down that it began and how it ended.
+
+It stays while a hook that was asked to end does so, or does not: the agent then ends both.
+"""
 
 
 class Child:
