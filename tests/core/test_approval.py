@@ -281,3 +281,39 @@ def test_group_that_falls_silent_is_waited_for_no_longer() -> None:
     assert rig.now(operation).state is S.NOTICED, "the operator asked for later"
     rig.wait(DAY_MS)
     assert rig.now(operation).state is S.RUNNING
+
+
+@pytest.mark.parametrize("first", ["approval", "deletion"])
+def test_a_vm_that_is_gone_is_not_waited_for(first: str) -> None:
+    """In a strict group only those that still exist must approve, in any order. Source: A-7."""
+    rig = small()
+    rig.tell(
+        Change(
+            groups=(Group("str", strict_approval=True),),
+            vms=(Vm("str_0", "h0", "str"), Vm("str_1", "h0", "str"), Vm("str_2", "h0", "str")),
+        ),
+        Enable("str"),
+    )
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.approve("web_0", operation)
+    rig.approve("db_0", operation)
+    rig.approve("str_0", operation)
+    if first == "approval":
+        rig.approve("str_1", operation)
+    assert "(missing: " in rig.why(operation)[0].text
+    rig.finish(rig.ask(Cause.DELETION, "str_2"))
+    if first == "deletion":
+        assert rig.why(operation)[0].text.endswith("(missing: str_1)")
+        rig.approve("str_1", operation)
+    assert rig.now(operation).state is S.RUNNING
+    rig.check_replay()
+
+
+def test_an_event_of_vms_that_are_all_gone_is_not_waited_for() -> None:
+    """Nobody is left to prepare, so the other groups' approval is enough. Source: L-2."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.finish(rig.ask(Cause.DELETION, "web_0"))
+    assert [waits.on for waits in rig.why(operation)] == [("db",)]
+    rig.approve("db_0", operation)
+    assert rig.now(operation).state is S.RUNNING

@@ -32,7 +32,7 @@ from forewarn.core.refusals import (
 from forewarn.core.stimulus import TARGETS_MAX
 from forewarn.core.topology import TEXT_LENGTH_MAX, Health
 from forewarn.core.values import replace
-from forewarn.core.work import earliest_ms
+from forewarn.core.work import earliest_ms, unapproving
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -306,8 +306,7 @@ def _why_noticed(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
         if event.state is EventState.SCHEDULED and draft.enabled(event.group):
             text = f"group {event.group} has not approved event {event.id}"
             if draft.topology.groups[event.group].strict_approval:
-                missing = [name for name in event.resources if name not in event.approved_by]
-                text += f" (missing: {', '.join(missing)})"
+                text += f" (missing: {', '.join(unapproving(draft, event))})"
             found.append(Waiting("approval", text, operation.not_before_ms, (event.group,)))
     siblings = undecided_siblings(draft, operation)
     if siblings and not found:

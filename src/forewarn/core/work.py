@@ -12,6 +12,7 @@ from forewarn.core import fleet
 from forewarn.core.impact import REMOVES_VM, SECOND_MS, Cause, Impact, Source
 from forewarn.core.lifecycle import (
     Event,
+    EventState,
     Move,
     Operation,
     OperationState,
@@ -139,10 +140,11 @@ def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
     return cancelled
 
 
-def approve(draft: Draft, event: Event, *, by: tuple[str, ...]) -> Event:
+def approve(draft: Draft, event: Event, *, by: tuple[str, ...], reason: str = "") -> Event:
     """Approve a scheduled event for all its resources. Source: A-1, A-4, A-10."""
     approved = replace(move_event(event, Move.APPROVE), approved_by=event.approved_by + by)
-    draft.put("event.approved", f"event {event.id} is approved for {event.group}", approved)
+    text = _because(f"event {event.id} is approved for {event.group}", reason)
+    draft.put("event.approved", text, approved)
     draft.candidates.add(event.operation)
     return approved
 
@@ -164,12 +166,17 @@ def count_approval(draft: Draft, event: Event, vm: str) -> Event:
     """Count one VM's approval in a strict group; the last one approves. Source: A-7."""
     if vm not in event.resources or vm in event.approved_by:
         return event
-    awaited = {name for name in event.resources if name in draft.topology.vms}
-    if awaited <= {*event.approved_by, vm}:
+    if set(unapproving(draft, event)) <= {vm}:
         return approve(draft, event, by=(vm,))
     counted = replace(event, approved_by=(*event.approved_by, vm))
     draft.put("event.counted", f"event {event.id} is approved by {vm}, not yet by all", counted)
     return counted
+
+
+def unapproving(draft: Draft, event: Event) -> tuple[str, ...]:
+    """The VMs of an event that have not approved it; one that is gone never will. Source: A-7."""
+    known = draft.topology.vms
+    return tuple(vm for vm in event.resources if vm in known and vm not in event.approved_by)
 
 
 def _with_events(draft: Draft, operation: Operation) -> tuple[Operation, list[Event]]:
@@ -223,6 +230,20 @@ def _follow_vms(draft: Draft, ended: Operation) -> None:
                 cancel(draft, other, f"vm {other.vms[0]} is gone")
         elif other.host == ended.destination and other.state is OperationState.NOTICED:
             _announce_anew(draft, other)
+        elif other.state is OperationState.NOTICED:
+            _wait_no_more(draft, other)
+
+
+def _wait_no_more(draft: Draft, operation: Operation) -> None:
+    """Count what only VMs that are gone had not approved as approved. Source: L-2, A-7."""
+    for event in draft.events_of(operation):
+        gone = [name for name in event.resources if name not in draft.topology.vms]
+        if not gone or event.state is not EventState.SCHEDULED:
+            continue
+        strict = draft.topology.groups[event.group].strict_approval
+        left = unapproving(draft, event) if strict else len(gone) < len(event.resources)
+        if not left:
+            approve(draft, event, by=(), reason=f"vm {', '.join(gone)} is gone")
 
 
 def _announce_anew(draft: Draft, operation: Operation) -> None:

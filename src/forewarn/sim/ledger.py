@@ -285,9 +285,10 @@ class Ledger:
         if operation.impact in group.automatic_approval and _is_a_users_wish(operation):
             return True
         asked = self.asked.get(event_id, {})
-        if not group.strict_approval:
-            return any(event.group in self.groups_of[vm] for vm in asked)
-        return all(name in asked for name in event.resources if name in topology.vms)
+        left = [name for name in event.resources if name in topology.vms]
+        if group.strict_approval or not left:
+            return all(name in asked for name in left)
+        return any(event.group in self.groups_of[vm] for vm in asked)
 
 
 def _is_a_users_wish(operation: Operation) -> bool:
