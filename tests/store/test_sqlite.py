@@ -22,7 +22,7 @@ from forewarn.store.errors import (
     StoreUnavailable,
 )
 from forewarn.store.reading import _HISTORY_FILTERS, _OPERATION_FILTERS
-from forewarn.store.sqlite import SqliteEngine
+from forewarn.store.sqlite import LOG_BYTES, SqliteEngine
 from tests.store.story import Story, begin, entry, live_records, replayed
 
 Opener = Callable[[str], Store]
@@ -111,6 +111,24 @@ def test_closed_store_can_be_opened_again(story: Story, path: Path) -> None:
     assert not path.with_name("store.db-wal").exists()
     again = open_store(str(path))
     assert again.load() == story.state
+    again.close()
+
+
+@pytest.mark.parametrize("cut", [0, 1, 1000, 5000, 40_000])
+def test_log_is_read_to_its_last_whole_step(story: Story, path: Path, cut: int) -> None:
+    """A log that a crash has cut off gives whole steps, at its full length again. Source: L-7."""
+    story.reboot("h0")
+    log = path.with_name("store.db-wal").read_bytes()
+    assert len(log) >= LOG_BYTES
+    used = log.rstrip(b"\0")
+    torn = path.with_name("torn.db")
+    torn.write_bytes(path.read_bytes())
+    torn.with_name("torn.db-wal").write_bytes(used[: len(used) - cut])
+    again = open_store(str(torn))
+    assert torn.with_name("torn.db-wal").stat().st_size >= LOG_BYTES
+    state = again.load()
+    assert replayed(again) == live_records(state)
+    assert cut or state == story.state
     again.close()
 
 

@@ -42,6 +42,12 @@ CHECKPOINT_PAGES = 4000
 some 20 ms after a crash. With SQLite's 1000 every 56th commit of a host's work did so, and the
 99th percentile of commits was measured at 1.6 ms; with 4000 at 0.6 ms, near the 90th."""
 
+LOG_BYTES = 17 * 1024 * 1024
+"""How long the write-ahead log is made when it is opened: `CHECKPOINT_PAGES` and a large commit. A
+commit that makes a file longer waits for the file system's own journal, and so for whatever else is
+written on that disk. Beside other writers the 99th percentile of the first 270 commits was 3 to
+7 ms; of a log that has its length already, 1 to 4."""
+
 WAL_BYTES_MAX = 64 * 1024 * 1024
 """What the write-ahead log is cut back to after a checkpoint; it grows only under a long read."""
 
@@ -82,6 +88,8 @@ class SqliteEngine(Engine):
         self._held = _LockFile(path, self.place) if path else None
         try:
             self._writer = self._connect(str(path) if path else ":memory:", _WRITER_SETTINGS)
+            if path:
+                _lengthen_log(self._writer, path)
         except BaseException:
             self._let_go()
             raise
@@ -183,6 +191,27 @@ class SqliteEngine(Engine):
         kind = _KINDS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, StoreContradiction)
         return kind(place=self.place, reason=f"SQLite says: {error}")
 
+
+def _lengthen_log(writer: sqlite3.Connection, path: Path) -> None:
+    """Add noughts to the log until it is as long as it will be; do without where that fails.
+
+    SQLite takes nothing for a part of the log that its own checksums do not confirm, and writes
+    at places of its own choice: what is added at the end is never read, whoever else writes.
+    """
+    with suppress(OSError, sqlite3.Error):
+        writer.execute("SELECT 1 FROM sqlite_schema").fetchall()  # it opens the log
+        log = os.open(f"{path}-wal", os.O_WRONLY | os.O_APPEND)
+        size = os.fstat(log).st_size
+        try:
+            for _ in range(size, LOG_BYTES, len(_NOUGHTS)):
+                os.write(log, _NOUGHTS)
+        except OSError:  # a full disk: commits need what room there is
+            os.ftruncate(log, size)
+        finally:
+            os.close(log)
+
+
+_NOUGHTS = bytes(256 * 1024)
 
 _KINDS: dict[int, type[ForewarnError]] = {
     sqlite3.SQLITE_FULL: StoreFull,
