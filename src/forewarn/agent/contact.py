@@ -49,6 +49,7 @@ class Contact:
         self._begun_ms = 0
         self._until_ms = 0
         self._waited = False
+        self._hurries = False
         self._credit = float(BURST)
         self._approving = ""
         self._approve_until_ms = 0
@@ -97,8 +98,12 @@ class Contact:
             self._approvals[event_id] = None
 
     def hurry(self) -> None:
-        """Poll again as soon as manners allow, as a doubtful document asks for."""
+        """Poll again as soon as manners allow, as a doubtful document asks for.
+
+        The answer is not to be held: it would be until that document changes.
+        """
         self._due_ms = 0
+        self._hurries = True
 
     # ---- the poll ------------------------------------------------------------------------------
 
@@ -114,11 +119,15 @@ class Contact:
         dialogue = self._dialogue
         self._credit = min(BURST, self._credit + (now_ms - self._begun_ms) / SPACING_MS) - 1
         self._begun_ms = now_ms
-        self._waited = dialogue.waits and not self.asks_name
+        self._waited = dialogue.waits and not self.asks_name and not self._hurries
         first = dialogue.document is None
         held_ms = int(dialogue.wait_s * 1000) if self._waited else 0
         self._until_ms = now_ms + (FIRST_ANSWER_MS if first else ANSWER_MS) + held_ms
-        path = dialogue.get_request(NAME_PATH) if self.asks_name else dialogue.poll_request()
+        if self.asks_name:
+            path = dialogue.get_request(NAME_PATH)
+        else:
+            path = dialogue.poll_request(hold=self._waited)
+            self._hurries = False
         try:
             self.poll_line.begin(dialogue.target, "GET", request=path)
         except OSError as error:

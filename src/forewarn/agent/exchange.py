@@ -58,6 +58,8 @@ class Line:
         self._method = method
         self._request = request
         self._start()
+        if not self._fresh:  # an open connection mostly takes a request at once
+            self.advance()
 
     def advance(self) -> Answer | None:
         """Send and receive what can be now; return the answer once it is complete.
@@ -132,8 +134,9 @@ def _opened(target: Target) -> socket.socket:
             local.close()
             raise OSError(failure, "cannot connect")
         return local
+    host = target.host.encode()  # text would load the codec of foreign names, 1 MiB of tables
     family, kind, protocol, _, address = socket.getaddrinfo(
-        target.host, target.port, type=socket.SOCK_STREAM
+        host, target.port, type=socket.SOCK_STREAM
     )[0]
     connection = socket.socket(family, kind, protocol)
     connection.settimeout(0.0)

@@ -27,11 +27,14 @@ NEVER_STARTED = -127  # the exit status of a hook that could not be started at a
 
 WRAPPER = (
     'trap : TERM; mark=$1; shift; echo $$ >"$mark.begun" || exit 71; "$@"; code=$?; '
-    'echo $code >"$mark.new" && mv "$mark.new" "$mark.ended"; exit $code'
+    'echo $code >"$mark.ended"; exit $code'
 )
 """Run around each hook by /bin/sh: the hook itself writes down that it began and how it ended.
 
 It stays while a hook that was asked to end does so, or does not: the agent then ends both.
+
+Each mark is one short line, believed only with its end: to write it under another name and rename
+it would cost a process, and the approval waits for the end of this one.
 """
 
 
@@ -153,7 +156,7 @@ class HookRoom:
 
     def forget(self, run: str) -> None:
         """Remove what a run left."""
-        for ending in ("begun", "ended", "new", "out", "json"):
+        for ending in ("begun", "ended", "out", "json"):
             try:
                 os.unlink(f"{self.directory}/{run}.{ending}")  # noqa: PTH108  the same
             except OSError:
@@ -204,11 +207,13 @@ def hook_environment(intent: HookIntent, *, name: str, state: str) -> dict[str, 
 
 
 def _read(path: str) -> str:
+    """Return the line a mark holds; nothing where it is missing or was cut short."""
     try:
-        with open(path, encoding="ascii", errors="replace") as file:  # noqa: PTH123  the same
-            return file.read(64).strip()
+        with open(path, "rb") as file:  # noqa: PTH123  the same
+            line = file.read(64).decode("utf-8", "replace")
     except OSError:
         return ""
+    return line[:-1] if line.endswith("\n") else ""
 
 
 def _is_ours(pid: int, mark: str) -> bool:

@@ -55,6 +55,7 @@ class Journal:
         os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103  `pathlib` is too heavy
         self._lock = self._locked()
         self._turn = 0
+        self._boot_id = boot_id()
         self.corrupt = ""
         """Where unreadable files were put aside by `read`, if they were."""
         self.boot_id = ""
@@ -94,7 +95,7 @@ class Journal:
         Raises:
             JournalLost: it is not on disk; the state before still is.
         """
-        body = json.dumps({**form, "boot_id": boot_id()}, separators=(",", ":")).encode()
+        body = json.dumps({**form, "boot_id": self._boot_id}, separators=(",", ":")).encode()
         turn = self._turn + 1
         path = slot_path(self.directory, turn % 2)
         try:
@@ -144,8 +145,8 @@ class Journal:
 def boot_id() -> str:
     """Return what tells this boot from others, or nothing where the system does not say."""
     try:
-        with open(BOOT_ID, encoding="ascii") as file:  # noqa: PTH123  the same
-            return file.read(64).strip()
+        with open(BOOT_ID, "rb") as file:  # noqa: PTH123  the same
+            return file.read(64).decode().strip()
     except OSError:
         return ""
 

@@ -7,23 +7,32 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LEVELS = {"error": 3, "warning": 4, "info": 6, "debug": 7}
 """Level -> priority as the journal of systemd knows it."""
 
+LINE_BYTES_MAX = 4096  # what POSIX lets a pipe take whole, and so without waiting (PIPE_BUF)
+CUTS = (LINE_BYTES_MAX, 512, 64)  # characters kept of each part, until the line is short enough
+
 
 class Log:
-    """Writes to standard error, where every supervisor collects it."""
+    """Writes to standard error, where every supervisor collects it; never waits for a reader."""
 
     def __init__(self, form: str = "text") -> None:
         """Write `text` or `json` lines; under systemd's journal with the priority in front."""
         self._json = form == "json"
         self._journal = "JOURNAL_STREAM" in os.environ
         self._said: dict[str, str] = {}
+        self._lost = 0
 
     def say(self, action: str, sentence: str, *, level: str = "info", **ids: object) -> None:
-        """Write a line.
+        """Write a line; one that nobody takes is counted and told of later.
 
         Args:
             action: Stable name of what happened, for searching.
@@ -31,17 +40,11 @@ class Log:
             level: One of `LEVELS`.
             ids: What it is about.
         """
-        if self._json:
-            form = {"level": level, "action": action, "message": sentence, **ids}
-            line = json.dumps(form, default=str)
-        else:
-            tail = "".join(f" {name}={_quoted(str(value))}" for name, value in ids.items())
-            line = f"{sentence} action={action}{tail}".replace("\n", "\\n")
-        prefix = f"<{LEVELS[level]}>" if self._journal else ""
-        try:
-            os.write(sys.stderr.fileno(), f"{prefix}{line}\n".encode("utf-8", "replace"))
-        except OSError:
-            return  # nobody reads; the agent's work matters more
+        lost = f"Lines that nobody took and are lost: {self._lost}."
+        if self._lost and self._put("log-lost", lost, level="warning"):
+            self._lost = 0
+        if not self._put(action, sentence, level=level, **ids):
+            self._lost += 1
 
     def once(self, action: str, sentence: str, *, level: str = "info") -> None:
         """Write a line unless the last one of this action said the same."""
@@ -53,6 +56,46 @@ class Log:
         """Let an action be said again; tell whether it had been said."""
         return self._said.pop(action, None) is not None
 
+    def _put(self, action: str, sentence: str, *, level: str, **ids: object) -> bool:
+        """Write a line if that can be done at once; tell whether it was."""
+        prefix = f"<{LEVELS[level]}>" if self._journal else ""
+        line = b""
+        for cut in CUTS:
+            short = {name: _cut(found, cut) for name, found in ids.items()}
+            form = {"level": level, "action": action, "message": sentence[:cut], **short}
+            text = json.dumps(form) if self._json else _plain(action, sentence[:cut], short)
+            line = f"{prefix}{text}\n".encode("utf-8", "replace")
+            if len(line) <= LINE_BYTES_MAX:
+                break
+        try:
+            file = sys.stderr.fileno()
+            return _is_free(file) and os.write(file, line) == len(line)
+        except (OSError, ValueError, AttributeError):  # closed, by whatever hand
+            return False
+
+
+def _cut(found: object, most: int) -> object:
+    """Return a number as it is, and the end of anything else as text: the end tells most."""
+    return found if isinstance(found, int) else str(found)[-most:]
+
+
+def _plain(action: str, sentence: str, ids: Mapping[str, object]) -> str:
+    """Return a line for people; what comes from outside cannot break or colour it."""
+    tail = "".join(f" {name}={_quoted(str(found))}" for name, found in ids.items())
+    line = f"{sentence} action={action}{tail}"
+    if line.isprintable():
+        return line
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in line)
+
 
 def _quoted(text: str) -> str:
     return json.dumps(text) if not text or " " in text or '"' in text else text
+
+
+def _is_free(file: int) -> bool:
+    """Tell whether a line can be written now without waiting for who reads."""
+    if not hasattr(select, "poll"):
+        return True
+    poll = select.poll()
+    poll.register(file, select.POLLOUT)
+    return any(events & select.POLLOUT for _, events in poll.poll(0))

@@ -96,6 +96,7 @@ class Runner:
         """Do what is due, and wait for the next thing to happen."""
         now_ms = self.clock.now_ms()
         self._give(self.contact.begin(now_ms))
+        self._attend(now_ms)
         self._wait(now_ms)
         now_ms = self.clock.now_ms()
         self._give(self.contact.expire(now_ms))
@@ -204,8 +205,6 @@ class Runner:
                 return
             self._written = generation
             self.log.clear("journal-lost")
-            if self._children is not None:
-                self._children.tidy()
         intents, self._intents = self._intents, []
         for intent in intents:
             self._do(intent, now_ms)
@@ -280,11 +279,18 @@ class Runner:
         return self.clock.wait_s(min(time_ms for time_ms in times if time_ms is not None))
 
     def _collect(self, now_ms: int) -> None:
-        """Take in the ends of hooks and side jobs."""
+        """Take in the ends of hooks."""
         assert self._children is not None
         for ended, output in self._children.ended(now_ms):
             self._tell_end(ended, output)
             self._give((ended,))
+
+    def _attend(self, now_ms: int) -> None:
+        """Do what no hook, poll or approval should wait for: clear away, and the side jobs."""
+        if self.core is None or self._children is None:
+            return
+        if self.core.generation == self._written:
+            self._children.tidy()
         for event_id, prepared in self._side.answers(now_ms):
             self._give((PeersSeen(event_id, prepared),))
 

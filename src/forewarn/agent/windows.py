@@ -28,7 +28,7 @@ class WindowsChild(Child):
         """Return the exit status, or None while it runs."""
         status = self._process.poll()
         if status is not None:
-            Path(f"{self.mark}.ended").write_text(str(status), "ascii")
+            Path(f"{self.mark}.ended").write_text(f"{status}\n", "ascii")
         return status
 
     def terminate(self) -> None:
@@ -52,5 +52,5 @@ def start(command: tuple[str, ...], mark: str, *, env: Mapping[str, str]) -> Chi
         process = subprocess.Popen(
             command, stdin=source, stdout=output, stderr=output, env=env, creationflags=flags
         )
-    Path(f"{mark}.begun").write_text(str(process.pid), "ascii")
+    Path(f"{mark}.begun").write_text(f"{process.pid}\n", "ascii")
     return WindowsChild(process, mark)
