@@ -349,6 +349,15 @@ def test_all_waits_for_the_others() -> None:
     assert agent.step(PeersSeen("unknown", ()), NOW) == ()
 
 
+def test_all_asks_also_where_nothing_is_prepared() -> None:
+    """An event that is only approved needs the others, too, and tells them. Source: C-4, C-5."""
+    agent = core(action="approve", coordination="all")
+    told_all = brief(agent.step(polled(1, event(resources=BOTH)), NOW))
+    assert told_all == ["Announce E1", "Announce E1", "Ask E1"]
+    assert brief(agent.step(PeersSeen("E1", ("vm_1",)), NOW)) == ["Approve E1"]
+    assert brief(agent.step(polled(2), NOW)) == ["Announce E1"]
+
+
 def test_all_takes_the_announcement_back() -> None:
     """What was announced is withdrawn before anything is undone."""
     agent = core((DRAIN,), coordination="all")

@@ -8,14 +8,17 @@ import pytest
 
 from forewarn.agent.core import AgentCore
 from forewarn.agent.rules import Step
+from forewarn.agent.status import prepared_form
 from forewarn.agent.steps import UNDO_TRIES_MAX, UNRECOVERED_MAX
 from forewarn.agent.values import (
+    Announce,
     ApprovalEnded,
     HookEnded,
     Resumed,
     Tick,
 )
 from tests.agent.making import (
+    BOTH,
     DRAIN,
     ME,
     NOW,
@@ -218,6 +221,41 @@ def test_vm_that_was_restarted_before_the_event_does_not_approve() -> None:
     assert told(after.step(Resumed({}, rebooted=True), NOW)) == ["held"]
     assert brief(after.step(polled(1, event()), NOW)) == []
     assert brief(after.step(polled(2), NOW)) == ["Recover drain"]
+
+
+def test_vm_that_was_restarted_takes_its_word_back() -> None:
+    """The other VMs must not count on a preparation that this one doubts. Source: C-5."""
+    agent = core((DRAIN,), coordination="all", then="hold")
+    agent.step(polled(1, event(resources=BOTH)), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    after = restarted(agent)
+    said = after.step(Resumed({}, rebooted=True), NOW)
+    assert [intent.prepared for intent in said if isinstance(intent, Announce)] == [False]
+    assert prepared_form("vm_0", after)["prepared"] == []
+
+
+@pytest.mark.parametrize(
+    ("repeatable", "then", "after_that"),
+    [
+        (True, ["Prepare drain"], ["Approve E2", "Recover drain"]),
+        (False, [], ["Cancel drain"]),
+    ],
+    ids=["again", "held"],
+)
+def test_step_of_before_a_restart_is_not_believed(
+    then: list[str], after_that: list[str], *, repeatable: bool
+) -> None:
+    """A later event has it prepared again, or is held where that may not be done twice."""
+    drain = Step("drain", repeatable=repeatable)
+    agent = core((drain,))
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    after = restarted(agent, (drain,))
+    after.step(Resumed({}, rebooted=True), NOW)
+    assert brief(after.step(polled(2, event(), event("E2")), NOW)) == then
+    assert after.events[1].stage == ("preparing" if repeatable else "held")
+    ended = brief(after.step(HookEnded("drain", 0), NOW))
+    assert ended + brief(after.step(polled(3), NOW)) == after_that
 
 
 def test_restart_while_undoing_or_only_watching_changes_nothing() -> None:

@@ -193,9 +193,7 @@ class AgentCore:
 
     def _prepared(self, record: EventRecord, now_ms: int) -> None:
         record.ready_ms = now_ms
-        if self._identity.others_in(record.event.resources) and record.coordination == "all":
-            record.announced = True
-            self._out.append(Announce(record.event, prepared=True))
+        self._announce(record)
         self._tell("prepared", record, "is prepared for")
         if record.started:
             record.stage = rec.UNDER_WAY
@@ -208,6 +206,8 @@ class AgentCore:
     def _take_turn(self, record: EventRecord, now_ms: int) -> None:
         if record.next_ms is not None and now_ms < record.next_ms:
             return
+        if not record.announced:  # nothing was to be prepared
+            self._announce(record)
         mine = turn(record, self._identity, now_ms=now_ms)
         record.why = mine.reason
         record.next_ms = mine.until_ms
@@ -221,6 +221,19 @@ class AgentCore:
             record.next_ms = min(mine.until_ms or FAR_MS, now_ms + ASK_S * 1000)
             self._out.append(Announce(record.event, prepared=True))
             self._out.append(Ask(record.event))
+
+    def _announce(self, record: EventRecord) -> None:
+        """Tell the other VMs, where they wait for that, that this one is prepared."""
+        if record.coordination == "all" and self._identity.others_in(record.event.resources):
+            record.announced = True
+            self._mark()
+            self._out.append(Announce(record.event, prepared=True))
+
+    def _unannounce(self, record: EventRecord) -> None:
+        if record.announced:
+            record.announced = False
+            self._mark()
+            self._out.append(Announce(record.event, prepared=False))
 
     def _check(self, record: EventRecord, now_ms: int) -> None:
         verdicts = [self._table.check(step, record.event, now_ms=now_ms) for step in record.checks]
@@ -292,10 +305,7 @@ class AgentCore:
 
     def _release(self, record: EventRecord, now_ms: int) -> bool:
         """Undo, last group first, what only this event needs; tell whether nothing is left."""
-        if record.announced:
-            record.announced = False
-            self._mark()
-            self._out.append(Announce(record.event, prepared=False))
+        self._unannounce(record)
         if not self._table.drop_checks(record.checks, record.event_id):
             return False
         for group in reversed(record.plan):
@@ -319,11 +329,16 @@ class AgentCore:
         assert not self._resumed
         self._resumed = True
         self._table.resume(resumed.found, now_ms)
+        if resumed.rebooted:
+            self._table.rebooted(now_ms)
         for record in self._following.records:
             if record.stage == rec.APPROVING:
                 record.next_ms = now_ms
             if resumed.rebooted and not record.gone:
                 record.hit = True
+                if record.plan:
+                    record.group = 0  # the other VMs, too, must not count on what may be undone
+                    self._unannounce(record)
                 if record.plan and record.stage in self._moves:
                     self._hold(record, "this VM was restarted, which may have undone preparations")
 

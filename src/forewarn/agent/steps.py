@@ -208,6 +208,20 @@ class StepTable:
             if held.runs:
                 self._resume(held, found.get(held.key, "interrupted"), now_ms=now_ms)
 
+    def rebooted(self, now_ms: int) -> None:
+        """Believe no more that what was prepared before this VM was restarted still is.
+
+        An event that is announced afterwards has the step prepared again, or is held.
+        """
+        for held in self.records:
+            if held.phase == "prepare" and held.status == rec.DONE and held.step.does:
+                self._mark()
+                if held.step.repeatable:
+                    held.status = rec.AGAIN
+                    held.retry_ms = now_ms
+                else:
+                    held.verdict = worst((held.verdict, "hold"))
+
     def _resume(self, held: StepRecord, fate: str, *, now_ms: int) -> None:
         if fate == "running":
             return
