@@ -9,6 +9,7 @@ from tests.sim.mutant import Mutant
 
 LOOP, PLANE = "forewarn.control.loop", "forewarn.control.plane"
 CHANGES, STORE = "forewarn.control.changes", "forewarn.store"
+AGENT = "forewarn.agent.core"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -207,5 +208,39 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
         caught_by="transcript L-1-agent",
+    ),
+    Mutant(
+        "approved-before-all-are-prepared",
+        "an agent approves for others that are not prepared",
+        (("forewarn.agent.coordination", "        if missing:\n", "        if not others:\n"),),
+        caught_by="world 1: C-5",
+    ),
+    Mutant(
+        "word-kept-over-a-restart",
+        "a VM that was restarted goes on telling the others that it is prepared",
+        (
+            (
+                AGENT,
+                (
+                    "                    record.group = 0  # the other VMs, too, must not count "
+                    "on what may be undone\n"
+                    "                    self._unannounce(record)\n"
+                ),
+                "                    pass\n",
+            ),
+        ),
+        caught_by="transcript C-5-peer-restarted",
+    ),
+    Mutant(
+        "nobody-asks-the-others",
+        "agents that have nothing to prepare wait for the others and do not ask them",
+        (
+            (
+                AGENT,
+                "        if not record.announced:  # nothing was to be prepared\n",
+                "        if not record:\n",
+            ),
+        ),
+        caught_by="world 1: C-5",
     ),
 )

@@ -58,7 +58,8 @@ def table() -> str:
         if kind == "transcript":
             who = f"transcript [{name}](../../tests/transcripts/{name}.txt)"
         else:
-            who = f"invariant {name.partition(': ')[2]}"
+            promise = name.partition(": ")[2]
+            who = f"invariant {promise}" if promise.isdigit() else f"promise {promise}"
         rows.append(f"| {mutant.what} | {who} |")
     return "\n".join(rows)
 

@@ -28,6 +28,7 @@ from forewarn.core.stimulus import (
     Stimulus,
 )
 from forewarn.core.topology import Group, GroupKind, Host, Vm
+from forewarn.core.values import replace
 from forewarn.errors import ForewarnError
 from forewarn.sim import node as nodes
 from forewarn.sim.agenda import START_MS
@@ -140,6 +141,8 @@ class Actor:
         if "again" in words:
             self._silent.discard(name)
             return []
+        if "together" in options:
+            self.stage.places[name] = options["together"]
         if name in self.stage.topology.groups and words[1:] == ["silent"]:
             return []
         automatic = options.get("automatic", "")
@@ -175,6 +178,7 @@ class Actor:
             group,
             size=options.get("size", ""),
             gpu="gpu" in words,
+            spot="spot" in words,
             addresses=(f"vm-{name}",),
         )
         told = self._tell(Change(vms=(vm,)))
@@ -183,8 +187,7 @@ class Actor:
 
     def _move(self, words: Words, options: Options) -> list[str]:
         vm = self.stage.topology.vms[words[0]]
-        moved = Vm(vm.name, options["to"], vm.group, vm.size, vm.gpu, addresses=vm.addresses)
-        return self._tell(Change(vms=(moved,)))
+        return self._tell(Change(vms=(replace(vm, host=options["to"]),)))
 
     def _remove(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
         return self._tell(Change(removed=((words[0], words[1]),)))

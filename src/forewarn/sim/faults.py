@@ -82,15 +82,16 @@ def weather_clears(world: World) -> Callable[[], None]:
 
 def _wire(world: World, dice: Dice) -> None:
     """Make the network between machines and nodes lossy."""
-    world.wires.weather = Weather(
+    weather = Weather(
         lost=dice.pick((20, 100, 500)),
         answer_lost=dice.pick((0, 100, 300)),
         late=dice.pick((0, 100, 300)),
         twice=dice.pick((0, 100, 300)),
     )
+    world.wires.turn(weather)
 
     def clear() -> None:
-        world.wires.weather = Weather()
+        world.wires.turn(Weather())
 
     world.agenda.after(dice.between(MINUTE_MS, 4 * HOUR_MS), clear)
 

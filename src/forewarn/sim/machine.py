@@ -10,20 +10,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.agent.core import AgentCore
+from forewarn.agent.coordination import turn
+from forewarn.agent.core import ASK_S, AgentCore
 from forewarn.agent.names import Identity
+from forewarn.agent.records import DONE, FAILED, READY
 from forewarn.agent.rules import Match, Rule, Step, default_rules
 from forewarn.agent.values import (
+    Announce,
     ApprovalEnded,
     Approve,
+    Ask,
     HookEnded,
     HookIntent,
+    PeersSeen,
     Polled,
+    Prepare,
     Resumed,
     Stop,
     Tick,
 )
-from forewarn.wire import Document, read_document, render_approval
+from forewarn.wire import Document, ScheduledEvent, read_document, render_approval
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
     from forewarn.agent.values import Intent, Stimulus
     from forewarn.sim.agenda import Agenda
     from forewarn.sim.dice import Dice
+    from forewarn.sim.peers import Peers
     from forewarn.sim.wires import Wires
 
 POLL_MS = 1000
@@ -39,6 +46,8 @@ RETRY_MS_MIN = 1000
 RETRY_MS_MAX = 30_000
 TERM_STATUS = -15
 """Exit status of a hook that was told to stop."""
+PATIENCE_MS = 10 * 60 * 1000
+"""How often an agent whose peers say nothing new asks them here: in life it does every `ASK_S`."""
 DOCUMENTS_MAX = 4096
 
 _documents: dict[bytes, Document] = {}
@@ -74,12 +83,28 @@ HABITS: tuple[Habit, ...] = (
 )
 GOOD = HABITS[0]
 
-STEPS = ((Step("drain", timeout_s=600, repeatable=True), Step("note", does=False, undoes=False)),)
+DRAIN = "drain"
+STEPS = ((Step(DRAIN, timeout_s=600, repeatable=True), Step("note", does=False, undoes=False)),)
 RULES = default_rules(STEPS)
 RULES_WITHOUT_APPROVAL = (
     Rule("prepare only", Match(), action="prepare", then="hold", steps=STEPS),
     *RULES,
 )
+
+
+def together(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """Return the same rules for VMs that approve only when all of them are prepared."""
+    return tuple(
+        Rule(
+            rule.name,
+            rule.match,
+            action=rule.action,
+            then=rule.then,
+            steps=rule.steps,
+            coordination="all",
+        )
+        for rule in rules
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +119,17 @@ class Seat:
     skew_ms: int = 0
     #: When in each second it polls, in ms.
     phase_ms: int = 0
+    #: Where it and the other VMs of an event tell each other that they are prepared, one of
+    #: `peers.PLACES`; empty where each approves without asking.
+    place: str = ""
 
 
 class Machine:
     """One VM."""
 
-    def __init__(self, seat: Seat, agenda: Agenda, *, wires: Wires, dice: Dice) -> None:
+    def __init__(
+        self, seat: Seat, agenda: Agenda, *, wires: Wires, peers: Peers, dice: Dice
+    ) -> None:
         """Begin switched off."""
         self.seat = seat
         self.up = False
@@ -107,9 +137,11 @@ class Machine:
         self.muted = False
         self._agenda = agenda
         self._wires = wires
+        self._peers = peers
         self._dice = dice
-        self._identity = Identity(seat.name)
-        self._rules = RULES if seat.habit.approves else RULES_WITHOUT_APPROVAL
+        self.identity = Identity(seat.name)
+        rules = RULES if seat.habit.approves else RULES_WITHOUT_APPROVAL
+        self._rules = together(rules) if seat.place else rules
         self._core: AgentCore | None = None
         self._journal: dict[str, object] | None = None
         self._written = 0
@@ -117,6 +149,12 @@ class Machine:
         self._poll_planned = False
         self._tick_ms = 0
         self._life = 0
+        #: When the agent began last, true time in ms.
+        self.began_ms = 0
+        #: Whether something was lost of what its agent last said to its peers or heard of them.
+        self.unheard = False
+        #: Events for which an answer of its peers is on its way: one is asked for at a time.
+        self._asked: set[str] = set()
         #: Told what the agent does, for transcripts.
         self.heard: Callable[[Machine, Intent], None] = lambda _, __: None
 
@@ -137,14 +175,17 @@ class Machine:
     def halt(self) -> None:
         """Switch off: the agent, its hooks and requests are gone."""
         self.up = False
+        if self.seat.place:
+            self._peers.accord.prepared(self.seat.name, done=False)
         self._end_agent()
 
     def _begin_agent(self, *, rebooted: bool) -> None:
         if not self.up or not self.seat.habit.polls or self._core is not None:
             return
         journal = None if self._journal is None else json.loads(json.dumps(self._journal))
-        self._core = AgentCore(self._identity, self._rules, journal=journal)
+        self._core = AgentCore(self.identity, self._rules, journal=journal)
         self._written = self._core.generation
+        self.began_ms = self._agenda.now_ms
         if journal is not None:
             found = dict.fromkeys(self._core.running(), "interrupted")
             self._step(Resumed(found, rebooted=rebooted))
@@ -154,6 +195,7 @@ class Machine:
         self._life += 1
         self._core = None
         self._hooks.clear()
+        self._asked.clear()
         self._poll_planned = False
         self._tick_ms = 0
 
@@ -215,13 +257,35 @@ class Machine:
         if due_ms is None:
             return
         at_ms = max(due_ms - self.seat.skew_ms, self._agenda.now_ms + 1)
+        if self.seat.place and self._only_asks():
+            at_ms = max(at_ms, self._agenda.now_ms + PATIENCE_MS)
         if self._tick_ms and self._agenda.now_ms < self._tick_ms <= at_ms:
             return
         self._tick_ms = at_ms
         self._later(at_ms - self._agenda.now_ms, lambda: self._step(Tick()))
 
+    def look_again(self) -> None:
+        """A peer has said something new: ask at the next time for it."""
+        self._later(self._dice.between(1, ASK_S * 1000), lambda: self._step(Tick()))
+
+    def _only_asks(self) -> bool:
+        """Whether all it waits for is another answer of its peers, which will be announced."""
+        core = self._core
+        if core is None or self.unheard or self._asked:
+            return False
+        if any(held.status not in {DONE, FAILED} for held in core.steps):
+            return False
+        now_ms = self._agenda.now_ms + self.seat.skew_ms
+        return all(
+            record.stage == READY and bool(turn(record, self.identity, now_ms=now_ms).missing)
+            for record in core.events
+            if record.next_ms is not None
+        )
+
     def _do(self, intent: Intent) -> None:
         if isinstance(intent, HookIntent):
+            if self.seat.place and intent.key == DRAIN and not isinstance(intent, Prepare):
+                self._peers.accord.prepared(self.seat.name, done=False)
             low, high = self.seat.habit.hook_s
             status = 1 if self._dice.chance(self.seat.habit.hook_fails) else 0
             self._hooks[intent.key] = intent.run
@@ -231,7 +295,15 @@ class Machine:
             run = self._hooks.get(intent.key, -1)
             end = partial(self._hook_ends, intent.key, run, TERM_STATUS)
             self._later(self._dice.between(1, 3000), end)
+        elif isinstance(intent, Announce):
+            if intent.prepared:
+                self._peers.accord.says(self, intent.event)
+            self._peers.announce(self, intent.event, prepared=intent.prepared)
+        elif isinstance(intent, Ask):
+            self._ask(intent.event)
         elif isinstance(intent, Approve):
+            if self.seat.place:
+                self._peers.accord.approves(self, intent.event)
             self._send(intent.event.event_id)
             if self.seat.habit.twice:
                 again = partial(self._send, intent.event.event_id)
@@ -240,7 +312,29 @@ class Machine:
     def _hook_ends(self, key: str, run: int, status: int) -> None:
         if self._hooks.get(key) == run:
             del self._hooks[key]
+            if self.seat.place and key == DRAIN and not status:
+                self._drained()
             self._step(HookEnded(key, status))
+
+    def _drained(self) -> None:
+        """A hook has succeeded; where it prepared, the machine is prepared."""
+        steps = self._core.steps if self._core is not None else ()
+        if any(held.key == DRAIN and held.phase == Prepare.phase for held in steps):
+            self._peers.accord.prepared(self.seat.name, done=True)
+
+    def _ask(self, event: ScheduledEvent) -> None:
+        if event.event_id in self._asked:
+            return  # the agent asks once at a time, and again when that is answered
+        self._asked.add(event.event_id)
+        life = self._life
+
+        def answered(prepared: tuple[str, ...] | None) -> None:
+            if self._life == life:
+                self._asked.discard(event.event_id)
+                if prepared is not None:
+                    self._step(PeersSeen(event.event_id, prepared))
+
+        self._peers.ask(self, event, answered)
 
     def _send(self, event_id: str) -> None:
         self._wires.approve(self, (event_id,), render_approval((event_id,)))

@@ -60,13 +60,18 @@ class ScriptStage(Stage):
         """Begin with an empty fleet and a running service; two nodes, the second a follower."""
         super().__init__(1, Policy(), nodes=2, drivers={driver.name: driver})
         self.far: set[str] = set()
+        #: Group -> where its VMs tell each other that they are prepared.
+        self.places: dict[str, str] = {}
         self.death = ""
         self.service.start()
 
     def build_machine(self, vm: Vm) -> None:
         """A machine without an agent, until the script starts one."""
-        seat = Seat(vm.name, vm.addresses[0], wire.VERSIONS[-1], STEADY)
-        self.machines[vm.name] = Machine(seat, self.agenda, wires=self.wires, dice=Dice(1, vm.name))
+        place = self.places.get(vm.group, "")
+        seat = Seat(vm.name, vm.addresses[0], wire.VERSIONS[-1], STEADY, place=place)
+        self.machines[vm.name] = Machine(
+            seat, self.agenda, wires=self.wires, peers=self.peers, dice=Dice(1, vm.name)
+        )
         self.wires.connect(vm.name, self.nodes[1 if vm.name in self.far else 0])
 
     def died(self, why: str) -> None:

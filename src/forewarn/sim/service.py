@@ -138,6 +138,7 @@ class Service:
         try:
             plane = ControlPlane(around.open_archive(), around.policy, around.new_guid)
         except ForewarnError:
+            self.clock = before
             return False
         self.loop = Stepped(
             plane,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from forewarn import feed
 from forewarn.ids import Ids
 from forewarn.settings import MetadataSettings
+from forewarn.sim.accord import Accord
 from forewarn.sim.agenda import Agenda
 from forewarn.sim.archive import Archive, Disk
 from forewarn.sim.archive import Weather as DiskWeather
@@ -23,6 +24,7 @@ from forewarn.sim.crash import Fuse
 from forewarn.sim.dice import Dice
 from forewarn.sim.invariants import Judge
 from forewarn.sim.node import Node
+from forewarn.sim.peers import Peers
 from forewarn.sim.service import BugLog, Service, Surroundings
 from forewarn.sim.wires import Wires
 
@@ -56,6 +58,8 @@ class Stage:
         self.judge = Judge(self.agenda, self.policy)
         self.machines: dict[str, Machine] = {}
         self.wires = Wires(self.agenda, self.judge, Dice(seed, "wires"))
+        self.accord = Accord(self.agenda, self.judge, wires=self.wires, machines=self.machines)
+        self.peers = Peers(self.agenda, Dice(seed, "peers"), wires=self.wires, accord=self.accord)
         self.disk_weather = DiskWeather(Dice(seed, "disk"))
         self.disk = Disk(self.disk_weather)
         self.archive = Archive(self.disk, self.fuse, self)
@@ -137,6 +141,7 @@ class Stage:
 
     def durable(self, changes: Changes) -> None:
         """A change is durable: the judge hears of it, machines come and go."""
+        self.accord.durable(changes)
         self.judge.durable(changes)
         for name, vm in changes.vms.items():
             if vm is None:

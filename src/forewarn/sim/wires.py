@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 LATE_MS_MAX = 20 * 60 * 1000
 """A lost packet found again: the longest a request wanders before it arrives."""
 
+NEVER_MS = 1 << 62
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class Weather:
     """What share of requests, in a thousand, meets which fate."""
 
@@ -43,6 +45,8 @@ class Wires:
     def __init__(self, agenda: Agenda, judge: Judge, dice: Dice) -> None:
         """Begin with good weather."""
         self.weather = Weather()
+        #: Since when nothing is lost and nothing late, true time in ms; far ahead while it is not.
+        self.calm_since_ms = agenda.now_ms
         self._agenda = agenda
         self._judge = judge
         self._dice = dice
@@ -50,6 +54,11 @@ class Wires:
         self._gets = {
             version: nodes.get(version) for version in (*wire.VERSIONS, wire.PREVIEW_VERSION)
         }
+
+    def turn(self, weather: Weather) -> None:
+        """Let the weather change."""
+        self.weather = weather
+        self.calm_since_ms = self._agenda.now_ms if weather == Weather() else NEVER_MS
 
     def connect(self, machine: str, node: Node) -> None:
         """Say which node a machine's requests reach."""

@@ -6,13 +6,13 @@ No fault is drawn here (`faults.py`), and no promise judged (`invariants.py`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from forewarn import wire
 from forewarn.core.impact import Impact
 from forewarn.core.policy import Policy
 from forewarn.core.stimulus import Change as FleetChange
 from forewarn.core.topology import Group, GroupKind, Host, Vm
+from forewarn.sim.accord import PLACES
 from forewarn.sim.agenda import START_MS
 from forewarn.sim.crash import Violation
 from forewarn.sim.dice import Dice
@@ -21,15 +21,15 @@ from forewarn.sim.faults import HOUR_MS, MINUTE_MS, Faults
 from forewarn.sim.machine import GOOD, HABITS, Habit, Machine, Seat
 from forewarn.sim.people import People
 from forewarn.sim.stage import Stage
-
-if TYPE_CHECKING:
-    pass
+from forewarn.sim.wires import Weather
 
 DAY_MS = 24 * HOUR_MS
 NODES = 3
 AUDIT_MS = 12 * HOUR_MS
 HEAL_DAYS_MAX = 60
 """Longest a healed world may take to come to rest; predictions are announced days ahead."""
+TOGETHER_PERMILLE = 300
+"""How many groups in a thousand approve only when all their named VMs are prepared."""
 FAULT_DOMAINS = 3
 UPDATE_DOMAINS = 5
 
@@ -101,7 +101,7 @@ class World(Stage):
         self.disk_weather.permille = 0
         self.driver.moody = False
         self.show_lag_ms = 0
-        self.wires.weather = type(self.wires.weather)()
+        self.wires.turn(Weather())
         for node in self.nodes[1:]:
             self.join(node)
         for group in list(self.topology.groups):
@@ -238,10 +238,10 @@ class World(Stage):
             self._draw_habit(),
             skew_ms=dice.pick((0, 0, -30_000, 30_000)),
             phase_ms=dice.below(1000),
+            place=self._place_of(vm.group),
         )
-        machine = Machine(
-            seat, self.agenda, wires=self.wires, dice=Dice(self.seed, f"machine/{vm.name}")
-        )
+        own = Dice(self.seed, f"machine/{vm.name}")
+        machine = Machine(seat, self.agenda, wires=self.wires, peers=self.peers, dice=own)
         self.machines[vm.name] = machine
         host = vm.host.removeprefix("h")
         self.wires.connect(vm.name, self.nodes[int(host) % NODES])
@@ -254,6 +254,11 @@ class World(Stage):
             newest = (wire.VERSIONS[-1],) * len(wire.VERSIONS)
             found = self._versions[group] = self._dice.pick((*newest, *wire.VERSIONS))
         return found
+
+    def _place_of(self, group: str) -> str:
+        """Where the VMs of a group that approves together meet; empty for the others."""
+        dice = Dice(self.seed, f"together/{group}")
+        return dice.pick(PLACES) if dice.chance(TOGETHER_PERMILLE) else ""
 
     def _draw_habit(self) -> Habit:
         drawn = self._dice.below(sum(habit.weight for habit in HABITS))

@@ -1,0 +1,110 @@
+"""How VMs of one event tell each other that they are prepared: at a shared place, or when asked.
+
+What is said and what follows from an answer is decided by the agents; whether it was true is
+judged in `accord.py`. Words travel as badly as everything else (`wires.py`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.agent.status import prepared_form
+from forewarn.sim.accord import SHARED, STATUS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.sim.accord import Accord
+    from forewarn.sim.agenda import Agenda
+    from forewarn.sim.dice import Dice
+    from forewarn.sim.machine import Machine
+    from forewarn.sim.wires import Wires
+    from forewarn.wire import ScheduledEvent
+
+LATE_MS_MAX = 60_000
+"""An answer that takes longer is none: the agent ends the job that waits for it."""
+
+
+class Peers:
+    """Every word between agents of one group."""
+
+    def __init__(self, agenda: Agenda, dice: Dice, *, wires: Wires, accord: Accord) -> None:
+        """Begin with nothing said."""
+        #: Judges whether it is true what VMs say.
+        self.accord = accord
+        self._agenda = agenda
+        self._dice = dice
+        self._wires = wires
+        self._machines = accord.machines
+        #: (event, VM) that the shared place calls prepared.
+        self._said: dict[tuple[str, str], None] = {}
+        #: When what a VM said last arrives: one word after another.
+        self._last_ms: dict[str, int] = {}
+        #: Event -> VMs that have asked who is prepared for it.
+        self._asking: dict[str, dict[str, None]] = {}
+
+    def announce(self, machine: Machine, event: ScheduledEvent, *, prepared: bool) -> None:
+        """Say that a VM is prepared, or no longer; nothing is answered."""
+        name, event_id = machine.seat.name, event.event_id.upper()
+        if machine.seat.place == STATUS:
+            self._wake(event_id, name)
+            return
+        if prepared and (event_id, name) in self._said:
+            return  # said again, which changes nothing
+        weather = self._wires.weather
+        if self._dice.chance(weather.lost):
+            machine.unheard = True
+            return
+        delay_ms = self._dice.between(1, LATE_MS_MAX if self._dice.chance(weather.late) else 50)
+        at_ms = max(self._last_ms.get(name, 0), self._agenda.now_ms + delay_ms)
+        self._last_ms[name] = at_ms
+        self._agenda.at(at_ms, partial(self._put, event_id, name, prepared=prepared))
+
+    def ask(
+        self,
+        machine: Machine,
+        event: ScheduledEvent,
+        answered: Callable[[tuple[str, ...] | None], None],
+    ) -> None:
+        """Find out which other VMs are prepared; None where no answer comes in time."""
+        name, event_id = machine.seat.name, event.event_id.upper()
+        self._asking.setdefault(event_id, {})[name] = None
+        weather = self._wires.weather
+        if self._dice.chance(weather.answer_lost):
+            machine.unheard = True
+            self._agenda.after(LATE_MS_MAX, partial(answered, None))
+            return
+        others = machine.identity.others_in(event.resources)
+        has = self._has_said if machine.seat.place == SHARED else self._tells
+        found = tuple(other for other in others if has(other.removeprefix("_"), event_id))
+        heard = tuple(other for other in found if not self._dice.chance(weather.lost))
+        machine.unheard = heard != found
+        delay_ms = self._dice.between(1, LATE_MS_MAX if self._dice.chance(weather.late) else 50)
+        self._agenda.after(delay_ms, partial(answered, heard))
+
+    def _has_said(self, name: str, event_id: str) -> bool:
+        return (event_id, name) in self._said
+
+    def _tells(self, name: str, event_id: str) -> bool:
+        """What a VM's status endpoint tells; one that is down tells nothing."""
+        machine = self._machines.get(name)
+        if machine is None or machine.core is None:
+            return False
+        told = prepared_form(name, machine.core)["prepared"]
+        assert isinstance(told, list)
+        return event_id in told
+
+    def _put(self, event_id: str, name: str, *, prepared: bool) -> None:
+        if prepared:
+            self._said[event_id, name] = None
+        else:
+            self._said.pop((event_id, name), None)
+        self._wake(event_id, name)
+
+    def _wake(self, event_id: str, name: str) -> None:
+        """Have those who wait for an answer ask again at their time: it may be another one."""
+        for other in self._asking.get(event_id, ()):
+            machine = self._machines.get(other)
+            if other != name and machine is not None:
+                machine.look_again()
