@@ -82,10 +82,12 @@ class Contact:
     # ---- what the loop needs -------------------------------------------------------------------
 
     def next_ms(self) -> int:
-        """Return when `begin` or `expire` has something to do."""
+        """Return when `begin` or `expire` has something to do; 0: at once."""
         times = [self._until_ms if self.poll_line.busy else self._due_ms]
         if self.approve_line.busy:
             times.append(self._approve_until_ms)
+        elif self._approvals:
+            times.append(0)
         return min(times)
 
     def lines(self) -> tuple[Line, ...]:
