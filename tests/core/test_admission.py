@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import Cancel, Change, Complete, Enable
@@ -137,3 +139,25 @@ def test_a_wave_of_hosts_passes_one_fault_domain_at_a_time() -> None:
             rig.finish(operation)
     assert rounds == 3
     rig.check_replay()
+
+
+@pytest.mark.parametrize("cause", [Cause.REIMAGE, Cause.REBOOT, Cause.REDEPLOY])
+@pytest.mark.parametrize("source", [Source.PLATFORM, Source.USER])
+def test_platform_work_on_vms_takes_fault_domains_in_turn(cause: Cause, source: Source) -> None:
+    """The platform's planned work on VMs is routine, a user's own is not. Source: G-1, SPEC 1."""
+    rig = small()
+    first = rig.ask(cause, "web_0", "web_1", source=source)
+    second = rig.now(first.number + 1)
+    assert (second.state is S.PLANNED) == (source is Source.PLATFORM)
+
+
+def test_platform_work_on_a_vm_and_on_a_host_take_turns() -> None:
+    """One group, two fault domains: a VM's image and another's host. Source: G-1."""
+    rig = small()
+    image = rig.ask(Cause.REIMAGE, "web_0", source=Source.PLATFORM)
+    update = rig.ask(Cause.HOST_UPDATE, "h1")
+    assert [waiting.on for waiting in rig.why(update)] == [(image.id,)]
+    beside = rig.ask(Cause.HOST_UPDATE, "h0")
+    assert rig.now(beside).state is S.NOTICED
+    rig.finish(image)
+    assert [waiting.on for waiting in rig.why(update)] == [(beside.id,)]

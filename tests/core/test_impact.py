@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core.impact import NOTICE_S, TRAITS, Cause, Impact, Source, Target
+from forewarn.core.impact import NOTICE_S, REMOVES_VM, TRAITS, Cause, Impact, Source
 from forewarn.core.policy import Policy
 from tests.core.rig import Rig, small
 
@@ -75,16 +75,14 @@ def test_network_update_interrupts_nothing() -> None:
     assert TRAITS[Cause.HOST_REBOOT].duration_s == -1
 
 
-def test_routine_is_planned_platform_work_on_hosts() -> None:
-    """Neither recoveries nor a user's acts are routine. Source: G-1."""
-    routine = {cause for cause, traits in TRAITS.items() if traits.routine}
-    assert routine == {
-        Cause.LIVE_MIGRATION,
-        Cause.HOST_UPDATE,
-        Cause.HOST_REBOOT,
-        Cause.NETWORK_UPDATE,
+def test_recoveries_and_what_removes_a_vm_are_not_routine() -> None:
+    """Only maintenance that is planned waits for other fault domains. Source: G-1."""
+    assert {cause for cause, traits in TRAITS.items() if not traits.routine} == {
+        Cause.HARDWARE_DEGRADED,
+        Cause.HARDWARE_FAILURE,
+        Cause.HOST_LOST,
+        *REMOVES_VM,
     }
-    assert all(TRAITS[cause].target is Target.HOST for cause in routine)
 
 
 @pytest.mark.parametrize("impact", Impact, ids=lambda impact: impact.value)

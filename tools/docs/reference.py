@@ -20,7 +20,7 @@ from typing import get_type_hints
 import forewarn
 from forewarn import settings
 from forewarn.configuration import ENVIRONMENT_PREFIX
-from forewarn.core.impact import NOTICE_S, TRAITS
+from forewarn.core.impact import NOTICE_S, TRAITS, Source, Traits
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError, every_error
 
 WRITTEN = "<!-- Written by `make docs`; edit the code it comes from, not this page. -->\n"
@@ -37,7 +37,7 @@ def causes_page() -> str:
             traits.target.value,
             " or ".join(kinds),
             traits.source.value,
-            "yes" if traits.routine else "no",
+            _routine(traits),
             "none: it has happened" if traits.fault else duration(NOTICE_S[traits.impact]),
             {-1: "unknown", 0: "none"}.get(traits.duration_s, duration(traits.duration_s)),
             traits.description or "(empty)",
@@ -52,6 +52,12 @@ def causes_page() -> str:
         "",
         *table(head, rows),
     )
+
+
+def _routine(traits: Traits) -> str:
+    if not traits.routine:
+        return "no"
+    return "yes" if traits.source is Source.PLATFORM else "for the platform"
 
 
 def errors_page() -> str:

@@ -89,7 +89,7 @@ class Traits:
     target: Target
     impact: Impact
     source: Source
-    #: Platform work that was planned, not a recovery or a user's own act: G-1 binds it.
+    #: Maintenance, not a recovery: G-1 binds it where the platform asks for it.
     routine: bool
     #: The text clients match on. Source: D-11.
     description: str
@@ -134,11 +134,11 @@ TRAITS: dict[Cause, Traits] = {
     Cause.HOST_LOST: Traits(
         Target.HOST, Impact.REDEPLOY, _PLATFORM, False, FAILURE_TEXT, fault=True
     ),
-    Cause.REBOOT: Traits(Target.VM, Impact.REBOOT, _USER, False, RESTART_TEXT),
-    Cause.REDEPLOY: Traits(Target.VM, Impact.REDEPLOY, _USER, False, REDEPLOY_TEXT),
+    Cause.REBOOT: Traits(Target.VM, Impact.REBOOT, _USER, True, RESTART_TEXT),
+    Cause.REDEPLOY: Traits(Target.VM, Impact.REDEPLOY, _USER, True, REDEPLOY_TEXT),
     Cause.EVICTION: Traits(Target.VM, Impact.PREEMPT, _PLATFORM, False, ""),
     Cause.DELETION: Traits(Target.VM, Impact.TERMINATE, _USER, False, ""),
-    Cause.REIMAGE: Traits(Target.VM, Impact.REBOOT, _USER, False, ""),
+    Cause.REIMAGE: Traits(Target.VM, Impact.REBOOT, _USER, True, ""),
 }
 
 #: Causes after which the virtual machine no longer exists.

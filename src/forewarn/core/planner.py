@@ -216,7 +216,7 @@ def _check_limit(draft: Draft, asked: list[Operation]) -> None:
 
 @dataclass(slots=True)
 class Disturbed:
-    """Who is disturbed, or about to be, by work on hosts: what G-1 is judged by."""
+    """Who is disturbed, or about to be, by work on hosts or the platform's on VMs: see G-1."""
 
     #: Host -> operation that occupies it.
     hosts: dict[str, Operation] = field(default_factory=dict)
@@ -229,18 +229,30 @@ class Disturbed:
         """Count an operation in."""
         if operation.destination:
             self.destinations.setdefault(operation.destination, operation)
-        if operation.of_vm:
+        if not operation.of_vm:
+            self.hosts.setdefault(operation.host, operation)
+        elif not operation.routine:
             return
-        self.hosts.setdefault(operation.host, operation)
-        # Whoever is on the host now: some it names may have left, others may have been moved
-        # there from a host that was lost.
-        zone = topology.hosts[operation.host].fault_zone
-        for group in topology.grouped(topology.vms_on(operation.host)):
+        zone, groups = _disturbed(topology, operation)
+        for group in groups:
             self.groups.setdefault(group, {}).setdefault(zone, operation)
 
 
 def announced(topology: Topology, operations: Iterable[Operation]) -> Disturbed:
     """Everything that routine work about to be announced must keep clear of. Source: G-1."""
+def _disturbed(topology: Topology, operation: Operation) -> tuple[tuple[str, int], list[str]]:
+    """Return the fault domain that an operation disturbs, and the groups it disturbs there.
+
+    Whoever is there now: some that work on a host names may have left, others may have been moved
+    there from a host that was lost.
+    """
+    if not operation.of_vm:
+        groups = topology.grouped(topology.vms_on(operation.host))
+        return topology.hosts[operation.host].fault_zone, list(groups)
+    vm = topology.vms.get(operation.vms[0])
+    return (topology.hosts[vm.host].fault_zone, [vm.group]) if vm else (("", 0), [])
+
+
     found = Disturbed()
     for operation in operations:
         noticed = operation.routine and operation.state is OperationState.NOTICED
@@ -272,10 +284,10 @@ def obstacle(topology: Topology, operation: Operation, disturbed: Disturbed) -> 
         other = occupied.get(host)
         if other is not None and other.number != operation.number:
             return Waiting("host-busy", f"host {host} is occupied by {other.id}", on=(other.id,))
-    if operation.of_vm or not operation.routine:
+    if not operation.routine:
         return None
-    zone = topology.hosts[operation.host].fault_zone
-    for group in topology.grouped(topology.vms_on(operation.host)):
+    zone, groups = _disturbed(topology, operation)
+    for group in groups:
         for elsewhere, other in sorted(
             disturbed.groups.get(group, {}).items(), key=lambda found: (found[1].number, found[0])
         ):
