@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 OWED_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}
 FAULTS = {"hardware-failure", "host-lost"}
-ROUTINE = {"live-migration", "host-update", "host-reboot", "network-update"}
+ROUTINE = {
+    *("live-migration", "host-update", "host-reboot", "network-update"),
+    *("reboot", "redeploy", "reimage"),
+}
 SHOWN = {"scheduled": "Scheduled", "approved": "Scheduled", "started": "Started"}
 NOTICE_TOLERANCE_MS = 1500
 """How far the service's clock may be off true time over a restart, both ways, in ms."""
@@ -158,10 +161,8 @@ class Ledger:
             self._judge_true_notice(operation)
         else:
             self._judge_early(operation, topology, changes)
-        if operation.of_vm:
-            return
         left_out = set(topology.vms_on(operation.host)) - set(operation.vms)
-        if left_out:
+        if left_out and not operation.of_vm:
             raise Violation("1", f"{operation.id} disturbs {sorted(left_out)}, who were not told")
         self._judge_domains(operation, topology, changes)
 
@@ -203,22 +204,20 @@ class Ledger:
 
     def _judge_domains(self, operation: Operation, topology: Topology, changes: Changes) -> None:
         """Invariant 5: one fault domain of a group at a time, by routine work."""
-        routine = _is_routine(operation)
-        groups = {topology.vms[name].group for name in topology.vms_on(operation.host)}
-        place = topology.hosts[operation.host]
+        place, groups = _place_and_groups(operation, topology)
         running = {**self.mirror.operations, **changes.operations}
         for other in running.values():
-            if other.number == operation.number or other.state is not S.RUNNING or other.of_vm:
+            if other.number == operation.number or other.state is not S.RUNNING:
                 continue
-            if other.host == operation.host:
+            if other.host == operation.host and not (other.of_vm or operation.of_vm):
                 raise Violation("5", f"{operation.id} and {other.id} work on the same host")
-            if not (routine and _is_routine(other)):
+            if not (_is_routine(operation) and _is_routine(other)):
                 continue
-            there = topology.hosts[other.host]
-            shared = groups & {topology.vms[name].group for name in topology.vms_on(other.host)}
-            if shared and (there.zone, there.fault_domain) != (place.zone, place.fault_domain):
+            elsewhere, theirs = _place_and_groups(other, topology)
+            if groups & theirs and elsewhere != place:
                 raise Violation(
-                    "5", f"{operation.id} and {other.id} disturb two fault domains of {shared}"
+                    "5",
+                    f"{operation.id} and {other.id} disturb two fault domains of {groups & theirs}",
                 )
 
     # ---- documents -----------------------------------------------------------------------------
@@ -300,3 +299,14 @@ def _is_a_users_wish(operation: Operation) -> bool:
 def _is_routine(operation: Operation) -> bool:
     """Whether the platform does planned work: a user's own act, on a host too, is none."""
     return operation.cause.value in ROUTINE and operation.source.value == "Platform"
+
+
+def _place_and_groups(
+    operation: Operation, topology: Topology
+) -> tuple[tuple[str, int] | None, set[str]]:
+    """Where an operation disturbs, as zone and fault domain, and which groups."""
+    names = operation.vms if operation.of_vm else topology.vms_on(operation.host)
+    machines = [topology.vms[name] for name in names if name in topology.vms]
+    places = {topology.hosts[vm.host] for vm in machines}
+    place = places.pop() if places else None
+    return (place.zone, place.fault_domain) if place else None, {vm.group for vm in machines}
