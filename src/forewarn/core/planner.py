@@ -238,8 +238,6 @@ class Disturbed:
             self.groups.setdefault(group, {}).setdefault(zone, operation)
 
 
-def announced(topology: Topology, operations: Iterable[Operation]) -> Disturbed:
-    """Everything that routine work about to be announced must keep clear of. Source: G-1."""
 def _disturbed(topology: Topology, operation: Operation) -> tuple[tuple[str, int], list[str]]:
     """Return the fault domain that an operation disturbs, and the groups it disturbs there.
 
@@ -253,6 +251,8 @@ def _disturbed(topology: Topology, operation: Operation) -> tuple[tuple[str, int
     return (topology.hosts[vm.host].fault_zone, [vm.group]) if vm else (("", 0), [])
 
 
+def announced(topology: Topology, operations: Iterable[Operation]) -> Disturbed:
+    """Everything that routine work about to be announced must keep clear of. Source: G-1."""
     found = Disturbed()
     for operation in operations:
         noticed = operation.routine and operation.state is OperationState.NOTICED
