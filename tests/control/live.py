@@ -198,7 +198,7 @@ FLEET: dict[str, dict[str, dict[str, object]]] = {
     "hosts": {"h1": {}, "h2": {"fault_domain": 1}},
     "groups": {"web": {"owner": "shop"}, "db": {}},
     "vms": {
-        "web-0": {"host": "h1", "group": "web"},
+        "web-0": {"host": "h1", "group": "web", "spot": True},
         "web-1": {"host": "h2", "group": "web"},
         "db-0": {"host": "h1", "group": "db"},
     },

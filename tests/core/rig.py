@@ -197,9 +197,9 @@ def small_fleet(**more: Group) -> Change:
         hosts=(Host("h0", 0, 0), Host("h1", 1, 1), Host("h2", 2, 2)),
         groups=tuple(groups.values()),
         vms=(
-            Vm("web_0", "h0", "web"),
+            Vm("web_0", "h0", "web", spot=True),
             Vm("web_1", "h1", "web"),
-            Vm("db_0", "h0", "db"),
+            Vm("db_0", "h0", "db", spot=True),
             Vm("far_0", "h2", "far"),
         ),
     )

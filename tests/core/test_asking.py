@@ -38,7 +38,11 @@ def a_request(**wrong: object) -> Ask:
         ({"description": "a\nb"}, "description"),
         ({"not_before_ms": START_MS + 400 * DAY_MS}, "more than a year"),
         ({"cause": Cause.HARDWARE_FAILURE, "not_before_ms": 1}, "a failure has no NotBefore"),
-        ({"destination": "h0"}, "the host itself"),
+        ({"cause": Cause.LIVE_MIGRATION, "destination": "h0"}, "the host itself"),
+        ({"destination": "h1"}, "it moves no VM"),
+        ({"cause": Cause.REBOOT, "targets": ("web_0",), "destination": "h1"}, "it moves no VM"),
+        ({"cause": Cause.DELETION, "targets": ("web_0",), "destination": "h1"}, "it moves no VM"),
+        ({"cause": Cause.EVICTION, "targets": ("web_0", "web_1")}, "vm web_1 is no Spot VM"),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
 )
@@ -146,7 +150,7 @@ def test_host_that_failed_is_struck_once() -> None:
 def a_crowd(count: int, *, limit: int) -> Rig:
     """A group of one owner with many VMs."""
     rig = Rig(policy=Policy(user_operations_max=limit))
-    vms = tuple(Vm(f"v{n}", "h", "g") for n in range(count))
+    vms = tuple(Vm(f"v{n}", "h", "g", spot=True) for n in range(count))
     other = Vm("w", "h", "other")
     rig.tell(
         Change(

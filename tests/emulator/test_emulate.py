@@ -182,6 +182,7 @@ def test_story_of_ones_own_is_told(process: Start, story: Callable[[str], Path])
     """`--scenario FILE` with `--speed`: over by itself in scaled time. Source: B-4."""
     path = story(
         'title = "Mine"\n'
+        '[vms."$vm"]\nspot = true\n'
         '[[steps]]\nat = "60s"\ndo = "eviction"\non = "$vm"\nas = "gone"\nduration = "10s"\n'
         '[[steps]]\nwait = "ended"\nfor = "gone"\n'
         '[[steps]]\nsay = "all is done"\n'

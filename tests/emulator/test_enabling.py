@@ -14,6 +14,9 @@ import pytest
 from forewarn.cli.client import Refused
 from tests.emulator.conftest import Stage
 
+#: The usual VM, as one that may be evicted.
+SPOT = {"host": "host-1", "group": "group-1", "spot": True}
+
 
 def test_groups_are_enabled_from_the_start(stage: Stage) -> None:
     """The very first thing a VM asks may already show an event. Source: B-4."""
@@ -73,6 +76,7 @@ def test_first_answer_is_held_with_a_delay(staged: Callable[..., Stage]) -> None
 
 def test_evicted_vm_comes_back_after_a_minute(stage: Stage) -> None:
     """The emulator stays usable: what an eviction took is given back. Source: D-4, S-6."""
+    stage.api.put("/v1/vms/vm-1", SPOT)
     stage.api.post("/v1/vms/vm-1/evict", {"duration": "5s"})
     stage.advance("32s")
     stage.advance("5s")
@@ -86,6 +90,7 @@ def test_evicted_vm_comes_back_after_a_minute(stage: Stage) -> None:
 
 def test_scenario_does_not_wait_for_a_vm_that_is_away(stage: Stage) -> None:
     """A scenario run while its VM is away has it back at once."""
+    stage.api.put("/v1/vms/vm-1", SPOT)
     stage.api.post("/v1/vms/vm-1/evict", {"duration": "5s"})
     stage.advance("40s")
     stage.run("host-reboot")
@@ -105,7 +110,7 @@ def test_removed_vm_stays_away(stage: Stage) -> None:
 def test_vm_whose_host_is_gone_does_not_come_back(stage: Stage) -> None:
     """A comeback that cannot be is left alone, and the emulator goes on."""
     stage.api.put("/v1/hosts/h9", {})
-    stage.api.put("/v1/vms/v9", {"host": "h9", "group": "group-1"})
+    stage.api.put("/v1/vms/v9", {"host": "h9", "group": "group-1", "spot": True})
     stage.api.post("/v1/vms/v9/evict", {"duration": "5s"})
     stage.advance("40s")
     stage.api.delete("/v1/hosts/h9")

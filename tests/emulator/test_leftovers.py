@@ -62,7 +62,7 @@ def test_fleet_is_what_it_was(
 def test_operators_work_stays(stage: Stage, killed: Callable[[Stage], Stage]) -> None:
     """What operators did before and meanwhile, also to a scenario's machines, is theirs."""
     stage.api.put("/v1/hosts/h9", {})
-    stage.api.put("/v1/vms/v8", {"host": "h9", "group": "group-1"})
+    stage.api.put("/v1/vms/v8", {"host": "h9", "group": "group-1", "spot": True})
     stage.api.put("/v1/vms/v9", {"host": "h9", "group": "group-1"})
     stage.api.post("/v1/vms/v8/evict", {"duration": "5s"})
     stage.advance("40s")

@@ -189,6 +189,8 @@ def _check_target(draft: Draft, operation: Operation, target: str) -> None:
     if operation.asked_ms and not operation.silent and operation.asked_ms < owed_ms:
         earliest = earliest_ms(draft, replace(operation, asked_ms=1))
         raise NoticeTooShort(
+    elif operation.cause is Cause.EVICTION and not draft.topology.vms[target].spot:
+        problem = f"vm {target} is no Spot VM"
             cause=cause,
             target=target,
             asked=iso8601(operation.asked_ms),

@@ -137,20 +137,22 @@ def _users(world: World, dice: Dice) -> None:
     count = dice.pick((1, 1, 2, 3))
     hosts = list(world.topology.hosts)
     move = cause is Cause.REDEPLOY and dice.chance(500)
+    later_ms = world.service.clock.now_ms() + dice.between(1, 8) * HOUR_MS
     ask = Ask(
         cause=cause,
         targets=tuple(dice.some(members, count)),
         destination=dice.pick(hosts) if move else "",
         source=Source.PLATFORM if dice.chance(100) else None,
+        not_before_ms=later_ms if dice.chance(100) else 0,
     )
     world.people.tell(ask, "user")
 
 
 def _evict(world: World, dice: Dice) -> None:
     """The platform takes a Spot machine back."""
-    vms = list(world.topology.vms)
-    if vms:
-        world.people.tell(Ask(cause=Cause.EVICTION, targets=(dice.pick(vms),)), "platform")
+    spots = [name for name, vm in world.topology.vms.items() if vm.spot]
+    if spots:
+        world.people.tell(Ask(cause=Cause.EVICTION, targets=(dice.pick(spots),)), "platform")
 
 
 def _change(world: World, dice: Dice) -> None:
