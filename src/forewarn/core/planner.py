@@ -183,14 +183,14 @@ def _check_target(draft: Draft, operation: Operation, target: str) -> None:
         draft.topology.hosts[operation.destination].health is Health.FAILED
     ):
         problem = f"host {operation.destination} has failed; nothing can be moved there"
+    elif operation.cause is Cause.EVICTION and not draft.topology.vms[target].spot:
+        problem = f"vm {target} is no Spot VM"
     if problem:
         raise WorkInvalid(cause=cause, target=target, problem=problem)
     owed_ms = draft.now_ms + operation.notice_s * SECOND_MS
     if operation.asked_ms and not operation.silent and operation.asked_ms < owed_ms:
         earliest = earliest_ms(draft, replace(operation, asked_ms=1))
         raise NoticeTooShort(
-    elif operation.cause is Cause.EVICTION and not draft.topology.vms[target].spot:
-        problem = f"vm {target} is no Spot VM"
             cause=cause,
             target=target,
             asked=iso8601(operation.asked_ms),
