@@ -15,6 +15,7 @@ from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreTooNew
 from forewarn.store.migrations import Step, every_step, migrate
 from forewarn.store.statements import TABLE_OF, column
 from tests.postgres import PostgresServer
+from tests.store.story import begin
 
 Opener = Callable[[str], Store]
 NEXT = len(every_step()) + 1
@@ -130,6 +131,16 @@ def test_processes_starting_at_once_share_the_work(server: PostgresServer) -> No
         assert failures == []
         store = open_store(empty)
         assert steps_done(store) == [step.number for step in every_step()]
+        store.close()
+
+
+@pytest.mark.postgres
+def test_store_that_was_just_made_is_used(server: PostgresServer) -> None:
+    """The connection that has made the schema goes on to write. Source: L-7."""
+    with server.database("template0") as empty:
+        store = open_store(empty)
+        number = begin(store).reboot("h0")
+        assert store.operation(number) is not None
         store.close()
 
 

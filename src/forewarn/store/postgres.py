@@ -36,6 +36,9 @@ CHANNEL = "forewarn_changed"
 SCHEMA_LOCK = 0x666F7265
 """The advisory lock that one process at a time changes the schema under: `fore` in ASCII."""
 
+PREPARE_THRESHOLD = 0
+"""Times a statement is sent before it is prepared: all of them come again."""
+
 IDLE_READERS_MAX = 8
 """Reading connections kept open between reads; more are made when needed and closed again."""
 
@@ -124,6 +127,8 @@ class PostgresEngine(Engine):
             finally:
                 if self._writer.closed:
                     self._writer = None
+                else:
+                    self._writer.prepare_threshold = PREPARE_THRESHOLD
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
@@ -139,7 +144,13 @@ class PostgresEngine(Engine):
                 self._idle.append(reader)
 
     def lock_schema(self, transaction: Transaction) -> None:
-        """Wait for the schema's lock, longer than for any other."""
+        """Wait for the schema's lock, longer than for any other; prepare nothing meanwhile.
+
+        After an ALTER the driver drops what is prepared, but in a pipeline it keeps the names of
+        what was sent behind it.
+        """
+        assert self._writer is not None
+        self._writer.prepare_threshold = None
         transaction.run_text("SET LOCAL lock_timeout = '120s'")
         transaction.run_text("SET LOCAL statement_timeout = 0")
         transaction.run_text("SET LOCAL idle_in_transaction_session_timeout = 0")
@@ -193,7 +204,9 @@ class PostgresEngine(Engine):
 
     def _connect(self) -> psycopg.Connection:
         try:
-            connection = psycopg.connect(self._settings, autocommit=True, prepare_threshold=0)
+            connection = psycopg.connect(
+                self._settings, autocommit=True, prepare_threshold=PREPARE_THRESHOLD
+            )
             connection.execute(_SESSION_SETTINGS.encode(), prepare=False)
         except (psycopg.Error, UnicodeError) as error:
             raise StoreUnavailable(place=self.place, reason=_sentence(error)) from error
