@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import urllib.request
 from typing import TYPE_CHECKING
 
@@ -27,11 +28,13 @@ def consul(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "http": http,
         "dns": -1,
         "grpc": -1,
-        "grpc_tls": -1,
         "server": server,
         "serf_lan": lan,
         "serf_wan": wan,
     }
+    options = subprocess.run([path, "agent", "--help"], capture_output=True, check=False).stdout
+    if b"-grpc-tls-port" in options:  # since 1.14; what Debian and Ubuntu have had is older
+        ports["grpc_tls"] = -1
     services = [{"name": "web", "id": "web", "port": 8080}]
     config = directory / "consul.json"
     config.write_text(json.dumps({"ports": ports, "services": services}))
