@@ -95,6 +95,18 @@ def test_other_impact_has_unknown_duration() -> None:
     assert rig.ask(Cause.LIVE_MIGRATION, "h2").duration_s == 5
 
 
+def test_degraded_host_that_is_left_in_time_announces_a_migration() -> None:
+    """A Freeze away from failing hardware is a live migration, to clients too. Source: D-11."""
+    rig = small()
+    rig.ask(Cause.HARDWARE_DEGRADED, "h0", impact=Impact.FREEZE)
+    rig.ask(Cause.HARDWARE_DEGRADED, "h1")
+    frozen, lost = rig.document("web")[1]
+    assert (frozen.event_type, frozen.duration_s) == ("Freeze", 5)
+    assert "memory-preserving Live Migration" in frozen.description
+    assert (lost.event_type, lost.duration_s) == ("Redeploy", -1)
+    assert lost.description == "Virtual machine has encountered a failure."
+
+
 def test_start_before_owed_notice_is_refused() -> None:
     """An operator may give more notice, never less. Source: N-1."""
     rig = small()

@@ -31,27 +31,35 @@ def causes_page() -> str:
     head = ("cause", "done to", "type", "source", "routine", "least notice", "duration", "text")
     rows = []
     for cause, traits in TRAITS.items():
-        kinds = [traits.impact.value, *sorted(impact.value for impact in traits.also)]
+        kinds = (traits.impact, *traits.also)
+        told = [traits.told(kind) for kind in kinds]
         rows.append((
             f"`{cause.value}`",
             traits.target.value,
-            " or ".join(kinds),
+            _either(kind.value for kind in kinds),
             traits.source.value,
             _routine(traits),
-            "none: it has happened" if traits.fault else duration(NOTICE_S[traits.impact]),
-            {-1: "unknown", 0: "none"}.get(traits.duration_s, duration(traits.duration_s)),
-            traits.description or "(empty)",
+            "none: it has happened"
+            if traits.fault
+            else _either(duration(NOTICE_S[kind]) for kind in kinds),
+            _either({-1: "unknown", 0: "none"}.get(each, duration(each)) for _, each in told),
+            _either(text or "(empty)" for text, _ in told),
         ))  # fmt: skip
     return page(
         "Causes and what they announce",
         "What can be done to a host or a virtual machine, and the event it becomes.",
-        "Where two types are given, the first is announced unless the request says otherwise.",
+        "Where two types are given, the first is announced unless the request says otherwise;"
+        " what differs between them is given in the same order.",
         "An operator may give more notice, a duration and a text of their own, never less notice.",
         "Terminate notice is set for each group, between 5 and 15 minutes; without it a deletion"
         " is not announced.",
         "",
         *table(head, rows),
     )
+
+
+def _either(words: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(words))
 
 
 def _routine(traits: Traits) -> str:

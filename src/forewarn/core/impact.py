@@ -5,8 +5,12 @@ Only tables and the values they are made of live here; nothing that changes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SECOND_MS = 1000
 MINUTE_S = 60
@@ -81,6 +85,9 @@ RESTART_TEXT = "Virtual machine is going to be restarted as requested by authori
 REDEPLOY_TEXT = "Virtual machine is going to be redeployed as requested by authorized user."
 FAILURE_TEXT = "Virtual machine has encountered a failure."
 
+#: How long a live migration pauses a VM, in seconds. Source: C-4.
+MIGRATION_S = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Traits:
@@ -97,15 +104,27 @@ class Traits:
     duration_s: int = DURATION_UNKNOWN_S
     #: Unannounced: it begins as it is recorded. Source: L-4.
     fault: bool = False
-    #: Other impacts a request may choose.
-    also: frozenset[Impact] = frozenset()
+    #: Other impacts a request may choose: the text and the expected interruption of each.
+    also: Mapping[Impact, tuple[str, int]] = field(default_factory=dict)
+    #: Its VMs may be on another host afterwards.
+    moves: bool = False
+
+    def told(self, impact: Impact) -> tuple[str, int]:
+        """What one of its impacts is announced with: text and seconds. Source: D-9, D-11."""
+        return self.also.get(impact, (self.description, self.duration_s))
 
 
 _PLATFORM, _USER = Source.PLATFORM, Source.USER
 
 TRAITS: dict[Cause, Traits] = {
     Cause.LIVE_MIGRATION: Traits(
-        Target.HOST, Impact.FREEZE, _PLATFORM, True, MIGRATION_TEXT, duration_s=5
+        Target.HOST,
+        Impact.FREEZE,
+        _PLATFORM,
+        True,
+        MIGRATION_TEXT,
+        duration_s=MIGRATION_S,
+        moves=True,
     ),
     Cause.HOST_UPDATE: Traits(
         Target.HOST,
@@ -114,7 +133,7 @@ TRAITS: dict[Cause, Traits] = {
         True,
         MAINTENANCE_TEXT,
         duration_s=9,
-        also=frozenset({Impact.REBOOT}),
+        also={Impact.REBOOT: (MAINTENANCE_TEXT, DURATION_UNKNOWN_S)},
     ),
     Cause.HOST_REBOOT: Traits(Target.HOST, Impact.REBOOT, _PLATFORM, True, MAINTENANCE_TEXT),
     Cause.NETWORK_UPDATE: Traits(
@@ -126,16 +145,17 @@ TRAITS: dict[Cause, Traits] = {
         _PLATFORM,
         False,
         FAILURE_TEXT,
-        also=frozenset({Impact.FREEZE}),
+        also={Impact.FREEZE: (MIGRATION_TEXT, MIGRATION_S)},  # a live migration
+        moves=True,
     ),
     Cause.HARDWARE_FAILURE: Traits(
         Target.HOST, Impact.REBOOT, _PLATFORM, False, FAILURE_TEXT, fault=True
     ),
     Cause.HOST_LOST: Traits(
-        Target.HOST, Impact.REDEPLOY, _PLATFORM, False, FAILURE_TEXT, fault=True
+        Target.HOST, Impact.REDEPLOY, _PLATFORM, False, FAILURE_TEXT, fault=True, moves=True
     ),
     Cause.REBOOT: Traits(Target.VM, Impact.REBOOT, _USER, True, RESTART_TEXT),
-    Cause.REDEPLOY: Traits(Target.VM, Impact.REDEPLOY, _USER, True, REDEPLOY_TEXT),
+    Cause.REDEPLOY: Traits(Target.VM, Impact.REDEPLOY, _USER, True, REDEPLOY_TEXT, moves=True),
     Cause.EVICTION: Traits(Target.VM, Impact.PREEMPT, _PLATFORM, False, ""),
     Cause.DELETION: Traits(Target.VM, Impact.TERMINATE, _USER, False, ""),
     Cause.REIMAGE: Traits(Target.VM, Impact.REBOOT, _USER, True, ""),

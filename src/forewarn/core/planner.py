@@ -117,6 +117,7 @@ def _operation(draft: Draft, ask: Ask, target: str, *, request: int) -> Operatio
     if target not in known:
         raise Unknown(kind=traits.target.value, name=target)
     impact = ask.impact or traits.impact
+    text, duration_s = traits.told(impact)
     operation = Operation(
         number=draft.next_number(),
         request=request,
@@ -127,21 +128,14 @@ def _operation(draft: Draft, ask: Ask, target: str, *, request: int) -> Operatio
         host=draft.topology.vms[target].host if of_vm else target,
         vms=(target,) if of_vm else draft.topology.vms_on(target),
         of_vm=of_vm,
-        description=traits.description if ask.description is None else ask.description,
-        duration_s=_duration_s(ask, impact),
+        description=text if ask.description is None else ask.description,
+        duration_s=duration_s if ask.duration_s is None else ask.duration_s,
         asked_ms=-(-ask.not_before_ms // SECOND_MS) * SECOND_MS,
         created_ms=draft.now_ms,
         destination=ask.destination,
         actor=draft.actor,
     )
     return _with_notice(draft, operation)
-
-
-def _duration_s(ask: Ask, impact: Impact) -> int:
-    traits = TRAITS[ask.cause]
-    if ask.duration_s is not None:
-        return ask.duration_s
-    return traits.duration_s if impact is traits.impact else DURATION_UNKNOWN_S
 
 
 def _with_notice(draft: Draft, operation: Operation) -> Operation:
