@@ -14,7 +14,6 @@ from forewarn.core.impact import (
     DURATION_UNKNOWN_S,
     NOTICE_S,
     SECOND_MS,
-    TERMINATE_NOTICE_S_MAX,
     TRAITS,
     Cause,
     Impact,
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 DURATION_S_MAX = 24 * 3600
 #: Furthest NotBefore, in seconds from now: a year.
 AHEAD_S_MAX = 366 * 24 * 3600
-#: Notice of an announced reimage, in seconds (`PT15M`). Source: SPEC 10.
-REIMAGE_NOTICE_S = TERMINATE_NOTICE_S_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +148,9 @@ def _with_notice(draft: Draft, operation: Operation) -> Operation:
         if not group.terminate_notice_s:
             return replace(operation, silent=True)
         notice_s = max(group.terminate_notice_s, notice_s)
-    if operation.cause is Cause.REIMAGE:
-        if not (group.reimage_notice and vm.reimage_announceable):
-            return replace(operation, silent=True)
-        notice_s = max(notice_s, REIMAGE_NOTICE_S)
+    unasked = not (group.reimage_notice and vm.reimage_announceable)
+    if operation.cause is Cause.REIMAGE and unasked:
+        return replace(operation, silent=True)
     return replace(operation, notice_s=notice_s)
 
 

@@ -130,8 +130,6 @@ class Ledger:
         if operation.silent:
             return
         owed_s = OWED_S[operation.impact.value]
-        if operation.cause.value == "reimage":
-            owed_s = 900
         if operation.impact.value == "Terminate" and (before is None or before.state is S.PLANNED):
             vm = topology.vms.get(operation.vms[0])
             owed_s = topology.groups[vm.group].terminate_notice_s if vm else owed_s
