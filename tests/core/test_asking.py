@@ -57,7 +57,7 @@ def test_contradictory_request_is_refused(wrong: dict[str, object], sentence: st
         {"targets": ("h9",)},
         {"targets": ("web_0",)},
         {"cause": Cause.REBOOT, "targets": ("h0",)},
-        {"destination": "h9"},
+        {"cause": Cause.LIVE_MIGRATION, "destination": "h9"},
     ],
     ids=["host", "vm-for-host", "host-for-vm", "destination"],
 )
@@ -147,16 +147,19 @@ def test_routine_work_may_queue() -> None:
 
 
 def test_host_that_failed_is_struck_once() -> None:
-    """A host that has failed is not found lost beside it; its failure must end first."""
+    """A host that has failed does not fail again beside that; its failure must end first."""
     rig = small()
     rig.ask(Cause.HARDWARE_FAILURE, "h0")
-    rig.refuses(Ask(cause=Cause.HOST_LOST, targets=("h0",)), AlreadyAsked)
+    rig.refuses(Ask(cause=Cause.HARDWARE_FAILURE, targets=("h0",)), AlreadyAsked)
     error = rig.refuses(Ask(cause=Cause.HOST_REBOOT, targets=("h0",)), WorkInvalid)
     assert "repair it first" in str(error)
     error = rig.refuses(
         Ask(cause=Cause.LIVE_MIGRATION, targets=("h1",), destination="h0"), WorkInvalid
     )
     assert "nothing can be moved there" in str(error)
+    rig.ask(Cause.HOST_LOST, "h0", destination="h1")
+    error = rig.refuses(Ask(cause=Cause.HARDWARE_FAILURE, targets=("h0",)), AlreadyAsked)
+    assert "host-lost of h0" in str(error)
 
 
 def a_crowd(count: int, *, limit: int) -> Rig:

@@ -110,6 +110,44 @@ def test_work_on_a_deleted_vm_is_cancelled() -> None:
     rig.finish(restarted)
 
 
+def test_failure_whose_vms_come_back_elsewhere_is_a_redeploy() -> None:
+    """A failure with a destination is the loss of the host. Source: L-4, D-4."""
+    rig = small()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h0", destination="h2")
+    assert rig.shown("web") == ["Redeploy Started"]
+    rig.finish(failure)
+    assert rig.state.topology.vms["web_0"].host == "h2"
+    assert rig.health("h0") is Health.FAILED
+
+
+def test_failed_host_turns_out_to_be_lost() -> None:
+    """The failure ends for the loss, in one step, with a new event. Source: L-4, L-8, D-3."""
+    rig = small()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    before = rig.document("web")
+    lost = rig.ask(Cause.HOST_LOST, "h0", destination="h2")
+    assert (rig.now(failure).state, rig.now(failure).reason) == (S.FAILED, "host h0 is lost")
+    assert rig.aborted == [failure.number]
+    assert rig.shown("web") == ["Redeploy Started"]
+    assert rig.document("web")[0] == before[0] + 1
+    rig.finish(lost)
+    assert rig.shown("web") == []
+    rig.check_replay()
+
+
+def test_arrivals_on_a_host_that_failed_meanwhile_are_told() -> None:
+    """VMs that are moved into a running disturbance see it Started. Source: L-5, S-5."""
+    rig = small()
+    lost = rig.ask(Cause.HOST_LOST, "h0", destination="h2")
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h2")
+    rig.finish(lost)
+    assert rig.now(failure).vms == ("db_0", "far_0", "web_0")
+    assert rig.shown("web") == rig.shown("db") == rig.shown("far") == ["Reboot Started"]
+    rig.check_replay()
+    rig.finish(failure)
+    assert rig.shown("web") == rig.shown("far") == []
+
+
 def test_announced_work_follows_arriving_vms() -> None:
     """VMs that arrive on a host are told before its announced work begins. Source: N-1, L-5."""
     rig = small()

@@ -45,13 +45,15 @@ def _sentence(operation: Operation) -> str:
 
 def _strike(draft: Draft, operation: Operation) -> None:
     """A host fails: what was foreseen or announced for it is over. Source: L-4, N-2."""
+    lost = operation.cause is Cause.HOST_LOST
+    reason = f"host {operation.host} {'is lost' if lost else 'failed'}"
     for other in list(draft.operations()):
         if other.of_vm or other.host != operation.host or other.number == operation.number:
             continue
         if other.state is OperationState.RUNNING:
-            work.end(draft, other, failed=True, reason=f"host {other.host} failed", abort=True)
+            work.end(draft, other, failed=True, reason=reason, abort=True)
         else:
-            work.cancel(draft, other, f"host {other.host} failed")
+            work.cancel(draft, other, reason)
     fleet.set_health(draft, operation.host, Health.FAILED)
     work.strike(draft, operation)
 

@@ -138,7 +138,8 @@ class Operation:
     destination: str = ""
     #: Who asked for it.
     actor: str = ""
-    #: Ids of its events, one per affected group, in the order of the groups' names.
+    #: Ids of its events, one per affected group in the order of the groups' names, then those of
+    #: VMs that arrived while it ran.
     events: tuple[str, ...] = ()
 
     @property

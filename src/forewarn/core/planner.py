@@ -5,6 +5,7 @@ Source: SPEC 7, 10 and 11. Reads the draft, never writes it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -70,6 +71,8 @@ def plan(draft: Draft, ask: Ask) -> list[Operation]:
         AlreadyAsked: the same is already under way on a target.
         TooManyUserOperations: the owner's limit is reached. Source: O-1.
     """
+    if ask.cause is Cause.HARDWARE_FAILURE and ask.destination:  # they come back elsewhere (L-4)
+        ask = dataclasses.replace(ask, cause=Cause.HOST_LOST)
     _check_ask(draft, ask)
     request = draft.changes.last_number + 1
     operations = []
@@ -161,18 +164,14 @@ def _check_target(draft: Draft, operation: Operation, target: str) -> None:
     for other in draft.operations():
         if other.target == target and other.of_vm == operation.of_vm:
             same = other.cause is operation.cause
-            both_faults = fault and TRAITS[other.cause].fault
+            # What failed may turn out to be lost, and is then: `acts` ends the failure for it.
+            lost = operation.cause is Cause.HOST_LOST and other.cause is Cause.HARDWARE_FAILURE
+            both_faults = fault and TRAITS[other.cause].fault and not lost
             if (same and not operation.routine) or both_faults:
-                raise AlreadyAsked(cause=cause, target=target, operation=other.id)
-    problem = ""
+                raise AlreadyAsked(cause=other.cause.value, target=target, operation=other.id)
+    problem = _problem_of_destination(draft, operation)
     if not operation.of_vm and host.health is Health.FAILED and not fault:
         problem = f"host {host.name} has failed; repair it first"
-    elif operation.destination == operation.host and not operation.of_vm:
-        problem = "its destination is the host itself"
-    elif operation.destination and (
-        draft.topology.hosts[operation.destination].health is Health.FAILED
-    ):
-        problem = f"host {operation.destination} has failed; nothing can be moved there"
     elif operation.cause is Cause.EVICTION and not draft.topology.vms[target].spot:
         problem = f"vm {target} is no Spot VM"
     if problem:
@@ -187,6 +186,19 @@ def _check_target(draft: Draft, operation: Operation, target: str) -> None:
             notice_s=operation.notice_s,
             earliest=iso8601(earliest),
         )
+
+
+def _problem_of_destination(draft: Draft, operation: Operation) -> str:
+    destination = operation.destination
+    if not destination:
+        return ""
+    if not TRAITS[operation.cause].moves:
+        return "it moves no VM, so it can have no destination"
+    if destination == operation.host and not operation.of_vm:
+        return "its destination is the host itself"
+    if draft.topology.hosts[destination].health is Health.FAILED:
+        return f"host {destination} has failed; nothing can be moved there"
+    return ""
 
 
 def _check_limit(draft: Draft, asked: list[Operation]) -> None:

@@ -88,7 +88,7 @@ class AlreadyAsked(CallerError):
     code = "already-asked"
     status = 409
     message = "{cause} of {target} is already under way as {operation}."
-    advice = "See `forewarn why {operation}`; cancel it first if it should be different."
+    advice = "See `forewarn why {operation}`; cancel it, or complete it if it runs, to ask anew."
 
 
 class WrongState(CallerError):

@@ -36,11 +36,13 @@ def notice(draft: Draft, operation: Operation) -> Operation:
         noticed_ms=draft.now_ms,
     )
     assert operation.not_before_ms - draft.now_ms >= operation.notice_s * SECOND_MS
-    draft.put("operation.noticed", f"{operation.id} is announced", operation, *events)
+    approved = [each for each in events if approved_by_policy(draft, operation, each.group)]
+    told = any(draft.enabled(event.group) for event in events if event not in approved)
+    text = f"{operation.id} is announced{'' if told else ' to nobody'}"
+    draft.put("operation.noticed", text, operation, *events)
     _touch(draft, operation, events)
-    for event in events:
-        if approved_by_policy(draft, operation, event.group):
-            approve(draft, event, by=())
+    for event in approved:
+        approve(draft, event, by=())
     return operation
 
 
@@ -230,8 +232,30 @@ def _follow_vms(draft: Draft, ended: Operation) -> None:
                 cancel(draft, other, f"vm {other.vms[0]} is gone")
         elif other.host == ended.destination and other.state is OperationState.NOTICED:
             _announce_anew(draft, other)
+        elif other.host == ended.destination and other.state is OperationState.RUNNING:
+            _join(draft, other)
         elif other.state is OperationState.NOTICED:
             _wait_no_more(draft, other)
+
+
+def _join(draft: Draft, operation: Operation) -> None:
+    """Tell VMs that have arrived on a host that has failed meanwhile. Source: L-4, L-5."""
+    present = draft.topology.vms_on(operation.host)
+    come = tuple(name for name in present if name not in operation.vms)
+    if not come:
+        return
+    events = [
+        move_event(Event(draft.new_guid(), operation.number, group, share), Move.DUE)
+        for group, share in draft.topology.grouped(come).items()
+    ]
+    joined = replace(
+        operation,
+        vms=tuple(sorted((*operation.vms, *come))),
+        events=(*operation.events, *(event.id for event in events)),
+    )
+    text = f"vm {', '.join(come)} has arrived on {joined.host} and is hit by {joined.id}, too"
+    draft.put("operation.joined", text, joined, *events)
+    _touch(draft, joined, events)
 
 
 def _wait_no_more(draft: Draft, operation: Operation) -> None:
