@@ -126,7 +126,7 @@ def test_documents_follow_the_layout() -> None:
     )
     rig.ask(Cause.REBOOT, "web_0")
     rig.tell(Change(vms=(Vm("web_1", "h1", "web", gpu=True),)))
-    assert rig.state.views["web/web_1"].document == Document(0, ())
+    assert rig.state.views["web/web_1"].document == Document(2, ())
     rig.tell(Change(vms=(Vm("web_0", "h0", "web", gpu=True),)))
     assert rig.document("web/web_0")[0] == 1
     rig.tell(Change(groups=(Group("web"),)))

@@ -95,3 +95,19 @@ def refreshed(view: View, events: tuple[ScheduledEvent, ...]) -> View:
 def fresh(key: str, group: str) -> View:
     """Return the empty view a group begins with when it is enabled. Source: D-1, B-2."""
     return View(key=key, group=group, document=Document(incarnation=0, events=()))
+
+
+def ahead_of(view: View, dropped: list[View]) -> View:
+    """Return the view as those read it whose own documents are dropped for it. Source: D-1.
+
+    It is not moved unless one of them is as far and shows something else.
+    """
+    document = view.document
+    others = [
+        each.document.incarnation
+        for each in dropped
+        if each.document.incarnation >= document.incarnation and each.document != document
+    ]
+    if not others:
+        return view
+    return replace(view, document=Document(max(others) + 1, document.events))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.document import fresh
+from forewarn.core.document import ahead_of
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.refusals import FleetBusy, InUse, Unknown
 from forewarn.core.topology import Health, Topology
@@ -124,18 +124,25 @@ def _record(draft: Draft, before: Topology, after: Topology) -> None:
 
 
 def _refresh_views(draft: Draft, before: Topology, after: Topology) -> None:
-    """Add and drop documents where VMs came, went, or got one of their own. Source: S-3."""
+    """Add and drop documents where VMs came, went, or got one of their own. Source: S-3, D-1."""
     for name in sorted({*before.groups, *after.groups}):
         old = set(before.views_of(name)) if name in before.groups else set()
         new = set(after.views_of(name)) if name in after.groups else set()
-        for key in sorted(old - new):
-            view = draft.view(key)
-            if view is not None:
-                draft.remove("document.dropped", f"document {key} is read by nobody", view)
-        if draft.enabled(name):
-            for key in sorted(new - old):
-                draft.put("document.opened", f"document {key} is opened", fresh(key, name))
-            draft.touched_groups.add(name)
+        dropped = [view for key in sorted(old - new) if (view := draft.view(key)) is not None]
+        for view in dropped:
+            draft.remove("document.dropped", f"document {view.key} is read by nobody", view)
+        shared = draft.view(name)
+        if not draft.enabled(name) or shared is None:
+            continue
+        # A VM that reads another document from now on never sees one incarnation of two contents:
+        # its own goes on from the shared one, and the shared one is ahead of those dropped.
+        shared = ahead_of(shared, dropped)
+        if shared is not draft.view(name):
+            text = f"document {name} goes on at {shared.document.incarnation}"
+            draft.put("document.moved", text, shared)
+        for key in sorted(new - old):
+            draft.put("document.opened", f"document {key} is opened", replace(shared, key=key))
+        draft.touched_groups.add(name)
 
 
 def set_health(draft: Draft, name: str, health: Health) -> None:

@@ -69,11 +69,14 @@ class Ledger:
             self._judge_event(event, topology, changes)
         for operation in changes.operations.values():
             self._judge_operation(operation, topology, changes)
+        reseated = self._judge_reseated(changes)
         for key, view in changes.views.items():
-            self._judge_view(key, view)
+            self._judge_view(key, view, went_on=view is not None and view.group in reseated)
         self.mirror.adopt(changes)
         self.operations.update(changes.operations)
         self.events.update(changes.events)
+        if changes.topology is not None:
+            self._judge_arrivals()
         for group in {event.group for event in changes.events.values()} | {
             view.group for view in changes.views.values() if view
         }:
@@ -218,16 +221,52 @@ class Ledger:
                     f"{operation.id} and {other.id} disturb two fault domains of {groups & theirs}",
                 )
 
+    def _judge_arrivals(self) -> None:
+        """Nobody is on a host in the middle of work there without being told. Source: L-5, S-5."""
+        for operation in self.mirror.operations.values():
+            if operation.state is S.RUNNING and not operation.of_vm:
+                there = set(self.mirror.topology.vms_on(operation.host))
+                if there - set(operation.vms):
+                    untold = sorted(there - set(operation.vms))
+                    raise Violation("1", f"{untold} came to {operation.host}, under {operation.id}")
+
     # ---- documents -----------------------------------------------------------------------------
 
-    def _judge_view(self, key: str, view: View | None) -> None:
+    def _judge_reseated(self, changes: Changes) -> set[str]:
+        """Invariant 2 for VMs that read another document of their group from now on (S-3).
+
+        Returns:
+            the groups where VMs do.
+        """
+        groups: set[str] = set()
+        if changes.topology is None:
+            return groups
+        before, after = self.mirror.topology, changes.topology
+        for name, vm in after.vms.items():
+            if name not in before.vms or before.vms[name].group != vm.group:
+                continue
+            old, new = before.view_of(name), after.view_of(name)
+            if old == new or vm.group not in self.mirror.enrolments:
+                continue
+            groups.add(vm.group)
+            was = self.mirror.views[old].document
+            found = changes.views.get(new) or self.mirror.views[new]
+            now = found.document
+            if now != was and now.incarnation <= was.incarnation and now.events != was.events:
+                text = f"{name} read {old} at {was.incarnation}, reads {new} at {now.incarnation}"
+                raise Violation("2", text)
+        return groups
+
+    def _judge_view(self, key: str, view: View | None, *, went_on: bool) -> None:
         """Invariants 2 and 3, for what became durable."""
         before = self.mirror.views.get(key)
         if view is None:
             self._gone.pop(key, None)
             return
         now, gone = view.document, self._gone.setdefault(key, set())
-        if before is None:
+        if went_on:
+            pass  # judged with what its readers read before
+        elif before is None:
             if now.incarnation != (1 if now.events else 0):
                 raise Violation("2", f"{key} begins at incarnation {now.incarnation}")
         elif now != before.document:
