@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from forewarn.core.history import HistoryIllegal, Replay
-from forewarn.core.impact import Cause
+from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.records import KIND_OF, Record, key_of, to_row
 from forewarn.core.state import Entry, Image
-from tests.core.rig import small
+from forewarn.core.stimulus import Change, Enable
+from forewarn.core.topology import Group, Vm
+from tests.core.rig import Rig, small, small_fleet
 
 
 def an_entry(record: Record) -> Entry:
@@ -46,6 +48,27 @@ def test_every_entry_says_who_what_and_when() -> None:
         assert entry.at_ms == rig.now_ms
         assert entry.text
         assert "." in entry.action
+
+
+@pytest.mark.parametrize(
+    ("cause", "group", "said"),
+    [
+        (Cause.REBOOT, "web", "op-1 is announced"),
+        (Cause.DELETION, "web", "op-1 is announced to nobody"),
+        (Cause.REBOOT, "far", "op-1 is announced to nobody"),
+        (Cause.REBOOT, "keen", "op-1 is announced to nobody"),
+        (Cause.REDEPLOY, "keen", "op-1 is announced"),
+    ],
+    ids=["scheduled", "silent", "disabled", "approved-by-policy", "other-work"],
+)
+def test_work_is_announced_only_where_somebody_is_told(cause: Cause, group: str, said: str) -> None:
+    """History calls no notice what nobody was shown as Scheduled. Source: A-6, A-10, B-3, N-1."""
+    rig = Rig()
+    keen = Group("keen", automatic_approval=frozenset({Impact.REBOOT}))
+    rig.tell(small_fleet(keen=keen), Change(vms=(Vm("keen_0", "h2", "keen"),)))
+    rig.tell(Enable("web"), Enable("keen"))
+    rig.ask(cause, f"{group}_0")
+    assert said in [entry.text for entry in rig.entries]
 
 
 @pytest.mark.parametrize(

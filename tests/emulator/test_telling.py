@@ -62,6 +62,13 @@ def test_life_of_an_event_is_told_line_by_line(stage: Stage, heard: Heard) -> No
     ]
 
 
+def test_work_that_nobody_is_told_of_is_not_called_announced(stage: Stage, heard: Heard) -> None:
+    """A deletion without terminate notice is announced to nobody. Source: N-1."""
+    stage.api.post("/v1/vms/vm-1/delete")
+    stage.advance("0s")
+    assert heard.lines()[0] == "op-1 deletion of vm-1 is announced to nobody"
+
+
 def test_waiting_failing_and_cancelling_are_told(stage: Stage, heard: Heard) -> None:
     """Work that waits, is withdrawn or strikes is told with its reason. Source: L-3, L-4."""
     stage.api.post("/v1/hosts/host-1/reboot")

@@ -292,8 +292,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 WORK,
-                "        if approved_by_policy(draft, operation, event.group):\n",
-                "        if event:\n",
+                "    for event in approved:\n",
+                "    for event in events:\n",
             ),
         ),
         caught_by="world 1: 1",

@@ -138,6 +138,8 @@ def _of_operation(entry: Entry, operation: Operation) -> str:
     what = f"{operation.id} {operation.cause.value} of {operation.target}"
     _, colon, reason = entry.text.partition(": ")
     because = f": {reason}" if colon and entry.action != "operation.planned" else ""
+    if entry.action == "operation.noticed":  # to nobody, it may be
+        return what + entry.text.removeprefix(operation.id)
     return f"{what} {_TOLD[entry.action]}{because}"
 
 
