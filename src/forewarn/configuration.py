@@ -70,7 +70,9 @@ def _read_file(path: Path) -> Input:
             raise SettingsUnreadable(place=path, reason=f"it is larger than {FILE_BYTES_MAX} bytes")
         with path.open("rb") as file:
             written = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise SettingsUnreadable(place=path, reason=error.strerror) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsUnreadable(place=path, reason=error) from error
     for section, values in written.items():
         if not isinstance(values, dict):

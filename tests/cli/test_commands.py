@@ -36,6 +36,8 @@ def test_fleet_is_added_listed_shown_and_removed(run: Run, live: Live) -> None:
     assert run("vm", "show", "v3").out.count("a=b=c") == 1
     removed = run("vm", "remove", "v3", "solo", "--json")
     assert removed.json == {"removed": ["v3", "solo"]}
+    assert run("host", "list", "--zone", "none").err == "there are no such hosts\n"
+    assert "PT0S" not in run("group", "list").out
     assert run("host", "list", "--zone", "z").out.splitlines()[1].split()[0] == "h3"
 
 
@@ -155,7 +157,7 @@ def test_events_documents_and_operations_are_shown(run: Run, live: Live) -> None
     assert "Reboot  Scheduled  2027-01-15T08:15:01Z (in 15m 1s)  op-1" in events.out
     assert len(run("events", "--json").json["events"]) == 2
     document = run("document", "--vm", "web-0")
-    assert document.err.startswith("incarnation 1, read at ")
+    assert document.err.startswith("incarnation 1, read at 2027-01-15T08:00:0")
     assert "Fri, 15 Jan 2027 08:15:01 GMT" in document.out
     old = run("document", "--vm", "web-0", "--api-version", "2017-03-01", "--json").json
     assert old["Events"][0]["Resources"] == ["_web-0"]
@@ -163,10 +165,12 @@ def test_events_documents_and_operations_are_shown(run: Run, live: Live) -> None
     for place in (url, url.replace("?", "/metadata/scheduledevents?")):
         direct = run("document", "--url", place, "--json")
         assert wire.read_document(direct.out).incarnation == 1
+    assert run("document", "--url", url).err.startswith("incarnation 1, read at 2027-01-15T08:00:0")
     assert "op-1" in run("operations", "--vm", "web-0").out
     assert run("operations", "--group", "none", "--json").json == {"operations": []}
     run("cancel", "op-1")
     assert run("operations").out == ""
+    assert "'0' is no whole number above 0" in run("history", "--limit", "0").err
     assert "cancelled" in run("operations", "--all", "--limit", "1").out
 
 
@@ -182,7 +186,7 @@ def test_document_needs_to_know_whose(run: Run, live: Live) -> None:
     [
         ("ftp://x", 1, "no address"),
         ("http://[x", 1, "no address"),
-        ("http://127.0.0.1:1", 3, "cannot be reached"),
+        ("http://127.0.0.1:1", 3, "The metadata service at http://127.0.0.1:1 cannot be"),
         ("http://{metadata}/nothing", 3, "answered 404"),
     ],
 )

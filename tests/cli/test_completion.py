@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -28,6 +29,12 @@ ASKED = {
 BARE = {"bash": "--norc", "fish": "--no-config", "zsh": "-f"}
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home of its own: fish writes there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
 def shell_says(shell: str, commands: str, *, script: str, line: str = "") -> list[str]:
     """Return the words a real shell prints."""
     program = shutil.which(shell)
@@ -35,7 +42,7 @@ def shell_says(shell: str, commands: str, *, script: str, line: str = "") -> lis
         pytest.skip(f"{shell} is not installed")
     ran = subprocess.run(
         [program, BARE[shell], "-c", commands],
-        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "script": script, "line": line},
+        env={"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "script": script, "line": line},
         capture_output=True,
         text=True,
         timeout=60,

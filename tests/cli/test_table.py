@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from forewarn import civil
 from forewarn.cli import table
 
 
@@ -76,6 +77,22 @@ def test_terminal_gets_colour_and_cuts(monkeypatch: pytest.MonkeyPatch, no_colou
     plain = terminal.text.replace("\x1b[33m", "").replace("\x1b[1m", "").replace("\x1b[0m", "")
     assert max(len(line) for line in plain.splitlines()) == 30
     assert table.CUT in plain
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"), [("80", "2027-01-15T08:15:00Z (in 15m)"), ("40", "in 15m")]
+)
+def test_narrow_terminal_gets_short_times(
+    monkeypatch: pytest.MonkeyPatch, columns: str, shown: str
+) -> None:
+    """Where a table would not fit, times say how far off they are before anything is cut."""
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("NO_COLOR", "1")
+    not_before = table.when("2027-01-15T08:15:00Z", civil.parse("2027-01-15T08:00:00Z"))
+    table.print_table(("event", "not before"), [("x" * 20, not_before)])
+    assert terminal.text.splitlines()[1] == f"{'x' * 20}  {shown}"
 
 
 def test_pipe_gets_everything(capsys: pytest.CaptureFixture[str]) -> None:

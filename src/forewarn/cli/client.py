@@ -166,7 +166,7 @@ class Client:
         try:
             content = answer.read(ANSWER_BYTES_MAX)
         except (OSError, HTTPException) as error:
-            raise ServerUnreachable(server=self.server, reason=_reason(error)) from error
+            raise ServerUnreachable(server=self.server, reason=reason_of(error)) from error
         finally:
             _hang_up(answer, channel)
         if answer.status >= 300:
@@ -200,7 +200,7 @@ class Client:
             if not until_ms or local_now_ms() < until_ms:
                 raise ServerUnreachable(server=self.server, reason="it fell silent") from error
         except (OSError, HTTPException) as error:
-            raise ServerUnreachable(server=self.server, reason=_reason(error)) from error
+            raise ServerUnreachable(server=self.server, reason=reason_of(error)) from error
         except ValueError as error:
             raise ServerForeign(server=self.server, reason="it sent no JSON") from error
         finally:
@@ -222,7 +222,7 @@ class Client:
             answer = connection.getresponse()
         except (OSError, HTTPException) as error:
             connection.close()
-            raise ServerUnreachable(server=self.server, reason=_reason(error)) from error
+            raise ServerUnreachable(server=self.server, reason=reason_of(error)) from error
         except BaseException:
             connection.close()
             raise
@@ -278,7 +278,7 @@ def client_of(arguments: argparse.Namespace) -> Client:
         try:
             token = Path(arguments.token_file).read_text("utf-8")
         except (OSError, ValueError) as error:
-            raise TokenUnreadable(path=arguments.token_file, reason=error) from error
+            raise TokenUnreadable(path=arguments.token_file, reason=reason_of(error)) from error
     token = token.strip()
     if not (token.isascii() and (token.isprintable())):
         raise TokenUnreadable(path=arguments.token_file or "FOREWARN_TOKEN", reason="it is no text")
@@ -293,6 +293,13 @@ def part(name: str) -> str:
 def local_now_ms() -> int:
     """Return this machine's time, for answers that come from elsewhere."""
     return SystemClock().now_ms()
+
+
+def reason_of(error: Exception) -> str:
+    """Return why there was no answer, in a few words."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error) or type(error).__name__
 
 
 def _hang_up(answer: HTTPResponse, channel: socket.socket) -> None:
@@ -314,9 +321,3 @@ def _query(query: Mapping[str, object]) -> str:
 
 def _body(form: Mapping[str, object]) -> bytes:
     return json.dumps({name: value for name, value in form.items() if value is not None}).encode()
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return str(error) or type(error).__name__

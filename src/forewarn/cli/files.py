@@ -30,5 +30,7 @@ def text_of(path: str) -> str:
         if len(found) > FILE_BYTES_MAX:
             raise FileUnreadable(path=path, reason=f"it is longer than {FILE_BYTES_MAX} bytes")
         return found.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileUnreadable(path=path, reason=error) from error
+    except OSError as error:
+        raise FileUnreadable(path=path, reason=error.strerror) from error
+    except UnicodeDecodeError as error:
+        raise FileUnreadable(path=path, reason="it is no text") from error

@@ -175,8 +175,9 @@ def _list(arguments: argparse.Namespace) -> int:
         return print_json({plural: found})
     columns = _COLUMNS[arguments.kind]
     headings = [column.replace("_", " ") for column in columns]
-    rows = [[each[column] for column in columns] for each in found]
-    print_table(headings, rows, empty=f"there are no {plural}; add one with `forewarn topology`")
+    rows = [[_fact(each[column]) for column in columns] for each in found]
+    none = f"there are no {plural}; add one with `forewarn topology`"
+    print_table(headings, rows, empty=f"there are no such {plural}" if filters else none)
     return OK
 
 
@@ -201,6 +202,8 @@ def _remove(arguments: argparse.Namespace) -> int:
 
 
 def _fact(value: object) -> object:
+    if value == "PT0S":  # a notice of nothing is none
+        return ""
     if isinstance(value, dict):
         return ", ".join(f"{name}={text}" for name, text in value.items())
     return value

@@ -8,7 +8,8 @@ from __future__ import annotations
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from forewarn.cli.client import ServerUnreachable
+from forewarn import civil
+from forewarn.cli.client import local_now_ms, reason_of
 from forewarn.errors import CallerError, PeerError
 from forewarn.wire import DOCUMENT_BYTES_MAX
 
@@ -34,12 +35,23 @@ class MetadataRefused(PeerError):
     advice = "Look at the address and --api-version; it answers only VMs that it knows."
 
 
-def get_document(url: str, api_version: str) -> bytes:
+class MetadataUnreachable(PeerError):
+    """Nothing answers where a metadata service should be."""
+
+    code = "metadata-unreachable"
+    message = "The metadata service at {url} cannot be reached: {reason}."
+    advice = "Look at the address; `forewarn emulate` runs one on this machine."
+
+
+def get_document(url: str, api_version: str) -> tuple[bytes, int]:
     """Return the document a metadata service gives to this machine, never through a proxy.
+
+    Returns:
+        The document, and the service's time, ms since the epoch UTC.
 
     Raises:
         MetadataAddressInvalid: the address is none.
-        ServerUnreachable: there is no answer.
+        MetadataUnreachable: there is no answer.
         MetadataRefused: the answer is no document.
     """
     try:
@@ -57,10 +69,13 @@ def get_document(url: str, api_version: str) -> bytes:
         answer = connection.getresponse()
         body = answer.read(DOCUMENT_BYTES_MAX)
     except (OSError, HTTPException) as error:
-        raise ServerUnreachable(server=url, reason=error) from error
+        raise MetadataUnreachable(url=url, reason=reason_of(error)) from error
     finally:
         connection.close()
     if answer.status != 200:
         text = body.decode("utf-8", "replace")[:200]
         raise MetadataRefused(url=url, status=answer.status, text=text)
-    return body
+    try:
+        return body, civil.parse(answer.headers.get("Date", ""))
+    except ValueError:
+        return body, local_now_ms()

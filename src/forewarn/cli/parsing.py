@@ -40,6 +40,13 @@ def add_server_options(parser: argparse.ArgumentParser, *, default: object) -> N
     )
 
 
+def whole_number(text: str) -> int:
+    """Return a number of things, for an argument that takes one or more."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
+
+
 class Parser(argparse.ArgumentParser):
     """Refuses what it does not know itself, with its own usage and what may have been meant.
 

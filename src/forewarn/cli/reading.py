@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.table import note, print_json, print_table, when
+from forewarn.cli.parsing import whole_number
+from forewarn.cli.table import Time, note, offset, print_json, print_table, when
 from forewarn.cli.work import print_operations
 from forewarn.errors import CallerError
 from forewarn.exits import OK
@@ -42,12 +43,16 @@ def add_commands(commands: Commands) -> None:
     operations = commands.command("operations", run=_operations)
     _add_filters(operations, ("host", "vm", "group"))
     operations.add_argument("--all", action="store_true", help="also those that have ended")
-    operations.add_argument("--limit", metavar="N", type=int, default=100)
+    operations.add_argument("--limit", metavar="N", type=whole_number, default=100)
     history = commands.command("history", run=_history)
     _add_filters(history, ("operation", "event", "host", "vm", "group", "action"))
     history.add_argument("--after", metavar="N", type=int, help="only after this entry")
     history.add_argument(
-        "--limit", metavar="N", type=int, default=100, help="at most so many: the last ones"
+        "--limit",
+        metavar="N",
+        type=whole_number,
+        default=100,
+        help="at most so many: the last ones",
     )
 
 
@@ -94,17 +99,17 @@ def _document(arguments: argparse.Namespace) -> int:
     if arguments.url:
         from forewarn.cli.metadata import get_document  # noqa: PLC0415
 
-        body = get_document(arguments.url, version)
+        body, now_ms = get_document(arguments.url, version)
     else:
-        body = _from_operator(arguments, version)
+        body, now_ms = _from_operator(arguments, version)
     if arguments.json:
         print(body.decode("utf-8", "replace"))
         return OK
-    _print_document(read_document(body))
+    _print_document(read_document(body), now_ms)
     return OK
 
 
-def _from_operator(arguments: argparse.Namespace, version: str) -> bytes:
+def _from_operator(arguments: argparse.Namespace, version: str) -> tuple[bytes, int]:
     from urllib.parse import urlencode  # noqa: PLC0415
 
     from forewarn.cli.client import client_of  # noqa: PLC0415
@@ -117,15 +122,18 @@ def _from_operator(arguments: argparse.Namespace, version: str) -> bytes:
             raise VmUnnamed(count="more than one" if names else "no")
         vm = names[0]
     query = urlencode({"vm": vm, "api-version": version})
-    return client.send("GET", f"/v1/documents?{query}")
+    return client.send("GET", f"/v1/documents?{query}"), client.now_ms
 
 
-def _print_document(document: Document) -> None:
+def _print_document(document: Document, now_ms: int) -> None:
     from forewarn.civil import iso8601  # noqa: PLC0415
-    from forewarn.cli.client import local_now_ms  # noqa: PLC0415
     from forewarn.wire import format_not_before  # noqa: PLC0415
 
-    note(f"incarnation {document.incarnation}, read at {iso8601(local_now_ms() // 1000 * 1000)}")
+    def starts(not_before_ms: int | None) -> str:
+        text = format_not_before(not_before_ms)
+        return text if not_before_ms is None else Time(text, offset(not_before_ms - now_ms))
+
+    note(f"incarnation {document.incarnation}, read at {iso8601(now_ms // 1000 * 1000)}")
     print_table(
         ("event", "type", "status", "not before", "duration", "source", "resources", "text"),
         [
@@ -133,7 +141,7 @@ def _print_document(document: Document) -> None:
                 each.event_id,
                 each.event_type,
                 each.status,
-                format_not_before(each.not_before_ms),
+                starts(each.not_before_ms),
                 f"{each.duration_s} s" if each.duration_s >= 0 else "unknown",
                 each.source,
                 each.resources,

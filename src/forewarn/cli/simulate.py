@@ -83,7 +83,8 @@ def _play(arguments: argparse.Namespace) -> int:
     try:
         transcript = parse(arguments.file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        print(f"forewarn simulate: {error}", file=sys.stderr)
+        reason = error.strerror if isinstance(error, OSError) else error
+        print(f"forewarn simulate: {arguments.file} cannot be read: {reason}", file=sys.stderr)
         return USAGE
     told = []
     broken = ""

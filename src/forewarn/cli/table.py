@@ -16,6 +16,7 @@ from forewarn.exits import OK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Self
 
 #: A column is never cut narrower than this many characters.
 COLUMN_WIDTH_MIN = 8
@@ -61,17 +62,19 @@ def print_table(
         rows: their cells; None is shown as nothing.
         empty: a sentence for people where there are no rows.
     """
-    texts = [[_plain(cell) for cell in row] for row in rows]
-    if not texts:
+    cells = [tuple(row) for row in rows]
+    if not cells:
         note(empty or "none")
         return
+    texts = [[_plain(cell) for cell in row] for row in cells]
+    widths = _widths(headings, texts)
     on_terminal = sys.stdout.isatty()
-    widths = [
-        max(len(heading), *(len(row[column]) for row in texts))
-        for column, heading in enumerate(headings)
-    ]
     if on_terminal:
-        widths = fitted(widths, shutil.get_terminal_size().columns)
+        width_max = shutil.get_terminal_size().columns
+        if sum(widths) + len(GAP) * (len(widths) - 1) > width_max:
+            texts = [[_plain(getattr(cell, "short", cell)) for cell in row] for row in cells]
+            widths = _widths(headings, texts)
+        widths = fitted(widths, width_max)
     coloured = on_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     heads = [heading.upper() for heading in headings]
     print(_row(heads, widths, style=_BOLD if coloured else ""))
@@ -102,11 +105,28 @@ def fitted(widths: Sequence[int], width_max: int) -> list[int]:
     return found
 
 
+class Time(str):
+    """A time as it is shown, and a shorter form for a table that would not fit."""
+
+    __slots__ = ("short",)
+    short: str
+
+    def __new__(cls, text: str, short: str) -> Self:
+        """Make one of both."""
+        time = super().__new__(cls, text)
+        time.short = short
+        return time
+
+
 def when(text: str | None, now_ms: int) -> str:
-    """Return a time with how far off it is: `2026-11-21T03:15:00Z (in 14m 30s)`."""
+    """Return a time with how far off it is: `2026-11-21T03:15:00Z (in 14m 30s)`.
+
+    A table that would be too wide for the terminal shows `in 14m 30s`.
+    """
     if not text:
         return ""
-    return f"{text} ({offset(civil.parse(text) - now_ms)})"
+    by = offset(civil.parse(text) - now_ms)
+    return Time(f"{text} ({by})", by)
 
 
 def offset(by_ms: int) -> str:
@@ -128,6 +148,14 @@ def offset(by_ms: int) -> str:
 def _takes_any_character() -> bool:
     """Tell whether standard output can carry JSON unescaped; a Windows pipe mostly cannot."""
     return sys.stdout.encoding.lower().startswith("utf")
+
+
+def _widths(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> list[int]:
+    """Return the widest text of each column."""
+    return [
+        max(len(heading), *(len(row[column]) for row in texts))
+        for column, heading in enumerate(headings)
+    ]
 
 
 def _plain(cell: object) -> str:

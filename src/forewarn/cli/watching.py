@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.cli.parsing import whole_number
 from forewarn.cli.table import note, print_json_line
 from forewarn.exits import OK
 
@@ -23,7 +24,9 @@ def add_commands(commands: Commands) -> None:
     """Add `watch`."""
     watch = commands.command("watch", run=_watch)
     watch.add_argument("--after", metavar="N", type=int, help="begin after this entry, not now")
-    watch.add_argument("--count", metavar="N", type=int, default=0, help="end after so many")
+    watch.add_argument(
+        "--count", metavar="N", type=whole_number, default=0, help="end after so many"
+    )
     for name in _FILTERS:
         watch.add_argument(f"--{name}", metavar="NAME", help=f"only of this {name}")
 
