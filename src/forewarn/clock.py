@@ -17,12 +17,31 @@ TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    #: A boot's id, empty where the system has none, and by how many milliseconds the service's
+    #: clock is ahead of the time since that boot.
+    Mark = tuple[str, int]
+
 WAIT_S_MAX = 3600.0
 """Longest wait in seconds any clock asks for; a sleeper then asks again. Keeps a paused clock
 and a far deadline from turning into an infinite or overflowing timeout."""
 
 SPEED_MAX = 1_000_000.0
 """Highest speed of a scaled clock: a day in 86 ms, beyond which timers mean nothing."""
+
+
+STEP_MS_MIN = 100
+"""A smaller step of the system's clock, in milliseconds, is none: two clocks are never read at
+once, and NTP steps by no less than 128 ms, or by a leap second."""
+
+MARK_ABSURD_MS = 24 * 3600 * 1000
+"""A mark this far beyond what is known of the time, in milliseconds, is not believed. A clock
+that was set to the wrong time zone is put right by less."""
+
+NO_MARK = ("", 0)
+"""The mark of a clock that cannot be resumed."""
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+"""Where Linux says which boot this is."""
 
 
 class Clock(abc.ABC):
@@ -56,25 +75,46 @@ class Clock(abc.ABC):
             listener()
 
 
+def _boot_id() -> str:
+    try:
+        with open(BOOT_ID, encoding="ascii") as file:  # noqa: PTH123 - the agent has no pathlib
+            return file.read(64).strip()
+    except (OSError, ValueError):
+        return ""
+
+
 class SystemClock(Clock):
     """The system's wall clock as it was at start, carried on by the monotonic clock.
 
     A step of the system clock (NTP, an operator, a resumed VM) therefore neither shortens nor
-    stretches a promised notice. `adopt` takes the step over once no notice is running.
-    Source: N-4.
+    stretches a promised notice. `adopt` takes the step over once no notice is running; `resume`
+    goes on from the `mark` of an earlier process of the same boot. Source: N-4.
     """
 
     def __init__(
         self,
         wall_ns: Callable[[], int] = time.time_ns,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        *,
+        boottime_ns: Callable[[], int] = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+        boot_id: Callable[[], str] = _boot_id,
     ) -> None:
-        """Anchor the clock now; tests give their own two sources."""
+        """Anchor the clock now; tests and the simulator give sources of their own.
+
+        Args:
+            wall_ns: the system's time of day, which may be stepped.
+            monotonic_ns: what cannot be; it may stand still while the machine is suspended.
+            boottime_ns: time since boot, suspensions included; asked only where there is an id.
+            boot_id: tells this boot of this machine from all others; empty if nothing does.
+        """
         super().__init__()
         self._wall_ns = wall_ns
         self._monotonic_ns = monotonic_ns
+        self._boottime_ns = boottime_ns
+        self._boot_id = boot_id
         self._offset_ns = wall_ns() - monotonic_ns()
         self._floor_ms = 0
+        self._mark: Mark | None = None
 
     def now_ms(self) -> int:
         """Return the time now; it stands still while the floor set by `adopt` is ahead."""
@@ -92,16 +132,58 @@ class SystemClock(Clock):
         """Take over the system's wall clock; call it only while no notice is running.
 
         Returns:
-            How far the system's clock was ahead of ours, in ms. Negative means it was behind:
-            ours then stands still for that long, since it never goes back.
+            How far the system's clock was ahead of ours, in ms; 0 if that is below `STEP_MS_MIN`
+            and nothing was changed. Negative means it was behind: ours then stands still for
+            that long, since it never goes back.
         """
+        offset_ns = self._wall_ns() - self._monotonic_ns()
+        if abs(offset_ns - self._offset_ns) < STEP_MS_MIN * 1_000_000:
+            return 0
         before_ms = self.now_ms()
         self._floor_ms = before_ms
-        self._offset_ns = self._wall_ns() - self._monotonic_ns()
-        step_ms = (self._monotonic_ns() + self._offset_ns) // 1_000_000 - before_ms
+        self._offset_ns = offset_ns
+        self._mark = None
+        step_ms = (self._monotonic_ns() + offset_ns) // 1_000_000 - before_ms
         assert self.now_ms() >= before_ms
         self._changed()
         return step_ms
+
+    @property
+    def mark(self) -> Mark:
+        """Where this clock stands, for a later process to `resume` from; `NO_MARK` if none can.
+
+        It stays the same until `adopt` or `resume` changes the clock.
+        """
+        if self._mark is None:
+            boot = self._boot_id()
+            ahead_ns = self._monotonic_ns() + self._offset_ns - self._boottime_ns() if boot else 0
+            self._mark = (boot, ahead_ns // 1_000_000)
+        return self._mark
+
+    def resume(self, mark: Mark, *, since_ms: int) -> int:
+        """Go on from an earlier clock's mark, or anew from the system's where it means nothing.
+
+        Only before anybody was told the time: it may go back.
+
+        Args:
+            mark: of another boot, of another machine or absurd it means nothing.
+            since_ms: a time that the earlier clock is known to have passed.
+
+        Returns:
+            How far the system's clock is ahead of ours now, in ms; 0 if ours began anew.
+        """
+        self._offset_ns = self._wall_ns() - self._monotonic_ns()
+        self._mark = None
+        boot, ahead_ms = mark
+        if not boot or boot != self._boot_id():
+            return 0
+        system_ms = self.now_ms()
+        resumed_ms = self._boottime_ns() // 1_000_000 + ahead_ms
+        if not since_ms - MARK_ABSURD_MS <= resumed_ms <= system_ms + MARK_ABSURD_MS:
+            return 0
+        self._offset_ns += (resumed_ms - system_ms) * 1_000_000
+        self._mark = mark
+        return system_ms - resumed_ms
 
 
 class ScaledClock(Clock):

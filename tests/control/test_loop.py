@@ -15,7 +15,7 @@ from forewarn.control.plane import ControlPlane
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.policy import Policy
-from forewarn.core.stimulus import Approve, Ask, Change, Complete, Enable
+from forewarn.core.stimulus import Approve, Ask, Change, Complete, Enable, Marked
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.drivers.manual import ManualDriver
 from forewarn.errors import OurError
@@ -67,14 +67,25 @@ class Running:
         """Start with one VM on one host; it has asked once."""
         self.wall_ms = 1_800_000_000_000
         self.elapsed_ms = 0
-        self.clock = SystemClock(
-            lambda: self.wall_ms * NS_PER_MS, lambda: self.elapsed_ms * NS_PER_MS
-        )
+        self.boot = "a boot"
         self.driver = Deaf()
         self.lost: list[ForewarnError] = []
-        numbers = itertools.count(1)
         self.store = open_store("sqlite::memory:")
-        self.plane = ControlPlane(self.store, Policy(), lambda: f"EVENT-{next(numbers)}")
+        self._numbers = itertools.count(1)
+        self.start()
+        self.ask(Change(hosts=(Host("h"),), groups=(Group("g"),), vms=(Vm("v", "h", "g"),)))
+        self.ask(Enable("g"))
+
+    def start(self) -> None:
+        """Start the loop on the store as it is; the monotonic clock begins anew."""
+        started_ms = self.elapsed_ms
+        self.clock = SystemClock(
+            lambda: self.wall_ms * NS_PER_MS,
+            lambda: (self.elapsed_ms - started_ms) * NS_PER_MS,
+            boottime_ns=lambda: self.elapsed_ms * NS_PER_MS,
+            boot_id=lambda: self.boot,
+        )
+        self.plane = ControlPlane(self.store, Policy(), lambda: f"EVENT-{next(self._numbers)}")
         self.loop = ControlLoop(
             self.plane,
             self.clock,
@@ -85,8 +96,22 @@ class Running:
         )
         self.loop.recover()
         self.loop.start()
-        self.ask(Change(hosts=(Host("h"),), groups=(Group("g"),), vms=(Vm("v", "h", "g"),)))
-        self.ask(Enable("g"))
+
+    def restart(self, by_ms: int, *, step_ms: int = 0, boot: str = "a boot") -> int:
+        """Start the loop again, and return what its clock is ahead of the first one, in ms.
+
+        Args:
+            by_ms: how long it was down.
+            step_ms: how the system's clock was stepped meanwhile.
+            boot: the machine's boot it starts in.
+        """
+        self.loop.stop()
+        before_ms, elapsed_ms = self.clock.now_ms(), self.elapsed_ms
+        self.elapsed_ms += by_ms
+        self.wall_ms += by_ms + step_ms
+        self.boot = boot
+        self.start()
+        return self.clock.now_ms() - before_ms - (self.elapsed_ms - elapsed_ms)
 
     def ask(self, stimulus: Stimulus) -> Committed:
         """Ask for something."""
@@ -157,6 +182,69 @@ def test_step_never_shortens_a_running_notice(running: Running) -> None:
     running.ask(Approve("v", operation.events))
     assert running.state_of(operation) is OperationState.RUNNING
     assert running.pass_time() == running.wall_ms
+
+
+STEPS_MS = [HOUR_MS, -6 * HOUR_MS, 50 * 24 * HOUR_MS]
+
+
+@pytest.mark.parametrize("step_ms", STEPS_MS)
+def test_notice_is_the_same_over_a_restart(running: Running, step_ms: int) -> None:
+    """A step while the service was down neither shortens nor stretches a notice. Source: N-4."""
+    operation = running.announce()
+    assert running.restart(5000, step_ms=step_ms) == 0
+    assert running.restart(5000) == 0
+    left_ms = operation.not_before_ms - running.clock.now_ms()
+    running.pass_time(left_ms - 1)
+    assert running.state_of(operation) is OperationState.NOTICED
+    running.pass_time(1)
+    assert running.state_of(operation) is OperationState.RUNNING
+    assert running.pass_time() >= running.wall_ms
+
+
+@pytest.mark.parametrize("step_ms", STEPS_MS)
+def test_restart_follows_the_system_clock_when_no_notice_runs(
+    running: Running, step_ms: int
+) -> None:
+    """A service without a notice begins anew by the system's clock; nobody is silent for it.
+
+    Source: N-4, B-2.
+    """
+    assert running.restart(5000, step_ms=step_ms) == step_ms
+    assert running.clock.now_ms() == running.wall_ms
+    running.pass_time()
+    assert running.loop.read(lambda plane: set(plane.state.enrolments)).result(WAIT_S) == {"g"}
+    operation = running.announce()
+    assert running.restart(5000, step_ms=HOUR_MS) == 0
+    assert running.state_of(operation) is OperationState.NOTICED
+
+
+@pytest.mark.parametrize("boot", ["another boot", ""], ids=["other", "none"])
+def test_mark_of_another_boot_means_nothing(running: Running, boot: str) -> None:
+    """After a reboot, or on another machine, the system's clock is followed. Source: N-4."""
+    running.announce()
+    assert running.restart(5000, step_ms=HOUR_MS, boot=boot) == HOUR_MS
+    assert running.restart(5000, boot="a boot") == 0
+
+
+def test_absurd_mark_means_nothing(running: Running) -> None:
+    """A mark far beyond what is known of the time is not believed. Source: N-4."""
+    running.announce()
+    for absurd_ms in (0, -(10**15), 10**15, 2 * running.wall_ms):
+        running.ask(Marked("a boot", absurd_ms))
+        assert running.restart(5000) == 0
+        assert running.clock.now_ms() == running.wall_ms
+
+
+def test_clock_that_is_not_stepped_costs_no_write(running: Running) -> None:
+    """The clock's mark is written at the first start and after a step only. Source: N-4."""
+    written = running.store._generation
+    for _ in range(3):
+        running.pass_time()
+    assert running.store._generation == written
+    running.pass_time(step_ms=-HOUR_MS)
+    assert running.store._generation == written + 1
+    running.restart(5000)
+    assert running.store._generation == written + 2, "only the claim of the writer"
 
 
 def test_host_with_a_driver_nobody_has_is_refused(running: Running) -> None:

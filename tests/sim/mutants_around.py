@@ -135,6 +135,18 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="transcript N-4-clock-step",
     ),
     Mutant(
+        "restart-takes-the-wall",
+        "a service that is started again goes by the system's clock while a notice runs",
+        (
+            (
+                "forewarn.control.timekeeping",
+                "        step_ms = clock.resume(self._plane.state.mark, since_ms=noticed_ms)\n",
+                "        step_ms = clock.resume(NO_MARK, since_ms=noticed_ms)\n",
+            ),
+        ),
+        caught_by="transcript N-4-step-while-down",
+    ),
+    Mutant(
         "stale-answer",
         "nodes go on showing the document they rendered first",
         (("forewarn.metadata.snapshot", "        if changed:\n", "        if not publication:\n"),),

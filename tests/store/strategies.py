@@ -175,6 +175,7 @@ def worlds(draw: st.DrawFn) -> Changes:
         events={each.id: each for each in found_events},
         enrolments={name: replace(draw(enrolments), group=name) for name in enabled},
         views={name: replace(draw(views), key=name, group=name) for name in enabled},
+        mark=draw(st.none() | st.tuples(labels, st.integers(-(2**53), 2**53))),
     )
     changes.topology = Topology(
         {each.name: each for each in found_hosts},

@@ -10,7 +10,15 @@ import threading
 import pytest
 
 from forewarn import errors
-from forewarn.clock import SPEED_MAX, WAIT_S_MAX, ScaledClock, SystemClock, VirtualClock
+from forewarn.clock import (
+    MARK_ABSURD_MS,
+    SPEED_MAX,
+    STEP_MS_MIN,
+    WAIT_S_MAX,
+    ScaledClock,
+    SystemClock,
+    VirtualClock,
+)
 from forewarn.errors import ClockSpeedInvalid, ClockWentBack
 from forewarn.ids import Ids
 
@@ -25,15 +33,28 @@ class Source:
     def __init__(self) -> None:
         self.wall = START_NS
         self.monotonic = 5 * SECOND_NS
+        self.boottime = 90 * SECOND_NS
+        self.boot = "a boot"
 
     def pass_s(self, seconds: float) -> None:
         """Let time pass on both."""
         self.wall += int(seconds * SECOND_NS)
         self.monotonic += int(seconds * SECOND_NS)
+        self.boottime += int(seconds * SECOND_NS)
+
+    def suspend_s(self, seconds: float) -> None:
+        """Let time pass while the machine is suspended."""
+        self.wall += int(seconds * SECOND_NS)
+        self.boottime += int(seconds * SECOND_NS)
 
     def system(self) -> SystemClock:
         """Return the system's clock over this source."""
-        return SystemClock(lambda: self.wall, lambda: self.monotonic)
+        return SystemClock(
+            lambda: self.wall,
+            lambda: self.monotonic,
+            boottime_ns=lambda: self.boottime,
+            boot_id=lambda: self.boot,
+        )
 
     def scaled(self, speed: float = 1.0) -> ScaledClock:
         """Return a scaled clock over this source."""
@@ -76,6 +97,62 @@ def test_system_clock_stands_still_after_a_step_back() -> None:
     assert clock.wait_s(START_MS + 1000) == 61.0
     source.pass_s(61)
     assert clock.now_ms() == START_MS + 1000
+
+
+def test_step_too_small_to_be_one_is_not_adopted() -> None:
+    """Two clocks are never read at once: what that makes of them is no step. Source: N-4."""
+    source = Source()
+    clock = source.system()
+    source.wall += (STEP_MS_MIN - 1) * 1_000_000
+    assert clock.adopt() == 0
+    assert clock.now_ms() == START_MS
+    source.wall += 1_000_000
+    assert clock.adopt() == STEP_MS_MIN
+
+
+@pytest.mark.parametrize("step_s", [3600, -7200])
+def test_system_clock_resumes_from_a_mark(step_s: int) -> None:
+    """A later process of the same boot goes on, whatever became of the system's clock. N-4."""
+    source = Source()
+    mark = source.system().mark
+    source.pass_s(10)
+    source.suspend_s(20)
+    source.wall += step_s * SECOND_NS
+    source.monotonic = 0
+    clock = source.system()
+    assert clock.resume(mark, since_ms=START_MS) == step_s * 1000
+    assert clock.now_ms() == START_MS + 30_000
+    assert clock.mark == mark
+    clock.adopt()
+    assert clock.mark != mark
+
+
+@pytest.mark.parametrize(
+    ("boot", "mark"),
+    [
+        pytest.param("another boot", ("a boot", START_MS), id="another boot"),
+        pytest.param("", ("", START_MS), id="no boot"),
+        pytest.param("a boot", ("a boot", START_MS + MARK_ABSURD_MS), id="far ahead"),
+        pytest.param("a boot", ("a boot", START_MS - MARK_ABSURD_MS - 90_001), id="far behind"),
+    ],
+)
+def test_mark_that_means_nothing_is_not_resumed(boot: str, mark: tuple[str, int]) -> None:
+    """The system's clock is followed where a mark is of another boot, or absurd. N-4."""
+    source = Source()
+    clock = source.system()
+    source.boot = boot
+    source.wall += 5 * SECOND_NS
+    assert clock.resume(mark, since_ms=START_MS) == 0
+    assert clock.now_ms() == START_MS + 5000
+    assert clock.mark[0] == boot
+
+
+def test_real_clock_resumes_from_its_own_mark() -> None:
+    """The system's own sources agree, where it tells its boots apart. Source: N-4."""
+    before = SystemClock()
+    clock = SystemClock()
+    assert abs(clock.resume(before.mark, since_ms=before.now_ms())) < STEP_MS_MIN
+    assert (clock.mark == before.mark) or clock.mark[0] == ""
 
 
 def test_wait_has_a_longest() -> None:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from forewarn.control.driving import Driving
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
+from forewarn.core.lifecycle import Operation
 from forewarn.core.stimulus import Change as FleetChange
-from forewarn.core.stimulus import Polled, Shown, Stimulus, Tick
+from forewarn.core.stimulus import Shown, Stimulus, Tick
 from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.store.errors import StoreLost, StoreUnavailable, StoreUncertain
 
@@ -39,10 +40,6 @@ ALERTS = frozenset({"operation.stuck", "operation.overdue", "operation.abort-fai
 INBOX_MAX = 10_000
 #: How long the loop waits before it tries again what the store refused, in seconds.
 RETRY_S = 1.0
-#: How often the loop looks whether the system's clock was stepped, in milliseconds.
-STEP_LOOK_MS = 60_000
-#: A step smaller than this is not worth a line in the log, in milliseconds.
-STEP_SAID_MS = 1000
 #: Longest sleep in seconds, so that a step of the system's clock is noticed.
 SLEEP_S_MAX = STEP_LOOK_MS / 1000
 
@@ -107,8 +104,6 @@ class ControlLoop:
     ) -> None:
         """Prepare; `start` begins.
 
-        A clock that has an `adopt` is told when no notice is running.
-
         Args:
             plane: what to run; nobody else may touch it from now on.
             clock: the service's time.
@@ -125,6 +120,7 @@ class ControlLoop:
         self._clock = clock
         self._publisher = publisher
         self._driving = Driving(plane, drivers, default=default_driver, report=self._report)
+        self._time = Timekeeping(clock, plane)
         self._on_lost = on_lost
         self._inbox: queue.SimpleQueue[_Request | _Reading[object] | _Published | None] = (
             queue.SimpleQueue()
@@ -136,8 +132,6 @@ class ControlLoop:
         self._uncertain = False
         #: Deadlines up to here have been looked at.
         self._passed_ms = 0
-        #: When to look for a step of the system's clock again, ms since the epoch UTC.
-        self._step_look_ms = 0
         self._last_trouble = ""
         #: The last publication; once it is done, so are all before it.
         self._shown: Future[None] = Future()
@@ -154,8 +148,9 @@ class ControlLoop:
         Publish and begin are repeated, which is safe; a notice that was never shown is given
         anew before anybody can see it. Source: L-7, N-1.
         """
-        now_ms = self._clock.now_ms()
         try:
+            self._time.take_up()
+            now_ms = self._clock.now_ms()
             recovered = self._plane.recover(now_ms)
         except ForewarnError as error:
             self._uncertain = True
@@ -340,32 +335,18 @@ class ControlLoop:
         unreported, self._unreported = self._unreported, []
         for stimulus, actor in unreported:
             self._report(stimulus, actor)
-        self._follow_system_clock()
+        try:
+            self._time.follow()
+        except ForewarnError as error:
+            self._uncertain = True  # no notice may be given by a time that a restart would lose
+            self._trouble(error)
+            return
         now_ms = self._clock.now_ms()
         deadline_ms = self._plane.next_deadline_ms(self._passed_ms)
         if deadline_ms is not None and deadline_ms <= now_ms:
             self._passed_ms = now_ms
             self._report(Tick(), "clock")
         self._driving.ask(now_ms)
-
-    def _follow_system_clock(self) -> None:
-        """Take a step of the system's clock over while no notice is running. Source: N-4."""
-        now_ms = self._clock.now_ms()
-        adopt: Callable[[], int] | None = getattr(self._clock, "adopt", None)
-        if adopt is None or now_ms < self._step_look_ms:
-            return
-        self._step_look_ms = now_ms + STEP_LOOK_MS
-        operations = self._plane.state.operations.values()
-        if any(each.state is OperationState.NOTICED for each in operations):
-            return
-        step_ms = adopt()
-        self._step_look_ms = self._clock.now_ms() + STEP_LOOK_MS
-        if abs(step_ms) >= STEP_SAID_MS:
-            text = "the system's clock was %.3f s ahead of the service's; it is followed now"
-            log.warning(text, step_ms / 1000, extra={"action": "clock.stepped"})
-        if step_ms >= STEP_SAID_MS:
-            # Time that was skipped is no silence: nobody is disabled for it. Source: B-2.
-            self._report(Polled(frozenset(self._plane.state.enrolments)), "clock")
 
     def _report(self, stimulus: Stimulus, actor: str) -> None:
         """Commit what nobody waits for; keep it for the next pass if the store will not."""

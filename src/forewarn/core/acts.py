@@ -192,6 +192,12 @@ def shown(draft: Draft, report: stimuli.Shown) -> tuple[int, ...]:
     return ()
 
 
+def marked(draft: Draft, report: stimuli.Marked) -> tuple[int, ...]:
+    """Keep the mark of the service's clock: no transition, and so no history. Source: N-4."""
+    draft.changes.mark = (report.boot, report.ahead_ms)
+    return ()
+
+
 def enable(draft: Draft, enabling: stimuli.Enable) -> tuple[int, ...]:
     """Enable Scheduled Events for a group that asks for the first time. Source: B-1."""
     group = draft.topology.groups.get(enabling.group)

@@ -83,6 +83,8 @@ class State:
     views: dict[str, View] = field(default_factory=dict)
     #: Highest operation number ever given out.
     last_number: int = 0
+    #: Mark of the service's clock: boot and ms ahead of the time since it. Source: N-4.
+    mark: tuple[str, int] = ("", 0)
     _by_group: dict[str, dict[str, None]] = field(default_factory=dict, repr=False, compare=False)
     _oldest_poll_ms: int | None = field(default=None, repr=False, compare=False)
 
@@ -106,6 +108,7 @@ class State:
         _merge(self.views, changes.views)
         assert changes.last_number >= self.last_number, changes
         self.last_number = changes.last_number
+        self.mark = changes.mark or self.mark
 
     def _adopt_event(self, event: Event) -> None:
         known = self._by_group.setdefault(event.group, {})
@@ -146,6 +149,7 @@ class Changes:
     enrolments: dict[str, Enrolment | None] = field(default_factory=dict)
     views: dict[str, View | None] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
+    mark: tuple[str, int] | None = None
 
     def images(self) -> Iterator[tuple[str, str | int, Record | None]]:
         """Every record written, as kind, key and value; topology first, for foreign keys."""
@@ -155,7 +159,7 @@ class Changes:
 
     def __bool__(self) -> bool:
         """Whether anything is written at all."""
-        return bool(self.entries) or any(True for _ in self.images())
+        return bool(self.entries or self.mark) or any(True for _ in self.images())
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,8 @@ def _act(draft: Draft, stimulus: Stimulus) -> tuple[int, ...]:  # noqa: C901, PL
             return acts.aborted(draft, stimulus)
         case stimuli.Shown():
             return acts.shown(draft, stimulus)
+        case stimuli.Marked():
+            return acts.marked(draft, stimulus)
         case stimuli.Enable():
             return acts.enable(draft, stimulus)
         case stimuli.Polled():

@@ -123,6 +123,15 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
+class Marked:
+    """The service's clock has this mark from now on. Source: N-4."""
+
+    #: See `clock.SystemClock.mark`.
+    boot: str
+    ahead_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Enable:
     """A VM of the group asked for the first time. Source: B-1."""
 
@@ -170,6 +179,7 @@ Stimulus: TypeAlias = (
     | Broke
     | Aborted
     | Shown
+    | Marked
     | Enable
     | Polled
     | Change

@@ -219,7 +219,12 @@ class Service:
             self._run(loop.pass_time)
 
     def _new_clock(self) -> SystemClock:
-        return SystemClock(self._wall_ns, lambda: self._agenda.now_ms * NS_PER_MS)
+        return SystemClock(
+            self._wall_ns, self._true_ns, boottime_ns=self._true_ns, boot_id=lambda: "one boot"
+        )
+
+    def _true_ns(self) -> int:
+        return self._agenda.now_ms * NS_PER_MS
 
     def _wall_ns(self) -> int:
         return (self._agenda.now_ms + self.wall_offset_ms) * NS_PER_MS

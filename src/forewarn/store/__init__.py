@@ -93,8 +93,9 @@ class Store:
             claimed = transaction.rows("claim", writer=self._writer)
             if len(claimed) != 1:
                 raise StoreDamaged(place=self.place, reason="its row in `service` is missing")
-            generation, history_seq, last_number = map(int, claimed[0])
+            generation, history_seq, last_number = map(int, claimed[0][:3])
             changes = self._read(transaction, last_number)
+            changes.mark = str(claimed[0][3]), int(claimed[0][4])
         state = State()
         state.adopt(changes)
         self._generation, self._history_seq = generation, history_seq
@@ -232,6 +233,8 @@ class Store:
             for name, rows in (("displace_vm", went), ("place_vm", come), ("record", entries)):
                 if rows:
                     transaction.run_many(name, rows)
+            if changes.mark:
+                transaction.run("mark", boot=changes.mark[0], ahead_ms=changes.mark[1])
             self._engine.tell(transaction)
 
     def _places(self, changes: Changes) -> tuple[list[Row], list[Row]]:

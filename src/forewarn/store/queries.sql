@@ -17,13 +17,16 @@ INSERT INTO migration (number, name, checksum) VALUES (:number, :name, :checksum
 
 -- name: claim
 UPDATE service SET generation = generation + 1, writer = :writer WHERE id = 1
-RETURNING generation, history_seq, last_number
+RETURNING generation, history_seq, last_number, boot, clock_ahead_ms
 
 -- name: advance
 UPDATE service SET
     generation = generation + 1, history_seq = history_seq + :entries, last_number = :last_number
 WHERE id = 1 AND generation = :generation
 RETURNING history_seq
+
+-- name: mark
+UPDATE service SET boot = :boot, clock_ahead_ms = :ahead_ms WHERE id = 1
 
 -- name: settle
 UPDATE service SET writer = writer WHERE id = 1

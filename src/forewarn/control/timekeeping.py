@@ -1,0 +1,121 @@
+"""Which time the service goes by: its own while a notice runs, else the system's.
+
+Only what becomes of a step of the system's clock is decided here; clocks are in `clock.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from forewarn.clock import NO_MARK, STEP_MS_MIN, SystemClock
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.stimulus import Marked, Polled
+
+if TYPE_CHECKING:
+    from forewarn.clock import Clock
+    from forewarn.control.plane import ControlPlane
+    from forewarn.core.stimulus import Stimulus
+
+log = logging.getLogger("forewarn.control")
+
+#: How often the loop looks whether the system's clock was stepped, in milliseconds.
+STEP_LOOK_MS = 60_000
+#: A step smaller than this is not worth a line in the log, in milliseconds.
+STEP_SAID_MS = 1000
+
+
+class Timekeeping:
+    """Keeps the clock of one control plane; on the loop's thread only.
+
+    The mark of the clock is durable before anything is decided by its time, so that a service
+    that is started again within the same boot goes on by the same time. Source: N-4, ADR 0012.
+    """
+
+    def __init__(self, clock: Clock, plane: ControlPlane) -> None:
+        """Change nothing yet; a virtual or a scaled clock never is.
+
+        Args:
+            clock: the service's time.
+            plane: whose notices run by it.
+        """
+        self._clock = clock if isinstance(clock, SystemClock) else None
+        self._plane = plane
+        self._taken_up = False
+        #: When to look for a step again, ms since the epoch UTC.
+        self._look_ms = 0
+
+    def take_up(self) -> None:
+        """Go on by the time of the process before this one if a notice runs; else the system's.
+
+        To be called before anything is decided or shown, and again whenever the state was read
+        anew.
+
+        Raises:
+            ForewarnError: the store could not keep the clock's mark; nothing may be decided.
+        """
+        clock = self._clock
+        if clock is None:
+            return
+        step_ms = 0 if self._taken_up else self._resume(clock)
+        self._keep_mark(clock)
+        self._forgive_silence(clock, step_ms)
+        self._taken_up = True
+
+    def follow(self) -> None:
+        """Take a step of the system's clock over while no notice is running.
+
+        Raises:
+            ForewarnError: the store could not keep the clock's mark; nothing may be decided until
+                `take_up` could.
+        """
+        clock = self._clock
+        if clock is None or clock.now_ms() < self._look_ms:
+            return
+        if not self._noticed_ms():
+            step_ms = clock.adopt()
+            _say("the system's clock was %.3f s ahead of the service's; it is followed", step_ms)
+            self._keep_mark(clock)
+            self._forgive_silence(clock, step_ms)
+        self._look_ms = clock.now_ms() + STEP_LOOK_MS
+
+    def _resume(self, clock: SystemClock) -> int:
+        """Go on by the old time or not; return what the new one is ahead of it, in ms."""
+        noticed_ms = self._noticed_ms()
+        step_ms = clock.resume(self._plane.state.mark, since_ms=noticed_ms)
+        if noticed_ms:
+            text = "the system's clock is %.3f s ahead; a notice goes on by the service's own"
+            _say(text, step_ms)
+            return 0
+        if abs(step_ms) < STEP_MS_MIN:
+            return 0
+        clock.resume(NO_MARK, since_ms=0)
+        return step_ms
+
+    def _noticed_ms(self) -> int:
+        """When the newest notice that runs was given, ms since the epoch UTC; 0 if none runs."""
+        noticed = (
+            each.noticed_ms
+            for each in self._plane.state.operations.values()
+            if each.state is OperationState.NOTICED
+        )
+        return max(noticed, default=0)
+
+    def _keep_mark(self, clock: SystemClock) -> None:
+        """Make the clock's mark durable, if it is not: once a start, and once a step."""
+        if clock.mark != self._plane.state.mark:
+            self._commit(clock, Marked(*clock.mark))
+            assert clock.mark == self._plane.state.mark
+
+    def _forgive_silence(self, clock: SystemClock, step_ms: int) -> None:
+        """Time that was skipped is no silence: nobody is disabled for it. Source: B-2."""
+        if step_ms >= STEP_SAID_MS:
+            self._commit(clock, Polled(frozenset(self._plane.state.enrolments)))
+
+    def _commit(self, clock: SystemClock, stimulus: Stimulus) -> None:
+        self._plane.commit(stimulus, actor="clock", now_ms=clock.now_ms())
+
+
+def _say(text: str, step_ms: int) -> None:
+    if abs(step_ms) >= STEP_SAID_MS:
+        log.warning(text, step_ms / 1000, extra={"action": "clock.stepped"})
