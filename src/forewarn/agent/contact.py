@@ -9,6 +9,7 @@ from __future__ import annotations
 from forewarn.agent.dialogue import NAME_PATH, NotNow, Refused, pause_s
 from forewarn.agent.exchange import Line
 from forewarn.agent.http import AnswerBroken
+from forewarn.agent.names import is_name
 from forewarn.agent.values import ApprovalEnded, Polled
 from forewarn.errors import PeerError
 from forewarn.wire import DocumentUnreadable
@@ -26,7 +27,9 @@ APPROVAL_MS = 40_000  # an approval is answered when it is durable, within 30 s.
 SPACING_MS = 200  # five requests a second are allowed. Source: E-6
 BURST = 5  # so many may come without spacing: changes that follow one another at once
 APPROVALS_MAX = 256
-NAME_TRIES_MAX = 5  # then the host's name must do: other services may not know names
+UNNAMED_STATUSES = (400, 403, 404, 405, 410)
+UNNAMED_TRIES_MAX = 5  # then the host's name must do: other services may not know names
+NAME_TRIES_MAX = 20  # two minutes, as for a first answer: a wrong name would be kept for good
 
 
 class Contact:
@@ -159,15 +162,12 @@ class Contact:
 
     def _take_name(self, answer: Answer, now_ms: int) -> tuple[Stimulus, ...]:
         try:
-            self.name = self._dialogue.take_text(answer)
-        except Refused:
-            self.asks_name = False  # this service knows no names
-        except NotNow:
-            if self.failures + 1 < NAME_TRIES_MAX:
+            self.name = _checked_name(self._dialogue.take_text(answer))
+        except (NotNow, Refused):
+            unknown = answer.status in UNNAMED_STATUSES
+            if self.failures + 1 < (UNNAMED_TRIES_MAX if unknown else NAME_TRIES_MAX):
                 raise
-            self.asks_name = False
-        else:
-            self.asks_name = False
+        self.asks_name = False
         self._due_ms = now_ms
         self.failures = 0
         return ()
@@ -228,3 +228,14 @@ class Contact:
             self.approve_line.close()
             return (ApprovalEnded(self._approving, accepted=False, reason="no answer in time"),)
         return ()
+
+
+def _checked_name(text: str) -> str:
+    """Return a name that can be one, or none; another kind of server answers with its pages.
+
+    Raises:
+        NotNow: it is no name; the service may answer better later.
+    """
+    if text and not is_name(text):
+        raise NotNow(reason=f"{text[:40]!r} is no name of a VM")
+    return text

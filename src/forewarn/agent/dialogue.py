@@ -228,7 +228,7 @@ def _trouble(answer: Answer) -> NotNow | Refused:
         after = answer.headers.get("retry-after", "")
         return NotNow(
             reason=f"{reason} {text}".strip(),
-            retry_after_s=float(after) if after.isascii() and after.isdigit() else 0.0,
+            retry_after_s=float(after) if after.isdecimal() else 0.0,
         )
     if 300 <= answer.status < 400:
         text = "a redirect, which is never followed"
@@ -242,7 +242,7 @@ def _is_about_version(answer: Answer) -> bool:
 def _newest_versions(answer: Answer) -> tuple[str, ...]:
     try:
         form = json.loads(answer.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ()
     named = form.get("newest-versions") if isinstance(form, dict) else None
     return tuple(str(version) for version in named) if isinstance(named, list) else ()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 OUTPUT_BYTES_MAX = 256 * 1024  # more than anyone reads; beyond it a hook's output is dropped
 OUTPUT_SHOWN_BYTES = 2048  # the end of it goes into the log
+VARIABLE_CHARACTERS_MAX = 32 * 1024 - 64  # of four bytes each: Linux allows 128 KiB with the name
 NEVER_STARTED = -127  # the exit status of a hook that could not be started at all
 
 WRAPPER = (
@@ -203,14 +204,24 @@ def hook_environment(intent: HookIntent, *, name: str, state: str) -> dict[str, 
         "FOREWARN_EVENT_DURATION": str(event.duration_s),
         "FOREWARN_EVENT_DESCRIPTION": event.description,
     }
-    return {key: text.replace("\0", "") for key, text in fields.items()}
+    return {key: _as_variable(text) for key, text in fields.items()}
+
+
+def _as_variable(text: str) -> str:
+    """Return a text as an environment can hold it; the whole is on standard input.
+
+    JSON can say what the system's encoding cannot, and a process that is given a longer variable
+    cannot be started at all.
+    """
+    known = text.replace("\0", "")[:VARIABLE_CHARACTERS_MAX]
+    return known.encode("utf-8", "replace").decode("utf-8")
 
 
 def _read(path: str) -> str:
     """Return the line a mark holds; nothing where it is missing or was cut short."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123  the same
-            line = file.read(64).decode("utf-8", "replace")
+            line = file.read(64).decode("ascii", "replace")
     except OSError:
         return ""
     return line[:-1] if line.endswith("\n") else ""

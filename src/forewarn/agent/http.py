@@ -12,6 +12,9 @@ from forewarn.errors import CallerError, PeerError
 HEAD_BYTES_MAX = 64 * 1024  # what other clients allow for status line and headers
 BODY_BYTES_MAX = 4 * 1024 * 1024 + 64  # the longest document that is read, and a newline
 PORT = 80
+AUTHORITY_CHARACTERS = frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]%"
+)
 
 
 class EndpointInvalid(CallerError):
@@ -78,12 +81,12 @@ def target_of(endpoint: str) -> Target:
     if scheme != "http" or not rest.startswith("//"):
         raise EndpointInvalid(endpoint=endpoint, reason="it must begin with http:// or unix:/")
     authority, _, path = rest[2:].partition("/")
-    if path or "@" in authority or "?" in authority:
+    if path or set(authority) - AUTHORITY_CHARACTERS:
         raise EndpointInvalid(endpoint=endpoint, reason="only address and port may follow")
     host, mark, port = authority.rpartition(":")
     if not mark or port.endswith("]"):
         host, port = authority, str(PORT)
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not host or not (port.isdecimal() and len(port) < 6) or not 0 < int(port) < 65536:
         raise EndpointInvalid(endpoint=endpoint, reason="the address or the port is missing")
     return Target(host.strip("[]"), int(port))
 
@@ -180,8 +183,9 @@ class AnswerReader:
         if "content-length" not in headers:
             return bytes(rest) if closed else None
         text = headers["content-length"]
-        if not (text.isascii() and text.isdigit()) or int(text) > BODY_BYTES_MAX:
-            raise AnswerBroken(reason=f"its Content-Length is {text!r}")
+        short = text.isdecimal() and len(text) <= len(str(BODY_BYTES_MAX))
+        if not short or int(text) > BODY_BYTES_MAX:
+            raise AnswerBroken(reason=f"its Content-Length is {text[:40]!r}")
         length = int(text)
         return bytes(rest[:length]) if len(rest) >= length else None
 
@@ -189,7 +193,8 @@ class AnswerReader:
 def _parse_head(text: str) -> tuple[int, dict[str, str]]:
     first, *lines = text.split("\r\n")
     words = first.split(" ", 2)
-    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+    known = len(words) > 1 and words[0].startswith("HTTP/1.")
+    if not known or len(words[1]) != 3 or not words[1].isdecimal():
         raise AnswerBroken(reason="it is not HTTP/1.1")
     pairs = (line.partition(":") for line in lines)
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}

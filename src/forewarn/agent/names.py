@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from forewarn.agent.values import Value
 
+NAME_CHARACTERS_MAX = 255
+NOT_NAMES = frozenset(" \"'<>{}/\\")
 COMPUTER_NAME_DIGITS = 6  # scale sets name computers PREFIX + six base-36 digits
 
 
@@ -39,6 +41,15 @@ class Identity(Value):
     def others_in(self, resources: tuple[str, ...]) -> tuple[str, ...]:
         """Return the resources that are not this VM, in their order."""
         return tuple(resource for resource in resources if not self.is_me(resource))
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a text can be a VM's name at all, and not a page of some other server.
+
+    Azure allows 64 characters and a scale set's instance a few more; letters of any script are
+    let through, since names are only compared.
+    """
+    return 0 < len(text) <= NAME_CHARACTERS_MAX and text.isprintable() and not set(text) & NOT_NAMES
 
 
 def plain(resource: str) -> str:

@@ -160,7 +160,11 @@ class Runner:
             self.log.say("name-guessed", f"The service names no VMs; it is {name}, as the host.")
         aliases = list(settings.aliases)
         if settings.scale_set:
-            aliases.append(resource_name(host, settings.scale_set))
+            try:
+                aliases.append(resource_name(host, settings.scale_set))
+            except ValueError as error:
+                text = f"It has no name in {settings.scale_set}: {error}."
+                self.log.say("name-unfit", text, level="warning")
         self.identity = Identity(name, tuple(aliases))
         state = self._journal.read()
         self._journal.make_room()
