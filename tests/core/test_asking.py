@@ -184,7 +184,7 @@ def test_user_initiated_work_is_limited() -> None:
     rig.ask(Cause.REBOOT, *(f"v{n}" for n in range(9)))
     error = rig.refuses(Ask(cause=Cause.REBOOT, targets=("v9", "v10")), TooManyUserOperations)
     assert error.status == 409
-    assert "'ann' already has 9" in str(error)
+    assert "ann has 9 user-initiated operations scheduled and asks for 2 more; 10" in str(error)
     rig.ask(Cause.REBOOT, "v9")
     rig.refuses(Ask(cause=Cause.REDEPLOY, targets=("v0",)), TooManyUserOperations)
 
@@ -204,5 +204,25 @@ def test_limit_counts_per_owner_and_until_the_start() -> None:
 def test_silent_work_does_not_count() -> None:
     """A deletion nobody asked to be told of is not scheduled at all. Source: O-1."""
     rig = a_crowd(3, limit=1)
-    rig.ask(Cause.DELETION, "v0")
-    rig.ask(Cause.DELETION, "v1")
+    rig.ask(Cause.DELETION, "v0", "v1")
+    assert rig.ask(Cause.REBOOT, "v2").source is Source.USER
+
+
+def test_limit_says_that_too_much_was_asked_for_at_once() -> None:
+    """Where nothing is scheduled there is nothing to cancel: ask for fewer. Source: O-1."""
+    rig = a_crowd(3, limit=2)
+    rig.tell(Change(groups=(Group("g"),)))
+    error = rig.refuses(Ask(cause=Cause.REBOOT, targets=("v0", "v1", "v2")), TooManyUserOperations)
+    assert "Owner (none) has 0 user-initiated operations" in str(error)
+    assert error.advice_text().startswith("Ask for fewer")
+
+
+def test_work_approved_by_policy_does_not_count() -> None:
+    """What skips Scheduled is never scheduled; what is asked for later is. Source: O-1, A-10."""
+    rig = a_crowd(4, limit=1)
+    keen = Group("g", owner="ann", automatic_approval=frozenset({Impact.REBOOT}))
+    rig.tell(Change(groups=(keen,)), Enable("g"))
+    rig.ask(Cause.REDEPLOY, "v0")
+    rig.ask(Cause.REBOOT, "v1", "v2")
+    later = Ask(cause=Cause.REBOOT, targets=("v3",), not_before_ms=rig.now_ms + 60 * MINUTE_MS)
+    rig.refuses(later, TooManyUserOperations)

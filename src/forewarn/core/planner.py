@@ -32,7 +32,7 @@ from forewarn.core.refusals import (
 from forewarn.core.stimulus import TARGETS_MAX
 from forewarn.core.topology import TEXT_LENGTH_MAX, Health
 from forewarn.core.values import replace
-from forewarn.core.work import earliest_ms, unapproving
+from forewarn.core.work import approved_by_policy, earliest_ms, unapproving
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -210,12 +210,16 @@ def _check_limit(draft: Draft, asked: list[Operation]) -> None:
             if operation.source is not Source.USER or operation.silent or not operation.of_vm:
                 continue
             vm = draft.topology.vms.get(operation.vms[0])
-            if vm is not None and operation.state is not OperationState.RUNNING:
+            if vm is None or operation.state is OperationState.RUNNING:
+                continue
+            if not approved_by_policy(draft, operation, vm.group):
                 counts[draft.topology.groups[vm.group].owner] += 1
     limit = draft.policy.user_operations_max
     for owner, count in wanted.items():
         if before[owner] + count > limit:
-            raise TooManyUserOperations(owner=owner, count=before[owner], limit=limit)
+            raise TooManyUserOperations(
+                owner=owner or "(none)", count=before[owner], asked=count, limit=limit
+            )
 
 
 @dataclass(slots=True)

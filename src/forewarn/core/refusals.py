@@ -77,9 +77,10 @@ class TooManyUserOperations(CallerError):
     code = "too-many-user-operations"
     status = 409
     message = (
-        "Owner {owner!r} already has {count} user-initiated operations scheduled; {limit} may be."
+        "Owner {owner} has {count} user-initiated operations scheduled and asks for {asked} more;"
+        " {limit} may be."
     )
-    advice = "Approve, wait for or cancel one of them; nothing was changed."
+    advice = "Ask for fewer, or approve, wait for or cancel what is scheduled; nothing was changed."
 
 
 class AlreadyAsked(CallerError):
