@@ -22,6 +22,7 @@ class Foreign(http.server.BaseHTTPRequestHandler):
     """A server of somebody else."""
 
     length = "5"
+    body = b"hello"
 
     def do_GET(self) -> None:
         """Answer something."""
@@ -30,7 +31,7 @@ class Foreign(http.server.BaseHTTPRequestHandler):
             self.send_header("Forewarn-Time", "2027-01-15T08:00:00Z")
         self.send_header("Content-Length", self.length)
         self.end_headers()
-        self.wfile.write(b"hello")
+        self.wfile.write(self.body)
         if self.length != "5":
             self.rfile.readline()  # until the client hangs up
 
@@ -64,6 +65,13 @@ def test_silent_stream_is_given_up(foreign: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("forewarn.cli.client.SILENCE_S_MAX", 0.05)
     monkeypatch.setattr(Foreign, "length", "9")
     with pytest.raises(ServerUnreachable, match="fell silent"):
+        list(Client(foreign).lines("/v1/watch"))
+
+
+def test_stream_that_breaks_off_is_told(foreign: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is gone in the middle is not one that has ended the stream."""
+    monkeypatch.setattr(Foreign, "body", b"\n\n\n\n\n")
+    with pytest.raises(ServerUnreachable, match="broke off"):
         list(Client(foreign).lines("/v1/watch"))
 
 

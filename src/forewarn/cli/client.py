@@ -178,6 +178,8 @@ class Client:
     ) -> Iterator[dict[str, Any] | None]:
         """Yield the lines of a stream as they come; None is the server's sign of life.
 
+        A stream ends with a line that says why, after which nobody reads on.
+
         Args:
             path: of the stream.
             until_ms: when to stop by this machine's clock, ms since the epoch UTC; 0: never.
@@ -194,7 +196,7 @@ class Client:
                 channel.settimeout(min(left_s, SILENCE_S_MAX))
                 line = answer.readline(LINE_BYTES_MAX)
                 if not line:
-                    return
+                    raise ServerUnreachable(server=self.server, reason="it broke off")
                 yield json.loads(line) if line.strip() else None
         except TimeoutError as error:
             if not until_ms or local_now_ms() < until_ms:
