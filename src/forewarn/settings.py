@@ -21,7 +21,10 @@ class MetadataSettings:
     unknown_event_status: int = 400
     """Status for an approval of an unknown, finished or foreign event. Source: A-3."""
     preview: bool = False
-    """Whether the preview api-version 2024-07-09 is served. Source: V-4."""
+    """Whether the preview api-version 2024-07-09 is served; nothing announces its advisory type.
+
+    Source: V-4.
+    """
 
     rate_per_s: float = 5.0
     """Requests a second each VM may send; 0 switches the limit off. Each worker counts by itself.
