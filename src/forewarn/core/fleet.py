@@ -136,7 +136,7 @@ def _refresh_views(draft: Draft, before: Topology, after: Topology) -> None:
             continue
         # A VM that reads another document from now on never sees one incarnation of two contents:
         # its own goes on from the shared one, and the shared one is ahead of those dropped.
-        shared = ahead_of(shared, dropped)
+        shared = ahead_of(shared, [view for view in dropped if view.vm in after.vms_in(name)])
         if shared is not draft.view(name):
             text = f"document {name} goes on at {shared.document.incarnation}"
             draft.put("document.moved", text, shared)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.state import State
 from forewarn.sim.crash import Violation
+from forewarn.wire import Document
 
 if TYPE_CHECKING:
     from forewarn.core.document import View
@@ -266,8 +267,10 @@ class Ledger:
         now, gone = view.document, self._gone.setdefault(key, set())
         if went_on:
             pass  # judged with what its readers read before
-        elif before is None:
-            if now.incarnation != (1 if now.events else 0):
+        elif before is None:  # with its group, or from where the document all share is
+            shared = self.mirror.views.get(view.group)
+            since = shared.document if shared else Document(0, ())
+            if now.incarnation != since.incarnation + (now.events != since.events):
                 raise Violation("2", f"{key} begins at incarnation {now.incarnation}")
         elif now != before.document:
             if now.events == before.document.events:
