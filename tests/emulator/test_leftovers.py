@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,10 @@ def killed(staged: Staged, tmp_path: Path) -> Callable[[Stage], Stage]:
 
     def start_again(stage: Stage) -> Stage:
         left = tmp_path / "left.db"
-        with sqlite3.connect(tmp_path / "store.db") as now, sqlite3.connect(left) as copy:
+        with (
+            closing(sqlite3.connect(tmp_path / "store.db")) as now,
+            closing(sqlite3.connect(left)) as copy,
+        ):
             now.backup(copy)
         return staged(store=str(left))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from forewarn.core.state import Changes, Entry
@@ -95,14 +97,17 @@ def test_disk_has_bad_days(
 ) -> None:
     """Whatever the caller is told, the witness knows what happened. Source: A-6, L-7."""
     weather, witness = Weather(Dice(1, "disk")), Deaf()
-    archive = Archive(Disk(weather), Fuse(), witness)
-    state = archive.load()
-    weather.next = list(troubles)
-    changes = Changes(state.last_number + 1, entries=[Entry(1, "operator", "test.done", "done")])
-    if error is None:
-        archive.commit(changes)
-    else:
-        with pytest.raises(error):
+    with closing(Disk(weather)) as disk:
+        archive = Archive(disk, Fuse(), witness)
+        state = archive.load()
+        weather.next = list(troubles)
+        changes = Changes(
+            state.last_number + 1, entries=[Entry(1, "operator", "test.done", "done")]
+        )
+        if error is None:
             archive.commit(changes)
-    assert witness.durable_count == durable
-    assert archive.load().last_number == durable
+        else:
+            with pytest.raises(error):
+                archive.commit(changes)
+        assert witness.durable_count == durable
+        assert archive.load().last_number == durable

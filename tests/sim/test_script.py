@@ -139,5 +139,6 @@ def test_simulate_tells_of_a_promise_broken_in_a_file(
 
 
 def accuse(judge: Judge, change: Change, *, own: bool) -> None:
-    """A judge who finds everything wrong."""
-    raise Violation("8", "for a test")
+    """A judge who finds every operation wrong."""
+    if judge.mirror.operations:
+        raise Violation("8", "for a test")

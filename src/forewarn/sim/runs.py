@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -49,27 +50,20 @@ class Result:
 def run_world(plan: Plan) -> Result:
     """Run one world to its end, or to the first broken promise."""
     world = World(plan)
-    invariant, text = "", ""
-    try:
-        world.run()
-    except Violation as violation:
-        invariant, text = violation.invariant, str(violation)
-    except Exception as bug:  # noqa: BLE001 - whatever the product raises here is a finding
-        where = traceback.extract_tb(bug.__traceback__)[-1]
-        invariant, text = "bug", f"{type(bug).__name__}: {bug} ({where.name}, line {where.lineno})"
-    lasted_ms = world.agenda.now_ms - START_MS
-    return Result(
-        plan,
-        lasted_ms,
-        world.agenda.steps,
-        world.digest(),
-        operations=_operations(world),
-        waits=_waits(world),
-        faults=dict(world.faults.counts),
-        invariant=invariant,
-        text=text,
-        last=_last_entries(world) if invariant else (),
-    )
+    with closing(world.disk):
+        invariant, text = _broken(world)
+        return Result(
+            plan,
+            world.agenda.now_ms - START_MS,
+            world.agenda.steps,
+            world.digest(),
+            operations=_operations(world),
+            waits=_waits(world),
+            faults=dict(world.faults.counts),
+            invariant=invariant,
+            text=text,
+            last=_last_entries(world) if invariant else (),
+        )
 
 
 def run_many(plans: Iterable[Plan]) -> Iterator[Result]:
@@ -129,6 +123,18 @@ def _smaller(result: Result, kinds: Iterable[str]) -> Iterator[Plan]:
     for kind in kinds:
         if kind not in plan.without:
             yield replace(plan, without=plan.without | {kind})
+
+
+def _broken(world: World) -> tuple[str, str]:
+    """Run a world; return the invariant it broke and how, or nothing."""
+    try:
+        world.run()
+    except Violation as violation:
+        return violation.invariant, str(violation)
+    except Exception as bug:  # noqa: BLE001 - whatever the product raises here is a finding
+        where = traceback.extract_tb(bug.__traceback__)[-1]
+        return "bug", f"{type(bug).__name__}: {bug} ({where.name}, line {where.lineno})"
+    return "", ""
 
 
 def _operations(world: World) -> dict[tuple[str, str], int]:

@@ -6,6 +6,7 @@ docs/reference/transcripts.md.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -89,7 +90,7 @@ def play(transcript: Transcript) -> Iterator[Told]:
         Violation: the product broke a promise.
     """
     actor = Actor()
-    with actor.stage.listening():
+    with closing(actor.stage.disk), actor.stage.listening():
         for block in transcript.blocks:
             lines: list[str] = []
             for number, command in enumerate(block.commands, start=block.line):
