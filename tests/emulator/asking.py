@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 
@@ -20,8 +21,12 @@ Start = Callable[..., Process]
 def get(url: str, headers: Mapping[str, str] | None = None) -> dict[str, object]:
     """Return the document at a URL."""
     ask = urllib.request.Request(url, headers={"Metadata": "true", **(headers or {})})
-    with urllib.request.urlopen(ask, timeout=30) as answer:
-        found: dict[str, object] = json.loads(answer.read())
+    try:
+        with urllib.request.urlopen(ask, timeout=30) as answer:
+            found: dict[str, object] = json.loads(answer.read())
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        raise
     return found
 
 

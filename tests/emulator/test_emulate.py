@@ -260,6 +260,7 @@ sys.meta_path.insert(0, Refusing())
 windows = types.ModuleType("msvcrt")
 windows.LK_NBLCK, windows.locking = 2, lambda *_: None
 sys.modules["msvcrt"] = windows
+asyncio.new_event_loop().close()  # of this system: Python chooses the kind once
 sys.platform = "win32"
 import importlib, pkgutil
 import forewarn.agent, forewarn.cli, forewarn.emulator, forewarn.metadata.streams
