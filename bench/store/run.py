@@ -37,7 +37,7 @@ def steps(story: Story) -> Iterator[Stimulus]:
             number = story.state.last_number
             yield Shown((number,))
             for event_id in story.state.operations[number].events:
-                yield Acknowledge(event_id)
+                yield Acknowledge((event_id,))
             attempt = story.state.operations[number].attempt
             yield Begun(number, attempt)
             yield Done(number, attempt)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tests.control.live import Live
@@ -25,6 +27,16 @@ def test_new_does_not_replace(live: Live) -> None:
     refused = live.call("PUT", "/v1/hosts/h1?new=true", {"zone": "b"})
     assert (refused.status, refused.code) == (409, "already-there")
     assert live.get("/v1/hosts/h1")["zone"] == "a"
+
+
+@pytest.mark.parametrize("kind", ["hosts", "groups"])
+def test_only_one_of_many_is_new(live: Live, kind: str) -> None:
+    """Of calls that ask for the same new thing at once, one is right and changes it."""
+    path, callers = f"/v1/{kind}/one?new=true", 8
+    with ThreadPoolExecutor(callers) as pool:
+        replies = list(pool.map(lambda _: live.call("PUT", path, {}), range(callers)))
+    assert sorted(reply.status for reply in replies) == [201] + [409] * (callers - 1)
+    assert len(live.get("/v1/history")["entries"]) == 1
 
 
 def test_vm_without_group_gets_its_own(live: Live) -> None:

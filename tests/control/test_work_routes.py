@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from forewarn.control.plane import Committed
 from tests.control.live import Json, Live
 
 
@@ -150,11 +151,15 @@ def test_operator_approves_from_outside(fleet: Live) -> None:
 
 
 def test_approve_of_an_operation_covers_its_groups(fleet: Live) -> None:
-    """Approving an operation approves the event of each of its groups. Source: L-2, A-9."""
+    """Approving an operation approves all of its events, in one commit. Source: L-2, A-9."""
     operation = one(fleet.post("/v1/hosts/h1/reboot"))
     fleet.settle()
+    commits: list[Committed] = []
+    fleet.daemon.control.on_committed = commits.append
     approved = one(fleet.post(f"/v1/operations/{operation['id']}/approve"))
     assert approved["state"] == "running"
+    actions = [entry.action for entry in commits[0].entries]
+    assert actions[:3] == ["event.approved", "event.approved", "operation.started"]
     again = one(fleet.post(f"/v1/operations/{operation['id']}/approve"))
     assert again["state"] == "running"
 

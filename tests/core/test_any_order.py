@@ -119,7 +119,7 @@ class AnyOrder(RuleBasedStateMachine):
     def acknowledge(self, pick: object) -> None:
         """The operator approves one."""
         if self.rig.state.events:
-            self.tell(Acknowledge(pick.choice(sorted(self.rig.state.events))))  # type: ignore[attr-defined]
+            self.tell(Acknowledge((pick.choice(sorted(self.rig.state.events)),)))  # type: ignore[attr-defined]
 
     @rule(number=numbers)
     def cancel(self, number: int) -> None:

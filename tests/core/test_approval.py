@@ -117,12 +117,24 @@ def test_operator_acknowledges_from_outside() -> None:
     rig = small()
     operation = rig.ask(Cause.HOST_REBOOT, "h2")
     event_id = rig.event_of(operation, "far").id
-    rig.tell(Acknowledge(event_id.lower()))
+    rig.tell(Acknowledge((event_id.lower(),)))
     assert rig.now(operation).state is S.RUNNING
-    assert not rig.tell(Acknowledge(event_id)).changes
+    assert not rig.tell(Acknowledge((event_id,))).changes
     rig.finish(operation)
-    rig.refuses(Acknowledge(event_id), Unknown)
-    rig.refuses(Acknowledge("NO-SUCH"), Unknown)
+    rig.refuses(Acknowledge((event_id,)), Unknown)
+    rig.refuses(Acknowledge(("NO-SUCH",)), Unknown)
+
+
+def test_operator_acknowledges_all_or_none() -> None:
+    """Of several events none is approved if one is over; several are one step. Source: A-9."""
+    rig = small()
+    over, operation = rig.ask(Cause.HOST_REBOOT, "h2"), rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.approve("far_0", over)
+    rig.finish(over)
+    rig.refuses(Acknowledge((*operation.events, *rig.now(over).events)), Unknown)
+    assert len(operation.events) == 2
+    assert rig.tell(Acknowledge(operation.events)).operations == (operation.number,)
+    assert rig.now(operation).state is S.RUNNING
 
 
 def strict() -> Rig:
@@ -163,7 +175,7 @@ def test_acknowledgement_stands_for_a_strict_group() -> None:
     """The operator's acknowledgement approves a strict group's event at once. Source: A-9, A-7."""
     rig = strict()
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
-    rig.tell(Acknowledge(rig.event_of(operation, "web").id))
+    rig.tell(Acknowledge((rig.event_of(operation, "web").id,)))
     assert rig.now(operation).state is S.RUNNING
 
 

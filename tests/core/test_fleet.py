@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forewarn.core.impact import Cause
-from forewarn.core.refusals import FleetBusy, FleetContradiction, InUse, Unknown
+from forewarn.core.refusals import AlreadyThere, FleetBusy, FleetContradiction, InUse, Unknown
 from forewarn.core.stimulus import Change, Enable
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
 from forewarn.wire import Document
@@ -57,6 +57,18 @@ def test_users_of_a_host_are_named_but_not_all() -> None:
     rig.tell(Change(vms=tuple(Vm(f"v{n}", "h0", "web") for n in range(3))))
     error = rig.refuses(Change(removed=(("host", "h0"),)), InUse)
     assert str(error).endswith("and others are still there.")
+
+
+@pytest.mark.parametrize(
+    "absent", [("host", "h0"), ("group", "web"), ("vm", "db_0")], ids=lambda pair: pair[0]
+)
+def test_what_must_be_absent_is_not_replaced(absent: tuple[str, str]) -> None:
+    """A change that asks for something new is refused whole where it is there."""
+    rig = small()
+    new = (Host("h7"),)
+    rig.refuses(Change(hosts=new, absent=(("host", "h7"), absent)), AlreadyThere)
+    rig.tell(Change(hosts=new, absent=(("host", "h7"), (absent[0], "other"))))
+    assert "h7" in rig.state.topology.hosts
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ class Story:
         number = self.state.last_number
         self.tell(Shown((number,)))
         for event_id in self.state.operations[number].events:
-            self.tell(Acknowledge(event_id))
+            self.tell(Acknowledge((event_id,)))
         operation = self.state.operations[number]
         assert operation.state is OperationState.RUNNING
         self.tell(Begun(number, operation.attempt), Done(number, operation.attempt))

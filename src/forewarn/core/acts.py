@@ -80,13 +80,17 @@ def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
 
 
 def acknowledge(draft: Draft, acknowledgement: stimuli.Acknowledge) -> tuple[int, ...]:
-    """Approve an event from outside the VM. Source: A-9."""
-    event = draft.event(acknowledgement.event_id.upper())
-    if event is None or not event.live:
-        raise Unknown(kind="event", name=acknowledgement.event_id)
-    if event.state is EventState.SCHEDULED:
-        work.approve(draft, event, by=())
-    return (event.operation,)
+    """Approve events from outside their VMs, all or none. Source: A-9."""
+    events = []
+    for event_id in dict.fromkeys(each.upper() for each in acknowledgement.event_ids):
+        event = draft.event(event_id)
+        if event is None or not event.live:
+            raise Unknown(kind="event", name=event_id)
+        events.append(event)
+    for event in events:
+        if event.state is EventState.SCHEDULED:
+            work.approve(draft, event, by=())
+    return tuple(dict.fromkeys(event.operation for event in events))
 
 
 def cancel(draft: Draft, cancellation: stimuli.Cancel) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.document import ahead_of
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.refusals import FleetBusy, InUse, Unknown
+from forewarn.core.refusals import AlreadyThere, FleetBusy, InUse, Unknown
 from forewarn.core.topology import Health, Topology
 from forewarn.core.values import replace
 
@@ -27,6 +27,7 @@ def change(draft: Draft, asked: Change) -> None:
     """Put and remove hosts, groups and VMs, all or nothing.
 
     Raises:
+        AlreadyThere: what must be absent is there.
         FleetContradiction: the fleet would contradict itself.
         FleetBusy: announced or running work names what would change.
         InUse: a host or group to be removed still has VMs, a host still has work.
@@ -34,16 +35,19 @@ def change(draft: Draft, asked: Change) -> None:
     """
     before = draft.topology
     hosts, groups, vms = dict(before.hosts), dict(before.groups), dict(before.vms)
-    for host in asked.hosts:
-        known = hosts.get(host.name)
-        hosts[host.name] = replace(host, health=known.health) if known else host
-    groups.update((group.name, group) for group in asked.groups)
-    vms.update((vm.name, vm) for vm in asked.vms)
     tables: dict[str, dict[str, Host] | dict[str, Group] | dict[str, Vm]] = {
         "host": hosts,
         "group": groups,
         "vm": vms,
     }
+    for kind, name in asked.absent:
+        if name in tables[kind]:
+            raise AlreadyThere(kind=kind, name=name)
+    for host in asked.hosts:
+        known = hosts.get(host.name)
+        hosts[host.name] = replace(host, health=known.health) if known else host
+    groups.update((group.name, group) for group in asked.groups)
+    vms.update((vm.name, vm) for vm in asked.vms)
     for kind, name in asked.removed:
         if name not in tables[kind]:
             raise Unknown(kind=kind, name=name)

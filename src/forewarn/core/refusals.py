@@ -26,6 +26,15 @@ class FleetBusy(CallerError):
     advice = "Wait until {operation} has ended, or cancel it."
 
 
+class AlreadyThere(CallerError):
+    """Something new that has the name of something there."""
+
+    code = "already-there"
+    status = 409
+    message = "There is a {kind} {name} already."
+    advice = "Choose another name, or replace it without asking for something new."
+
+
 class Unknown(CallerError):
     """A host, VM, group, operation or event that is not there."""
 

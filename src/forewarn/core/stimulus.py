@@ -45,9 +45,9 @@ class Approve:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """An operator approves an event from outside the VM. Source: A-9."""
+    """An operator approves events from outside their VMs, all or none. Source: A-9."""
 
-    event_id: str
+    event_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +154,8 @@ class Change:
     vms: tuple[Vm, ...] = ()
     #: (kind, name) pairs; kinds are `host`, `group` and `vm`.
     removed: tuple[tuple[str, str], ...] = ()
+    #: Such pairs again, of what must not be there yet.
+    absent: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,9 +201,9 @@ class Actor:
         if verb == "repair":
             return self._tell(Repair(rest[0]))
         if verb == "acknowledge":
-            event_id = self._teller.id_of(rest[0])
-            self.stage.judge.acknowledged.add(event_id)
-            return self._tell(Acknowledge(event_id))
+            event_ids = tuple(self._teller.id_of(each) for each in rest)
+            self.stage.judge.acknowledged.update(event_ids)
+            return self._tell(Acknowledge(event_ids))
         number = int(rest[0].removeprefix("op-"))
         reason = " ".join(rest[1:])
         if verb == "why":

@@ -62,7 +62,7 @@ class People:
         """Ask the service; tell whether it agreed. A refusal is a fine answer."""
         world = self._world
         if isinstance(stimulus, Acknowledge):
-            world.judge.acknowledged.add(stimulus.event_id)
+            world.judge.acknowledged.update(stimulus.event_ids)
         if isinstance(stimulus, Retry):
             retries = world.judge.retries
             retries[stimulus.operation] = retries.get(stimulus.operation, 0) + 1
@@ -178,7 +178,7 @@ def _meddle(world: World, dice: Dice) -> None:
     if mirror.operations and dice.chance(400):
         world.people.tell(Cancel(dice.pick(list(mirror.operations)), "not now"), "operator")
     elif mirror.events:
-        world.people.tell(Acknowledge(dice.pick(list(mirror.events))), "operator")
+        world.people.tell(Acknowledge((dice.pick(list(mirror.events)),)), "operator")
 
 
 def _attend(world: World, dice: Dice) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.control.api import shapes
@@ -28,7 +29,6 @@ from forewarn.core.refusals import Unknown
 from forewarn.core.state import Terms
 from forewarn.core.step import step
 from forewarn.core.stimulus import Change
-from forewarn.errors import CallerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,15 +49,6 @@ _PAGE = (
     Field("limit", Whole(1, LIST_MAX), f"At most so many; {LIST_MAX} if not said."),
 )
 _NEW = Field("new", Flag(), "Refuse to replace what is there already.")
-
-
-class AlreadyThere(CallerError):
-    """Something new that has the name of something there."""
-
-    code = "already-there"
-    status = 409
-    message = "There is a {kind} {name} already."
-    advice = "Choose another name, or replace it without asking for something new."
 
 
 def routes() -> tuple[Route, ...]:
@@ -147,10 +138,9 @@ class _Records:
 
     async def put(self, call: Call) -> Answer:
         name = call.path["name"]
-        topology = await call.desk.read(_topology)
-        if call.query.get("new") and name in _table(topology, self.kind):
-            raise AlreadyThere(kind=self.kind, name=name)
-        change = self._change(name, call, topology)
+        change = self._change(name, call, await call.desk.read(_topology))
+        if call.query.get("new"):
+            change = replace(change, absent=(*change.absent, (self.kind, name)))
         committed = await call.desk.submit(change, call.actor)
         added = any(entry.action == f"{self.kind}.added" for entry in committed.entries)
         topology = await call.desk.read(_topology)
@@ -167,8 +157,9 @@ class _Records:
         if self.kind == "group":
             return Change(groups=(group_of(name, call.form),))
         vm = vm_of(name, call.form)
-        lone = "group" not in call.form and vm.group not in topology.groups
-        return Change(groups=(lone_group(name),) if lone else (), vms=(vm,))
+        if "group" in call.form or vm.group in topology.groups:
+            return Change(vms=(vm,))
+        return Change(groups=(lone_group(name),), vms=(vm,), absent=(("group", name),))
 
 
 async def _apply(call: Call) -> Answer:

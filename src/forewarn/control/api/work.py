@@ -14,7 +14,7 @@ from forewarn.control.forms import tables as forms
 from forewarn.control.forms.fields import NAME, Choice, Field, Flag, Form, Many, Schema, Whole
 from forewarn.control.forms.times import read_time_ms
 from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import LIVE_OPERATION, EventState, OperationState
+from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
 from forewarn.core.refusals import WrongState
 from forewarn.core.stimulus import Acknowledge, Ask, Cancel, Complete, Repair, Retry
 from forewarn.store import OperationPage
@@ -180,17 +180,11 @@ async def _approve(call: Call) -> Answer:
     """Approve one event, or every event of an operation that is still shown. Source: A-9."""
     found = await find(call, call.path["id"])
     events = [found.event] if found.event else list(found.events)
-    live = [event for event in events if event.live]
+    live = tuple(event.id for event in events if event.live)
     if not live:
         state = found.operation.state.value
         raise WrongState(operation=found.operation.id, state=state, asked="approved")
-    committed = [
-        await call.desk.submit(Acknowledge(event.id), call.actor)
-        for event in live
-        if event.state is EventState.SCHEDULED or len(live) == 1
-    ]
-    operations = committed[-1].operations if committed else (found.operation,)
-    return Answer({"operations": shapes.OPERATION.each(operations)})
+    return _operations(await call.desk.submit(Acknowledge(live), call.actor))
 
 
 def _on_operation(
