@@ -62,6 +62,10 @@ class Clock(abc.ABC):
         A sleeper waits that long, or until the clock is changed (`listen`), and asks again.
         """
 
+    def off_ms(self) -> int:
+        """Return how far the system's clock is ahead of this one, in ms; 0 where none is meant."""
+        return 0
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` after every change of the clock, on the thread that changed it."""
         self._listeners = (*self._listeners, listener)
@@ -127,6 +131,10 @@ class SystemClock(Clock):
             return 0.0
         left_ns = until_ms * 1_000_000 - self._monotonic_ns() - self._offset_ns
         return min(max(left_ns / 1e9, 0.0), WAIT_S_MAX)
+
+    def off_ms(self) -> int:
+        """Return how far the system's clock is ahead of this one, in ms; negative: behind."""
+        return (self._wall_ns() - self._monotonic_ns() - self._offset_ns) // 1_000_000
 
     def adopt(self) -> int:
         """Take over the system's wall clock; call it only while no notice is running.

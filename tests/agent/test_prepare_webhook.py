@@ -159,3 +159,22 @@ def test_missing_apprise_is_said(receiver: Receiver, monkeypatch: pytest.MonkeyP
     assert "not installed" in failed.stderr
     assert failed.returncode == 1
     assert len(receiver.got) == 1
+
+
+def test_secrets_of_a_url_are_not_said() -> None:
+    """The log of an agent is read by more people than its configuration."""
+    failed = notify({"webhook": "http://me:pass@127.0.0.1:9/T0/secret?key=secret"})
+    assert failed.returncode == 1
+    assert "http://127.0.0.1:9" in failed.stderr
+    assert not any(word in failed.stderr for word in ("me:", "pass", "secret"))
+
+
+def test_secrets_are_in_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every user of a machine sees the words of every command."""
+    apprise = tmp_path / "apprise"
+    apprise.write_text(f'#!/bin/sh\necho "$*" >{tmp_path}/words; cat "$8" >{tmp_path}/urls\n')
+    apprise.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert notify({"apprise": ["json://me:pass@127.0.0.1", "json://two"]}).returncode == 0
+    assert "pass" not in (tmp_path / "words").read_text()
+    assert (tmp_path / "urls").read_text() == "json://me:pass@127.0.0.1\njson://two"

@@ -30,6 +30,7 @@ from __future__ import annotations
 from forewarn.agent import records as rec
 from forewarn.agent.coordination import turn
 from forewarn.agent.following import Following, telling
+from forewarn.agent.forms import FormOdd, member
 from forewarn.agent.records import EventRecord, StepRecord
 from forewarn.agent.steps import StepTable, worst
 from forewarn.agent.values import (
@@ -70,7 +71,11 @@ class AgentCore:
         *,
         journal: Mapping[str, object] | None = None,
     ) -> None:
-        """Begin anew, or where an earlier core's `journal()` left off (then give `Resumed`)."""
+        """Begin anew, or where an earlier core's `journal()` left off (then give `Resumed`).
+
+        Raises:
+            FormOdd: another release wrote the journal, and this one does not understand it.
+        """
         self._identity = identity
         self._out: list[Intent] = []
         self._following = Following(identity, rules, out=self._out)
@@ -343,7 +348,8 @@ class AgentCore:
                     self._hold(record, "this VM was restarted, which may have undone preparations")
 
     def _read(self, journal: Mapping[str, object]) -> None:
-        assert journal["version"] == JOURNAL_VERSION
+        if member(journal, "version", 0) != JOURNAL_VERSION:
+            raise FormOdd(name="version", found=journal.get("version"))
         self._following.read(journal)
         self._table.read(journal)
 

@@ -62,6 +62,7 @@ class Child:
             return os.waitstatus_to_exitcode(status) if pid else None
         if _is_ours(self.pid, self.mark):
             return None
+        _reap(self.pid)
         ended = _read(f"{self.mark}.ended")
         return int(ended) if ended.isdigit() else -signal.SIGKILL
 
@@ -225,6 +226,14 @@ def _read(path: str) -> str:
     except OSError:
         return ""
     return line[:-1] if line.endswith("\n") else ""
+
+
+def _reap(pid: int) -> None:
+    """Let the system forget a process, if it is a child of this one from before a new beginning."""
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except OSError:
+        return
 
 
 def _is_ours(pid: int, mark: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 import zlib
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 SLOT_BYTES = 65536
 BYTES_MAX = 16 * 1024 * 1024  # 256 events with long plans are a few hundred KiB
+HEAD_BYTES_MAX = 64  # checksum, turn and length before the state itself
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -29,11 +31,19 @@ class JournalLocked(CallerError):
     advice = "Stop the other agent, or give this one a state directory of its own."
 
 
+class JournalOpen(CallerError):
+    """Other users can write where the agent keeps its state, commands among it."""
+
+    code = "journal-open"
+    message = "Other users can write to {directory}."
+    advice = "The agent runs commands that it keeps there: chown it to the agent's user, chmod o-w."
+
+
 class JournalLost(OurError):
     """What was begun cannot be written down, so nothing may be begun."""
 
     code = "journal-lost"
-    message = "The journal {path} cannot be written: {reason}."
+    message = "The journal {path} cannot be used: {reason}."
     advice = "Make room on the file system, or make it writable; the agent goes on by itself."
 
 
@@ -50,10 +60,16 @@ class Journal:
 
         Raises:
             JournalLocked: another agent uses it.
+            JournalOpen: others can write there.
+            JournalLost: it cannot be had.
         """
         self.directory = directory
-        os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103  `pathlib` is too heavy
-        self._lock = self._locked()
+        try:
+            os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103  `pathlib` is too heavy
+            _refuse_open(directory)
+            self._lock = self._locked()
+        except OSError as error:
+            raise JournalLost(path=directory, reason=error) from error
         self._turn = 0
         self._boot_id = boot_id()
         self.corrupt = ""
@@ -62,18 +78,40 @@ class Journal:
         """The boot in which the state that was read had been written."""
 
     def read(self) -> dict[str, object] | None:
-        """Return the state written last, or None where there is none."""
-        turn, form = newest(self.directory)
-        if form is not None:
-            self._turn = turn
-            self.boot_id = str(form.pop("boot_id", ""))
-            return form
-        for slot in (0, 1):
+        """Return the state written last, or None where there is none.
+
+        Raises:
+            JournalLost: it is there and cannot be read.
+        """
+        try:
+            turn, form = newest(self.directory)
+            if form is None:
+                self._put_aside([slot for slot in (0, 1) if not _is_whole(self.directory, slot)])
+                return None
+        except OSError as error:
+            raise JournalLost(path=self.directory, reason=error) from error
+        self._turn = turn
+        self.boot_id = str(form.pop("boot_id", ""))
+        return form
+
+    def put_aside(self) -> None:
+        """Keep what `read` returned under another name, and begin anew.
+
+        Raises:
+            JournalLost: it cannot be renamed.
+        """
+        try:
+            self._put_aside([0, 1])
+        except OSError as error:
+            raise JournalLost(path=self.directory, reason=error) from error
+        self._turn = 0
+
+    def _put_aside(self, slots: list[int]) -> None:
+        for slot in slots:
             path = slot_path(self.directory, slot)
-            if not _is_whole(path):
+            if os.path.exists(path):  # noqa: PTH110  the same
                 self.corrupt = f"{path}.corrupt"
                 os.replace(path, self.corrupt)  # noqa: PTH105  the same
-        return None
 
     def make_room(self) -> None:
         """Make the files that are missing, empty and of their usual size.
@@ -98,6 +136,8 @@ class Journal:
         body = json.dumps({**form, "boot_id": self._boot_id}, separators=(",", ":")).encode()
         turn = self._turn + 1
         path = slot_path(self.directory, turn % 2)
+        if len(body) > BYTES_MAX - HEAD_BYTES_MAX:  # it could not be read again
+            raise JournalLost(path=path, reason=f"it would be {len(body)} bytes long")
         try:
             self._write_slot(path, _framed(body, turn))
         except OSError as error:
@@ -185,10 +225,19 @@ def _framed(body: bytes, turn: int) -> bytes:
     return b"%08x %d %d\n" % (zlib.crc32(body), turn, len(body)) + body
 
 
-def _is_whole(path: str) -> bool:
+def _refuse_open(directory: str) -> None:
+    """Refuse a directory in which others could write commands for this agent to run."""
+    if not hasattr(os, "geteuid"):
+        return
+    found = os.stat(directory)  # noqa: PTH116  the same
+    if found.st_mode & stat.S_IWOTH or found.st_uid not in (0, os.geteuid()):
+        raise JournalOpen(directory=directory)
+
+
+def _is_whole(directory: str, slot: int) -> bool:
     """Tell whether a file holds a state, or nothing yet, or is not there."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123  the same
+        with open(slot_path(directory, slot), "rb") as file:  # noqa: PTH123  the same
             return _checked(file.read(BYTES_MAX))[1] is not None
     except FileNotFoundError:
         return True

@@ -8,6 +8,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from forewarn.agent.forms import words
 from forewarn.agent.prepare.calling import CallFailed
@@ -71,9 +73,12 @@ def _apprise(urls: list[str], form: dict[str, object]) -> int:
         return 1
     title = f"{form['name']}: {form['action']}"
     kind = APPRISE_TYPES[str(form["level"])]
-    command = [program, "-n", kind, "-t", title, "-b", str(form["text"]), *urls]
-    done = subprocess.run(
-        command, timeout=APPRISE_TIMEOUT_S, capture_output=True, check=False, text=True
-    )
+    with tempfile.TemporaryDirectory() as directory:
+        places = Path(directory, "urls")  # not in the command, which every user of the VM can see
+        places.write_text("\n".join(urls), "utf-8")
+        command = [program, "-n", kind, "-t", title, "-b", str(form["text"]), "-c", str(places)]
+        done = subprocess.run(
+            command, timeout=APPRISE_TIMEOUT_S, capture_output=True, check=False, text=True
+        )
     sys.stderr.write(done.stderr[-500:])
     return 1 if done.returncode else 0

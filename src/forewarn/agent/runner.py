@@ -16,6 +16,7 @@ from forewarn.agent.contact import Contact
 from forewarn.agent.core import AgentCore
 from forewarn.agent.dialogue import Dialogue
 from forewarn.agent.discovery import endpoints
+from forewarn.agent.forms import FormOdd
 from forewarn.agent.hooks import HookRoom
 from forewarn.agent.journal import Journal, JournalLost, boot_id
 from forewarn.agent.metrics import Metrics
@@ -44,17 +45,34 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.ids import Ids
 
+CLOCK_OFF_MS_MAX = 1000  # more is a clock that was set, or a VM that was paused, and no drift
 WRITE_RETRY_MS = 1000  # between two tries to write a journal that cannot be written
 
 
 class Runner:
     """An agent that runs until it is told to stop."""
 
-    def __init__(self, settings: AgentSettings, *, clock: Clock, ids: Ids, log: Log) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        *,
+        clock: Clock,
+        ids: Ids,
+        log: Log,
+        readiness: Readiness | None = None,
+    ) -> None:
         """Open the journal; nothing is asked or begun yet.
 
+        Args:
+            settings: What is configured.
+            clock: Read at every turn.
+            ids: Where jitter comes from.
+            log: Where the agent says what it does.
+            readiness: What tells the service manager; a new one where it is not given.
+
         Raises:
-            JournalLocked: another agent uses the state directory.
+            CallerError: the state directory is used by another agent, or open to others.
+            JournalLost: the state directory cannot be used.
         """
         self.settings = settings
         self.clock = clock
@@ -71,7 +89,7 @@ class Runner:
         self.contact.asks_name = not settings.name
         self._children: Children | None = None
         self._side = SideJobs(settings, self._room, log=log)
-        self._readiness = Readiness()
+        self._readiness = readiness or Readiness()
         self._inhibitor: Inhibitor | None = None
         self._status: StatusServer | None = None
         self._intents: list[Intent] = []
@@ -80,17 +98,20 @@ class Runner:
         self._alive_ms = 0
         self._wake: tuple[socket.socket, socket.socket] | None = None
         self._stopping = False
+        self.again = False
+        """Whether to begin anew: with the configuration and the clock as they are then."""
 
-    def run(self) -> None:
-        """Follow the events until SIGTERM or SIGINT."""
+    def run(self) -> bool:
+        """Follow the events until SIGTERM or SIGINT; return True where to begin anew."""
         self._listen()
-        while not self._stopping:
+        while not self._stopping and not self.again:
             self.turn()
-        self._readiness.stopping()
-        self.log.say(
-            "agent-stopped", "The agent stops; hooks that run go on and are taken up later."
-        )
+        if self._stopping:
+            self._readiness.stopping()
+            sentence = "The agent stops; hooks that run go on and are taken up later."
+            self.log.say("agent-stopped", sentence)
         self.close()
+        return not self._stopping
 
     def turn(self) -> None:
         """Do what is due, and wait for the next thing to happen."""
@@ -135,6 +156,8 @@ class Runner:
         signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, self._renew)
         if self.settings.status_listen:
             from forewarn.agent.status import StatusServer  # noqa: PLC0415  only where it is wanted
 
@@ -147,6 +170,9 @@ class Runner:
 
     def _stop(self, number: int, frame: object) -> None:  # noqa: ARG002  what a handler is given
         self._stopping = True
+
+    def _renew(self, number: int, frame: object) -> None:  # noqa: ARG002  the same
+        self.again = True
 
     def _identify(self) -> None:
         """Begin to decide, once this VM's name is known: what it is told or what it is given."""
@@ -167,12 +193,19 @@ class Runner:
                 self.log.say("name-unfit", text, level="warning")
         self.identity = Identity(name, tuple(aliases))
         state = self._journal.read()
-        self._journal.make_room()
-        if self._journal.corrupt:
-            text = f"The journal was unreadable and is now {self._journal.corrupt}."
-            self.log.say("journal-corrupt", text, level="error")
         self._children = Children(self._room, self.identity, grace_s=settings.stop_grace_s)
-        self.core = AgentCore(self.identity, settings.rules, journal=state)
+        reason = "unreadable"
+        try:
+            self.core = AgentCore(self.identity, settings.rules, journal=state)
+        except FormOdd as error:  # a whole one, but of a release that this one does not know
+            reason = f"of another release ({error})"
+            state = None
+            self._journal.put_aside()
+            self.core = AgentCore(self.identity, settings.rules)
+        if self._journal.corrupt:
+            text = f"The journal was {reason} and is now {self._journal.corrupt}."
+            self.log.say("journal-corrupt", text, level="error")
+        self._journal.make_room()
         found = self._children.adopt(self.core.running())
         self.log.say("named", f"This VM is {name}.", name=name)
         if state is not None:
@@ -318,6 +351,16 @@ class Runner:
         if self._readiness.watchdog_ms and now_ms >= self._alive_ms:
             self._alive_ms = now_ms + self._readiness.watchdog_ms
             self._readiness.alive()
+        off_ms = self.clock.off_ms()
+        if abs(off_ms) > CLOCK_OFF_MS_MAX and self._idles():
+            self.again = True
+            text = f"The system's clock is {off_ms / 1000:.1f} s ahead; the agent begins anew."
+            self.log.say("clock-set", text)
+
+    def _idles(self) -> bool:
+        """Tell whether nothing is followed, to be undone or to be told."""
+        core = self.core
+        return core is not None and not core.events and not core.steps and not self._side.busy
 
 
 class _Poller:

@@ -83,6 +83,11 @@ class SideJobs:
         self._begin(now_ms)
         return tuple(found)
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is still to be told or asked."""
+        return bool(self._running) or any(self._lanes.values())
+
     def descriptors(self) -> tuple[int, ...]:
         """Return what becomes readable when a job ends."""
         return tuple(child.pidfd for child, _, _ in self._running.values() if child.pidfd >= 0)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = "/etc/forewarn-agent/agent.toml"
 FORM_BYTES_MAX = 4 * 1024 * 1024
+FAILED_STATUS = 1
 USAGE_STATUS = 2  # as argparse
 
 
@@ -37,18 +38,35 @@ def main(words: list[str]) -> int:
     except ForewarnError as error:
         sys.stderr.write(f"{error} {error.advice_text()}\n")
         return USAGE_STATUS
+    except OSError as error:
+        sys.stderr.write(f"The agent cannot go on: {error}\n")
+        return FAILED_STATUS
     return 0
 
 
 def run(path: str, *, must_exist: bool = True) -> None:
-    """Run the agent with a configuration file until it is told to stop."""
+    """Run the agent with a configuration file until it is told to stop.
+
+    On SIGHUP it begins anew with the configuration as it is then, or goes on as it was where that
+    cannot be used; also when the system's clock was set and nothing is scheduled.
+    """
     settings = load(path, must_exist=must_exist)
     from forewarn.agent.log import Log  # noqa: PLC0415  after the process that checks has ended
+    from forewarn.agent.readiness import Readiness  # noqa: PLC0415  the same
     from forewarn.agent.runner import Runner  # noqa: PLC0415  the same
     from forewarn.clock import SystemClock  # noqa: PLC0415  the same
     from forewarn.ids import Ids  # noqa: PLC0415  the same
 
-    Runner(settings, clock=SystemClock(), ids=Ids(), log=Log(settings.log)).run()
+    readiness = Readiness()
+    while True:  # ends when it is told to stop
+        log = Log(settings.log)
+        runner = Runner(settings, clock=SystemClock(), ids=Ids(), log=log, readiness=readiness)
+        if not runner.run():
+            return
+        try:
+            settings = load(path, must_exist=must_exist)
+        except ForewarnError as error:
+            log.say("config-refused", f"{error} The agent goes on as it was.", level="error")
 
 
 def load(path: str, *, must_exist: bool = True) -> AgentSettings:

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import json
 
-from forewarn.agent.prepare.calling import CallFailed, call, secret
+from forewarn.agent.prepare.calling import CallFailed, call, secret, shown
 from forewarn.agent.prepare.waiting import pause
 from forewarn.clock import SystemClock
 
@@ -53,7 +53,8 @@ def post(settings: dict[str, object], form: dict[str, object], *, kind: str) -> 
                 break
         if attempt < tries:
             pause(PAUSE_S * 2 ** (attempt - 1))
-    raise CallFailed(method="POST", url=url, reason=reason)
+    # The path of a webhook is often its password.
+    raise CallFailed(method="POST", url=shown(url, path=False), reason=reason)
 
 
 def signature(key: str, timestamp: str, *, body: bytes) -> str:
