@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -24,6 +25,7 @@ PLACES = ("/usr/sbin", "/usr/local/bin", "/usr/lib/postgresql/15/bin")
 """Where programs are besides the path. FOREWARN_TEST_BIN is scrubbed; TEST_PROGRAMS names more."""
 
 EVENT = {"event_id": "E1", "event_type": "Reboot", "resources": ["vm_0"]}
+PORTS = range(20_000, 32_000)
 LIMIT_S = 60.0
 
 
@@ -37,11 +39,17 @@ def program(name: str) -> str:
 
 
 def free_port() -> int:
-    """Return a port of the loopback that nobody uses."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-    return port
+    """Return a port of the loopback that nobody uses.
+
+    It is none that the system gives to outgoing connections: such a connection could take it
+    while the program it is for is being restarted.
+    """
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("a hundred ports are in use")
 
 
 def answers(port: int) -> bool:
@@ -63,6 +71,7 @@ def running(
             stderr=output,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
+            cwd=log.parent,  # another user may not enter the one the tests are run in
             user=user,
             env={**os.environ, **(env or {})},
         )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from forewarn.agent.peers import main
 from tests.agent.making import event
 from tests.agent.programs import answers, free_port, program, running, until
 
@@ -14,9 +17,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def peers(what: str, name: str, settings: dict[str, object], *, prepared: bool = True) -> list[str]:
-    """Announce or ask as one VM of three; return the prepared ones when asked."""
-    form = {
+def form_of(
+    what: str, name: str, settings: dict[str, object], *, prepared: bool = True
+) -> dict[str, object]:
+    """Return what one VM of three is told to do."""
+    return {
         "what": what,
         "prepared": prepared,
         "name": name,
@@ -24,12 +29,14 @@ def peers(what: str, name: str, settings: dict[str, object], *, prepared: bool =
         "event_id": event().event_id,
         "settings": settings,
     }
-    command = [sys.executable, "-m", "forewarn.agent", "do", "peers"]
-    done = subprocess.run(
-        command, input=json.dumps(form), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found: list[str] = json.loads(done.stdout or "[]")
+
+
+def peers(what: str, name: str, settings: dict[str, object], *, prepared: bool = True) -> list[str]:
+    """Announce or ask; return the prepared VMs when asked."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert main(form_of(what, name, settings, prepared=prepared)) == 0
+    found: list[str] = json.loads(said.getvalue() or "[]")
     return found
 
 
@@ -74,4 +81,7 @@ def test_peer_without_an_agent_is_not_prepared() -> None:
     """Silence is never taken for consent. Source: C-5."""
     silent = f"http://127.0.0.1:{free_port()}"
     settings: dict[str, object] = {"via": "status", "peers": {"vm_1": silent, "vm_2": silent}}
-    assert peers("ask", "vm_0", settings) == []
+    text = json.dumps(form_of("ask", "vm_0", settings))
+    command = [sys.executable, "-m", "forewarn.agent", "do", "peers"]  # as the agent does it
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, json.loads(done.stdout)) == (0, [])

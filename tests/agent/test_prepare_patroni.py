@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.agent.prepare.calling import CallFailed, call
+from forewarn.agent.prepare.patroni import LEADING
 from tests.agent.programs import answers, do, done, free_port, program, running, until
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Member:
 
 @pytest.fixture(scope="module")
 def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Member, Member]]:
-    """Run etcd and two members, the first of which leads."""
+    """Run etcd and two members; the first that is given leads."""
     patroni, etcd = program("patroni"), program("etcd")
     postgres = Path(program("initdb")).resolve().parent
     directory = tmp_path_factory.mktemp("patroni")
@@ -110,9 +111,10 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Member, 
             log = directory / f"{member.name}.log"
             env = {"HOME": str(directory), "PATH": f"/usr/bin:/bin:{postgres}"}
             stack.enter_context(running(patroni, str(config), log=log, user=user, env=env))
-            until(lambda member=member: member.role() != "", f"{member.name} runs", seconds=90)  # type: ignore[misc]
-        until(both[0].follower_streams, "the second follows", seconds=60)
-        yield both
+        until(lambda: all(member.role() for member in both), "both run", seconds=90)
+        leader, follower = sorted(both, key=lambda member: member.role() not in LEADING)
+        until(leader.follower_streams, "the other follows", seconds=60)
+        yield leader, follower
 
 
 def test_leader_is_switched_over_and_a_follower_left_alone(
@@ -124,10 +126,10 @@ def test_leader_is_switched_over_and_a_follower_left_alone(
     assert "nothing to switch" in done(
         "patroni", "prepare", {"address": two.url}, tmp_path / "second"
     )
-    assert "switched over from one to two" in done(
+    assert f"switched over from {one.name} to {two.name}" in done(
         "patroni", "prepare", settings, tmp_path / "first"
     )
-    until(lambda: two.role() in ("master", "primary", "leader"), "the second leads", seconds=30)
+    until(lambda: two.role() in LEADING, "the second leads", seconds=30)
     assert "nothing to switch" in done("patroni", "prepare", settings, tmp_path / "first")
     assert "this member runs" in done("patroni", "recover", settings, tmp_path / "first")
 
