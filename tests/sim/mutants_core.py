@@ -304,10 +304,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 ACTS,
-                (
-                    '            work.end(draft, other, failed=True, reason=f"host '
-                    '{other.host} failed", abort=True)\n'
-                ),
+                "            work.end(draft, other, failed=True, reason=reason, abort=True)\n",
                 "            pass\n",
             ),
         ),
