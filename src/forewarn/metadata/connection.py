@@ -17,6 +17,7 @@ from forewarn.metadata.answer import Approve, Describe, Refuse, Show
 from forewarn.metadata.fault import cut_short
 from forewarn.metadata.intake import Asked, Intake
 from forewarn.metadata.response import CONTINUE, Answer
+from forewarn.metadata.showing import answered, shown
 from forewarn.wire import read_approval
 
 if TYPE_CHECKING:
@@ -236,6 +237,7 @@ class Connection:
         plan = asked.planned.plan
         assert asked.caller is not None
         if isinstance(plan, Show):
+            asked.storable = asked.storable and not plan.wait_s
             asked.view = self.service.view_of(asked.caller)
             if self.service.begin_show(asked.view, asked.caller):
                 octets = self._show(asked)
@@ -253,25 +255,12 @@ class Connection:
 
     def _show(self, asked: Asked, *, anyway: bool = False) -> bytes | None:
         """Return the document, or None while it is not what the request waits for."""
-        view, plan = asked.view, asked.planned.plan
-        assert view is not None
-        assert isinstance(plan, Show)
-        if not view.enabled:
-            return None
-        if plan.wait_s and not anyway and view.document.incarnation == plan.incarnation:
-            return None
-        rendered = view.rendered(plan.version)
-        tail = self.service.tail(close=asked.close, old=asked.request.old)
-        if plan.unless and answers.matches(plan.unless, rendered.etag):
-            octets = rendered.head_unchanged + tail
-        elif asked.request.method == "HEAD":
-            octets = rendered.head + tail
-        else:
-            octets = rendered.head + tail + rendered.body
-        if asked.storable and not plan.wait_s and not self.service.stopping:
-            view.remember(asked.raw, octets, last=asked.close)
-            self._home = view.ready
-            self.service.open_door(self.peer, view)
+        octets = shown(self.service, asked, anyway=anyway)
+        if octets is not None and asked.storable and not self.service.stopping:
+            assert asked.view is not None
+            asked.view.remember(asked.raw, octets, last=asked.close)
+            self._home = asked.view.ready
+            self.service.open_door(self.peer, asked.view)
         return octets
 
     def _approve(self, asked: Asked) -> bytes | None:
@@ -298,9 +287,7 @@ class Connection:
             self._done(self._render(asked, answer))
 
     def _render(self, asked: Asked, answer: Answer) -> bytes:
-        request = asked.request
-        head = self.service.head(answer) + self.service.tail(close=asked.close, old=request.old)
-        return head if request.method == "HEAD" else head + answer.body
+        return answered(self.service, asked, answer)
 
     # Holding an answer.
 
