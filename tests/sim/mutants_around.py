@@ -65,7 +65,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 ("from dataclasses import dataclass\nfrom forewarn.errors import PeerError\n"),
             ),
         ),
-        caught_by="world 5: 8",
+        caught_by="transcript A-6-lost-before-commit",
     ),
     Mutant(
         "id-reused",
@@ -77,7 +77,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 ("bits = self.stream(kind).getrandbits(4)\n        bits = bits &"),
             ),
         ),
-        caught_by="world 1: 7",
+        caught_by="world 1: 3",
     ),
     Mutant(
         "approval-not-written",

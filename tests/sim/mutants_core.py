@@ -123,7 +123,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 ("    if operation:\n        return []\n"),
             ),
         ),
-        caught_by="world 1: 1",
+        caught_by="transcript A-8-coupled",
     ),
     Mutant(
         "driver-begun-twice",
@@ -254,7 +254,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "foreign-event-approved",
         "a VM can approve any event",
         ((ACTS, "        if not may_see(view, event):\n", "        if not event:\n"),),
-        caught_by="world 1: 7",
+        caught_by="transcript A-3-unknown",
     ),
     Mutant(
         "unknown-id-accepted",
@@ -353,7 +353,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "arrivals-not-told",
         "VMs that arrive on a host are not told of the work announced there",
         ((WORK, "            _announce_anew(draft, other)\n", "            pass\n"),),
-        caught_by="world 2: 1",
+        caught_by="transcript L-5-nothing-more-without-an-event",
     ),
     Mutant(
         "alert-dropped",
@@ -390,6 +390,6 @@ MUTANTS: tuple[Mutant, ...] = (
                 ),
             ),
         ),
-        caught_by="world 2: 5",
+        caught_by="transcript G-1-users-own-host-work",
     ),
 )
