@@ -238,6 +238,7 @@ def test_watch_follows_from_a_place(run: Run) -> None:
     ]
     filtered = run("watch", "--after", "0", "--count", "1", "--vm", "web-1", "--json")
     assert json.loads(filtered.out)["text"] == "vm web-1 is added"
+    assert "There is no group nope." in run("watch", "--group", "nope").err
 
 
 def test_watch_ends_with_the_service(run: Run, live: Live) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest
 from starlette.types import Message
@@ -77,6 +77,26 @@ def test_many_pages_are_read_without_gaps(live: Live, monkeypatch: pytest.Monkey
         follower.close()
 
 
+def test_filters_are_those_of_history(fleet: Live) -> None:
+    """A follower of a VM reads what its history has, by any form of an id. Source: A-6."""
+    fleet.post("/v1/hosts/h1/reboot")
+    event = fleet.get("/v1/events?group=web")["events"][0]["id"]
+    fleet.post(f"/v1/events/{event}/approve")
+    fleet.settle()
+    for query in ("vm=web-0", "operation=1", f"event={event.lower()}", "action=event.approved"):
+        past = fleet.get(f"/v1/history?{query}")["entries"]
+        follower = Follower(fleet, f"?after=0&{query}")
+        assert [follower.entry() for _ in past] == past
+        assert any(each["operation"] == "op-1" for each in past)
+        follower.close()
+
+
+@pytest.mark.parametrize("query", ["group=nope", "vm=nope", "host=nope", "operation=99"])
+def test_watch_for_nothing_is_refused(shared: Live, query: str) -> None:
+    """Who would follow what never was is told so, and does not wait for ever. Source: A-6."""
+    assert shared.call("GET", f"/v1/watch?{query}").status == 404
+
+
 def test_server_sent_events_carry_ids(live: Live) -> None:
     """A browser's EventSource reads the same entries and resumes by Last-Event-ID."""
     live.fleet(hosts={"a": {}, "b": {}})
@@ -111,7 +131,7 @@ def test_stalled_follower_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
     left = asyncio.Event()
 
-    async def pages() -> AsyncIterator[list[Recorded]]:
+    async def pages() -> AsyncGenerator[list[Recorded], None]:
         try:
             while True:
                 yield []

@@ -11,7 +11,7 @@ import pytest
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.state import Changes
-from forewarn.core.stimulus import Ask, Cancel
+from forewarn.core.stimulus import Approve, Ask, Cancel
 from forewarn.store import HistoryPage, OperationPage, Store
 from forewarn.store.reading import PAGE_MAX
 from tests.store.story import Story, begin, entry
@@ -108,18 +108,17 @@ def test_history_pages_both_ways(story: Story) -> None:
     [
         HistoryPage(operation=1),
         HistoryPage(group="db"),
-        HistoryPage(vm="db_0"),
         HistoryPage(host="h0"),
         HistoryPage(action="operation.noticed"),
         HistoryPage(operation=1, group="web", after=3, before=1000),
     ],
-    ids=["operation", "group", "vm", "host", "action", "several"],
+    ids=["operation", "group", "host", "action", "several"],
 )
 def test_history_filters_agree_with_the_whole(story: Story, page: HistoryPage) -> None:
     """Each filter finds what looking through everything finds. Source: A-6."""
     wanted = {
         name: getattr(page, name)
-        for name in ("operation", "event", "group", "vm", "host", "action")
+        for name in ("operation", "event", "group", "host", "action")
         if getattr(page, name)
     }
     found = [each.seq for each in story.store.history(page)]
@@ -130,6 +129,26 @@ def test_history_filters_agree_with_the_whole(story: Story, page: HistoryPage) -
         and page.after < each.seq
     ]
     assert found
+
+
+def test_history_of_a_vm_is_all_that_happened_to_it(story: Story) -> None:
+    """Work on its host and what its group was told of it are a VM's history, too. Source: A-6."""
+    events = {event.group: event.id for event in story.store.events_of(1)}
+    texts = [each.entry.text for each in story.store.history(HistoryPage(vm="db_0"))]
+    assert texts[0] == "vm db_0 is added"
+    told = {"op-1 is announced", f"event {events['db']} is approved for db", "op-3 is announced"}
+    assert told <= set(texts)
+    assert not any("op-2" in text or events["web"] in text for text in texts)
+
+
+def test_history_of_a_vm_has_its_approvals(story: Story) -> None:
+    """What a VM approved for another of its group is its history. Source: A-6, S-1."""
+    story.tell(Ask(cause=Cause.REBOOT, targets=("web_0",)))
+    (event_id,) = story.state.operations[4].events
+    story.tell(Approve("web_1", (event_id,)))
+    for vm in ("web_0", "web_1"):
+        found = [each.entry for each in story.store.history(HistoryPage(vm=vm))]
+        assert [each.vm for each in found if each.event == event_id] == ["web_1"]
 
 
 def test_history_brings_images_only_when_asked(story: Story) -> None:

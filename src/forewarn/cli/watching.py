@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from forewarn.cli.client import Answer
     from forewarn.cli.parsing import Commands
 
-_FILTERS = ("operation", "event", "host", "vm", "group")
+_FILTERS = ("operation", "event", "host", "vm", "group", "action")
 
 
 def add_commands(commands: Commands) -> None:
@@ -35,15 +35,13 @@ def _watch(arguments: argparse.Namespace) -> int:
     from forewarn.cli.client import client_of  # noqa: PLC0415 - `--help` needs no client
 
     count = 0
-    wanted = {name: getattr(arguments, name) for name in _FILTERS if getattr(arguments, name)}
-    for entry in client_of(arguments).lines("/v1/watch", after=arguments.after):
+    wanted = {name: getattr(arguments, name) for name in _FILTERS}
+    for entry in client_of(arguments).lines("/v1/watch", after=arguments.after, **wanted):
         if entry is None:
             continue
         if "end" in entry:
             note(f"the server ended the stream: {entry['end']}")
             break
-        if any(entry[name] != value for name, value in wanted.items()):
-            continue
         _print(entry, as_json=arguments.json)
         count += 1
         if count == arguments.count:

@@ -264,20 +264,21 @@ class Draft:
         found = [self.view(key) for key in self.topology.views_of(group)]
         return [view for view in found if view is not None]
 
-    def put(self, action: str, text: str, *records: Record) -> None:
+    def put(self, action: str, text: str, *records: Record, vm: str = "") -> None:
         """Write records together with the history entry that explains them.
 
         Args:
             action: stable name of the transition, `operation.noticed`.
             text: one sentence for people.
             records: what changed; the first says what the entry is about.
+            vm: who approved, where an event was. Source: A-6.
         """
         for record in records:
             self._write(record)
         images = tuple(
             Image(KIND_OF[type(record)], key_of(record), to_row(record)) for record in records
         )
-        self._log(action, text, images, records[0])
+        self._log(action, text, images, records[0], vm=vm)
 
     def mark(self, record: Enrolment) -> None:
         """Write when a group last polled: no transition, and so no history."""
@@ -301,14 +302,16 @@ class Draft:
         self.changes.last_number += 1
         return self.changes.last_number
 
-    def _log(self, action: str, text: str, images: tuple[Image, ...], about: Record) -> None:
+    def _log(
+        self, action: str, text: str, images: tuple[Image, ...], about: Record, *, vm: str = ""
+    ) -> None:
         telling = partial(Entry, self.now_ms, self.actor, action, text, images=images)
         match about:
             case Operation():
                 vm = about.vms[0] if about.of_vm else ""
                 entry = telling(operation=about.number, host=about.host, vm=vm)
             case Event():
-                entry = telling(operation=about.operation, event=about.id, group=about.group)
+                entry = telling(operation=about.operation, event=about.id, group=about.group, vm=vm)
             case Host():
                 entry = telling(host=about.name)
             case Vm():

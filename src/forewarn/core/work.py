@@ -146,7 +146,7 @@ def approve(draft: Draft, event: Event, *, by: tuple[str, ...], reason: str = ""
     """Approve a scheduled event for all its resources. Source: A-1, A-4, A-10."""
     approved = replace(move_event(event, Move.APPROVE), approved_by=event.approved_by + by)
     text = _because(f"event {event.id} is approved for {event.group}", reason)
-    draft.put("event.approved", text, approved)
+    draft.put("event.approved", text, approved, vm=by[-1] if by else "")
     draft.candidates.add(event.operation)
     return approved
 
@@ -171,7 +171,8 @@ def count_approval(draft: Draft, event: Event, vm: str) -> Event:
     if set(unapproving(draft, event)) <= {vm}:
         return approve(draft, event, by=(vm,))
     counted = replace(event, approved_by=(*event.approved_by, vm))
-    draft.put("event.counted", f"event {event.id} is approved by {vm}, not yet by all", counted)
+    text = f"event {event.id} is approved by {vm}, not yet by all"
+    draft.put("event.counted", text, counted, vm=vm)
     return counted
 
 

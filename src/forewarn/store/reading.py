@@ -39,6 +39,7 @@ class HistoryPage:
     operation: int = 0
     event: str = ""
     group: str = ""
+    #: What it did, what was done to it, and what was told of events that name it. Source: A-6.
     vm: str = ""
     host: str = ""
     action: str = ""
@@ -77,12 +78,24 @@ class Recorded:
     entry: Entry
 
 
+# A VM's history is found by way of the operations that disturb it: a row of history for each of a
+# host's VMs would make every commit longer. Of their events only those that name the VM count.
+_OF_VM = """seq IN (
+    SELECT seq FROM history WHERE vm = :vm AND vm <> ''
+    UNION ALL
+    SELECT told.seq FROM operation_vm
+        JOIN history AS told ON told.operation = operation_vm.operation AND told.operation <> 0
+        LEFT JOIN event ON event.id = told.event
+        WHERE operation_vm.vm = :vm AND (
+            told.event = '' OR replace(event.resources, '"' || :vm || '"', '') <> event.resources
+        )
+)"""
 # The literal that repeats the condition of a partial index lets both engines use that index.
 _HISTORY_FILTERS = {
     "operation": "operation = :operation AND operation <> 0",
     "event": "event = :event AND event <> ''",
     "group": "group_name = :group AND group_name <> ''",
-    "vm": "vm = :vm AND vm <> ''",
+    "vm": _OF_VM,
     "host": "host = :host AND host <> ''",
     "action": "action = :action",
     "after": "seq > :after",

@@ -6,7 +6,8 @@ Nothing is changed in here.
 from __future__ import annotations
 
 import asyncio
-from functools import cache
+from contextlib import aclosing
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ from forewarn.errors import ForewarnError
 from forewarn.store import HistoryPage
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from forewarn.control.api.desk import Desk
     from forewarn.control.plane import ControlPlane
     from forewarn.core.document import View
     from forewarn.store import Recorded, Store
@@ -42,7 +46,7 @@ _FILTERS = (
     Field("operation", _ID, "Only of this operation: op-12."),
     Field("event", _ID, "Only of this event."),
     Field("group", NAME, "Only of this group."),
-    Field("vm", NAME, "Only of this VM."),
+    Field("vm", NAME, "Only what this VM did, and what was done to it."),
     Field("host", NAME, "Only of this host."),
     Field("action", Text(64), "Only this transition: operation.started."),
 )
@@ -104,17 +108,21 @@ def _document_of(plane: ControlPlane, vm: str) -> Document:
 
 
 async def _history(call: Call) -> Answer:
-    query = dict(call.query)
-    limit = query.pop("limit", 100)
-    newest_first = query.pop("order", False)
-    page = HistoryPage(limit=limit, newest_first=newest_first, **await _filters(call, query))
+    query = call.query
+    limit = query.get("limit", 100)
+    paging = {name: query[name] for name in ("after", "before", "images") if name in query}
+    newest_first = query.get("order", False)
+    filters = await _filters(call)
+    page = HistoryPage(limit=limit, newest_first=newest_first, **paging, **filters)
     found = await call.desk.look_up(lambda store: store.history(page))
     following = found[-1].seq if len(found) == limit else None
     return Answer({"entries": shapes.ENTRY.each(found), "next": following})
 
 
-async def _filters(call: Call, query: dict[str, Any]) -> dict[str, Any]:
-    """Return the filters of a page, with an operation's number and a whole event id."""
+async def _filters(call: Call) -> dict[str, Any]:
+    """Return what a call filters by, with an operation's number and a whole event id."""
+    names = {field.name for field in _FILTERS}
+    query = {name: value for name, value in call.query.items() if name in names}
     if "operation" in query:
         query["operation"] = (await find(call, str(query["operation"]))).operation.number
     if "event" in query:
@@ -131,10 +139,14 @@ async def _watch(call: Call) -> Answer:
     resumed = call.headers.get("last-event-id", "")
     if server_sent and resumed.isascii() and resumed.isdigit():
         after = min(int(resumed), WHOLE_MAX)
+    filters = await _filters(call)
+    await call.desk.look_up(partial(_check_named, filters=filters))
     if after is None:
         after = await call.desk.look_up(_last_sequence)
     call.desk.tail.enter()
     pages = call.desk.tail.follow(after or 0)
+    if filters:
+        pages = _matching(call.desk, pages, filters)
     if server_sent:
         last = b"event: end\ndata: " + encoded(STOPPED) + b"\n\n"
         stream = Stream(pages, SERVER_SENT, _server_sent, alive=b":\n\n", last=last)
@@ -142,6 +154,28 @@ async def _watch(call: Call) -> Answer:
         last = encoded(STOPPED) + b"\n"
         stream = Stream(pages, JSON_LINES, _json_line, alive=b"\n", last=last)
     return Answer(None, stream=stream)
+
+
+def _check_named(store: Store, filters: Mapping[str, Any]) -> None:
+    """Refuse to follow what nothing was ever told of, which would be silent for ever."""
+    for kind in ("group", "vm", "host"):
+        name = filters.get(kind, "")
+        if name and not store.history(HistoryPage(**{kind: name}, limit=1)):
+            raise Unknown(kind=kind, name=name)
+
+
+async def _matching(
+    desk: Desk, pages: AsyncGenerator[list[Recorded], None], filters: Mapping[str, Any]
+) -> AsyncGenerator[list[Recorded], None]:
+    """Yield what the same filters leave of history; an empty page is a sign of life."""
+    async with aclosing(pages) as following:
+        async for page in following:
+            yield page and await desk.look_up(partial(_left_of, page=page, filters=filters))
+
+
+def _left_of(store: Store, page: list[Recorded], filters: Mapping[str, Any]) -> list[Recorded]:
+    after, before = page[0].seq - 1, page[-1].seq + 1
+    return store.history(HistoryPage(after=after, before=before, limit=PAGE_MAX, **filters))
 
 
 def _last_sequence(store: Store) -> int:
@@ -255,6 +289,7 @@ _HISTORY = (
         summary="Follow history as it grows: JSON lines, or server-sent events.",
         act=_watch,
         query=(
+            *_FILTERS,
             Field("after", Whole(), "Begin after this sequence number; from now on if not said."),
         ),
         answer=None,

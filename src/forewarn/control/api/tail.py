@@ -17,7 +17,7 @@ from forewarn.errors import ForewarnError
 from forewarn.store import HistoryPage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from starlette.types import Receive, Scope, Send
 
@@ -69,7 +69,7 @@ class Tail:
             arguments = (asyncio.get_running_loop(),)
             threading.Thread(target=self._watch, args=arguments, name="tail", daemon=True).start()
 
-    async def follow(self, after: int) -> AsyncIterator[list[Recorded]]:
+    async def follow(self, after: int) -> AsyncGenerator[list[Recorded], None]:
         """Yield entries after a sequence number as they come; an empty list is a sign of life."""
         try:
             yield []
@@ -137,7 +137,7 @@ class Stream:
 
     def __init__(
         self,
-        pages: AsyncIterator[list[Recorded]],
+        pages: AsyncGenerator[list[Recorded], None],
         media: str,
         line: Callable[[Recorded], bytes],
         *,
@@ -186,7 +186,7 @@ class Stream:
         except ForewarnError as error:
             last = self._last.replace(b"stopped", error.code.encode())
         finally:
-            await self._pages.aclose()  # type: ignore[attr-defined]
+            await self._pages.aclose()
             with contextlib.suppress(TimeoutError, OSError):
                 async with asyncio.timeout(LOOK_S):
                     await send({"type": "http.response.body", "body": last})
