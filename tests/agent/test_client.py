@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,13 +20,12 @@ from forewarn.agent.dialogue import FIXED_ENDPOINT
 from forewarn.agent.discovery import endpoints, option_245
 from forewarn.wire import VERSIONS, Document
 from tests.agent.making import event
-from tests.agent.service import Service, cut, reset, status
+from tests.agent.service import LIMIT_S, Service, cut, reset, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from tests.agent.service import Fault
+    from tests.agent.service import Fault, _Handler
 
 EVENT = event(not_before_ms=4_000_000_000_000)
 
@@ -142,10 +149,71 @@ def test_async_client_does_the_same(service: Service) -> None:
             await client.approve(*document.events)
             with pytest.raises(forewarn.Refused):
                 await client.approve("no-such-event")
-            await changes.aclose()  # type: ignore[attr-defined]
+            await changes.aclose()
 
     asyncio.run(story())
     assert service.approvals == ["E1"]
+
+
+def late(gate: threading.Event) -> Fault:
+    """Return the fault of answering only when a gate is opened."""
+
+    def answer(handler: _Handler) -> None:
+        gate.wait(LIMIT_S)
+        with contextlib.suppress(ConnectionError):
+            handler._answer(200, b"{}")
+
+    return answer
+
+
+def test_cancelled_poll_does_not_answer_an_approval(service: Service) -> None:
+    """Whoever gives up waiting must not take the late answer for that of what comes next."""
+    gate = threading.Event()
+    service.faults = [late(gate)]
+
+    async def story() -> None:
+        async with forewarn.AsyncClient(service.endpoint) as client:
+            poll = asyncio.create_task(client.get())
+            await asyncio.to_thread(service.until, lambda: service.requests, "the poll")
+            poll.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await poll
+            gate.set()
+            with pytest.raises(forewarn.Refused):
+                await client.approve("no-such-event")
+
+    asyncio.run(story())
+
+
+def test_interrupted_poll_does_not_answer_an_approval(service: Service) -> None:
+    """The same for the sync client, interrupted by a signal."""
+    gate = threading.Event()
+
+    def interrupt(handler: _Handler) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        late(gate)(handler)
+
+    service.faults = [interrupt]
+    with forewarn.Client(service.endpoint) as client:
+        with pytest.raises(KeyboardInterrupt):
+            client.get()
+        gate.set()
+        with pytest.raises(forewarn.Refused):
+            client.approve("no-such-event")
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["sync", "async"])
+def test_example_of_the_reference_works(service: Service, number: int) -> None:
+    """What the page shows is what the clients do."""
+    page = (Path(__file__).parents[2] / "docs/reference/agent.md").read_text("utf-8")
+    example = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[number]
+    command = [sys.executable, "-u", "-c", example]
+    env = {**os.environ, "FOREWARN_ENDPOINT": service.endpoint}
+    user = event(source="User", not_before_ms=4_000_000_000_000)
+    service.show(user, event("E2", not_before_ms=4_000_000_000_000))
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE) as process:
+        service.until(lambda: service.approvals == ["E1"], "the approval")
+        process.terminate()
 
 
 def test_endpoint_is_given_or_discovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

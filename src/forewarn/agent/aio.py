@@ -17,7 +17,7 @@ from forewarn.ids import Ids
 from forewarn.wire import DocumentUnreadable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
     from types import TracebackType
     from typing import TypeVar
 
@@ -57,26 +57,37 @@ class AsyncClient:
     # ---- what one does with it -----------------------------------------------------------------
 
     async def get(self) -> Document:
-        """Return the document as it is now.
+        """Return the document as it is now. Source: C-1, C-7.
 
         Raises:
+            Refused: the service will not answer such a request, or it is not the service.
+            NoVersion: it knows no api-version that is known here.
             PeerError: no document was to be had within `patience_s`.
         """
         return await self._persist(self._poll)
 
-    async def changes(self, interval_s: float = INTERVAL_S) -> AsyncIterator[Document]:
+    async def changes(self, interval_s: float = INTERVAL_S) -> AsyncGenerator[Document, None]:
         """Yield the document, and again each time it has changed, without end.
+
+        What passes by itself is tried again, silently and for ever. Source: C-1, C-7, E-9.
 
         Args:
             interval_s: Seconds between two polls where the service cannot wait.
+
+        Raises:
+            Refused: the service will not answer such requests, or it is not the service.
+            NoVersion: it knows no api-version that is known here.
         """
         last: Document | None = None
+        tries = 0
         while True:  # the caller ends it
             try:
                 document = await self._poll(hold=last is not None)
             except PASSING as error:
-                await self._pause(1, error)
+                tries += 1
+                await self._pause(tries, error)
                 continue
+            tries = 0
             if document != last:
                 last = document
                 yield document
@@ -85,6 +96,9 @@ class AsyncClient:
 
     async def approve(self, *events: ScheduledEvent | str) -> None:
         """Approve events, given as such or as their ids; it may start them at once.
+
+        The approval stands for all VMs the events name. Without events nothing is sent; at most
+        100 are taken at a time. Source: A-1, A-4, A-5.
 
         Raises:
             Refused: an id is unknown or its event over; none was approved. Source: A-3.
@@ -184,6 +198,9 @@ class AsyncClient:
                 if isinstance(error, AnswerBroken):
                     raise
                 raise NotNow(reason=f"{self.endpoint}: {error}") from error
+            except BaseException:  # cancelled: what is under way must not answer the next request
+                await self.close()
+                raise
         raise AssertionError("the second round returns or raises")  # pragma: no cover
 
     async def _over(self, method: str, request: bytes) -> Answer:

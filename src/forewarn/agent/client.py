@@ -18,7 +18,7 @@ from forewarn.wire import DocumentUnreadable
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
     from types import TracebackType
     from typing import Self, TypeVar
 
@@ -35,7 +35,7 @@ WAIT_S = 60.0  # what the service is asked to hold an answer for, where it can
 
 
 class Client:
-    """A client of the metadata service of this VM.
+    """A client of the metadata service of this VM; one thread at a time uses it.
 
     Example:
         for document in forewarn.Client().changes():
@@ -73,29 +73,38 @@ class Client:
     # ---- what one does with it -----------------------------------------------------------------
 
     def get(self) -> Document:
-        """Return the document as it is now.
+        """Return the document as it is now. Source: C-1, C-7.
 
         Raises:
+            Refused: the service will not answer such a request, or it is not the service.
+            NoVersion: it knows no api-version that is known here.
             PeerError: no document was to be had within `patience_s`.
         """
         return self._persist(self._poll)
 
-    def changes(self, interval_s: float = INTERVAL_S) -> Iterator[Document]:
+    def changes(self, interval_s: float = INTERVAL_S) -> Generator[Document, None, None]:
         """Yield the document, and again each time it has changed, without end.
 
         Where the service can wait, a change arrives in milliseconds; elsewhere it is polled.
-        What goes wrong on the way is tried again, silently and for ever.
+        What passes by itself is tried again, silently and for ever. Source: C-1, C-7, E-9.
 
         Args:
             interval_s: Seconds between two polls where the service cannot wait.
+
+        Raises:
+            Refused: the service will not answer such requests, or it is not the service.
+            NoVersion: it knows no api-version that is known here.
         """
         last: Document | None = None
+        tries = 0
         while True:  # the caller ends it
             try:
                 document = self._poll(hold=last is not None)
             except (NotNow, AnswerBroken, DocumentUnreadable) as error:
-                self._pause(1, error)
+                tries += 1
+                self._pause(tries, error)
                 continue
+            tries = 0
             if document != last:
                 last = document
                 yield document
@@ -105,7 +114,8 @@ class Client:
     def approve(self, *events: ScheduledEvent | str) -> None:
         """Approve events, given as such or as their ids; it may start them at once.
 
-        The approval stands for all VMs the events name. Source: A-4.
+        The approval stands for all VMs the events name. Without events nothing is sent; at most
+        100 are taken at a time. Source: A-1, A-4, A-5.
 
         Raises:
             Refused: an id is unknown or its event over; none was approved. Source: A-3.
@@ -205,6 +215,9 @@ class Client:
                 if isinstance(error, AnswerBroken):
                     raise
                 raise NotNow(reason=f"{self.endpoint}: {error}") from error
+            except BaseException:  # what is still under way must not answer the next request
+                self.close()
+                raise
         raise AssertionError("the second round returns or raises")  # pragma: no cover
 
     def _connected(self) -> socket.socket:
