@@ -44,6 +44,9 @@ PREEMPT = ScheduledEvent(
 )
 EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
 
+QUIET_S = 0.05
+"""How long a test listens to be sure that nothing comes; it never passes because of it."""
+
 
 @dataclass
 class Control:
@@ -201,6 +204,15 @@ class Raw:
         body, self.buffer = self.buffer[:length], self.buffer[length:]
         return Reply(int(first.split()[1]), headers, body, head)
 
+    def silent(self) -> bool:
+        """Tell whether nothing comes for a little while."""
+        self.sock.settimeout(QUIET_S)
+        with contextlib.suppress(TimeoutError):
+            self.more()
+            return False
+        self.sock.settimeout(WAIT_S)
+        return True
+
     def closed(self) -> bool:
         """Wait for the end; tell whether nothing came before it."""
         try:
@@ -219,6 +231,11 @@ def request(target: str, *, method: str = "GET", body: bytes = b"", **headers: s
         fields.setdefault("content-length", str(len(body)))
     lines = [f"{name}: {value}" for name, value in fields.items() if value]
     return "\r\n".join([f"{method} {target} HTTP/1.1", *lines, "", ""]).encode() + body
+
+
+def wait_for(seconds: float | str, incarnation: int | str = 0) -> str:
+    """Return the target of a long poll."""
+    return f"{EVENTS}&wait={seconds}&incarnation={incarnation}"
 
 
 def approval(*event_ids: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Held answers: long polls, first requests, faults on demand, stopping. E-9, E-10, B-1."""
+"""Held answers: long polls, first requests, stopping. E-9, B-1."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.feed import Change, Publication
-from forewarn.metadata.fault import Disturbance
-from forewarn.metadata.response import TEXT, Answer
 from forewarn.wire import Document
 from tests.http.live import (
     EVENTS,
@@ -21,35 +19,15 @@ from tests.http.live import (
     VM_A,
     WAIT_S,
     Live,
-    Reply,
     approval,
     request,
     serving,
+    wait_for,
     with_settings,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from forewarn.metadata.request import Request
-
-QUIET_S = 0.05
-"""How long a test listens to be sure that nothing comes; it never passes because of it."""
-
-
-def silent(raw: object) -> bool:
-    """Tell whether nothing comes on a connection for a little while."""
-    raw.sock.settimeout(QUIET_S)  # type: ignore[attr-defined]
-    with contextlib.suppress(TimeoutError):
-        raw.more()  # type: ignore[attr-defined]
-        return False
-    raw.sock.settimeout(WAIT_S)  # type: ignore[attr-defined]
-    return True
-
-
-def wait_for(seconds: float | str, incarnation: int | str = 0) -> str:
-    """Return the target of a long poll."""
-    return f"{EVENTS}&wait={seconds}&incarnation={incarnation}"
 
 
 # Long polls.
@@ -59,13 +37,13 @@ def test_wait_is_answered_when_the_incarnation_moves(live: Live) -> None:
     """A long poll is held until the incarnation differs, then shows it at once. Source: E-9."""
     with live.connect() as raw, live.connect() as other:
         raw.send(request(wait_for(100)))
-        assert silent(raw)
+        assert raw.silent()
         other.send(request(EVENTS))
         assert other.reply().status == 200
         live.show(FREEZE, incarnation=1)
         assert json.loads(raw.reply().body)["DocumentIncarnation"] == 1
         raw.send(request(wait_for(100, 1)))
-        assert silent(raw)
+        assert raw.silent()
         live.show(incarnation=2)
         assert json.loads(raw.reply().body)["DocumentIncarnation"] == 2
 
@@ -109,7 +87,7 @@ def test_waiting_client_that_hangs_up_is_forgotten(live: Live) -> None:
     """A long poll nobody listens to any more harms nobody. Source: E-9."""
     with live.connect() as raw:
         raw.send(request(wait_for(100)))
-        assert silent(raw)
+        assert raw.silent()
     live.show(FREEZE)
     assert live.get().status == 200
 
@@ -118,7 +96,7 @@ def test_pipelined_requests_behind_a_wait_keep_their_order(live: Live) -> None:
     """What was sent behind a long poll is answered after it. Source: E-9."""
     with live.connect() as raw:
         raw.send(request(wait_for(100)) + request("/metadata/versions") * 2000)
-        assert silent(raw)
+        assert raw.silent()
         live.show(FREEZE)
         assert b"Freeze" in raw.reply().body
         assert all(b"apiVersions" in raw.reply().body for _ in range(2000))
@@ -136,8 +114,8 @@ def test_first_get_is_held_until_the_group_is_enabled(portable: bool) -> None:
         with live.connect() as raw, live.connect() as other:
             raw.send(request(EVENTS))
             other.send(request(EVENTS))
-            assert silent(raw)
-            assert silent(other)
+            assert raw.silent()
+            assert other.silent()
             live.show(FREEZE, incarnation=1)
             assert b"Freeze" in raw.reply().body
             assert b"Freeze" in other.reply().body
@@ -151,7 +129,7 @@ def test_first_get_is_held_as_long_as_the_setting_says(portable: bool) -> None:
         live.control.on_enable = lambda _: live.server.apply(enabled_change())
         with live.connect() as raw:
             raw.send(request(EVENTS))
-            assert silent(raw)
+            assert raw.silent()
             assert raw.reply().status == 200
         assert live.get().status == 200
 
@@ -162,7 +140,7 @@ def test_group_is_enabled_only_after_the_delay(portable: bool) -> None:
         live.apply(Change(50, publications=(Publication("group-1", False, Document()),)))
         with live.connect() as raw:
             raw.send(request(EVENTS))
-            assert silent(raw)
+            assert raw.silent()
             assert live.control.enabled == []
             live.show(FREEZE, incarnation=1)  # another node was asked before
             assert b"Freeze" in raw.reply().body
@@ -185,92 +163,6 @@ def test_group_that_cannot_be_enabled_is_503(portable: bool) -> None:
         assert live.get().status == 200
 
 
-# Faults on demand.
-
-
-class OneFault:
-    """A fault that disturbs the first `count` requests in one way."""
-
-    def __init__(self, disturbance: Disturbance, count: int = 1) -> None:
-        self.disturbance = disturbance
-        self.count = count
-
-    def meet(self, vm: str, request: Request) -> Disturbance | None:
-        """Disturb, as long as there is any left."""
-        assert (vm, request.path[:9]) == ("vm-a", "/metadata")
-        self.count -= 1
-        return self.disturbance if self.count >= 0 else None
-
-
-def disturbed(live: Live, disturbance: Disturbance) -> Reply:
-    """Return the answer to a GET under a fault; afterwards the fault is gone."""
-    assert live.get().status == 200
-    live.call(lambda: live.server.set_fault(OneFault(disturbance)))
-    try:
-        return live.get()
-    finally:
-        live.call(lambda: live.server.set_fault(None))
-        assert live.get().status == 200
-
-
-@pytest.mark.parametrize("status", [410, 429, 500])
-def test_fault_gives_another_status(live: Live, status: int) -> None:
-    """410, 429 and 500 can be had on demand. Source: E-10."""
-    fault = Disturbance(answer=Answer(status, b"no", TEXT))
-    assert (disturbed(live, fault).status, disturbed(live, fault).body) == (status, b"no")
-
-
-def test_fault_gives_an_empty_body(live: Live) -> None:
-    """So can 200 with an empty body. Source: E-10."""
-    reply = disturbed(live, Disturbance(answer=Answer()))
-    assert (reply.status, reply.body) == (200, b"")
-
-
-def test_fault_holds_an_answer(live: Live) -> None:
-    """A slow answer is right in the end, or gone with its client. Source: E-10."""
-    assert disturbed(live, Disturbance(hold_s=0.05)).status == 200
-    live.call(lambda: live.server.set_fault(OneFault(Disturbance(hold_s=0.05), 2)))
-    with live.connect() as raw:
-        raw.send(request(EVENTS))
-        assert raw.reply().status == 200
-        raw.send(request(EVENTS))
-    live.call(lambda: live.server.set_fault(None))
-    assert live.get().status == 200
-
-
-@pytest.mark.parametrize("hold_s", [0.0, 0.05])
-def test_fault_resets_the_connection(live: Live, hold_s: float) -> None:
-    """The connection breaks instead of an answer. Source: E-10."""
-    with pytest.raises(ConnectionResetError):
-        disturbed(live, Disturbance(hold_s=hold_s, reset=True))
-
-
-@pytest.mark.parametrize("hold_s", [0.0, 0.05])
-def test_fault_truncates_the_body(live: Live, hold_s: float) -> None:
-    """Half a body comes, then the end. Source: E-10."""
-    with pytest.raises(EOFError) as caught:
-        disturbed(live, Disturbance(hold_s=hold_s, truncate=True))
-    assert caught.value.args[0] == b'{"DocumentIncarnat'
-
-
-def test_fault_moves_the_incarnation(live: Live) -> None:
-    """The incarnation moves, the events do not. Source: E-10."""
-    live.show(FREEZE, incarnation=4)
-    reply = disturbed(live, Disturbance(incarnation_ahead=3))
-    form = json.loads(reply.body)
-    assert form["DocumentIncarnation"] == 7
-    assert len(form["Events"]) == 1
-    assert json.loads(live.get().body)["DocumentIncarnation"] == 4
-
-
-def test_fault_that_does_nothing_changes_nothing(live: Live) -> None:
-    """A fault may leave a request alone; approvals meet it like GETs. Source: E-10."""
-    live.call(lambda: live.server.set_fault(OneFault(Disturbance(incarnation_ahead=1), 1)))
-    assert live.post(approval("A")).status == 200
-    assert live.get().status == 200
-    live.call(lambda: live.server.set_fault(None))
-
-
 # Stopping.
 
 
@@ -289,8 +181,8 @@ def test_stop_answers_what_is_under_way(portable: bool) -> None:
         assert idle.reply().status == 200
         wait.send(request(wait_for(100)))
         approving.send(request(EVENTS, method="POST", body=approval("A")))
-        assert silent(wait)
-        assert silent(approving)
+        assert wait.silent()
+        assert approving.silent()
         live.control.waiting[0].add_done_callback(lambda _: None)
         end = stopping(live)
         live.call(lambda: live.control.waiting[0].set_exception(RuntimeError()))

@@ -22,8 +22,8 @@ from forewarn.wire import read_approval
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
-    from forewarn.metadata.fault import Disturbance
     from forewarn.metadata.identity import Peer
     from forewarn.metadata.service import Service
 
@@ -157,9 +157,30 @@ class Connection:
         """Refuse a request that did not arrive in time."""
         self._break_off(requests.RequestSlow())
 
-    def identity_moved(self) -> None:
-        """Ask anew who this is, at its next request."""
+    def identity_moved(self) -> bool:
+        """Ask anew who this is; returns whether a held answer must be another's. S-4, S-6."""
         self.ready = self._home = NOTHING
+        held = self._held
+        if held is None or held.view is None:
+            return False
+        held.caller = self.service.callers.find(self.peer, held.request).caller
+        if held.caller is not None and held.caller.view == held.view.name:
+            return False
+        held.view.waiters.pop(self, None)
+        held.ends_s = 0.0
+        return True
+
+    def answer_anew(self) -> None:
+        """Answer a held request as whoever asks now."""
+        held = self._let_go()
+        if held is None:
+            return
+        held.caller = self.service.callers.find(self.peer, held.request).caller
+        known = held.caller is not None
+        octets = self._disturbed(held) if known else self._render(held, answers.NOT_FOUND)
+        if octets is not None:
+            self._held = held
+            self._done(octets)
 
     def view_changed(self) -> None:
         """Look at the view again: what was waited for may be there."""
@@ -226,25 +247,29 @@ class Connection:
             return self._render(asked, answers.too_many(service.limit.retry_after_s()))
         if asked.planned.forwarded and not found.signed:
             return self._render(asked, answers.forwarded())
-        if service.fault is not None:
-            disturbance = service.fault.meet(vm, asked.request)
-            if disturbance is not None:
-                return self._disturb(asked, disturbance)
-        asked.storable = found.by_peer and service.remembers
-        return self._carry_out(asked)
+        if service.fault is None:
+            asked.storable = found.by_peer and service.remembers
+            return self._carry_out(asked)
+        disturbance = asked.disturbance = service.fault.meet(vm, asked.request)
+        if disturbance is None or disturbance.hold_s <= 0:
+            return self._disturbed(asked)
+        self._hold(asked, disturbance.hold_s, then=self.answer_anew)
+        return None
 
     def _carry_out(self, asked: Asked) -> bytes | None:
         plan = asked.planned.plan
         assert asked.caller is not None
         if isinstance(plan, Show):
-            asked.storable = asked.storable and not plan.wait_s
+            if plan.wait_s and asked.view is None:
+                asked.storable = False
+                asked.ends_s = self.service.loop.time() + plan.wait_s
             asked.view = self.service.view_of(asked.caller)
             if self.service.begin_show(asked.view, asked.caller):
                 octets = self._show(asked)
                 if octets is None:
-                    self._hold(asked, plan.wait_s)
+                    self._hold(asked, plan.wait_s, then=self._time_up)
                 return octets
-            self._hold(asked, self.service.settings.enable_wait_s_max)
+            self._hold(asked, self.service.settings.enable_wait_s_max, then=self._time_up)
             return None
         if isinstance(plan, Approve):
             return self._approve(asked)
@@ -253,9 +278,9 @@ class Connection:
         assert isinstance(plan, Refuse)
         return self._render(asked, plan.answer)
 
-    def _show(self, asked: Asked, *, anyway: bool = False) -> bytes | None:
+    def _show(self, asked: Asked) -> bytes | None:
         """Return the document, or None while it is not what the request waits for."""
-        octets = shown(self.service, asked, anyway=anyway)
+        octets = shown(self.service, asked)
         if octets is not None and asked.storable and not self.service.stopping:
             assert asked.view is not None
             asked.view.remember(asked.raw, octets, last=asked.close)
@@ -273,7 +298,7 @@ class Connection:
         request = ApprovalRequest(asked.caller.vm, event_ids, self.peer.address)
         future = self.service.upstream.approve(request)
         future.add_done_callback(partial(self._approved, asked))
-        self._hold(asked, self.service.settings.approve_wait_s_max)
+        self._hold(asked, self.service.settings.approve_wait_s_max, then=self._time_up)
         return None
 
     def _approved(self, asked: Asked, future: asyncio.Future[ApprovalAnswer]) -> None:
@@ -291,7 +316,7 @@ class Connection:
 
     # Holding an answer.
 
-    def _hold(self, asked: Asked, seconds: float) -> None:
+    def _hold(self, asked: Asked, seconds: float, *, then: Callable[[], None]) -> None:
         """Hold the answer until somebody calls `_done`, or the time is up."""
         assert self._held is None
         if self.service.stopping:
@@ -301,12 +326,13 @@ class Connection:
         self.ready = NOTHING
         if asked.view is not None:
             asked.view.waiters[self] = None
-        self._timer = self.service.loop.call_later(seconds, self._time_up)
+        self._timer = self.service.loop.call_later(seconds, then)
 
     def _time_up(self) -> None:
         held = self._held
         assert held is not None
-        octets = self._show(held, anyway=True) if held.view is not None else None
+        held.ends_s = 0.0
+        octets = self._show(held) if held.view is not None else None
         self._done(octets or self._render(held, answers.BUSY))
 
     def _done(self, octets: bytes) -> None:
@@ -350,23 +376,10 @@ class Connection:
 
     # Faults on demand.
 
-    def _disturb(self, asked: Asked, disturbance: Disturbance) -> bytes | None:
-        if disturbance.hold_s <= 0:
-            return self._disturbed(asked, disturbance)
-        self._held = asked
-        self.ready = NOTHING
-        later = self.service.loop.call_later
-        self._timer = later(disturbance.hold_s, self._disturb_held, asked, disturbance)
-        return None
-
-    def _disturb_held(self, asked: Asked, disturbance: Disturbance) -> None:
-        self._let_go()
-        octets = self._disturbed(asked, disturbance)
-        if octets is not None:
-            self._held = asked
-            self._done(octets)
-
-    def _disturbed(self, asked: Asked, disturbance: Disturbance) -> bytes | None:
+    def _disturbed(self, asked: Asked) -> bytes | None:
+        disturbance = asked.disturbance
+        if disturbance is None:
+            return self._carry_out(asked)
         if disturbance.reset:
             self.lost()
             self._reset()
@@ -377,8 +390,8 @@ class Connection:
         elif disturbance.incarnation_ahead and isinstance(plan, Show):
             assert asked.caller is not None
             view = self.service.view_of(asked.caller)
-            shown = self.service.ahead(view, plan.version, by=disturbance.incarnation_ahead)
-            octets = shown.head + self.service.tail(close=asked.close) + shown.body
+            document = self.service.ahead(view, plan.version, by=disturbance.incarnation_ahead)
+            octets = document.head + self.service.tail(close=asked.close) + document.body
         else:
             octets = self._carry_out(asked)
         if octets is not None and disturbance.truncate:

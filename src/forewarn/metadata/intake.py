@@ -12,6 +12,7 @@ from forewarn.metadata import request as requests
 if TYPE_CHECKING:
     from forewarn.feed import Caller
     from forewarn.metadata.answer import Planned
+    from forewarn.metadata.fault import Disturbance
     from forewarn.metadata.request import ChunkedBody, Request
     from forewarn.metadata.snapshot import View
 
@@ -19,7 +20,18 @@ if TYPE_CHECKING:
 class Asked:
     """A whole request on its way through a connection."""
 
-    __slots__ = ("body", "caller", "close", "planned", "raw", "request", "storable", "view")
+    __slots__ = (
+        "body",
+        "caller",
+        "close",
+        "disturbance",
+        "ends_s",
+        "planned",
+        "raw",
+        "request",
+        "storable",
+        "view",
+    )
 
     def __init__(self, raw: bytes, meaning: tuple[Request, Planned]) -> None:
         """Start with what the bytes alone say."""
@@ -29,8 +41,11 @@ class Asked:
         self.body = b""
         self.caller: Caller | None = None
         self.view: View | None = None
+        self.disturbance: Disturbance | None = None
         self.storable = False
         """Whether the same bytes on this connection get the same answer for a while."""
+        self.ends_s = 0.0
+        """When its wait for a change ends, on the event loop's clock; 0: it waits for none."""
 
 
 class Book(Protocol):

@@ -131,11 +131,13 @@ class Service:
 
     def apply(self, change: Change) -> None:
         """Take over a change of the feed."""
+        moved: list[Connection] = []
         if self.callers.apply(change):
             self.doors.clear()
-            for connection in self.connections:
-                connection.identity_moved()
+            moved = [each for each in self.connections if each.identity_moved()]
         self._snapshot.publish(change.publications, whole=change.whole)
+        for connection in moved:  # only now: its new document may be in the same change
+            connection.answer_anew()
 
     def set_fault(self, fault: Fault | None) -> None:
         """Disturb answers from now on, or no more; what was remembered is forgotten."""

@@ -15,20 +15,14 @@ if TYPE_CHECKING:
     from forewarn.metadata.service import Service
 
 
-def shown(service: Service, asked: Asked, *, anyway: bool = False) -> bytes | None:
-    """Return the document, or None while it is not what the request waits for.
-
-    Args:
-        service: Whose views and date these are.
-        asked: A request with a view.
-        anyway: Whether the wait is over.
-    """
+def shown(service: Service, asked: Asked) -> bytes | None:
+    """Return the document, or None while it is not what the request waits for."""
     view, plan = asked.view, asked.planned.plan
     assert view is not None
     assert isinstance(plan, Show)
     if not view.enabled:
         return None
-    if plan.wait_s and not anyway and view.document.incarnation == plan.incarnation:
+    if asked.ends_s and view.document.incarnation == plan.incarnation:
         return None
     rendered = view.rendered(plan.version)
     tail = service.tail(close=asked.close, old=asked.request.old)

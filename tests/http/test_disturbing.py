@@ -1,0 +1,98 @@
+"""Faults on demand, at the service's own port. E-10."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.metadata.fault import Disturbance
+from forewarn.metadata.response import TEXT, Answer
+from tests.http.live import EVENTS, FREEZE, Live, Reply, approval, request
+
+if TYPE_CHECKING:
+    from forewarn.metadata.request import Request
+
+
+class OneFault:
+    """A fault that disturbs the first `count` requests in one way."""
+
+    def __init__(self, disturbance: Disturbance, count: int = 1) -> None:
+        self.disturbance = disturbance
+        self.count = count
+
+    def meet(self, vm: str, request: Request) -> Disturbance | None:
+        """Disturb, as long as there is any left."""
+        assert (vm, request.path[:9]) == ("vm-a", "/metadata")
+        self.count -= 1
+        return self.disturbance if self.count >= 0 else None
+
+
+def disturbed(live: Live, disturbance: Disturbance) -> Reply:
+    """Return the answer to a GET under a fault; afterwards the fault is gone."""
+    assert live.get().status == 200
+    live.call(lambda: live.server.set_fault(OneFault(disturbance)))
+    try:
+        return live.get()
+    finally:
+        live.call(lambda: live.server.set_fault(None))
+        assert live.get().status == 200
+
+
+@pytest.mark.parametrize("status", [410, 429, 500])
+def test_fault_gives_another_status(live: Live, status: int) -> None:
+    """410, 429 and 500 can be had on demand. Source: E-10."""
+    fault = Disturbance(answer=Answer(status, b"no", TEXT))
+    assert (disturbed(live, fault).status, disturbed(live, fault).body) == (status, b"no")
+
+
+def test_fault_gives_an_empty_body(live: Live) -> None:
+    """So can 200 with an empty body. Source: E-10."""
+    reply = disturbed(live, Disturbance(answer=Answer()))
+    assert (reply.status, reply.body) == (200, b"")
+
+
+def test_fault_holds_an_answer(live: Live) -> None:
+    """A slow answer is right in the end, or gone with its client. Source: E-10."""
+    assert disturbed(live, Disturbance(hold_s=0.05)).status == 200
+    live.call(lambda: live.server.set_fault(OneFault(Disturbance(hold_s=0.05), 2)))
+    with live.connect() as raw:
+        raw.send(request(EVENTS))
+        assert raw.reply().status == 200
+        raw.send(request(EVENTS))
+    live.call(lambda: live.server.set_fault(None))
+    assert live.get().status == 200
+
+
+@pytest.mark.parametrize("hold_s", [0.0, 0.05])
+def test_fault_resets_the_connection(live: Live, hold_s: float) -> None:
+    """The connection breaks instead of an answer. Source: E-10."""
+    with pytest.raises(ConnectionResetError):
+        disturbed(live, Disturbance(hold_s=hold_s, reset=True))
+
+
+@pytest.mark.parametrize("hold_s", [0.0, 0.05])
+def test_fault_truncates_the_body(live: Live, hold_s: float) -> None:
+    """Half a body comes, then the end. Source: E-10."""
+    with pytest.raises(EOFError) as caught:
+        disturbed(live, Disturbance(hold_s=hold_s, truncate=True))
+    assert caught.value.args[0] == b'{"DocumentIncarnat'
+
+
+def test_fault_moves_the_incarnation(live: Live) -> None:
+    """The incarnation moves, the events do not. Source: E-10."""
+    live.show(FREEZE, incarnation=4)
+    reply = disturbed(live, Disturbance(incarnation_ahead=3))
+    form = json.loads(reply.body)
+    assert form["DocumentIncarnation"] == 7
+    assert len(form["Events"]) == 1
+    assert json.loads(live.get().body)["DocumentIncarnation"] == 4
+
+
+def test_fault_that_does_nothing_changes_nothing(live: Live) -> None:
+    """A fault may leave a request alone; approvals meet it like GETs. Source: E-10."""
+    live.call(lambda: live.server.set_fault(OneFault(Disturbance(incarnation_ahead=1), 1)))
+    assert live.post(approval("A")).status == 200
+    assert live.get().status == 200
+    live.call(lambda: live.server.set_fault(None))
