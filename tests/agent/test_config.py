@@ -12,9 +12,9 @@ import pytest
 from forewarn.agent.config import ConfigInvalid, read_config
 from forewarn.agent.preparations import PREPARATIONS
 from forewarn.agent.settings import AgentSettings
-from forewarn.agent.start import NotUsable, load
+from forewarn.agent.start import load
 from forewarn.agent.typed import STARTER, main
-from forewarn.errors import CallerError
+from forewarn.errors import CallerError, ForewarnError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,7 +75,7 @@ def test_mistake_is_refused_with_its_place(path: Path, text: str, words: str) ->
     with pytest.raises(CallerError) as caught:
         read_config(str(path))
     assert words in str(caught.value)
-    with pytest.raises(NotUsable) as told:
+    with pytest.raises(ForewarnError) as told:
         load(str(path))
     assert words in str(told.value)
 
@@ -188,6 +188,23 @@ def test_check_explains_and_init_writes(path: Path, capsys: pytest.CaptureFixtur
     assert "approves at once" in capsys.readouterr().out
     assert main(["check", "--config", str(path.parent / "none")]) == 2
     assert main(["status", "--address", "127.0.0.1:1"]) == 3
+
+
+def test_hook_files_on_windows_are_known_by_their_ending(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There every file counts as executable, a readme too."""
+    hooks = path.parent / "hooks"
+    (hooks / "prepare.d").mkdir(parents=True)
+    for name in ("drain.cmd", "readme.txt", "stop.EXE", "save"):
+        (hooks / "prepare.d" / name).write_text("")
+    path.write_text(f"[agent]\nhooks_dir = '{hooks}'\n")
+    monkeypatch.setattr("sys.platform", "win32")
+    settings = AgentSettings(read_config(str(path)))
+    assert [step.name for group in settings.rules[2].steps for step in group] == [
+        "drain.cmd",
+        "stop.EXE",
+    ]
 
 
 def test_running_agent_keeps_neither_parser_nor_checks() -> None:

@@ -148,6 +148,13 @@ def test_other_endpoints_are_refused(endpoint: str) -> None:
         target_of(endpoint)
 
 
+def test_unix_socket_is_refused_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has none there; it is said at once, not when the first poll falls over."""
+    monkeypatch.setattr("sys.platform", "win32")
+    with pytest.raises(EndpointInvalid, match="Windows"):
+        target_of("unix:/run/metadata.sock")
+
+
 def test_request_is_one_that_every_server_reads() -> None:
     """The bytes of an approval."""
     text = request_bytes("POST", Target("::1", 8), path="/a", headers=(("B", "c"),), body=b"{}")

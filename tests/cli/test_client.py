@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -132,6 +133,14 @@ def test_token_comes_from_file_or_environment(
         service.stop()
 
 
+def test_unix_socket_is_no_address_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has none there; it is said instead of a traceback."""
+    monkeypatch.setattr("sys.platform", "win32")
+    with pytest.raises(ServerAddressInvalid):
+        Client("unix:/run/forewarn.sock")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Python has no Unix sockets there")
 def test_unix_socket_is_an_address(tmp_path: Path) -> None:
     """`unix:PATH` talks over a Unix socket."""
     path = tmp_path / "s"

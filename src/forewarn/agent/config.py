@@ -7,6 +7,7 @@ No running agent keeps this module: it is used by a short-lived process (see `lo
 from __future__ import annotations
 
 import os
+import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PATH = "/etc/forewarn-agent/agent.toml"
 PHASES = ("prepare", "approve", "recover", "cancel")
+PROGRAM_SUFFIXES = (".exe", ".bat", ".cmd")  # what Windows starts without another program
 STEPS_MAX = 200  # steps, checks and rules; a configuration has a handful
 TABLES = {
     "agent": "",
@@ -154,13 +156,20 @@ def _check_settings(form: dict[str, object], path: str) -> None:
         raise ConfigInvalid(where=f"{path}: [status] listen", reason="must be ADDRESS:PORT")
 
 
+def _is_program(file: Path) -> bool:
+    """Tell whether a file is meant to be run; on Windows its name says so, not its mode."""
+    if sys.platform == "win32":
+        return file.suffix.lower() in PROGRAM_SUFFIXES
+    return os.access(file, os.X_OK)
+
+
 def _directory_steps(directory: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     """Return the approve hooks and the steps that the hook directories hold."""
     found: dict[str, dict[str, object]] = {}
     for phase in PHASES:
         for file in sorted(Path(directory, f"{phase}.d").glob("*")):
             hidden = file.name.startswith(".") or file.name.endswith("~")
-            if hidden or not file.is_file() or not os.access(file, os.X_OK):
+            if hidden or not file.is_file() or not _is_program(file):
                 continue
             found.setdefault(file.name, {})[phase] = [str(file)]
     steps, checks = [], []

@@ -6,6 +6,8 @@ redirect, decodes no compression. `http.client` would cost the agent 6 MiB. Sour
 
 from __future__ import annotations
 
+import sys
+
 from forewarn.agent.values import Value
 from forewarn.errors import CallerError, PeerError
 
@@ -77,6 +79,8 @@ def target_of(endpoint: str) -> Target:
     """
     scheme, _, rest = endpoint.partition(":")
     if scheme == "unix" and rest.startswith("/"):
+        if sys.platform == "win32":
+            raise EndpointInvalid(endpoint=endpoint, reason="Python on Windows has no Unix sockets")
         return Target("localhost", path="/" + rest.lstrip("/"))
     if scheme != "http" or not rest.startswith("//"):
         raise EndpointInvalid(endpoint=endpoint, reason="it must begin with http:// or unix:/")

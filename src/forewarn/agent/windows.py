@@ -6,6 +6,8 @@ itself writes the mark that a hook begins; its end is known only while the agent
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,12 +30,13 @@ class WindowsChild(Child):
         """Return the exit status, or None while it runs."""
         status = self._process.poll()
         if status is not None:
-            Path(f"{self.mark}.ended").write_text(f"{status}\n", "ascii")
+            Path(f"{self.mark}.ended").write_bytes(b"%d\n" % status)
         return status
 
     def terminate(self) -> None:
-        """Ask the hook to end, as Ctrl-Break would."""
-        self._process.send_signal(getattr(__import__("signal"), "CTRL_BREAK_EVENT", 15))
+        """Ask the hook to end, as Ctrl-Break would; a service has no console to ask with."""
+        with contextlib.suppress(OSError):
+            self._process.send_signal(getattr(signal, "CTRL_BREAK_EVENT", signal.SIGTERM))
 
     def kill(self) -> None:
         """End the hook and all it started."""
@@ -52,5 +55,5 @@ def start(command: tuple[str, ...], mark: str, *, env: Mapping[str, str]) -> Chi
         process = subprocess.Popen(
             command, stdin=source, stdout=output, stderr=output, env=env, creationflags=flags
         )
-    Path(f"{mark}.begun").write_text(f"{process.pid}\n", "ascii")
+    Path(f"{mark}.begun").write_bytes(b"%d\n" % process.pid)
     return WindowsChild(process, mark)

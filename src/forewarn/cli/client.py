@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -130,6 +131,8 @@ class Client:
         if self._split.scheme not in {"http", "https", "unix"} or not (
             self._split.hostname or self._split.scheme == "unix"
         ):
+            raise ServerAddressInvalid(address=server)
+        if self._split.scheme == "unix" and sys.platform == "win32":
             raise ServerAddressInvalid(address=server)
 
     def get(self, path: str, **query: object) -> Answer:

@@ -6,7 +6,7 @@ What is asked may not go in here.
 from __future__ import annotations
 
 import os
-import select
+import threading
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
@@ -56,4 +56,4 @@ def until(true: Callable[[], bool], what: str, *, seconds: float = 0.0) -> None:
 
 def pause(seconds: float) -> None:
     """Do nothing for some seconds."""
-    select.select([], [], [], seconds)
+    threading.Event().wait(seconds)
