@@ -206,6 +206,10 @@ def test_work_is_decided_about_by_id(run: Run, live: Live) -> None:
     assert "at the latest 2027-01-15T08:15:01Z (in 15m 1s)" in why.out
     event = live.get("/v1/events")["events"][0]["id"]
     assert "running" in run("approve", event[:6]).out
+    live.settle()
+    why = run("why", "op-1")
+    assert "waits: somebody must do it and say `forewarn complete op-1`\n" in why.out
+    assert "not before" not in why.out
     assert run("retry", "1", "--json").json["operations"][0]["attempt"] == 2
     ended = run("complete", "op-1", "--failed", "--reason", "broken", "--json")
     assert ended.json["operations"][0]["reason"] == "broken"

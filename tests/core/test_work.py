@@ -348,8 +348,12 @@ def test_why_says_what_a_running_operation_waits_for() -> None:
     """A running operation waits for its driver, an ended one for nothing. Source: L-8."""
     rig = small(enabled=())
     operation = rig.ask(Cause.HOST_UPDATE, "h2", duration_s=60)
+    assert rig.why(operation)[0].text == "the driver has not begun to work on h2"
+    rig.tell(Begun(operation.number, 1))
     (waiting,) = rig.why(operation)
     assert (waiting.reason, waiting.until_ms) == ("driver", rig.now_ms + 60_000)
+    rig.wait(60_000)
+    assert rig.why(operation)[0].until_ms == 0, "what is over by then is no limit any more"
     rig.finish(operation)
     assert rig.why(operation) == []
 

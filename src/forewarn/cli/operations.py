@@ -8,7 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.cli.table import print_facts, print_json, when
-from forewarn.cli.work import add_wait_options, newest_sequence, print_operations, wait
+from forewarn.cli.work import (
+    add_wait_options,
+    awaited_text,
+    newest_sequence,
+    print_operations,
+    wait,
+)
 from forewarn.exits import OK
 
 if TYPE_CHECKING:
@@ -50,7 +56,8 @@ def _why(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json(answer)
     operation = answer["operation"]
-    ended = when(operation["ended"], client.now_ms)
+    notices = operation["state"] == "noticed"  # what runs has nothing before it any more
+    not_before = when(operation["not_before"], client.now_ms) if notices else ""
     print_facts(
         (
             ("operation", operation["id"]),
@@ -58,15 +65,14 @@ def _why(arguments: argparse.Namespace) -> int:
             ("impact", operation["impact"]),
             ("asked by", operation["actor"]),
             ("state", operation["state"]),
-            ("not before", "" if ended else when(operation["not_before"], client.now_ms)),
+            ("not before", not_before),
             ("started", when(operation["started"], client.now_ms)),
-            ("ended", ended),
+            ("ended", when(operation["ended"], client.now_ms)),
             ("reason", operation["reason"]),
         )
     )
     for each in answer["waiting"]:
-        until = when(each["until"], client.now_ms)
-        print(f"waits: {each['text']}{f'; at the latest {until}' if until else ''}")
+        print(f"waits: {awaited_text(each, client.now_ms)}")
     return OK
 
 

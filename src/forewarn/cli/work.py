@@ -110,6 +110,14 @@ def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
     )
 
 
+def awaited_text(waiting: Answer, now_ms: int) -> str:
+    """Return whom or what work waits for, and until when."""
+    until = when(waiting["until"], now_ms)
+    # A driver takes the announced time, more or less; nothing else goes on after its time.
+    word = "expected to end" if waiting["reason"] == "driver" else "at the latest"
+    return f"{waiting['text']}; {word} {until}" if until else str(waiting["text"])
+
+
 def _add_work(commands: Commands, action: str, cause: str, line: str) -> argparse.ArgumentParser:
     parser = commands.command(action, line, run=_ask)
     parser.add_argument("names", metavar="NAME", nargs="+")
@@ -229,11 +237,7 @@ def _tell_awaited(
     """Read one operation anew, and say who is awaited if that has changed."""
     why = client.get(f"/v1/operations/{name}/why")
     current[name] = why["operation"]
-    reasons = [
-        f"{each['text']}{', at the latest ' if each['until'] else ''}"
-        f"{when(each['until'], client.now_ms)}"
-        for each in why["waiting"]
-    ]
+    reasons = [awaited_text(each, client.now_ms) for each in why["waiting"]]
     texts = [each["text"] for each in why["waiting"]]
     if texts != awaited.get(name):
         awaited[name] = texts

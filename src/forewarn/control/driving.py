@@ -68,6 +68,8 @@ class Driving:
         self._asks: dict[int, int] = {}
         #: Operation -> when to tell its driver again that it has ended, and times it was told.
         self._aborts: dict[int, tuple[int, int]] = {}
+        #: Operation -> whom or what its driver says it waits for.
+        self._waits: dict[int, str] = {}
         self._named(default)
 
     @property
@@ -75,6 +77,10 @@ class Driving:
         """When a driver is to be asked or told, ms since the epoch UTC; None if none is."""
         again = (at_ms for at_ms, _ in self._aborts.values())
         return min((*self._asks.values(), *again), default=None)
+
+    def waits(self, number: int) -> str:
+        """Whom or what an operation's driver says it waits for; empty while the driver works."""
+        return self._waits.get(number, "")
 
     def check(self, hosts: Iterable[Host]) -> None:
         """Refuse hosts that name a driver nobody has.
@@ -108,6 +114,7 @@ class Driving:
     def abort(self, number: int, now_ms: int) -> None:
         """Have a driver stop caring for an operation that ended without it, unless it has."""
         self._asks.pop(number, None)
+        self._waits.pop(number, None)
         _, tries = self._aborts.pop(number, (0, 0))
         operation = self._plane.state.aborts.get(number)
         if operation is None:
@@ -135,12 +142,15 @@ class Driving:
             del self._asks[number]
             return
         name = self._name(operation)
+        self._waits.pop(number, None)
         try:
             progress = self._named(name).progress(operation, now_ms)
         except Exception as error:  # noqa: BLE001 - a driver's failure is the operation's
             del self._asks[number]
             self._report(Broke(number, operation.attempt, str(error)), name)
             return
+        if progress.waits and not (progress.done or progress.failed):
+            self._waits[number] = progress.waits
         if progress.again_ms and not (progress.done or progress.failed):
             self._asks[number] = max(progress.again_ms, now_ms + 1)
             return

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
     from forewarn.control.plane import Committed, ControlPlane
+    from forewarn.core.planner import Waiting
     from forewarn.drivers import Driver
     from forewarn.feed import Change
 
@@ -196,6 +197,14 @@ class ControlLoop:
         else:
             self._inbox.put(_Reading(query, answer))  # type: ignore[arg-type]
         return answer
+
+    def why(self, number: int) -> Future[tuple[Waiting, ...]]:
+        """Find everything a live operation waits for; none if it has ended or never was."""
+
+        def query(plane: ControlPlane) -> tuple[Waiting, ...]:
+            return plane.why(number, self._clock.now_ms(), driver=self._driving.waits(number))
+
+        return self.read(query)
 
     def note(self, stimulus: Stimulus, actor: str) -> None:
         """Report something that nobody waits for, such as poll marks."""

@@ -106,13 +106,16 @@ class ControlPlane:
         """When time alone makes something happen, ms since the epoch UTC; None if never."""
         return next_deadline_ms(self.state, self.policy, now_ms)
 
-    def why(self, number: int, now_ms: int) -> tuple[Waiting, ...]:
-        """Everything a live operation waits for; empty if it has ended or never was."""
+    def why(self, number: int, now_ms: int, *, driver: str) -> tuple[Waiting, ...]:
+        """Everything a live operation waits for; empty if it has ended or never was.
+
+        `driver` is whom or what its driver waits for; empty while that works.
+        """
         operation = self.state.operations.get(number)
         if operation is None:
             return ()
         draft = Draft(self.state, now_ms, Terms(self.policy, "", self._new_guid))
-        return planner.why(draft, operation)
+        return planner.why(draft, operation, driver=driver)
 
     def _now(
         self, numbers: tuple[int, ...], written: dict[int, Operation]

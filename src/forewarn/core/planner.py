@@ -308,15 +308,21 @@ def obstacle(topology: Topology, operation: Operation, disturbed: Disturbed) -> 
     return None
 
 
-def why(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
-    """Return everything an operation waits for now; empty when it has ended."""
+def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Waiting, ...]:
+    """Return everything an operation waits for now; empty when it has ended.
+
+    Args:
+        draft: what is true now.
+        operation: a live operation, or one that has ended.
+        driver: whom or what its driver says it waits for; empty while the driver works.
+    """
     if operation.state is OperationState.PLANNED:
         blocked = obstacle(draft.topology, operation, announced(draft.topology, draft.operations()))
         return (blocked,) if blocked else ()
     if operation.state is OperationState.NOTICED:
         return _why_noticed(draft, operation)
     if operation.state is OperationState.RUNNING:
-        return _why_running(operation)
+        return _why_running(operation, driver, draft.now_ms)
     return ()
 
 
@@ -343,17 +349,18 @@ def _why_noticed(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
     return tuple(found)
 
 
-def _why_running(operation: Operation) -> tuple[Waiting, ...]:
+def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Waiting, ...]:
+    """Return what running work waits for: people, or its driver. Source: L-8."""
     if operation.reason:
         text = f"the driver failed: {operation.reason}; retry, complete or fail it"
         return (Waiting("operator", text, on=(operation.target,)),)
-    text = f"the driver works on {operation.target}"
-    due_ms = operation.started_ms + max(operation.duration_s, 0) * SECOND_MS
-    if operation.alerted:
-        text += ", longer than it should"
-    return (
-        Waiting("driver", text, due_ms if operation.duration_s > 0 else 0, (operation.target,)),
-    )
+    late = "; it takes longer than it should" if operation.alerted else ""
+    if driver:
+        return (Waiting("operator", f"{driver}{late}", on=(operation.target,)),)
+    does = "works" if operation.begun_ms else "has not begun to work"
+    text = f"the driver {does} on {operation.target}{late}"
+    due_ms = operation.started_ms + operation.duration_s * SECOND_MS
+    return (Waiting("driver", text, due_ms if due_ms > now_ms else 0, (operation.target,)),)
 
 
 def undecided_siblings(draft: Draft, operation: Operation) -> list[Operation]:

@@ -22,6 +22,8 @@ class Progress:
     failed: str = ""
     #: When to ask again, ms since the epoch UTC; 0: never, somebody else will say.
     again_ms: int = 0
+    #: Whom or what the attempt waits for, as a clause for people; empty while the driver works.
+    waits: str = ""
 
 
 class Driver(Protocol):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from forewarn.control.api.tail import Tail
     from forewarn.control.loop import ControlLoop
     from forewarn.control.plane import Committed, ControlPlane
+    from forewarn.core.planner import Waiting
     from forewarn.core.stimulus import Stimulus
     from forewarn.store import Store
 
@@ -66,6 +67,10 @@ class Desk:
             Stopping: the service ends.
         """
         return await self._awaited(self.loop.read(query))
+
+    async def why(self, number: int) -> tuple[Waiting, ...]:
+        """Return everything a live operation waits for; raises as `read`."""
+        return await self._awaited(self.loop.why(number))
 
     async def submit(self, stimulus: Stimulus, actor: str) -> Committed:
         """Ask the control plane for something; returns once it is durable.

@@ -151,9 +151,7 @@ async def _get(call: Call) -> Answer:
 
 async def _why(call: Call) -> Answer:
     found = await find(call, call.path["id"])
-    now_ms = call.desk.clock.now_ms()
-    number = found.operation.number
-    waiting = await call.desk.read(lambda plane: plane.why(number, now_ms))
+    waiting = await call.desk.why(found.operation.number)
     shown = shapes.OPERATION.of(found.operation)
     return Answer({"operation": shown, "waiting": shapes.WAITING.each(waiting)})
 
