@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import select
 import socket
+from collections.abc import Callable
 from http.client import BadStatusLine, HTTPConnection, IncompleteRead
 from urllib.parse import urlsplit
 
@@ -113,6 +114,16 @@ def test_incarnation_moves_without_a_change(stage: Stage, vm: Vm) -> None:
     assert all(each["Events"] == before["Events"] for each in seen)
     stage.api.delete("/v1/faults/incarnation")
     assert json.loads(vm.get()[1]) == before
+
+
+def test_moved_incarnation_enables_like_any_poll(staged: Callable[..., Stage]) -> None:
+    """Who polls is asked before its VM is restarted, whatever number it reads. B-1, B-3, E-10."""
+    stage = staged(enable_on_first_request=True)
+    vm = Vm(stage)
+    set_fault(stage, "incarnation")
+    assert [json.loads(vm.get()[1])["DocumentIncarnation"] for _ in range(3)] == [1, 2, 3]
+    stage.api.post("/v1/vms/vm-1/reboot")
+    assert stage.sees() == ["Reboot Scheduled vm-1 User -1"]
 
 
 @pytest.mark.slow

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.feed import Change, Publication
 from forewarn.metadata.fault import Disturbance
 from forewarn.metadata.response import TEXT, Answer
-from tests.http.live import EVENTS, FREEZE, Live, Reply, approval, request
+from forewarn.wire import Document
+from tests.http.live import (
+    EVENTS,
+    FREEZE,
+    Live,
+    Reply,
+    approval,
+    request,
+    serving,
+    wait_for,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from forewarn.metadata.request import Request
 
 
@@ -88,6 +102,59 @@ def test_fault_moves_the_incarnation(live: Live) -> None:
     assert form["DocumentIncarnation"] == 7
     assert len(form["Events"]) == 1
     assert json.loads(live.get().body)["DocumentIncarnation"] == 4
+
+
+@contextlib.contextmanager
+def ahead(live: Live, by: int = 3) -> Iterator[None]:
+    """Move the incarnation of every answer."""
+    live.call(lambda: live.server.set_fault(OneFault(Disturbance(incarnation_ahead=by), 99)))
+    yield
+    live.call(lambda: live.server.set_fault(None))
+
+
+def test_moved_incarnation_is_answered_like_any(live: Live) -> None:
+    """HEAD has no body, a known ETag gives 304, HTTP/1.0 is kept. Source: E-7, E-8, E-10."""
+    with ahead(live), live.connect() as raw:
+        etag = live.get().headers["etag"]
+        assert etag.startswith('"3-')
+        assert live.get(if_none_match=etag).status == 304
+        raw.send(request(EVENTS, method="HEAD"))
+        assert raw.reply(head_only=True).headers["etag"] == etag
+        raw.send(request(EVENTS, connection="keep-alive").replace(b"HTTP/1.1", b"HTTP/1.0"))
+        assert raw.reply().headers["connection"] == "keep-alive"
+
+
+def test_moved_incarnation_is_what_is_waited_for(live: Live) -> None:
+    """A long poll compares the number it was shown. Source: E-9, E-10."""
+    with ahead(live), live.connect() as raw:
+        assert live.get(wait_for(100, 0)).status == 200
+        raw.send(request(wait_for(100, 3)))
+        assert raw.silent()
+        live.show(FREEZE, incarnation=1)
+        assert json.loads(raw.reply().body)["DocumentIncarnation"] == 4
+
+
+def test_moved_incarnation_enables_the_group(portable: bool) -> None:
+    """A fault of the number is no fault of enabling: the first GET is one. Source: B-1, E-10."""
+    with serving(portable=portable) as live, ahead(live):
+        live.apply(Change(50, publications=(Publication("group-1", False, Document()),)))
+        live.control.on_enable = lambda _: live.server.apply(
+            Change(51, publications=(Publication("group-1", True, Document()),))
+        )
+        assert json.loads(live.get().body)["DocumentIncarnation"] == 3
+        assert live.control.enabled == ["vm-a"]
+
+
+def test_fault_truncates_what_was_waited_for(live: Live) -> None:
+    """A held answer is cut as any other is. Source: E-9, E-10."""
+    live.call(lambda: live.server.set_fault(OneFault(Disturbance(truncate=True))))
+    with live.connect() as raw:
+        raw.send(request(wait_for(100)))
+        assert raw.silent()
+        live.show(FREEZE)
+        with pytest.raises(EOFError):
+            raw.reply()
+    live.call(lambda: live.server.set_fault(None))
 
 
 def test_fault_that_does_nothing_changes_nothing(live: Live) -> None:

@@ -14,10 +14,9 @@ from forewarn.feed import ApprovalAnswer, ApprovalRequest
 from forewarn.metadata import answer as answers
 from forewarn.metadata import request as requests
 from forewarn.metadata.answer import Approve, Describe, Refuse, Show
-from forewarn.metadata.fault import cut_short
 from forewarn.metadata.intake import Asked, Intake
 from forewarn.metadata.response import CONTINUE, Answer
-from forewarn.metadata.showing import answered, shown
+from forewarn.metadata.showing import answered, cut, shown
 from forewarn.wire import read_approval
 
 if TYPE_CHECKING:
@@ -251,10 +250,21 @@ class Connection:
             asked.storable = found.by_peer and service.remembers
             return self._carry_out(asked)
         disturbance = asked.disturbance = service.fault.meet(vm, asked.request)
-        if disturbance is None or disturbance.hold_s <= 0:
-            return self._disturbed(asked)
-        self._hold(asked, disturbance.hold_s, then=self.answer_anew)
-        return None
+        if disturbance is not None and disturbance.hold_s > 0:
+            self._hold(asked, disturbance.hold_s, then=self.answer_anew)
+            return None
+        octets = self._disturbed(asked)
+        return None if octets is None else cut(asked, octets)
+
+    def _disturbed(self, asked: Asked) -> bytes | None:
+        disturbance = asked.disturbance
+        if disturbance is not None and disturbance.reset:
+            self.lost()
+            self._reset()
+            return None
+        if disturbance is not None and disturbance.answer is not None:
+            return self._render(asked, disturbance.answer)
+        return self._carry_out(asked)
 
     def _carry_out(self, asked: Asked) -> bytes | None:
         plan = asked.planned.plan
@@ -340,7 +350,7 @@ class Connection:
         held = self._let_go()
         assert held is not None
         self.stamp = self.since = self.service.tick
-        self._write(octets)
+        self._write(cut(held, octets))
         if held.close or self.service.stopping:
             self._finish()
         elif not self.stalled:
@@ -373,28 +383,3 @@ class Connection:
         answer = answers.refused(error)
         self._write(self.service.head(answer) + self.service.tail(close=True) + answer.body)
         self._close(linger=True)
-
-    # Faults on demand.
-
-    def _disturbed(self, asked: Asked) -> bytes | None:
-        disturbance = asked.disturbance
-        if disturbance is None:
-            return self._carry_out(asked)
-        if disturbance.reset:
-            self.lost()
-            self._reset()
-            return None
-        plan = asked.planned.plan
-        if disturbance.answer is not None:
-            octets: bytes | None = self._render(asked, disturbance.answer)
-        elif disturbance.incarnation_ahead and isinstance(plan, Show):
-            assert asked.caller is not None
-            view = self.service.view_of(asked.caller)
-            document = self.service.ahead(view, plan.version, by=disturbance.incarnation_ahead)
-            octets = document.head + self.service.tail(close=asked.close) + document.body
-        else:
-            octets = self._carry_out(asked)
-        if octets is not None and disturbance.truncate:
-            octets = cut_short(octets)
-            asked.close = True
-        return octets

@@ -34,9 +34,3 @@ class Fault(Protocol):
 
     def meet(self, vm: str, request: Request) -> Disturbance | None:
         """Return what happens to this request of this VM; None: nothing."""
-
-
-def cut_short(octets: bytes) -> bytes:
-    """Return an answer without the second half of its body."""
-    head_end = octets.index(b"\r\n\r\n") + 4
-    return octets[: head_end + (len(octets) - head_end) // 2]

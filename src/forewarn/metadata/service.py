@@ -16,8 +16,7 @@ from forewarn.metadata import request as requests
 from forewarn.metadata.identity import Callers
 from forewarn.metadata.limit import RateLimit
 from forewarn.metadata.response import CLOSES, STAYS, STAYS_OLD, Answer, head_of
-from forewarn.metadata.snapshot import Rendered, Snapshot, View
-from forewarn.wire import Document
+from forewarn.metadata.snapshot import Snapshot, View
 
 if TYPE_CHECKING:
     from forewarn.clock import Clock
@@ -102,12 +101,6 @@ class Service:
         if not view.enabled and not view.enabling:
             self._enable(view, caller)
         return view.enabled
-
-    def ahead(self, view: View, version: str, *, by: int) -> Rendered:
-        """Return the document with an incarnation that moved without a change. Source: E-10."""
-        document = view.document
-        moved = Document(document.incarnation + by, document.events)
-        return Rendered(moved, version, server=self.settings.server_header)
 
     def open_door(self, peer: Peer, view: View) -> None:
         """Let new connections from this address be answered from memory."""

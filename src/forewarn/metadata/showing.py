@@ -22,9 +22,10 @@ def shown(service: Service, asked: Asked) -> bytes | None:
     assert isinstance(plan, Show)
     if not view.enabled:
         return None
-    if asked.ends_s and view.document.incarnation == plan.incarnation:
+    ahead = 0 if asked.disturbance is None else asked.disturbance.incarnation_ahead
+    if asked.ends_s and view.document.incarnation + ahead == plan.incarnation:
         return None
-    rendered = view.rendered(plan.version)
+    rendered = view.ahead(plan.version, by=ahead) if ahead else view.rendered(plan.version)
     tail = service.tail(close=asked.close, old=asked.request.old)
     if plan.unless and matches(plan.unless, rendered.etag):
         return rendered.head_unchanged + tail
@@ -38,3 +39,15 @@ def answered(service: Service, asked: Asked, answer: Answer) -> bytes:
     request = asked.request
     head = service.head(answer) + service.tail(close=asked.close, old=request.old)
     return head if request.method == "HEAD" else head + answer.body
+
+
+def cut(asked: Asked, octets: bytes) -> bytes:
+    """Return an answer as it is sent: without half its body where a fault says so. Source: E-10.
+
+    The connection closes after that, which the answer does not say.
+    """
+    if asked.disturbance is None or not asked.disturbance.truncate:
+        return octets
+    asked.close = True
+    head_end = octets.index(b"\r\n\r\n") + 4
+    return octets[: head_end + (len(octets) - head_end) // 2]

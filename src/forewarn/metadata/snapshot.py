@@ -99,6 +99,11 @@ class View:
             self._rendered[version] = found
         return found
 
+    def ahead(self, version: str, *, by: int) -> Rendered:
+        """Return the document with an incarnation that moved without a change. Source: E-10."""
+        moved = wire.Document(self.document.incarnation + by, self.document.events)
+        return Rendered(moved, version, server=self._server)
+
     def remember(self, request: bytes, answer: bytes, *, last: bool) -> None:
         """Answer these very bytes with these until the second or the document is over."""
         ready = self.ready_last if last else self.ready
