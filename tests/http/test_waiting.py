@@ -27,7 +27,7 @@ from tests.http.live import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 # Long polls.
@@ -145,6 +145,37 @@ def test_group_is_enabled_only_after_the_delay(portable: bool) -> None:
             live.show(FREEZE, incarnation=1)  # another node was asked before
             assert b"Freeze" in raw.reply().body
             assert b"Freeze" in live.get().body
+
+
+@contextlib.contextmanager
+def unasked(portable: bool, **settings: float) -> Iterator[Live]:
+    """Serve a group nobody has asked for yet; it is enabled as soon as somebody does."""
+    with serving(with_settings(**settings), portable=portable) as live:
+        live.apply(Change(50, publications=(Publication("group-1", False, Document()),)))
+        live.control.on_enable = lambda _: live.server.apply(enabled_change())
+        yield live
+
+
+def test_first_wait_ends_with_its_time(portable: bool) -> None:
+    """Once the group is enabled the wait is what was asked for. Source: B-1, E-9."""
+    with unasked(portable) as live:
+        assert live.get(wait_for(0.05)).status == 200
+        assert live.control.enabled == ["vm-a"]
+
+
+def test_first_wait_ends_with_enabling_where_that_is_later(portable: bool) -> None:
+    """The time a first answer takes counts as time waited. Source: B-1, E-9."""
+    with unasked(portable, enable_delay_s=0.1) as live:
+        assert live.get(wait_for(0.01)).status == 200
+
+
+def test_first_wait_is_not_cut_to_that_of_enabling(portable: bool) -> None:
+    """A group enabled in time is waited for as long as asked. Source: B-1, E-9."""
+    with unasked(portable, enable_wait_s_max=0.01) as live, live.connect() as raw:
+        raw.send(request(wait_for(100)))
+        assert raw.silent()
+        live.show(FREEZE, incarnation=1)
+        assert b"Freeze" in raw.reply().body
 
 
 def enabled_change() -> Change:

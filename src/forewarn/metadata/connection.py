@@ -184,10 +184,17 @@ class Connection:
     def view_changed(self) -> None:
         """Look at the view again: what was waited for may be there."""
         held = self._held
-        if held is not None:
-            octets = self._show(held)
-            if octets is not None:
-                self._done(octets)
+        if held is None:
+            return
+        octets = self._show(held)
+        if octets is not None:
+            self._done(octets)
+            return
+        assert held.view is not None
+        assert self._timer is not None
+        if held.view.enabled:  # perhaps only now: then it waits for a change, no longer for that
+            self._timer.cancel()
+            self._timer = self.service.loop.call_at(held.ends_s, self._time_up)
 
     # From request to answer.
 
@@ -331,7 +338,7 @@ class Connection:
         assert self._held is None
         if self.service.stopping:
             asked.close = True
-            seconds = 0.0
+            seconds = asked.ends_s = 0.0
         self._held = asked
         self.ready = NOTHING
         if asked.view is not None:
