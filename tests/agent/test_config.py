@@ -185,7 +185,10 @@ def test_check_explains_and_init_writes(path: Path, capsys: pytest.CaptureFixtur
         e["type"] for e in explained
     }
     assert main(["check", "--config", str(path)]) == 0
-    assert "approves at once" in capsys.readouterr().out
+    assert "approves at once\n" in capsys.readouterr().out
+    path.write_text('[[rule]]\naction = "approve"\n', "utf-8")
+    assert main(["check", "--config", str(path)]) == 0
+    assert "approves at once as leader\n" in capsys.readouterr().out
     assert main(["check", "--config", str(path.parent / "none")]) == 2
     assert main(["status", "--address", "127.0.0.1:1"]) == 3
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from forewarn.agent.core import AgentCore
 from forewarn.agent.following import EVENTS_MAX
-from forewarn.agent.rules import Step
+from forewarn.agent.rules import Step, default_rules
 from forewarn.agent.values import (
     ApprovalEnded,
     Cancel,
@@ -18,6 +21,7 @@ from forewarn.agent.values import (
 from tests.agent.making import (
     BOTH,
     DRAIN,
+    ME,
     NOTICE_MS,
     NOW,
     STARTED,
@@ -29,6 +33,9 @@ from tests.agent.making import (
     prepared,
     told,
 )
+
+if TYPE_CHECKING:
+    from forewarn.wire import ScheduledEvent
 
 
 def test_event_is_prepared_then_approved_then_recovered() -> None:
@@ -334,6 +341,20 @@ def test_second_vm_stands_in_after_a_delay() -> None:
     assert agent.next_deadline() == NOW + 100_000
     assert brief(agent.step(Tick(), NOW + 99_999)) == []
     assert brief(agent.step(Tick(), NOW + 100_000)) == ["Approve E1"]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        event(resources=("vm_1", "vm_0"), source="User"),
+        event(resources=("vm_1", "vm_0"), event_type="Freeze", duration_s=5),
+    ],
+    ids=["user", "freeze"],
+)
+def test_at_once_waits_for_no_leader(second: ScheduledEvent) -> None:
+    """The default rules approve at once whoever else is named first. Source: C-4, A-1."""
+    agent = AgentCore(ME, default_rules())
+    assert brief(agent.step(polled(1, second), NOW)) == ["Approve E1"]
 
 
 def test_all_waits_for_the_others() -> None:

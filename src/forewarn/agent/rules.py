@@ -207,13 +207,18 @@ def default_rules(
     *,
     freeze_tolerated_s: int = FREEZE_TOLERATED_S,
 ) -> tuple[Rule, ...]:
-    """Return the rules of an agent that was given none. Source: C-3, C-4."""
-    platform_freeze = Match(types=("Freeze",), duration_s=(0, freeze_tolerated_s - 1))
+    """Return the rules of an agent that was given none. Source: C-3, C-4.
+
+    What is approved at once waits for no leader: nobody prepares for it, and an event may be
+    approved by several (A-1).
+    """
+
+    def at_once(name: str, match: Match) -> Rule:
+        return Rule(name, match, action="approve", checks=checks, coordination="self")
+
     return (
-        Rule(
-            "events that users asked for", Match(sources=("User",)), action="approve", checks=checks
-        ),
-        Rule("short freezes", platform_freeze, action="approve", checks=checks),
+        at_once("events that users asked for", Match(sources=("User",))),
+        at_once("short freezes", Match(types=("Freeze",), duration_s=(0, freeze_tolerated_s - 1))),
         Rule(
             "everything else that names this VM",
             Match(types=KNOWN_TYPES),

@@ -143,10 +143,11 @@ def _explained(
 
 def _sentence(rule: Rule) -> str:
     """Return what a rule does, in words."""
+    if rule.action == "approve":
+        when = {"first": "at once as leader", "all": "when all are prepared", "self": "at once"}
+        return f"approves {when[rule.coordination]}"
     if rule.action != "prepare":
-        return {"ignore": "does nothing", "notify": "tells", "approve": "approves at once"}[
-            rule.action
-        ]
+        return {"ignore": "does nothing", "notify": "tells"}[rule.action]
     groups = [" and ".join(step.name for step in group) for group in rule.steps]
     steps = ", then ".join(groups)
     after = "approves" if rule.then == "approve" else "waits for NotBefore"
