@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import shutil
 import sys
 import tempfile
@@ -37,6 +38,10 @@ STOP_S_MAX = 3.0
 REVIVE_S = 0.5
 
 
+#: What the folder of the feed's socket begins with, among temporary files, and the socket in it.
+FOLDER_PREFIX, FEED = "forewarn-feed-", "feed"
+
+
 class WorkerFailed(OurError):
     """A metadata process ended before it listened."""
 
@@ -53,8 +58,10 @@ class Workers:
         self.feed = FeedServer(upstream)
         self._settings = json.dumps(asdict(settings)).encode() + b"\n"
         self._count = min(count, WORKERS_MAX)
-        self._folder = Path(tempfile.mkdtemp(prefix="forewarn-"))
-        self._address = f"unix:{self._folder / 'feed'}"
+        _clear_left()
+        self._folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+        self._held = _hold(self._folder)  # before the feed is there: see `_clear_left`
+        self._address = f"unix:{self._folder / FEED}"
         self._keepers: list[asyncio.Task[None]] = []
         #: The processes that serve now.
         self.processes: list[asyncio.subprocess.Process] = []
@@ -83,6 +90,9 @@ class Workers:
         await asyncio.gather(*self._keepers, return_exceptions=True)
         await self.feed.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     async def _spawn(
         self, addresses: Sequence[str]
@@ -118,6 +128,40 @@ class Workers:
                     self.replaced.set()
         finally:
             await _end(self.processes[place])
+
+
+def _clear_left() -> None:
+    """Take away what services of this user have left that were killed.
+
+    A service holds its folder until it ends, however it ends; whoever can hold one that has a
+    socket already has found a dead one's.
+    """
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        with contextlib.suppress(OSError):  # not ours, not dead, or somebody else was faster
+            (folder / FEED).lstat()
+            held = _hold(folder)
+            try:
+                if held is not None and os.fstat(held).st_uid == os.getuid():
+                    (folder / FEED).unlink()
+                    folder.rmdir()
+            finally:
+                if held is not None:
+                    os.close(held)
+
+
+def _hold(folder: Path) -> int | None:
+    """Lock a folder for as long as its descriptor is open; None where folders cannot be."""
+    try:
+        import fcntl  # noqa: PLC0415 - not everywhere
+    except ImportError:
+        return None
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise
+    return held
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

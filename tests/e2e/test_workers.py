@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import socket
+import tempfile
 import urllib.request
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -25,10 +27,11 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
-from forewarn.workers import WorkerFailed
+from forewarn.workers import FEED, FOLDER_PREFIX, WorkerFailed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from forewarn.control.plane import ControlPlane
 
@@ -143,6 +146,27 @@ def test_a_killed_worker_is_replaced() -> None:
             assert {json.loads(each)["DocumentIncarnation"] for each in documents} == {1}
 
     asyncio.run(story())
+
+
+def test_a_killed_service_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next start takes away the feed of one that was killed, and of no other. Source: L-7."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead, other = tmp_path / f"{FOLDER_PREFIX}dead", tmp_path / f"{FOLDER_PREFIX}starting"
+    for folder in (dead, other):
+        folder.mkdir()
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(dead / FEED))
+
+    async def story() -> None:
+        async with serving(settings_for("127.0.0.1:0")):
+            assert not dead.exists()
+            assert other.exists()
+            async with serving(settings_for("127.0.0.1:0")) as second:
+                assert sum((tmp_path / each / FEED).exists() for each in os.listdir(tmp_path)) == 2
+                await ask(second)
+
+    asyncio.run(story())
+    assert list(tmp_path.iterdir()) == [other]
 
 
 def test_unix_socket_stays_beside_workers(tmp_path: object) -> None:
