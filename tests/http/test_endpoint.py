@@ -329,3 +329,32 @@ def test_polls_are_handed_on_once_a_second(portable: bool) -> None:
             live.get()
     assert frozenset({"group-1"}) in control.groups
     assert len(control.groups) <= 3
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "headers", "status"),
+    [
+        ("POST", approval("A"), {}, 200),
+        ("POST", b"nonsense", {}, 400),
+        ("GET", b"", {"metadata": ""}, 400),
+        ("GET", b"", {"x_forwarded_for": "10.0.0.1"}, 400),
+    ],
+    ids=["approval", "malformed approval", "no header", "forwarded"],
+)
+def test_every_request_counts_as_one(
+    portable: bool, method: str, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    """A group whose VMs only approve, or ask wrongly, is not silent. Source: B-2."""
+    control = Control()
+    with serving(portable=portable, control=control) as live:
+        asked = request(EVENTS, method=method, body=body, **headers)
+        assert live.ask(asked).status == status
+    assert control.groups == [frozenset({"group-1"})]
+
+
+def test_instance_metadata_counts_for_nothing(portable: bool) -> None:
+    """Only requests for Scheduled Events keep a group enabled. Source: B-2."""
+    control = Control()
+    with serving(portable=portable, control=control) as live:
+        assert live.get("/metadata/instance?api-version=2021-02-01").status == 200
+    assert control.groups == []

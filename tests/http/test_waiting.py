@@ -25,6 +25,7 @@ from tests.http.live import (
     wait_for,
     with_settings,
 )
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -176,6 +177,20 @@ def test_first_wait_is_not_cut_to_that_of_enabling(portable: bool) -> None:
         assert raw.silent()
         live.show(FREEZE, incarnation=1)
         assert b"Freeze" in raw.reply().body
+
+
+def test_first_answer_is_not_remembered_for_ever(portable: bool) -> None:
+    """Polls after a first one that was held show the time and are handed on. Source: B-1, B-2."""
+    with serving(portable=portable) as live, live.connect() as raw:
+        live.apply(Change(50, publications=(Publication("group-1", False, Document()),)))
+        raw.send(request(EVENTS))
+        wait_until(lambda: live.control.groups, what="the second of the request to be over")
+        live.show()
+        assert raw.reply().status == 200
+        live.clock.advance(60_000)
+        live.call(live.server.clock_moved)
+        raw.send(request(EVENTS))
+        assert raw.reply().headers["date"] == "Tue, 14 Nov 2023 22:14:20 GMT"
 
 
 def enabled_change() -> Change:

@@ -248,6 +248,8 @@ class Connection:
         if found.caller is None:
             return self._render(asked, answers.NOT_FOUND)
         asked.caller = found.caller
+        if asked.request.path == answers.EVENTS_PATH:
+            service.mark(found.caller)
         vm = found.caller.vm
         if service.limit is not None and not service.limit.take(vm, service.loop.time()):
             return self._render(asked, answers.too_many(service.limit.retry_after_s()))
@@ -302,7 +304,7 @@ class Connection:
             assert asked.view is not None
             asked.view.remember(asked.raw, octets, last=asked.close)
             self._home = asked.view.ready
-            self.service.open_door(self.peer, asked.view)
+            self.service.remembered(self.peer, asked.view)
         return octets
 
     def _approve(self, asked: Asked) -> bytes | None:

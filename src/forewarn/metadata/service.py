@@ -95,15 +95,22 @@ class Service:
         """Return what this VM is shown."""
         return self._snapshot.view(caller.view)
 
+    def mark(self, caller: Caller) -> None:
+        """Note that the VM asked for Scheduled Events, whatever it is answered. Source: B-2."""
+        self._polled[self.view_of(caller)] = None
+
     def begin_show(self, view: View, caller: Caller) -> bool:
-        """Note that the VM asked; enables its group first. True: show now. Source: B-1, B-2."""
-        self._polled[view] = None
+        """Enable the VM's group where it is not. True: show now. Source: B-1."""
         if not view.enabled and not view.enabling:
             self._enable(view, caller)
         return view.enabled
 
-    def open_door(self, peer: Peer, view: View) -> None:
-        """Let new connections from this address be answered from memory."""
+    def remembered(self, peer: Peer, view: View) -> None:
+        """Have what this view remembers forgotten with the second, and found meanwhile.
+
+        Who is answered from memory is not seen: the first long way of each second is its mark.
+        """
+        self._polled[view] = None  # a held answer may be a second younger than its request
         if not peer.interface and not self.callers.interfaces_matter:
             if len(self.doors) >= DOORS_MAX:
                 self.doors.clear()
