@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pwd
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,18 +70,23 @@ class Member:
 
 
 @pytest.fixture(scope="module")
-def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Member, Member]]:
+def directory() -> Iterator[Path]:
+    """Give a directory of the user that runs PostgreSQL, which root may not.
+
+    Those of pytest will not do: another run of it closes their parents to all other users.
+    """
+    with tempfile.TemporaryDirectory(prefix="forewarn-patroni-") as path:
+        if os.geteuid() == 0:
+            os.chown(path, pwd.getpwnam("postgres").pw_uid, -1)
+        yield Path(path)
+
+
+@pytest.fixture(scope="module")
+def members(directory: Path) -> Iterator[tuple[Member, Member]]:
     """Run etcd and two members; the first that is given leads."""
     patroni, etcd = program("patroni"), program("etcd")
     postgres = Path(program("initdb")).resolve().parent
-    directory = tmp_path_factory.mktemp("patroni")
-    user = None
-    if os.geteuid() == 0:
-        user = pwd.getpwnam("postgres").pw_uid
-        for place in (directory, *directory.parents):
-            if place.name.startswith("pytest"):
-                place.chmod(0o755)
-        os.chown(directory, user, -1)
+    user = directory.stat().st_uid
     client, peer = free_port(), free_port()
     url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
     store = (

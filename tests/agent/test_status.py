@@ -64,7 +64,8 @@ def test_status_tells_the_story(
         agent.until_said("approved")
         assert call("GET", f"{url}/drainz").status == 503
         assert call("GET", f"{url}/prepared").form()["prepared"] == ["E1"]
-        assert peers("ask", "vm_1", {"via": "status", "peers": {"vm_0": url}}) == ["vm_0"]
+        known = {"vm_0": url, "vm_2": f"http://127.0.0.1:{free_port()}"}
+        assert peers("ask", "vm_1", {"via": "status", "peers": known}) == ["vm_0"]
         assert main(["status", "--address", address]) == 0
         assert "E1  approved" in capsys.readouterr().out
         service.show()
