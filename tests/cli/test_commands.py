@@ -220,6 +220,9 @@ def test_work_is_decided_about_by_id(run: Run, live: Live) -> None:
     refused = run("cancel", "op-1", "--reason", "late")
     assert (refused.status, refused.out) == (1, "")
     assert "op-1 is failed: it cannot be cancelled." in refused.err
+    assert "An empty name or id stands for nothing." in run("why", "").err
+    assert "forewarn host list" in (unknown := run("host", "reboot", "h9")).err
+    assert "forewarn events" not in unknown.err
 
 
 def test_history_shows_the_last_entries_in_order(run: Run) -> None:

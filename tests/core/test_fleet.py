@@ -57,6 +57,11 @@ def test_users_of_a_host_are_named_but_not_all() -> None:
     rig.tell(Change(vms=tuple(Vm(f"v{n}", "h0", "web") for n in range(3))))
     error = rig.refuses(Change(removed=(("host", "h0"),)), InUse)
     assert str(error).endswith("and others are still there.")
+    error = rig.refuses(Change(removed=(("group", "db"),)), InUse)
+    assert str(error).endswith("vm db_0 is still there.")
+    rig.tell(Change(vms=(Vm("db_1", "h0", "db"),)))
+    error = rig.refuses(Change(removed=(("group", "db"),)), InUse)
+    assert str(error).endswith("vm db_0, db_1 are still there.")
 
 
 @pytest.mark.parametrize(

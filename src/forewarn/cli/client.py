@@ -89,6 +89,14 @@ class Refused(CallerError):
         self.code = code
 
 
+class NameEmpty(CallerError):
+    """A name or an id that is empty, where one was to be given."""
+
+    code = "name-empty"
+    message = "An empty name or id stands for nothing."
+    advice = "Give one; often a shell variable was not set."
+
+
 class _UnixConnection(HTTPConnection):
     """A connection over a Unix socket."""
 
@@ -291,7 +299,13 @@ def client_of(arguments: argparse.Namespace) -> Client:
 
 
 def part(name: str) -> str:
-    """Return a name as one part of a path."""
+    """Return a name as one part of a path.
+
+    Raises:
+        NameEmpty: it is empty.
+    """
+    if not name:
+        raise NameEmpty
     return quote(name, safe="")
 
 

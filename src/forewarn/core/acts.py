@@ -12,7 +12,7 @@ from forewarn.core import fleet, planner, work
 from forewarn.core.document import Enrolment, fresh, may_see
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.lifecycle import EventState, Operation, OperationState
-from forewarn.core.refusals import Unknown, UnknownEvent, WrongState
+from forewarn.core.refusals import Unknown, UnknownEvent, UnknownWork, WrongState
 from forewarn.core.topology import Health
 from forewarn.core.values import replace
 
@@ -85,7 +85,7 @@ def acknowledge(draft: Draft, acknowledgement: stimuli.Acknowledge) -> tuple[int
     for event_id in dict.fromkeys(each.upper() for each in acknowledgement.event_ids):
         event = draft.event(event_id)
         if event is None or not event.live:
-            raise Unknown(kind="event", name=event_id)
+            raise UnknownWork(name=event_id)
         events.append(event)
     for event in events:
         if event.state is EventState.SCHEDULED:
@@ -278,7 +278,7 @@ def recover(draft: Draft) -> tuple[int, ...]:
 def _live(draft: Draft, number: int) -> Operation:
     operation = draft.operation(number)
     if operation is None:
-        raise Unknown(kind="operation", name=f"op-{number}")
+        raise UnknownWork(name=f"op-{number}")
     return operation
 
 

@@ -71,7 +71,8 @@ def _check_removals(asked: Change, vms: dict[str, Vm]) -> None:
         if kind != "vm":
             users = [vm.name for vm in vms.values() if name == getattr(vm, kind)]
             if users:
-                text = ", ".join(users[:3]) + (" and others are" if len(users) > 3 else " is")
+                text = ", ".join(users[:3]) + (" and others" if len(users) > 3 else "")
+                text += " is" if len(users) == 1 else " are"
                 raise InUse(kind=kind, name=name, users=f"vm {text}")
 
 

@@ -36,12 +36,20 @@ class AlreadyThere(CallerError):
 
 
 class Unknown(CallerError):
-    """A host, VM, group, operation or event that is not there."""
+    """A host, VM or group that is not there."""
 
     code = "unknown"
     status = 404
     message = "There is no {kind} {name}."
-    advice = "List what there is with `forewarn {kind} list` or `forewarn events`."
+    advice = "List what there is with `forewarn {kind} list`."
+
+
+class UnknownWork(Unknown):
+    """A name that no operation and no event has."""
+
+    code = "unknown-work"
+    message = "There is no operation or event {name}."
+    advice = "List what there is with `forewarn operations --all` or `forewarn events`."
 
 
 class UnknownEvent(CallerError):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.control.api import shapes
+from forewarn.core.refusals import UnknownWork
 from forewarn.errors import CallerError
 
 if TYPE_CHECKING:
@@ -24,15 +25,6 @@ PREFIX_LENGTH_MIN = 4
 _NUMBER = re.compile(r"(?i:op-)?([0-9]{1,15})")
 _GUID = re.compile(r"[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}")
 _PREFIX = re.compile(rf"[0-9A-F-]{{{PREFIX_LENGTH_MIN},36}}")
-
-
-class UnknownWork(CallerError):
-    """A name that no operation and no event has."""
-
-    code = "unknown-work"
-    status = 404
-    message = "There is no operation or event {name}."
-    advice = "List what there is with `forewarn operations --all` or `forewarn events`."
 
 
 class Ambiguous(CallerError):

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn import wire
 from forewarn.control.api import shapes
-from forewarn.control.api.finding import UnknownWork, find
+from forewarn.control.api.finding import find
 from forewarn.control.api.refusing import encoded
 from forewarn.control.api.routes import Answer, Call, Route, listed
 from forewarn.control.api.tail import Stream
 from forewarn.control.forms.fields import NAME, WHOLE_MAX, Choice, Field, Flag, Text, Whole
 from forewarn.control.forms.json_text import JSON
 from forewarn.core.document import fresh, may_see, refreshed, visible
-from forewarn.core.refusals import Unknown
+from forewarn.core.refusals import Unknown, UnknownWork
 from forewarn.errors import ForewarnError
 from forewarn.store import HistoryPage
 
