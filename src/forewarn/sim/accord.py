@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.agent.records import READY
+from forewarn.agent.records import HELD, READY
 from forewarn.agent.rules import STAND_IN_S
 from forewarn.core.lifecycle import EventState
 from forewarn.sim.crash import Violation
@@ -77,9 +77,11 @@ class Accord:
         self._decided.add(decision)
         for resource in machine.identity.others_in(event.resources):
             other = resource.removeprefix("_")  # the oldest version writes it so
-            said = other in self._said.get(event.event_id.upper(), ())
-            stale = machine.seat.place == SHARED
-            if not said or (_needs(event) and not stale and not self._is_drained(other, STALE_MS)):
+            if machine.seat.place == SHARED:  # what is noted there may be of an earlier time
+                fine = other in self._said.get(event.event_id.upper(), ())
+            else:
+                fine = not _needs(event) or self._is_drained(other, STALE_MS)
+            if not fine:
                 raise Violation(
                     PROMISE, f"{name} approves {event.event_id} and {other} is not prepared"
                 )
@@ -104,7 +106,7 @@ class Accord:
             if machine is None or machine.muted or not machine.seat.place:
                 return
             record = _record_of(machine, event_id)
-            if record is None:
+            if record is None or record.stage == HELD:  # it died before it noted its success
                 return
             ready_ms = self._ready_ms(machine, record)
             calm_ms = min(calm_ms, self._agenda.now_ms - ready_ms - AGREE_MS)
