@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.agent.records import HELD, READY
+from forewarn.agent.records import APPROVED, HELD, READY
 from forewarn.agent.rules import STAND_IN_S
 from forewarn.core.lifecycle import EventState
 from forewarn.sim.crash import Violation
@@ -106,7 +106,9 @@ class Accord:
             if machine is None or machine.muted or not machine.seat.place:
                 return
             record = _record_of(machine, event_id)
-            if record is None or record.stage == HELD:  # it died before it noted its success
+            # One that died before it noted its success does not know of it; and where one has
+            # approved, as is not enough in a strict group, its word need not be heard any more.
+            if record is None or record.stage in {HELD, APPROVED}:
                 return
             ready_ms = self._ready_ms(machine, record)
             calm_ms = min(calm_ms, self._agenda.now_ms - ready_ms - AGREE_MS)
