@@ -24,9 +24,11 @@ touch $D/console
 mount --move $D /dev
 if [ ! -e /sys/fs/cgroup/cgroup.controllers ]; then # control groups of the first version
     umount -R /sys/fs/cgroup
-    mount -t tmpfs tmpfs /sys/fs/cgroup
-    mkdir /sys/fs/cgroup/systemd
-    mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd
+    if ! mount -t cgroup2 cgroup2 /sys/fs/cgroup; then # systemd 258 and later want the second
+        mount -t tmpfs tmpfs /sys/fs/cgroup
+        mkdir /sys/fs/cgroup/systemd
+        mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd
+    fi
 fi
 export container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin
 exec /lib/systemd/systemd --system --unit=fw-test.target \

@@ -146,6 +146,7 @@ def test_drop_in_overrides_and_its_rules_come_first(path: Path) -> None:
     assert [rule.name for rule in settings.rules] == ["own", "shipped"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no mode there")
 def test_hook_directories_become_steps(path: Path) -> None:
     """Executable files, by name; what is hidden, a backup or not executable is left alone."""
     hooks = path.parent / "hooks"
@@ -210,6 +211,7 @@ def test_hook_files_on_windows_are_known_by_their_ending(
     ]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing can be saved without fork")
 def test_running_agent_keeps_neither_parser_nor_checks() -> None:
     """What only the start needs is not in the memory of the agent."""
     program = (

@@ -49,5 +49,5 @@ def test_hook_that_cannot_be_asked_is_left_to_be_killed(
         patch.setattr(subprocess.Popen, "send_signal", refuse)
         child.terminate()
     assert child.poll() is None
-    child.terminate()
+    child._process.kill()
     wait_until(lambda: child.poll() is not None, what="the hook's end")
