@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.agent.coordination import turn
-from forewarn.agent.core import ASK_S, AgentCore
+from forewarn.agent.core import AgentCore
 from forewarn.agent.names import Identity
 from forewarn.agent.records import DONE, FAILED, READY
 from forewarn.agent.rules import Match, Rule, Step, default_rules
@@ -47,7 +47,7 @@ RETRY_MS_MAX = 30_000
 TERM_STATUS = -15
 """Exit status of a hook that was told to stop."""
 PATIENCE_MS = 10 * 60 * 1000
-"""How often an agent whose peers say nothing new asks them here: in life it does every `ASK_S`."""
+"""How often an agent whose peers say nothing new asks them here; in life: every few seconds."""
 DOCUMENTS_MAX = 4096
 
 _documents: dict[bytes, Document] = {}
@@ -149,9 +149,12 @@ class Machine:
         self._poll_planned = False
         self._tick_ms = 0
         self._life = 0
+        #: Whether the machine has restarted since the journal, which names the boot, was written.
+        self._rebooted = False
         #: When the agent began last, true time in ms.
         self.began_ms = 0
-        #: Whether something was lost of what its agent last said to its peers or heard of them.
+        #: Whether asking its peers again may bring something new: they have said something, or
+        #: something was lost of what its agent last said to them or heard of them.
         self.unheard = False
         #: Events for which an answer of its peers is on its way: one is asked for at a time.
         self._asked: set[str] = set()
@@ -170,7 +173,8 @@ class Machine:
         if self.up:
             return
         self.up = True
-        self._begin_agent(rebooted=True)
+        self._rebooted = True
+        self._begin_agent()
 
     def halt(self) -> None:
         """Switch off: the agent, its hooks and requests are gone."""
@@ -179,7 +183,7 @@ class Machine:
             self._peers.accord.prepared(self.seat.name, done=False)
         self._end_agent()
 
-    def _begin_agent(self, *, rebooted: bool) -> None:
+    def _begin_agent(self) -> None:
         if not self.up or not self.seat.habit.polls or self._core is not None:
             return
         journal = None if self._journal is None else json.loads(json.dumps(self._journal))
@@ -188,7 +192,7 @@ class Machine:
         self.began_ms = self._agenda.now_ms
         if journal is not None:
             found = dict.fromkeys(self._core.running(), "interrupted")
-            self._step(Resumed(found, rebooted=rebooted))
+            self._step(Resumed(found, rebooted=self._rebooted))
         self.plan_poll()
 
     def _end_agent(self) -> None:
@@ -202,7 +206,7 @@ class Machine:
     def _die(self) -> None:
         """The agent's process ends; whoever looks after it starts it again."""
         self._end_agent()
-        self._later(self._dice.between(1000, 60_000), lambda: self._begin_agent(rebooted=False))
+        self._later(self._dice.between(1000, 60_000), self._begin_agent)
 
     # ---- the agent's loop ----------------------------------------------------------------------
 
@@ -244,6 +248,7 @@ class Machine:
         if core.generation != self._written:
             self._written = core.generation
             self._journal = core.journal()
+            self._rebooted = False
         if dies:
             self._die()  # after that, before anything was done
             return
@@ -266,12 +271,13 @@ class Machine:
 
     def look_again(self) -> None:
         """A peer has said something new: ask at the next time for it."""
-        self._later(self._dice.between(1, ASK_S * 1000), lambda: self._step(Tick()))
+        self.unheard = True
+        self._plan_tick()
 
     def _only_asks(self) -> bool:
         """Whether all it waits for is another answer of its peers, which will be announced."""
         core = self._core
-        if core is None or self.unheard or self._asked:
+        if core is None or self.unheard:
             return False
         if any(held.status not in {DONE, FAILED} for held in core.steps):
             return False
@@ -333,6 +339,8 @@ class Machine:
                 self._asked.discard(event.event_id)
                 if prepared is not None:
                     self._step(PeersSeen(event.event_id, prepared))
+                else:
+                    self._plan_tick()
 
         self._peers.ask(self, event, answered)
 

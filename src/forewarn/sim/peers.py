@@ -37,7 +37,7 @@ class Peers:
         self._dice = dice
         self._wires = wires
         self._machines = accord.machines
-        #: (event, VM) that the shared place calls prepared.
+        #: (event, VM): what the shared place has, or a status endpoint told last time.
         self._said: dict[tuple[str, str], None] = {}
         #: When what a VM said last arrives: one word after another.
         self._last_ms: dict[str, int] = {}
@@ -47,11 +47,11 @@ class Peers:
     def announce(self, machine: Machine, event: ScheduledEvent, *, prepared: bool) -> None:
         """Say that a VM is prepared, or no longer; nothing is answered."""
         name, event_id = machine.seat.name, event.event_id.upper()
-        if machine.seat.place == STATUS:
-            self._wake(event_id, name)
-            return
         if prepared and (event_id, name) in self._said:
             return  # said again, which changes nothing
+        if machine.seat.place == STATUS:
+            self._put(event_id, name, prepared=prepared)
+            return
         weather = self._wires.weather
         if self._dice.chance(weather.lost):
             machine.unheard = True
@@ -79,7 +79,7 @@ class Peers:
         has = self._has_said if machine.seat.place == SHARED else self._tells
         found = tuple(other for other in others if has(other.removeprefix("_"), event_id))
         heard = tuple(other for other in found if not self._dice.chance(weather.lost))
-        machine.unheard = heard != found
+        machine.unheard = heard != found or any(map(self._is_away, others))
         delay_ms = self._dice.between(1, LATE_MS_MAX if self._dice.chance(weather.late) else 50)
         self._agenda.after(delay_ms, partial(answered, heard))
 
@@ -94,6 +94,11 @@ class Peers:
         told = prepared_form(name, machine.core)["prepared"]
         assert isinstance(told, list)
         return event_id in told
+
+    def _is_away(self, other: str) -> bool:
+        """Whether a VM is down and will be back, with what its journal says."""
+        machine = self._machines.get(other.removeprefix("_"))
+        return machine is not None and machine.core is None and machine.seat.habit.polls
 
     def _put(self, event_id: str, name: str, *, prepared: bool) -> None:
         if prepared:
