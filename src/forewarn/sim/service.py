@@ -54,11 +54,12 @@ class Stepped(ControlLoop):
         self._handle(None)
         self._pass_time()
 
-    def wake_ms(self, now_ms: int) -> int | None:
-        """When the thread would wake by itself, ms since the epoch; None for not soon."""
+    def sleep_ms(self) -> int | None:
+        """How long the thread would sleep, in ms of true time; None for until it is woken."""
         if self._unreported or self._uncertain:
-            return now_ms + int(RETRY_S * 1000)
-        return self._next_ms()
+            return int(RETRY_S * 1000)
+        next_ms = self._next_ms()
+        return None if next_ms is None else round(self._clock.wait_s(next_ms) * 1000)
 
     @property
     def plane(self) -> ControlPlane:
@@ -205,11 +206,10 @@ class Service:
             self._plan_to_wake(loop)
 
     def _plan_to_wake(self, loop: Stepped) -> None:
-        now_ms = self.clock.now_ms()
-        wake_ms = loop.wake_ms(now_ms)
-        if wake_ms is None:
+        sleep_ms = loop.sleep_ms()
+        if sleep_ms is None:
             return
-        at_ms = self._agenda.now_ms + max(wake_ms - now_ms, WAKE_MS_MIN)
+        at_ms = self._agenda.now_ms + max(sleep_ms, WAKE_MS_MIN)
         if at_ms < self._wake_at_ms or self._wake_at_ms <= self._agenda.now_ms:
             self._wake_at_ms = at_ms
             self._agenda.at(at_ms, lambda: self._wake(loop))
