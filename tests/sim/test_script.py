@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.cli.main import main
+from forewarn.cli.simulation_report import Summary
+from forewarn.clock import VirtualClock
 from forewarn.core import acts
 from forewarn.core.state import Draft
 from forewarn.core.stimulus import Begun
@@ -15,8 +17,10 @@ from forewarn.feed import Change
 from forewarn.sim.agenda import START_MS
 from forewarn.sim.crash import Violation
 from forewarn.sim.invariants import Judge
+from forewarn.sim.runs import Result
 from forewarn.sim.script import ScriptWrong, parse, play, rewritten
 from forewarn.sim.spans import clock_time, moment, seconds
+from forewarn.sim.world import Plan
 
 STORY = """# A story.
 host h1
@@ -96,6 +100,20 @@ def test_simulate_runs_worlds(capsys: pytest.CaptureFixture[str]) -> None:
     form = json.loads(capsys.readouterr().out)
     assert (form["worlds"], form["violations"]) == (1, [])
     assert not any(form["faults"].values())
+
+
+def test_progress_is_told_now_and_then_where_nobody_looks(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In a log there is a line each 5 % of the worlds, or each minute where that is rarer."""
+    clock = VirtualClock()
+    summary = Summary(40, progress=True, clock=clock)
+    result = Result(Plan(1), lasted_ms=3_600_000, steps=1, digest="")
+    for wait_s in (40, 40, 10, 10, 200, 1):
+        clock.advance(wait_s * 1000)
+        summary.add(result)
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["2 of 40 worlds, 90 times real time", "5 of 40 worlds, 60 times real time"]
 
 
 @pytest.mark.parametrize("wrong", [["--runs", "0"], ["--without", "rain"], ["--hosts", "9999"]])

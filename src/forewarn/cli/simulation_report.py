@@ -14,20 +14,27 @@ from forewarn.clock import SystemClock
 from forewarn.sim.runs import command
 
 if TYPE_CHECKING:
+    from forewarn.clock import Clock
     from forewarn.sim.runs import Result
 
 DAY_MS = 24 * 3600 * 1000
+LINE_SHARES = 20
+"""Lines of progress in a log, at most: one each 5 % of the worlds."""
+LINE_MS = 60_000
+"""Least time between two of them, in milliseconds."""
 
 
 class Summary:
     """Adds results up as they come."""
 
-    def __init__(self, runs: int, *, progress: bool) -> None:
-        """Begin to count; progress is shown on a terminal only."""
+    def __init__(self, runs: int, *, progress: bool, clock: Clock | None = None) -> None:
+        """Begin to count; progress is one line on a terminal, elsewhere a line now and then."""
         self._runs = runs
-        self._progress = progress and sys.stderr.isatty()
-        self._clock = SystemClock()
-        self._begun_ms = self._clock.now_ms()
+        self._progress = progress
+        self._on_terminal = progress and sys.stderr.isatty()
+        self._clock = clock or SystemClock()
+        self._begun_ms = self._line_ms = self._clock.now_ms()
+        self._share = 0
         self._lasted_ms = 0
         self._steps = 0
         self._done = 0
@@ -49,8 +56,7 @@ class Summary:
             known = self._waits.get(cause, (0, 0, 0))
             self._waits[cause] = (known[0] + count, known[1] + early, known[2] + waited_s)
         if self._progress:
-            text = f"\r{self._done} of {self._runs} worlds, {self._speed():,.0f} times real time "
-            print(text, end="", file=sys.stderr, flush=True)
+            self._show_progress()
 
     def broke(self, result: Result) -> None:
         """Note a broken promise, in its shortest form."""
@@ -58,7 +64,7 @@ class Summary:
 
     def end_progress(self) -> None:
         """Let the next line begin at the left."""
-        if self._progress:
+        if self._on_terminal:
             print(file=sys.stderr)
 
     def print(self, *, json: bool) -> None:
@@ -81,6 +87,15 @@ class Summary:
             f"{self._done} worlds, {self._lasted_ms / DAY_MS:,.0f} days, {self._steps:,} steps, "
             f"{self._speed():,.0f} times real time, {len(self.broken)} broken promises"
         )
+
+    def _show_progress(self) -> None:
+        text = f"{self._done} of {self._runs} worlds, {self._speed():,.0f} times real time"
+        now_ms, share = self._clock.now_ms(), self._done * LINE_SHARES // self._runs
+        if self._on_terminal:
+            print(f"\r{text} ", end="", file=sys.stderr, flush=True)
+        elif share > self._share and now_ms - self._line_ms >= LINE_MS:
+            self._share, self._line_ms = share, now_ms
+            print(text, file=sys.stderr, flush=True)
 
     def _speed(self) -> float:
         return self._lasted_ms / max(self._clock.now_ms() - self._begun_ms, 1)
