@@ -200,15 +200,16 @@ class Client:
         try:
             if answer.status >= 300:
                 self._refuse(answer.status, answer.read(ANSWER_BYTES_MAX))
-            while True:
+            while not answer.isclosed():  # Python 3.14 closes it with its last byte
                 left_s = (until_ms - local_now_ms()) / 1000 if until_ms else SILENCE_S_MAX
                 if left_s <= 0:
                     return
                 channel.settimeout(min(left_s, SILENCE_S_MAX))
                 line = answer.readline(LINE_BYTES_MAX)
                 if not line:
-                    raise ServerUnreachable(server=self.server, reason="it broke off")
+                    break
                 yield json.loads(line) if line.strip() else None
+            raise ServerUnreachable(server=self.server, reason="it broke off")
         except TimeoutError as error:
             if not until_ms or local_now_ms() < until_ms:
                 raise ServerUnreachable(server=self.server, reason="it fell silent") from error
