@@ -263,6 +263,18 @@ def test_notice_tells_of_a_commit(postgres_address: str, opened: Opener) -> None
     assert not standby.notice(0.0)
 
 
+def test_question_that_outlives_the_store_leaves_no_connection(
+    postgres_address: str, opened: Opener
+) -> None:
+    """What a hanging database answers after the close is let go of with its connection."""
+    store = opened(postgres_address)
+    with store._engine.reading() as transaction:
+        store.close()
+        pipelined = transaction._connection
+        assert pipelined.execute("SELECT 1").fetchall() == [(1,)]
+    assert pipelined._connection.closed  # type: ignore[attr-defined]
+
+
 def test_place_holds_no_password(server: PostgresServer, database: str) -> None:
     """Neither errors nor the place show the password of an address. Source: STYLE 8."""
     address = f"postgresql://forewarn:s3cret@/{database}?host={server.folder}"

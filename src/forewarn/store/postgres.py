@@ -109,6 +109,7 @@ class PostgresEngine(Engine):
         self._lock = threading.RLock()
         self._listening = threading.Lock()
         self._idle: list[psycopg.Connection] = []
+        self._closed = False
         self._listener: psycopg.Connection | None = None
         self._writer: psycopg.Connection | None = self._connect()
 
@@ -138,10 +139,9 @@ class PostgresEngine(Engine):
             with self._transaction(reader, _BEGIN_READING) as transaction:
                 yield transaction
         finally:
-            if reader.closed or len(self._idle) >= IDLE_READERS_MAX:
-                reader.close()
-            else:
-                self._idle.append(reader)
+            self._idle.append(reader)
+            # A question that the database held up may end after the store was closed.
+            self._keep_readers(0 if self._closed else IDLE_READERS_MAX)
 
     def lock_schema(self, transaction: Transaction) -> None:
         """Wait for the schema's lock, longer than for any other; prepare nothing meanwhile.
@@ -182,8 +182,8 @@ class PostgresEngine(Engine):
 
     def close(self) -> None:
         """Close every connection."""
-        while self._idle:
-            self._idle.pop().close()
+        self._closed = True
+        self._keep_readers(0)
         with self._listening:
             if self._listener is not None:
                 self._listener.close()
@@ -192,6 +192,11 @@ class PostgresEngine(Engine):
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
+
+    def _keep_readers(self, count: int) -> None:
+        with suppress(IndexError):  # another thread may be quicker
+            while len(self._idle) > count:
+                self._idle.pop().close()
 
     def _reader(self) -> psycopg.Connection:
         with suppress(IndexError):  # another thread may be quicker
