@@ -5,19 +5,33 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forewarn.clock import VirtualClock
 from forewarn.feed import Caller, Change
-from forewarn.metadata import addresses, limit
+from forewarn.metadata import addresses
 from forewarn.metadata.addresses import AddressInvalid, AddressUnavailable
 from forewarn.metadata.identity import Callers, Peer, canonical
 from forewarn.metadata.limit import RateLimit
 from forewarn.metadata.server import MetadataServer
 from forewarn.settings import MetadataSettings
-from tests.http.live import WAIT_S, Control, Live, Raw, request, serving
+from tests.http.live import (
+    VM_A,
+    VM_C,
+    WAIT_S,
+    Control,
+    Live,
+    Raw,
+    request,
+    serving,
+    with_settings,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,24 +134,62 @@ def test_interface_goes_before_any_interface() -> None:
     assert not callers.interfaces_matter
 
 
+def take(limit: RateLimit, vm: str, now_s: float) -> bool:
+    """Take one of the VM's tokens."""
+    return limit.bucket(vm).take(*limit.times(now_s))
+
+
 def test_token_comes_back_with_time() -> None:
     """A bucket fills at its rate and never above its burst. Source: E-6."""
-    bucket = RateLimit(2.0, 3)
-    assert [bucket.take("a", 0.0) for _ in range(4)] == [True, True, True, False]
-    assert [bucket.take("a", 0.5) for _ in range(2)] == [True, False]
-    assert [bucket.take("a", 99.0) for _ in range(4)] == [True, True, True, False]
-    assert bucket.retry_after_s() == 1
+    limit = RateLimit(2.0, 3)
+    assert [take(limit, "a", 0.0) for _ in range(4)] == [True, True, True, False]
+    assert [take(limit, "a", 0.5) for _ in range(2)] == [True, False]
+    assert [take(limit, "a", 99.0) for _ in range(4)] == [True, True, True, False]
+    assert limit.retry_after_s() == 1
 
 
-def test_full_buckets_are_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Buckets of VMs that are silent do not pile up, and nobody gains by it. Source: E-6."""
-    monkeypatch.setattr(limit, "BUCKETS_MAX", 2)
-    bucket = RateLimit(1.0, 1)
-    assert bucket.take("a", 0.0)
-    assert bucket.take("b", 0.9)
-    assert bucket.take("c", 1.1)
-    assert not bucket.take("b", 1.2)
-    assert set(bucket._buckets) == {"b", "c"}
+@given(st.floats(0.001, 1e6), st.integers(1, 50), st.floats(0, 1e8))
+def test_burst_is_exact(rate_per_s: float, burst: int, now_s: float) -> None:
+    """At one moment a full bucket has as many tokens as its burst. Source: E-6."""
+    limit = RateLimit(rate_per_s, burst)
+    assert [take(limit, "a", now_s) for _ in range(burst + 1)] == [True] * burst + [False]
+
+
+@given(st.floats(0.001, 1e6), st.integers(1, 9), st.lists(st.floats(0, 3), max_size=60))
+def test_bucket_decides_as_counted_tokens_do(
+    rate_per_s: float, burst: int, gaps: list[float]
+) -> None:
+    """The one number kept of a bucket decides as tokens that are counted do. Source: E-6."""
+    limit = RateLimit(rate_per_s, burst)
+    now_s, at, tokens = 3_000.7, Fraction(0), Fraction(burst)
+    for gap in gaps:
+        now_s += gap / rate_per_s
+        now = Fraction(now_s) * Fraction(rate_per_s)
+        tokens, at = min(Fraction(burst), tokens + (now - at)), now
+        allowed = take(limit, "a", now_s)
+        assert allowed == (tokens >= 1) or abs(tokens - 1) < Fraction(1, 1000)
+        tokens -= allowed
+
+
+def test_no_limit_counts_nothing() -> None:
+    """A rate of 0 allows any number. Source: E-6."""
+    limit = RateLimit(0, 1)
+    assert all(take(limit, "a", 1.0) for _ in range(100))
+
+
+def test_buckets_go_with_their_vms() -> None:
+    """Only VMs that are known have a bucket. Source: E-6."""
+    with serving(with_settings(rate_per_s=0.001, rate_burst=1)) as live:
+        limit = live.server._begun().limit
+        assert [live.get().status for _ in range(2)] == [200, 429]
+        live.know(replace(VM_A, addresses=("127.0.0.1", "10.9.9.9")))
+        assert live.get().status == 429
+        live.apply(Change(9, gone=("vm-a",)))
+        assert not limit._buckets
+        live.know(VM_A)
+        assert [live.get().status for _ in range(2)] == [200, 429]
+        live.apply(Change(10, whole=True, callers=(VM_C,)))
+        assert not limit._buckets
 
 
 def test_many_requests_are_not_all_remembered(live: Live) -> None:

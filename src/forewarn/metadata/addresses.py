@@ -19,6 +19,7 @@ BACKLOG = 4096  # the kernel caps it at net.core.somaxconn
 
 _IP_PKTINFO = 8  # Linux; the socket module does not name these two
 _IP_PKTOPTIONS = 9
+_STREAM = int(socket.SOCK_STREAM)
 _UNIX_MODE = 0o666  # whoever may reach the directory may ask, as with a port
 
 
@@ -65,6 +66,8 @@ class Listener:
     sock: socket.socket
     address: Address
     """Where it really listens."""
+    family: int
+    """Of the socket, as a plain number."""
 
     @property
     def interface(self) -> str:
@@ -89,9 +92,8 @@ class Listener:
         """
         # `socket.accept` wraps three enums around what is known here already, for each of the
         # tens of thousands of connections a second.
-        sock = self.sock
-        fd, peer = sock._accept()  # type: ignore[attr-defined]  # noqa: SLF001
-        made = socket.SocketType(_FAMILIES[sock.family], socket.SOCK_STREAM, 0, fd)
+        fd, peer = self.sock._accept()  # type: ignore[attr-defined]  # noqa: SLF001
+        made = socket.SocketType(self.family, _STREAM, 0, fd)
         return cast("socket.socket", made), peer[0] if isinstance(peer, tuple) else ""
 
     def close(self) -> None:
@@ -141,9 +143,9 @@ def open_listener(address: Address, *, shared: bool = False) -> Listener:
         sock.close()
         raise AddressUnavailable(text=str(address), reason=error.strerror or error) from error
     if address.is_unix:
-        return Listener(sock, address)
+        return Listener(sock, address, int(family))
     port = sock.getsockname()[1]
-    return Listener(sock, Address(address.host, port, address.interface))
+    return Listener(sock, Address(address.host, port, address.interface), int(family))
 
 
 def interface_of(sock: socket.socket) -> str:
@@ -163,11 +165,6 @@ def interface_of(sock: socket.socket) -> str:
         return socket.if_indextoname(struct.unpack_from("@i", kept, header)[0])
     except OSError:
         return ""
-
-
-_FAMILIES = {family: int(family) for family in (socket.AF_INET, socket.AF_INET6)}
-if hasattr(socket, "AF_UNIX"):
-    _FAMILIES[socket.AF_UNIX] = int(socket.AF_UNIX)
 
 
 def _family_of(address: Address) -> socket.AddressFamily:

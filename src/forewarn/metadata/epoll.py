@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import select
 import socket
 from typing import TYPE_CHECKING
@@ -19,7 +20,9 @@ from forewarn.metadata.connection import NOTHING, Connection
 from forewarn.metadata.identity import UNIX, Peer, canonical
 
 if TYPE_CHECKING:
+    from forewarn.metadata.limit import Bucket
     from forewarn.metadata.service import Service
+    from forewarn.metadata.snapshot import View
 
 READ_BYTES = 4096  # a poll has 150 to 600 bytes; a long approval is read in several goes
 EVENTS_MAX = 256  # sockets served in one round
@@ -29,7 +32,10 @@ LINGER_S = 2.0  # how long a refused client may go on sending before it is cut o
 FULL_S = 0.1  # pause of accepting when the process has no file descriptor left
 
 _FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+_LAST = _FLAGS | socket.MSG_MORE  # kept back until the close: answer and end in one packet
 _IN = select.EPOLLIN
+NOBODY = Peer("")
+"""The peer of a connection that is asked nothing any more."""
 _RESETS = b"\x01\0\0\0\0\0\0\0"  # struct linger: on, 0 s
 
 _LOG = logging.getLogger(__name__)
@@ -38,22 +44,33 @@ _LOG = logging.getLogger(__name__)
 class EpollConnection(Connection):
     """A connection on a socket of the epoll set."""
 
-    __slots__ = ("_closing", "_interest", "_out", "_shell", "sock")
+    __slots__ = ("_closing", "_interest", "_out", "_shell", "fd", "sock")
 
     def __init__(self, shell: EpollShell, sock: socket.socket, *, peer: Peer) -> None:
         """Take over a connected socket; it is not watched yet."""
         super().__init__(shell.service, peer)
+        sock.settimeout(0)
         self.sock = sock
+        self.fd = sock.fileno()
         self._shell = shell
         self._out = b""
         self._interest = -1
         self._closing = 0  # 0 no, 1 once sent, 2 once sent and then linger, 3 lingering, 4 closed
         shell.service.connections[self] = None
 
-    def watch(self) -> None:
-        """Wait for what comes next, unless the connection is closed already."""
+    def begin(self, octets: bytes) -> None:
+        """Take what was read already, or read; then wait for what comes next."""
+        if not octets:
+            self.read()
+        elif not self.answered(octets):
+            self.took(octets)
         if self._interest < 0 and self._closing < 4:
             self._watch(_IN)
+
+    def end_with(self, octets: bytes) -> None:
+        """Send the rest of the last answer, then close."""
+        self._write(octets)
+        self._finish()
 
     def happened(self, event: int) -> None:
         """Do what the socket is ready for."""
@@ -67,7 +84,7 @@ class EpollConnection(Connection):
     def read(self) -> None:
         """Read once and take what came."""
         try:
-            octets = self.sock.recv(READ_BYTES, _FLAGS)
+            octets = os.read(self.fd, READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -101,7 +118,7 @@ class EpollConnection(Connection):
             self._out += octets
             return
         try:
-            sent = self.sock.send(octets, _FLAGS)
+            sent = os.write(self.fd, octets)
         except BlockingIOError:
             sent = 0
         except OSError:
@@ -157,7 +174,7 @@ class EpollConnection(Connection):
 
     def _discard(self) -> None:
         try:
-            if self.sock.recv(16 * READ_BYTES, _FLAGS):
+            if os.read(self.fd, 16 * READ_BYTES):
                 return
         except BlockingIOError:
             return
@@ -172,7 +189,7 @@ class EpollConnection(Connection):
             self._out = b""
             self.service.forget(self)
             if self._interest >= 0:
-                self._shell.unwatch(self.sock.fileno())
+                self._shell.unwatch(self.fd)
             self.sock.close()
 
     def _watch(self, interest: int) -> None:
@@ -204,7 +221,7 @@ class EpollShell:
     def stop_listening(self) -> None:
         """Accept what has come so far, then no more."""
         for fd, listener in tuple(self._listeners.items()):
-            self._accept(listener)
+            self._accept(fd, self.service.times())
             self._epoll.unregister(fd)
             listener.close()
         self._listeners.clear()
@@ -222,75 +239,107 @@ class EpollShell:
 
     def watch(self, connection: EpollConnection, interest: int, *, new: bool) -> None:
         """Wait for these events of a connection."""
-        fd = connection.sock.fileno()
         if new:
-            self._connections[fd] = connection
-            self._epoll.register(fd, interest)
+            self._connections[connection.fd] = connection
+            self._epoll.register(connection.fd, interest)
         else:
-            self._epoll.modify(fd, interest)
+            self._epoll.modify(connection.fd, interest)
 
     def unwatch(self, fd: int) -> None:
         """Forget a socket that is about to be closed; the kernel takes it out of the set."""
         del self._connections[fd]
 
     def _ready(self) -> None:
-        connections = self._connections
-        tick = self.service.tick
         for _ in range(ROUNDS_MAX):
             events = self._epoll.poll(0, EVENTS_MAX)
             if not events:
                 return
-            for fd, event in events:
-                connection = connections.get(fd)
-                if connection is None:
-                    if fd in self._listeners:
-                        self._accept(self._listeners[fd])
-                elif event != _IN or connection.ready is NOTHING:
-                    connection.happened(event)
-                else:
-                    try:
-                        octets = connection.sock.recv(READ_BYTES, _FLAGS)
-                    except BlockingIOError:
-                        continue
-                    except OSError:
-                        connection.gone()
-                        continue
-                    answer = connection.ready.get(octets)
-                    if answer is None:
-                        connection.took(octets)
-                    else:
-                        connection.stamp = tick
-                        connection._write(answer)  # noqa: SLF001  the hot path
+            self._serve(events)
 
-    def _accept(self, listener: Listener) -> None:
-        service = self.service
-        accept = listener.accept
+    def _serve(self, events: list[tuple[int, int]]) -> None:
+        """Serve every socket that is ready: the hot path, where a call costs more than a line."""
+        service, connections = self.service, self._connections
+        tick, dated, times = service.tick, service.dated, service.times()
+        now, full_at_max = times
+        for fd, event in events:
+            try:
+                connection = connections[fd]
+            except KeyError:
+                self._accept(fd, times)
+                continue
+            if event != _IN or connection.ready is NOTHING:
+                connection.happened(event)
+                continue
+            try:
+                octets = os.read(fd, READ_BYTES)
+            except BlockingIOError:
+                continue
+            except OSError:
+                connection.gone()
+                continue
+            found = connection.ready.get(octets)
+            if found is None or not connection.bucket.take(now, full_at_max):
+                connection.took(octets)
+                continue
+            connection.stamp = tick
+            answer = found.answer if found.dated == dated else service.answer(found)
+            try:
+                sent = os.write(fd, answer)
+            except OSError:
+                sent = 0  # the next attempt says why
+            if sent < len(answer):
+                connection._write(answer[sent:])  # noqa: SLF001  as above
+
+    def _accept(self, fd: int, times: tuple[float, float]) -> None:
+        listener = self._listeners.get(fd)
+        if listener is None:  # a connection that was closed in this very round
+            return
+        doors = self.service.doors if listener.is_plain else {}
         for _ in range(ACCEPTS_MAX):
             try:
-                sock, address = accept()
+                sock, address = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 self._not_accepted(listener, error)
                 return
-            # A client that sends one request and closes ends here, without an object of its own.
-            octets = b""
-            view = service.doors.get(address) if listener.is_plain else None
-            if view is not None:
-                try:
-                    octets = sock.recv(READ_BYTES, _FLAGS)
-                    answer = view.ready_last.get(octets)
-                    if answer is not None and sock.send(answer, _FLAGS) == len(answer):
-                        sock.close()
-                        continue
-                except BlockingIOError:
-                    pass
-                except OSError:
-                    sock.close()
-                    continue
-            self._admit(listener, sock, address, octets)
+            door = doors.get(address)
+            octets = b"" if door is None else self._answer_last(sock, door, times)
+            if octets is None:
+                continue
+            connection = self._admit(listener, sock, address)
+            if door is not None:
+                connection.enter(*door)
+            connection.begin(octets)
 
-    def _admit(self, listener: Listener, sock: socket.socket, address: str, octets: bytes) -> None:
+    def _answer_last(
+        self, sock: socket.socket, door: tuple[View, Bucket], times: tuple[float, float]
+    ) -> bytes | None:
+        """Answer a client that sends one request and closes; no object is made for it.
+
+        Returns what was read of any other, or None where nothing is left to do.
+        """
+        view, bucket = door
+        octets = b""
+        try:
+            octets = sock.recv(READ_BYTES, _FLAGS)
+            found = view.ready_last.get(octets)
+            if found is None or not bucket.take(*times):
+                return octets
+            answer = self.service.answer(found)
+            sent = sock.send(answer, _LAST)
+        except BlockingIOError:
+            return octets
+        except OSError:
+            sock.close()
+            return None
+        if sent < len(answer):
+            EpollConnection(self, sock, peer=NOBODY).end_with(answer[sent:])
+        else:
+            sock.close()
+        return None
+
+    def _admit(self, listener: Listener, sock: socket.socket, address: str) -> EpollConnection:
         """Give a connection an object, since it needs more than a look."""
         service = self.service
         if len(service.connections) >= service.settings.connections_max:
@@ -299,12 +348,7 @@ class EpollShell:
         if not interface and service.callers.interfaces_matter:
             interface = interface_of(sock)
         peer = Peer(UNIX if listener.is_unix else canonical(address), interface)
-        connection = EpollConnection(self, sock, peer=peer)
-        if octets:
-            connection.took(octets)
-        else:
-            connection.read()
-        connection.watch()
+        return EpollConnection(self, sock, peer=peer)
 
     def _not_accepted(self, listener: Listener, error: OSError) -> None:
         """Make room where there is no file descriptor left; anything else is the client's."""

@@ -2,38 +2,76 @@
 
 from __future__ import annotations
 
-BUCKETS_MAX = 65_536
-"""Buckets kept before full ones are thrown away, which changes nothing. More are kept where more
-VMs are asking at the moment: only VMs that are known have a bucket."""
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_PARTS = 1024
+
+
+class Bucket:
+    """The tokens of one VM, as one number: the time when all of them will be back.
+
+    Time is counted in tokens here, 1 being the time in which one comes back: so taking one is
+    adding 1. It goes in parts of a token that a float holds exactly: so a burst is exact.
+    """
+
+    __slots__ = ("_full_at",)
+
+    def __init__(self) -> None:
+        """Start full."""
+        self._full_at = 0.0
+
+    def take(self, now: float, full_at_max: float) -> bool:
+        """Take one token; False where there is none.
+
+        Args:
+            now: the time, in tokens.
+            full_at_max: a bucket that will be full later than this has no token.
+        """
+        full_at = self._full_at
+        if full_at > full_at_max:
+            return False
+        self._full_at = (full_at if full_at > now else now) + 1.0
+        return True
 
 
 class RateLimit:
-    """Token buckets by VM name; a VM unheard of has a full one."""
+    """The buckets by VM name; only VMs that are known have one, and it goes when they go."""
 
     def __init__(self, rate_per_s: float, burst: int) -> None:
-        """Allow `rate_per_s` requests a second and `burst` at once."""
-        assert rate_per_s > 0
+        """Allow `rate_per_s` requests a second and `burst` at once; 0 a second: any number."""
+        assert rate_per_s >= 0
         assert burst >= 1
         self._rate_per_s = rate_per_s
-        self._burst = float(burst)
-        self._buckets: dict[str, tuple[float, float]] = {}
-        self._sweep_at = BUCKETS_MAX
+        self._spare = burst - 1.0 if rate_per_s else math.inf
+        self._buckets: dict[str, Bucket] = {}
 
-    def take(self, vm: str, now_s: float) -> bool:
-        """Take one token at monotonic time `now_s`; False where there is none."""
-        tokens, at_s = self._buckets.get(vm, (self._burst, now_s))
-        tokens = min(self._burst, tokens + (now_s - at_s) * self._rate_per_s)
-        allowed = tokens >= 1.0
-        if len(self._buckets) >= self._sweep_at and vm not in self._buckets:
-            self._sweep(now_s)
-        self._buckets[vm] = (tokens - 1.0 if allowed else tokens, now_s)
-        return allowed
+    def bucket(self, vm: str) -> Bucket:
+        """Return a VM's bucket; the same one as long as the VM is known."""
+        bucket = self._buckets.get(vm)
+        if bucket is None:
+            bucket = self._buckets[vm] = Bucket()
+        return bucket
+
+    def times(self, now_s: float) -> tuple[float, float]:
+        """Return what `Bucket.take` wants at monotonic time `now_s`."""
+        now = math.floor(now_s * self._rate_per_s * _PARTS) / _PARTS
+        return now, now + self._spare
 
     def retry_after_s(self) -> int:
         """Return the whole seconds after which a refused VM has a token again."""
+        assert self._rate_per_s > 0
         return max(1, int(-(-1.0 // self._rate_per_s)))
 
-    def _sweep(self, now_s: float) -> None:
-        fill_s = self._burst / self._rate_per_s
-        self._buckets = {vm: old for vm, old in self._buckets.items() if now_s - old[1] < fill_s}
-        self._sweep_at = max(BUCKETS_MAX, 2 * len(self._buckets))  # rarely, however many ask
+    def forget(self, vms: Iterable[str]) -> None:
+        """Forget VMs that are gone."""
+        for vm in vms:
+            self._buckets.pop(vm, None)
+
+    def keep(self, vms: Iterable[str]) -> None:
+        """Forget all VMs but these."""
+        kept = frozenset(vms)
+        self.forget([vm for vm in self._buckets if vm not in kept])

@@ -16,7 +16,7 @@ from forewarn.metadata import request as requests
 from forewarn.metadata.identity import Callers
 from forewarn.metadata.limit import RateLimit
 from forewarn.metadata.response import CLOSES, STAYS, STAYS_OLD, Answer, head_of
-from forewarn.metadata.snapshot import Snapshot, View
+from forewarn.metadata.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from forewarn.clock import Clock
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from forewarn.metadata.connection import Connection
     from forewarn.metadata.fault import Fault
     from forewarn.metadata.identity import Peer
+    from forewarn.metadata.limit import Bucket
     from forewarn.metadata.request import Request
+    from forewarn.metadata.snapshot import Remembered, View
     from forewarn.settings import MetadataSettings
 
 KNOWN_MAX = 1024
@@ -53,8 +55,8 @@ class Service:
         self.loop = asyncio.get_running_loop()
         self.callers = Callers(settings)
         self.known: dict[bytes, tuple[Request, Planned]] = {}
-        self.doors: dict[str, View] = {}
-        """Peer address -> its view, for those whose identity is their address alone."""
+        self.doors: dict[str, tuple[View, Bucket]] = {}
+        """Peer address -> what its VM is shown and its tokens, where the address says who asks."""
         self.connections: dict[Connection, None] = {}
         """All open connections, the oldest first."""
         self.tick = 0
@@ -63,21 +65,40 @@ class Service:
         self.emptied: asyncio.Future[None] | None = None
         """Done once the last connection is closed; only while stopping."""
         self.fault: Fault | None = None
-        limited = settings.rate_per_s > 0
-        self.limit = RateLimit(settings.rate_per_s, settings.rate_burst) if limited else None
+        self.limit = RateLimit(settings.rate_per_s, settings.rate_burst)
         self._snapshot = Snapshot(settings.server_header)
         self._clock = clock
         self._ids = ids
         self._polled: dict[View, None] = {}
+        self.dated = 0
+        """Number of the date that answers carry now; each new date has another."""
         self._tails: dict[tuple[bool, bool], bytes] = {}
         self._set_date()
 
     # What connections use.
 
-    @property
-    def remembers(self) -> bool:
-        """Whether whole answers may be remembered at all."""
-        return self.limit is None and self.fault is None and not self.settings.request_id
+    def remembers(self, raw: bytes) -> bool:
+        """Whether the answer to a request of these bytes may be remembered."""
+        if self.fault is not None or self.stopping or self.settings.request_id:
+            return False
+        return len(raw) <= KNOWN_BYTES_MAX
+
+    def answer(self, found: Remembered) -> bytes:
+        """Return a remembered answer with the present date.
+
+        Who is answered from memory is not seen: the first such answer of each second is the mark
+        that the group asked. Source: B-2.
+        """
+        if found.dated != self.dated:
+            self._polled[found.view] = None
+            head, body, close, old = found.pieces
+            found.answer = head + self._tails[close, old] + body
+            found.dated = self.dated
+        return found.answer
+
+    def times(self) -> tuple[float, float]:
+        """Return what `Bucket.take` has to know of the time."""
+        return self.limit.times(self.loop.time())
 
     def read(self, raw: bytes) -> tuple[Request, Planned]:
         """Read a request's head, and note what it means where it has no body."""
@@ -105,16 +126,12 @@ class Service:
             self._enable(view, caller)
         return view.enabled
 
-    def remembered(self, peer: Peer, view: View) -> None:
-        """Have what this view remembers forgotten with the second, and found meanwhile.
-
-        Who is answered from memory is not seen: the first long way of each second is its mark.
-        """
-        self._polled[view] = None  # a held answer may be a second younger than its request
+    def open_door(self, peer: Peer, view: View, bucket: Bucket) -> None:
+        """Let new connections from this address be answered from memory."""
         if not peer.interface and not self.callers.interfaces_matter:
             if len(self.doors) >= DOORS_MAX:
                 self.doors.clear()
-            self.doors[peer.address] = view
+            self.doors[peer.address] = view, bucket
 
     def head(self, answer: Answer) -> bytes:
         """Return the head of an answer up to its date."""
@@ -135,6 +152,9 @@ class Service:
         if self.callers.apply(change):
             self.doors.clear()
             moved = [each for each in self.connections if each.identity_moved()]
+            if change.whole:
+                self.limit.keep(caller.vm for caller in change.callers)
+            self.limit.forget(change.gone)
         self._snapshot.publish(change.publications, whole=change.whole)
         for connection in moved:  # only now: its new document may be in the same change
             connection.answer_anew()
@@ -142,21 +162,16 @@ class Service:
     def set_fault(self, fault: Fault | None) -> None:
         """Disturb answers from now on, or no more; what was remembered is forgotten."""
         self.fault = fault
-        for view in self._polled:
-            view.forget()
+        self._snapshot.forget()
 
     def clock_moved(self) -> None:
         """Show the clock's new time at once, not with the next second."""
         self._set_date()
-        for view in self._polled:
-            view.forget()
 
     def second(self) -> None:
         """Do what is done once a second: the date, the poll marks, the slow and the silent."""
         self.tick += 1
         self._set_date()
-        for view in self._polled:
-            view.forget()
         self.last_polls()
         self._sweep()
 
@@ -216,6 +231,7 @@ class Service:
             _LOG.warning("Group %s could not be enabled.", view.group, extra={"action": "enable"})
 
     def _set_date(self) -> None:
+        self.dated += 1
         date = civil.rfc1123(self._clock.now_ms()).encode("ascii")
         self._tails = {
             (False, False): date + STAYS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.metadata.answer import Show, matches
+from forewarn.metadata.snapshot import Pieces
 
 if TYPE_CHECKING:
     from forewarn.metadata.intake import Asked
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from forewarn.metadata.service import Service
 
 
-def shown(service: Service, asked: Asked) -> bytes | None:
+def shown(asked: Asked) -> Pieces | None:
     """Return the document, or None while it is not what the request waits for."""
     view, plan = asked.view, asked.planned.plan
     assert view is not None
@@ -26,12 +27,17 @@ def shown(service: Service, asked: Asked) -> bytes | None:
     if asked.ends_s and view.document.incarnation + ahead == plan.incarnation:
         return None
     rendered = view.ahead(plan.version, by=ahead) if ahead else view.rendered(plan.version)
-    tail = service.tail(close=asked.close, old=asked.request.old)
+    head, body = rendered.head, rendered.body
     if plan.unless and matches(plan.unless, rendered.etag):
-        return rendered.head_unchanged + tail
-    if asked.request.method == "HEAD":
-        return rendered.head + tail
-    return rendered.head + tail + rendered.body
+        head, body = rendered.head_unchanged, b""
+    elif asked.request.method == "HEAD":
+        body = b""
+    return Pieces(head, body, asked.close, asked.request.old)
+
+
+def joined(service: Service, pieces: Pieces) -> bytes:
+    """Return the document's answer with the present date."""
+    return pieces.head + service.tail(close=pieces.close, old=pieces.old) + pieces.body
 
 
 def answered(service: Service, asked: Asked, answer: Answer) -> bytes:

@@ -7,7 +7,7 @@ whoever the control plane said. Everything here happens on the event loop's thre
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from forewarn import wire
 from forewarn.metadata.response import Answer, head_of
@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 
 READY_MAX = 32
 """Most remembered requests of one view: versions times the clients in use, with room."""
+
+
+class Pieces(NamedTuple):
+    """An answer but for its date."""
+
+    head: bytes
+    """Up to the date."""
+    body: bytes
+    close: bool
+    """Whether the connection closes after it."""
+    old: bool
+    """Whether it is for HTTP/1.0."""
 
 
 class Waiter(Protocol):
@@ -38,6 +50,21 @@ class Rendered:
         tag = (("ETag", self.etag),)
         self.head = head_of(Answer(body=self.body, headers=tag), server)
         self.head_unchanged = head_of(Answer(304, headers=tag), server)
+
+
+class Remembered:
+    """The answer to requests of certain bytes, for as long as the document stays the same."""
+
+    __slots__ = ("answer", "dated", "pieces", "view")
+
+    def __init__(self, view: View, pieces: Pieces) -> None:
+        """Start without a date."""
+        self.view = view
+        self.pieces = pieces
+        self.answer = b""
+        """All of it, with the date of `dated`."""
+        self.dated = -1
+        """Which date that is; see `Service.dated`."""
 
 
 class View:
@@ -63,9 +90,9 @@ class View:
         self.enabled = False
         self.enabling = False
         self.document = wire.Document()
-        self.ready: dict[bytes, bytes] = {}
-        """Request bytes -> answer bytes of this second, for connections that stay."""
-        self.ready_last: dict[bytes, bytes] = {}
+        self.ready: dict[bytes, Remembered] = {}
+        """Request bytes -> the answer, for connections that stay."""
+        self.ready_last: dict[bytes, Remembered] = {}
         """The same for connections that close with the answer."""
         self.waiters: dict[Waiter, None] = {}
         self._server = server
@@ -104,14 +131,16 @@ class View:
         moved = wire.Document(self.document.incarnation + by, self.document.events)
         return Rendered(moved, version, server=self._server)
 
-    def remember(self, request: bytes, answer: bytes, *, last: bool) -> None:
-        """Answer these very bytes with these until the second or the document is over."""
-        ready = self.ready_last if last else self.ready
-        if len(ready) < READY_MAX:
-            ready[request] = answer
+    def remember(self, request: bytes, pieces: Pieces) -> None:
+        """Answer these very bytes with these pieces until the document is over."""
+        ready = self.ready_last if pieces.close else self.ready
+        if request not in ready:
+            if len(ready) >= READY_MAX:
+                del ready[next(iter(ready))]
+            ready[request] = Remembered(self, pieces)
 
     def forget(self) -> None:
-        """Forget the remembered answers: their date or their document is over."""
+        """Forget the remembered answers: their document is over."""
         self.ready.clear()
         self.ready_last.clear()
 
@@ -143,6 +172,11 @@ class Snapshot:
             named = {publication.view for publication in publications}
             for name in [name for name in self._views if name not in named]:
                 self.drop(name)
+
+    def forget(self) -> None:
+        """Forget every remembered answer."""
+        for view in self._views.values():
+            view.forget()
 
     def drop(self, name: str) -> None:
         """Forget a view nobody is shown any more."""

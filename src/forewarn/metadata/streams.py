@@ -48,12 +48,8 @@ class StreamConnection(Connection, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Answer from memory, or take it to the long way."""
-        answer = self.ready.get(data)
-        if answer is None:
+        if not self.answered(data):
             self.received(data)
-        else:
-            self.stamp = self.service.tick
-            self._write(answer)
 
     def eof_received(self) -> bool:
         """Keep the connection until what was asked is answered."""
