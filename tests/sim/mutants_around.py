@@ -255,4 +255,32 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         caught_by="world 1: C-5",
     ),
+    Mutant(
+        "old-writer-not-fenced",
+        "a writer that was replaced can still write",
+        (
+            (
+                STORE,
+                '        assert self._generation, "load() makes this process the writer"\n',
+                (
+                    "        with self._engine.writing() as transaction:\n"
+                    '            row = transaction.rows("claim", writer=self._writer)[0]\n'
+                    "        self._generation, self._history_seq = int(row[0]), int(row[1])\n"
+                ),
+            ),
+        ),
+        caught_by="transcript L-7-failover-paused",
+    ),
+    Mutant(
+        "old-writer-begins",
+        "a writer that was replaced begins what waited for being shown",
+        ((LOOP, "                self._plane.store.confirm()\n", "                pass\n"),),
+        caught_by="transcript L-7-failover-cut-off",
+    ),
+    Mutant(
+        "old-writer-comes-back",
+        "a writer that was replaced takes the store back as soon as it reaches it",
+        ((PLANE, "self.store.load(again=True)", "self.store.load()"),),
+        caught_by="transcript L-7-failover-cut-off",
+    ),
 )

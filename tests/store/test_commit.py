@@ -18,6 +18,8 @@ from forewarn.core.stimulus import Ask
 from forewarn.core.topology import Vm
 from forewarn.store import HistoryPage, OperationPage, Store
 from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreLost
+from forewarn.store.migrations import migrate
+from forewarn.store.sqlite import SqliteEngine
 from tests.store.story import Story, begin, entry, live_records, replayed
 
 Opener = Callable[[str], Store]
@@ -88,6 +90,22 @@ def test_second_writer_takes_the_place_of_the_first(postgres_address: str, opene
     with pytest.raises(StoreLost):
         first.store.commit(first.decide(ask))
     assert begin(first.store).state == second.state
+
+
+def test_writer_that_was_replaced_is_told_and_does_not_come_back() -> None:
+    """It may not begin anything, nor become the writer again by reading anew. Source: L-7."""
+    engine = SqliteEngine(None)
+    migrate(engine)
+    first, second = Store(engine), Store(engine)
+    first.load()
+    first.confirm()
+    first.load(again=True)
+    second.load()
+    for refused in (first.confirm, lambda: first.load(again=True)):
+        with pytest.raises(StoreLost):
+            refused()
+    second.confirm()
+    engine.close()
 
 
 def test_two_writers_never_both_commit(postgres_address: str, opened: Opener) -> None:

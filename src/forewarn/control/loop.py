@@ -328,6 +328,8 @@ class ControlLoop:
 
     def _carry_out(self, published: _Published) -> None:
         """Do what had to wait until it was shown."""
+        if published.begin and not self._may_begin():
+            return  # `recover` takes it up, here or in the process that is the writer by now
         for operation in published.begin:
             if not self._uncertain:  # else it may have ended; `recover` takes it up if it has not
                 self._driving.begin(operation, self._clock.now_ms())
@@ -335,6 +337,18 @@ class ControlLoop:
             self._driving.abort(operation.number, self._clock.now_ms())
         if published.noticed:
             self._report(Shown(published.noticed), "clock")
+
+    def _may_begin(self) -> bool:
+        """Whether this process is the writer still; another may be since a pause. Source: L-7."""
+        try:
+            if not self._uncertain:
+                self._plane.store.confirm()
+        except StoreLost as lost:
+            self._give_up(lost)
+        except ForewarnError as error:
+            self._uncertain = True
+            self._trouble(error)
+        return not self._uncertain and not self._stopping.is_set()
 
     def _pass_time(self) -> None:
         """Do what time alone makes due: deadlines, then drivers to be asked."""

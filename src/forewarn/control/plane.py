@@ -95,8 +95,13 @@ class ControlPlane:
         )
 
     def reload(self) -> None:
-        """Read the state anew, after a commit whose end is unknown."""
-        self.state = self.store.load()
+        """Read the state anew, after a commit whose end is unknown.
+
+        Raises:
+            StoreLost: another process has become the writer; it is not to lose that again.
+            ForewarnError: the store will not tell now.
+        """
+        self.state = self.store.load(again=True)
 
     def whole(self) -> Change:
         """Everything metadata nodes must know now."""

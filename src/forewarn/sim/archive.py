@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from forewarn.sim.crash import Fuse
     from forewarn.sim.dice import Dice
     from forewarn.store.engine import Transaction
+    from forewarn.store.lease import Lease
 
 TROUBLES = ("refused", "full", "lost before", "lost after")
 """A store that refuses to write, one that is full, and one lost just before or after COMMIT."""
@@ -95,19 +96,23 @@ class Archive(Store):
     def __init__(self, disk: Disk, fuse: Fuse, witness: Witness) -> None:
         """Open a disk whose schema is up to date, as every process does anew."""
         super().__init__(disk)
+        #: Whether its process cannot reach the disk, which others still can.
+        self.cut = False
         self._disk = disk
         self._fuse = fuse
         self._witness = witness
 
-    def load(self) -> State:
+    def load(self, *, again: bool = False) -> State:
         """Load; from here on a beginning may be repeated."""
-        state = super().load()
+        self._reach()
+        state = super().load(again=again)
         self._witness.loaded()
         return state
 
     def commit(self, changes: Changes) -> int:
         """Commit; the durable change is known outside even where the caller never hears of it."""
         self._fuse.passes("before commit")
+        self._reach()
         self._disk.happened = None
         try:
             reached = super().commit(changes)
@@ -118,3 +123,17 @@ class Archive(Store):
         self._witness.durable(changes)
         self._fuse.passes("after commit")
         return reached
+
+    def confirm(self) -> None:
+        """See that this process is still the writer, over a line that may be cut."""
+        self._reach()
+        super().confirm()
+
+    def lease(self) -> Lease:
+        """Return who holds the lease, over a line that may be cut."""
+        self._reach()
+        return super().lease()
+
+    def _reach(self) -> None:
+        if self.cut:
+            raise StoreUnavailable(place=self.place, reason="there is no way to it")

@@ -22,7 +22,6 @@ from forewarn.core.stimulus import (
     Complete,
     Done,
     Enable,
-    Polled,
     Repair,
     Retry,
     Stimulus,
@@ -32,8 +31,8 @@ from forewarn.core.values import replace
 from forewarn.errors import ForewarnError
 from forewarn.sim import node as nodes
 from forewarn.sim.agenda import START_MS
-from forewarn.sim.archive import TROUBLES
 from forewarn.sim.machine import Machine
+from forewarn.sim.mishaps import Mishaps
 from forewarn.sim.scriptstage import HandDriver, ScriptStage
 from forewarn.sim.spans import clock_time, moment, seconds
 from forewarn.sim.telling import Teller
@@ -47,9 +46,6 @@ if TYPE_CHECKING:
 
 Words = list[str]
 Options = dict[str, str]
-
-MARK_S = 3600
-"""How often it is noted that groups poll while time passes."""
 
 CAUSES = {
     "update": Cause.HOST_UPDATE,
@@ -92,14 +88,8 @@ class Actor:
             "user": self._user,
             "platform": self._platform,
             "driver": self._drive,
-            "wait": self._wait,
-            "crash": self._crash,
-            "restart": self._restart,
-            "store": self._store,
-            "follower": self._follower,
-            "nodes": self._lag,
-            "clock": self._clock,
             "agent": self._agent,
+            **Mishaps(self.stage, self._silent).commands,
         }
 
     def do(self, command: str) -> list[str]:
@@ -120,9 +110,8 @@ class Actor:
         while self.stage.agenda.step(self.stage.agenda.now_ms):
             pass
         lines, self._heard = self._heard, []
-        if self.stage.death:
-            lines.append(f"the service dies: {self.stage.death}")
-            self.stage.death = ""
+        lines += self.stage.news
+        self.stage.news.clear()
         return [*lines, *self._teller.changes()]
 
     # ---- the fleet -----------------------------------------------------------------------------
@@ -352,49 +341,3 @@ class Actor:
         self.stage.fuse.passes("before begin")
         self.stage.judge.begins(operation)
         self.stage.fuse.passes("after begin")
-
-    # ---- time and faults -----------------------------------------------------------------------
-
-    def _wait(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
-        agenda = self.stage.agenda
-        until_ms = agenda.now_ms + seconds(words[0]) * 1000
-        while agenda.now_ms < until_ms:
-            next_ms = min(agenda.now_ms + MARK_S * 1000, until_ms)
-            while agenda.step(next_ms):
-                pass
-            polling = frozenset(self.stage.judge.mirror.enrolments) - self._silent
-            self.stage.service.note(Polled(polling), "metadata")
-        return []
-
-    def _crash(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
-        if words:
-            self.stage.fuse.arm(" ".join(words))
-        else:
-            self.stage.service.crash()
-        return []
-
-    def _restart(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
-        return [] if self.stage.service.start() else ["the service cannot start"]
-
-    def _store(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
-        if words[0] == "next":
-            self.stage.disk_weather.next = [word.replace("-", " ") for word in words[1:]]
-            return []
-        trouble = " ".join(words)
-        self.stage.disk_weather.permille = 0 if trouble == "recovers" else 1000
-        if trouble != "recovers":
-            self.stage.disk_weather.kinds = (TROUBLES[TROUBLES.index(trouble)],)
-        return []
-
-    def _follower(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
-        node = self.stage.nodes[1]
-        self.stage.cut(node) if words[0] == "cut" else self.stage.join(node)
-        return []
-
-    def _lag(self, words: Words, options: Options) -> list[str]:
-        self.stage.show_lag_ms = seconds(options["lag"]) * 1000
-        return [] if not words else self._wait(words, {})
-
-    def _clock(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
-        self.stage.service.wall_offset_ms += seconds(words[1]) * 1000
-        return []

@@ -63,6 +63,12 @@ def _crash(world: World, dice: Dice) -> None:
         world.fuse.arm(dice.pick(POINTS))
 
 
+def _failover(world: World, dice: Dice) -> None:
+    """Pause the service, or cut it off from its store, for a second or for long."""
+    back_ms = dice.pick((5 * SECOND_MS, MINUTE_MS, 20 * MINUTE_MS))
+    world.fail_over(cut=dice.chance(500), back_ms=dice.between(SECOND_MS, back_ms))
+
+
 def _store(world: World, dice: Dice) -> None:
     """Give the disk a bad time."""
     weather = world.disk_weather
@@ -144,6 +150,7 @@ def _drivers(world: World, dice: Dice) -> None:
 
 KINDS: dict[str, tuple[int, Callable[[World, Dice], None]]] = {
     "crash": (6 * HOUR_MS, _crash),
+    "failover": (20 * HOUR_MS, _failover),
     "store": (16 * HOUR_MS, _store),
     "wire": (10 * HOUR_MS, _wire),
     "cut": (12 * HOUR_MS, _cut),

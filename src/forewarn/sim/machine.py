@@ -133,6 +133,7 @@ class Machine:
         """Begin switched off."""
         self.seat = seat
         self.up = False
+        self._scrapped = False
         #: No poll leaves it while this is set, for a group that falls silent.
         self.muted = False
         self._agenda = agenda
@@ -170,7 +171,7 @@ class Machine:
 
     def boot(self) -> None:
         """Switch on, and begin where the agent's journal left off."""
-        if self.up:
+        if self.up or self._scrapped:
             return
         self.up = True
         self._rebooted = True
@@ -182,6 +183,11 @@ class Machine:
         if self.seat.place:
             self._peers.accord.prepared(self.seat.name, done=False)
         self._end_agent()
+
+    def scrap(self) -> None:
+        """Switch off for good: the VM is deleted, and another may get its name and address."""
+        self.halt()
+        self._scrapped = True
 
     def _begin_agent(self) -> None:
         if not self.up or not self.seat.habit.polls or self._core is not None:

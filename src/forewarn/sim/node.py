@@ -49,7 +49,8 @@ class Node:
         """Begin with nothing to show."""
         self.name = name
         self._settings = settings
-        self._service = service
+        #: Whom its approvals go to.
+        self.service = service
         self._known: dict[bytes, tuple[Request, Planned]] = {}
         #: Whether it answers at all.
         self.serves = False
@@ -120,7 +121,7 @@ class Node:
         if not view.enabled:
             if not self.connected:
                 return Reply(LOST)
-            return self._service.submit(Enable(caller.group), f"vm {caller.vm}")
+            return self.service.submit(Enable(caller.group), f"vm {caller.vm}")
         return Reply(200, view.rendered(plan.version).body, view, plan.version)
 
     def _approve(self, caller: Caller, body: bytes, address: str) -> Reply | Future[Committed]:
@@ -130,7 +131,7 @@ class Node:
             return _reply(answers.refused(error))
         if not self.connected:
             return Reply(LOST)
-        return self._service.submit(Approve(caller.vm, ids), f"vm {caller.vm} at {address}")
+        return self.service.submit(Approve(caller.vm, ids), f"vm {caller.vm} at {address}")
 
     def _unseat(self, vm: str) -> None:
         view = self._seats.pop(vm, None)

@@ -62,7 +62,8 @@ class ScriptStage(Stage):
         self.far: set[str] = set()
         #: Group -> where its VMs tell each other that they are prepared.
         self.places: dict[str, str] = {}
-        self.death = ""
+        #: What became of the service's processes since it was last told.
+        self.news: list[str] = []
         self.service.start()
 
     def build_machine(self, vm: Vm) -> None:
@@ -77,4 +78,9 @@ class ScriptStage(Stage):
     def died(self, why: str) -> None:
         """Remember how it died."""
         super().died(why)
-        self.death = why
+        self.news.append(f"the service dies: {why}")
+
+    def replaced(self, why: str | None) -> None:
+        """Remember that there is another writer, and how the old one ended."""
+        text = "a standby takes over" if why is None else f"the old writer ends: {why}"
+        self.news.append(text)

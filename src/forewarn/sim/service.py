@@ -9,6 +9,7 @@ import logging
 import queue
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from forewarn.control.plane import Committed
+    from forewarn.core.lifecycle import Operation
     from forewarn.core.policy import Policy
     from forewarn.core.stimulus import Stimulus
     from forewarn.drivers import Driver
@@ -47,12 +49,21 @@ class Stepped(ControlLoop):
                 return
             self._handle(item)
             self._pass_time()
+            if self._ends():
+                return
         raise Violation("loop", "the run loop does not come to rest")
 
     def pass_time(self) -> None:
         """Do what time alone makes due."""
         self._handle(None)
         self._pass_time()
+        self._ends()
+
+    def _ends(self) -> bool:
+        """Whether it has given up, and the thread would end."""
+        if self._stopping.is_set():
+            self._refuse_waiting()
+        return self._stopping.is_set()
 
     def sleep_ms(self) -> int | None:
         """How long the thread would sleep, in ms of true time; None for until it is woken."""
@@ -86,9 +97,26 @@ class BugLog(logging.Handler):
             self.bugs.append(record.exc_info[1])
 
 
+class Reins:
+    """A driver in the hands of one process, so that it is seen which of them begins."""
+
+    def __init__(self, driver: Driver, begins: Callable[[Operation], None]) -> None:
+        """Tell `begins` of each beginning, before the driver is told."""
+        self.name = driver.name
+        self.progress = driver.progress
+        self.abort = driver.abort
+        self._driver = driver
+        self._begins = begins
+
+    def begin(self, operation: Operation) -> None:
+        """Begin, once that was told."""
+        self._begins(operation)
+        self._driver.begin(operation)
+
+
 @dataclass(slots=True)
 class Surroundings:
-    """What the process finds when it starts."""
+    """What a process finds when it starts."""
 
     #: Opens the store, as every process does anew.
     open_archive: Callable[[], Archive]
@@ -97,23 +125,34 @@ class Surroundings:
     drivers: Mapping[str, Driver]
     default_driver: str
     #: Shows a change to every metadata node of this service; then settles the future.
-    show: Callable[[Change, Future[None]], None]
-    #: Called when the process has ended, and when it is up again with how far its clock has
-    #: jumped ahead by that, in ms.
-    died: Callable[[str], None] = lambda _: None
-    risen: Callable[[int], None] = lambda _: None
+    show: Callable[[Service, Change, Future[None]], None]
+    #: Told of each beginning, before a driver is.
+    begins: Callable[[Service, Operation], None]
+    #: Called when the process has ended, and when it has read its store, with how far its clock
+    #: is ahead of the one before it, in ms.
+    died: Callable[[Service, str], None]
+    risen: Callable[[Service, int], None]
     bugs: BugLog = field(default_factory=BugLog)
 
 
 class Service:
     """The process that runs the control plane, up or down."""
 
-    def __init__(self, agenda: Agenda, fuse: Fuse, surroundings: Surroundings) -> None:
-        """Begin down."""
+    def __init__(
+        self, agenda: Agenda, fuse: Fuse, surroundings: Surroundings, *, boot: str = "one boot"
+    ) -> None:
+        """Begin down; `boot` is that of the machine it runs on."""
         self._agenda = agenda
         self._fuse = fuse
         self._around = surroundings
         self.loop: Stepped | None = None
+        #: The store as the running process has it open.
+        self.archive: Archive | None = None
+        #: Whether the process is stopped in its tracks, alive and unaware of it.
+        self.paused = False
+        self.boot = boot
+        self._held: list[Callable[[], None]] = []
+        self._lost = ""
         #: How far the machine's wall clock is from true time, in ms; may be stepped at any time.
         self.wall_offset_ms = 0
         self._wake_at_ms = 0
@@ -131,33 +170,77 @@ class Service:
         assert self.loop is not None
         return self.loop.plane
 
-    def start(self) -> bool:
-        """Start the process; False if it could not open its store, or crashed again."""
+    def start(self, after: Service | None = None, archive: Archive | None = None) -> bool:
+        """Start the process; False if it could not open its store, or crashed again.
+
+        Args:
+            after: the process before it, if that ran on another machine.
+            archive: the store, where a standby has opened it already.
+        """
         assert self.loop is None
         around = self._around
         before, self.clock = self.clock, self._new_clock()
+        self.archive = archive or around.open_archive()
         try:
-            plane = ControlPlane(around.open_archive(), around.policy, around.new_guid)
+            plane = ControlPlane(self.archive, around.policy, around.new_guid)
         except ForewarnError:
             self.clock = before
             return False
         self.loop = Stepped(
             plane,
             self.clock,
-            drivers=around.drivers,
+            drivers={
+                name: Reins(driver, partial(around.begins, self))
+                for name, driver in around.drivers.items()
+            },
             publisher=self,
             default_driver=around.default_driver,
+            on_lost=self._loses,
         )
         self._wake_at_ms = 0
-        around.risen(max(self.clock.now_ms() - before.now_ms(), 0))
+        self._lost = ""
+        before = after.clock if after is not None else before
+        around.risen(self, max(self.clock.now_ms() - before.now_ms(), 0))
         self._run(self.loop.recover)
         return self.up
 
     def crash(self, why: str = "killed") -> None:
         """End the process; whatever it had not written down is lost."""
-        self.loop = None
         self._fuse.armed = ""
-        self._around.died(why)
+        self.end(why)
+
+    def end(self, why: str) -> None:
+        """End the process."""
+        self.loop = None
+        self.paused = False
+        self._held.clear()
+        self._around.died(self, why)
+
+    def pause(self) -> None:
+        """Stop the process in its tracks; what is asked of it waits."""
+        assert self.loop is not None
+        self.paused = True
+
+    def resume(self) -> None:
+        """Let it go on where it stood, with everything that has come meanwhile."""
+        self.paused = False
+        held, self._held = self._held, []
+        for act in held:
+            act()
+        self.turn()
+        if self.loop is not None:
+            self._run(self.loop.pass_time)
+
+    def once_awake(self, act: Callable[[], None]) -> None:
+        """Do something in the process: now, or when it goes on."""
+        if self.paused:
+            self._held.append(act)
+        else:
+            act()
+
+    def _loses(self, why: ForewarnError) -> None:
+        """Another process is the writer: the daemon ends as soon as its loop has."""
+        self._lost = str(why)
 
     def submit(self, stimulus: Stimulus, actor: str) -> Future[Committed]:
         """Ask for something and have it handled; a dead process refuses the connection."""
@@ -179,13 +262,13 @@ class Service:
         """Hand a change on, as the product's publisher does."""
         self._fuse.passes("before publish")
         shown: Future[None] = Future()
-        self._around.show(change, shown)
+        self._around.show(self, change, shown)
         self._fuse.passes("after publish")
         return shown
 
     def turn(self) -> None:
         """Handle what waits; to be called after anything was put into the inbox."""
-        if self.loop is not None and not self._turning:
+        if self.loop is not None and not self._turning and not self.paused:
             self._run(self.loop.turn)
 
     def _run(self, work: Callable[[], object]) -> None:
@@ -202,6 +285,8 @@ class Service:
         if self._around.bugs.bugs:
             bug = self._around.bugs.bugs[0]
             raise Violation("loop", f"the run loop survived a bug: {bug!r}") from bug
+        if self.loop is loop and self._lost:
+            self.end(self._lost)
         if self.loop is loop:
             self._plan_to_wake(loop)
 
@@ -215,12 +300,13 @@ class Service:
             self._agenda.at(at_ms, lambda: self._wake(loop))
 
     def _wake(self, loop: Stepped) -> None:
-        if self.loop is loop:
+        if self.loop is loop and not self.paused:
             self._run(loop.pass_time)
 
     def _new_clock(self) -> SystemClock:
+        boot = self.boot
         return SystemClock(
-            self._wall_ns, self._true_ns, boottime_ns=self._true_ns, boot_id=lambda: "one boot"
+            self._wall_ns, self._true_ns, boottime_ns=self._true_ns, boot_id=lambda: boot
         )
 
     def _true_ns(self) -> int:

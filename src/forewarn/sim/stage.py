@@ -20,7 +20,7 @@ from forewarn.sim.accord import Accord
 from forewarn.sim.agenda import Agenda
 from forewarn.sim.archive import Archive, Disk
 from forewarn.sim.archive import Weather as DiskWeather
-from forewarn.sim.crash import Fuse
+from forewarn.sim.crash import Fuse, Violation
 from forewarn.sim.dice import Dice
 from forewarn.sim.invariants import Judge
 from forewarn.sim.node import Node
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from concurrent.futures import Future
 
+    from forewarn.core.lifecycle import Operation
     from forewarn.core.policy import Policy
     from forewarn.core.state import Changes
     from forewarn.core.topology import Topology, Vm
@@ -64,24 +65,25 @@ class Stage:
         self.disk = Disk(self.disk_weather)
         self.archive = Archive(self.disk, self.fuse, self)
         self.bugs = BugLog()
-        ids = Ids(seed)
-        self.service = Service(
-            self.agenda,
-            self.fuse,
-            Surroundings(
-                open_archive=self._open_archive,
-                policy=self.policy,
-                new_guid=partial(ids.guid, "event"),
-                drivers=drivers,
-                default_driver=next(iter(drivers)),
-                show=self._show,
-                died=self.died,
-                risen=self.risen,
-                bugs=self.bugs,
-            ),
+        self._around = Surroundings(
+            open_archive=self.open_archive,
+            policy=self.policy,
+            new_guid=partial(Ids(seed).guid, "event"),
+            drivers=drivers,
+            default_driver=next(iter(drivers)),
+            show=self._show,
+            begins=self._begins,
+            died=self._ended,
+            risen=self._risen,
+            bugs=self.bugs,
         )
-        settings = MetadataSettings()
-        self.nodes = [Node(f"node-{n}", settings, self.service) for n in range(nodes)]
+        self._boots = 0
+        self.service = self.new_service()
+        #: A writer that was replaced and does not know it yet, and the node in its process.
+        self.rival: Service | None = None
+        self._rival_node: Node | None = None
+        self._settings = MetadataSettings()
+        self.nodes = [Node(f"node-{n}", self._settings, self.service) for n in range(nodes)]
         self._delivered = [0] * nodes
 
     @property
@@ -127,13 +129,63 @@ class Stage:
         self.nodes[0].clear()
         self.judge.own_node_died()
 
-    def _open_archive(self) -> Archive:
-        self.archive = Archive(self.disk, self.fuse, self)
-        return self.archive
+    def replaced(self, why: str | None) -> None:
+        """A standby is the writer now, or, with the reason, the old one has ended, too."""
 
-    def risen(self, jumped_ms: int) -> None:
-        """The process is up; its clock may be ahead of the one it had before."""
+    def new_service(self) -> Service:
+        """A process that is down, on a machine of its own."""
+        self._boots += 1
+        return Service(self.agenda, self.fuse, self._around, boot=f"boot {self._boots}")
+
+    def open_archive(self) -> Archive:
+        """The store, as every process opens it for itself."""
+        return Archive(self.disk, self.fuse, self)
+
+    def node_of(self, service: Service) -> Node:
+        """The node in a service's own process."""
+        return self._rival_node if service is self.rival and self._rival_node else self.nodes[0]
+
+    def _ended(self, service: Service, why: str) -> None:
+        if service is not self.rival:
+            self.died(why)
+            return
+        self.rival = None
+        self._take_addresses_over()
+        self.replaced(why)
+
+    def _risen(self, service: Service, jumped_ms: int) -> None:
+        """A process has read its store; its clock may be ahead of that before it."""
         self.judge.jumped_ms += jumped_ms
+        if service is not self.service:
+            self._hand_over(service)
+
+    def _hand_over(self, service: Service) -> None:
+        """A standby is the writer now; the old one, where it is still there, does not know."""
+        old, old_node = self.service, self.nodes[0]
+        self.service = service
+        self.nodes[0] = Node(old_node.name, self._settings, service)
+        self.judge.own_node_died()
+        for node in self.nodes[1:]:
+            node.service = service
+        self._rival_node = old_node
+        self.replaced(None)
+        if old.up:
+            self.rival = old
+        if not old.up or old.paused:
+            self._take_addresses_over()
+
+    def _take_addresses_over(self) -> None:
+        """Let the VMs of the old writer's node ask the new one's."""
+        if self._rival_node is not None:
+            for name in self.wires.move(self._rival_node, self.nodes[0]):
+                if name in self.machines:
+                    self.machines[name].plan_poll()
+        if self.rival is None:
+            self._rival_node = None
+
+    def _begins(self, service: Service, operation: Operation) -> None:
+        if service is self.rival:
+            raise Violation("9", f"{operation.id} is begun by a writer that was replaced")
 
     def loaded(self) -> None:
         """The state was read from the store: a start, or a look after a lost commit."""
@@ -145,18 +197,19 @@ class Stage:
         self.judge.durable(changes)
         for name, vm in changes.vms.items():
             if vm is None:
-                self.machines.pop(name).halt()
+                self.machines.pop(name).scrap()
             elif name not in self.machines:
                 self.build_machine(vm)
 
     # ---- showing -------------------------------------------------------------------------------
 
-    def _show(self, change: feed.Change, shown: Future[None]) -> None:
+    def _show(self, service: Service, change: feed.Change, shown: Future[None]) -> None:
         """Bring a change to every node; the service waits for its own only."""
-        loop = self.service.loop
+        if service is self.rival:
+            raise Violation("8", "a writer that was replaced shows a change")
         if self.show_lag_ms:
-            at_ms = self._in_order(0, self.show_lag_ms)
-            self.agenda.at(at_ms, partial(self._show_late, loop, change, shown))
+            show = partial(self._show_late, service, service.loop, change, shown)
+            self.agenda.at(self._in_order(0, self.show_lag_ms), partial(service.once_awake, show))
         else:
             self._delivered[0] = self.agenda.now_ms
             self._apply(self.nodes[0], change)
@@ -171,11 +224,13 @@ class Stage:
         self._delivered[number] = max(self._delivered[number], self.agenda.now_ms + lag_ms)
         return self._delivered[number]
 
-    def _show_late(self, loop: object, change: feed.Change, shown: Future[None]) -> None:
-        if self.service.loop is loop:
-            self._apply(self.nodes[0], change)
+    def _show_late(
+        self, service: Service, loop: object, change: feed.Change, shown: Future[None]
+    ) -> None:
+        if service.loop is loop:
+            self._apply(self.node_of(service), change)
             shown.set_result(None)
-            self.service.turn()
+            service.turn()
 
     def _deliver(self, node: Node, change: feed.Change) -> None:
         if node.connected:
@@ -204,7 +259,10 @@ class Stage:
         if node.connected:
             return
         node.connected = True
-        if self.service.up:
+        self.service.once_awake(partial(self._tell_all, node))
+
+    def _tell_all(self, node: Node) -> None:
+        if self.service.up and node.connected:
             told = feed.decode(feed.encode(self.service.plane.whole()))
             at_ms = self._in_order(self.nodes.index(node), FOLLOWER_LAG_MS)
             self.agenda.at(at_ms, partial(self._deliver, node, told))

@@ -64,6 +64,12 @@ class Wires:
         """Say which node a machine's requests reach."""
         self._nodes[machine] = node
 
+    def move(self, old: Node, new: Node) -> list[str]:
+        """Let what asked one node ask another; return the machines."""
+        moved = [machine for machine, node in self._nodes.items() if node is old]
+        self._nodes.update(dict.fromkeys(moved, new))
+        return moved
+
     def node_of(self, machine: str) -> Node:
         """The node a machine's requests reach."""
         return self._nodes[machine]

@@ -17,6 +17,7 @@ from forewarn.sim.agenda import START_MS
 from forewarn.sim.crash import Violation
 from forewarn.sim.dice import Dice
 from forewarn.sim.driver import SimDriver
+from forewarn.sim.failover import Failover
 from forewarn.sim.faults import HOUR_MS, MINUTE_MS, Faults
 from forewarn.sim.machine import GOOD, HABITS, Habit, Machine, Seat
 from forewarn.sim.people import People
@@ -64,6 +65,7 @@ class World(Stage):
         self.healing = False
         self._dice = Dice(plan.seed, "world")
         self._restart_planned = False
+        self.contest: Failover | None = None
         self.wanted: dict[str, Vm] = {}
         self._versions: dict[str, str] = {}
         self.start_service()
@@ -116,7 +118,8 @@ class World(Stage):
 
     def audit(self) -> None:
         """Hold history, state and durable records against each other."""
-        if self.disk_weather.permille == 0:
+        contested = self.contest is not None and not self.contest.over
+        if self.disk_weather.permille == 0 and not contested:
             self.judge.audit(self.archive, self.service)
 
     def _judge_machines(self) -> None:
@@ -221,6 +224,14 @@ class World(Stage):
         slow = self._dice.chance(100)
         high_ms = HOUR_MS if slow else MINUTE_MS
         self.agenda.after(self._dice.between(1000, high_ms), self.start_service)
+
+    def fail_over(self, *, cut: bool, back_ms: int) -> None:
+        """Let a standby contend for the store, and the old writer come back after that time."""
+        busy = self.rival is not None or (self.contest is not None and not self.contest.over)
+        if busy or not self.service.up:
+            return
+        contest = self.contest = Failover(self, cut=cut)
+        self.agenda.after(back_ms, contest.back)
 
     def died(self, why: str) -> None:
         """The process ended; whoever looks after it starts it again."""

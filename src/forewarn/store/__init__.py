@@ -79,17 +79,23 @@ class Store:
         """What is open, for people; never holds a password."""
         return self._engine.place
 
-    def load(self) -> State:
+    def load(self, *, again: bool = False) -> State:
         """Become the writer and return everything that is true now.
 
+        Args:
+            again: only as the writer that this process has been all the time.
+
         Raises:
-            StoreLost: a commit of this process was uncertain, and another process writes by now.
+            StoreLost: a commit of this process was uncertain, or it was to be loaded again, and
+                another process writes by now.
             StoreDamaged: a record cannot be what the store says it is.
             StoreUnavailable, StoreFull: this process is not the writer now.
         """
         if self._uncertain_seq:
             self.settle()
         with self._engine.writing() as transaction:
+            if again and [row[1] for row in transaction.rows("settle")] != [self._writer]:
+                raise StoreLost(place=self.place)
             claimed = transaction.rows("claim", writer=self._writer)
             if len(claimed) != 1:
                 raise StoreDamaged(place=self.place, reason="its row in `service` is missing")
@@ -128,6 +134,18 @@ class Store:
             self._advanced(history_seq)
         self._remember(changes)
         return history_seq
+
+    def confirm(self) -> None:
+        """See that this process is still the writer, before something that cannot be undone.
+
+        Raises:
+            StoreLost: another process is.
+            StoreUnavailable: the database cannot be asked.
+        """
+        with self._engine.reading() as transaction:
+            [(generation,)] = transaction.rows("generation")
+        if generation != self._generation:
+            raise StoreLost(place=self.place)
 
     def settle(self) -> bool:
         """Find out whether the uncertain commit happened; afterwards `commit` may be called again.

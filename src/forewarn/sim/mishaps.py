@@ -1,0 +1,98 @@
+"""The commands of transcripts that let time pass and things go wrong.
+
+What people, machines and drivers do is in `commands.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.stimulus import Polled
+from forewarn.sim.archive import TROUBLES
+from forewarn.sim.failover import Failover
+from forewarn.sim.spans import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.sim.scriptstage import ScriptStage
+
+Words = list[str]
+Options = dict[str, str]
+
+MARK_S = 3600
+"""How often it is noted that groups poll while time passes."""
+
+
+class Mishaps:
+    """Does those commands on one stage."""
+
+    def __init__(self, stage: ScriptStage, silent: set[str]) -> None:
+        """Let time pass on a stage; the groups in `silent` do not poll meanwhile."""
+        self.stage = stage
+        self._silent = silent
+        self._contest: Failover | None = None
+        self.commands: dict[str, Callable[[Words, Options], list[str]]] = {
+            "wait": self._wait,
+            "crash": self._crash,
+            "restart": self._restart,
+            "store": self._store,
+            "follower": self._follower,
+            "nodes": self._lag,
+            "clock": self._clock,
+            "writer": self._writer,
+        }
+
+    def _wait(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        agenda = self.stage.agenda
+        until_ms = agenda.now_ms + seconds(words[0]) * 1000
+        while agenda.now_ms < until_ms:
+            next_ms = min(agenda.now_ms + MARK_S * 1000, until_ms)
+            while agenda.step(next_ms):
+                pass
+            polling = frozenset(self.stage.judge.mirror.enrolments) - self._silent
+            self.stage.service.note(Polled(polling), "metadata")
+        return []
+
+    def _crash(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        if words:
+            self.stage.fuse.arm(" ".join(words))
+        else:
+            self.stage.service.crash()
+        return []
+
+    def _restart(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        return [] if self.stage.service.start() else ["the service cannot start"]
+
+    def _store(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        if words[0] == "next":
+            self.stage.disk_weather.next = [word.replace("-", " ") for word in words[1:]]
+            return []
+        trouble = " ".join(words)
+        self.stage.disk_weather.permille = 0 if trouble == "recovers" else 1000
+        if trouble != "recovers":
+            self.stage.disk_weather.kinds = (TROUBLES[TROUBLES.index(trouble)],)
+        return []
+
+    def _follower(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        node = self.stage.nodes[1]
+        self.stage.cut(node) if words[0] == "cut" else self.stage.join(node)
+        return []
+
+    def _lag(self, words: Words, options: Options) -> list[str]:
+        self.stage.show_lag_ms = seconds(options["lag"]) * 1000
+        return [] if not words else self._wait(words, {})
+
+    def _clock(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        self.stage.service.wall_offset_ms += seconds(words[1]) * 1000
+        return []
+
+    def _writer(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        if words == ["returns"]:
+            if self._contest is not None:
+                self._contest.back()
+            return []
+        if words not in (["pauses"], ["is-cut-off"]):
+            raise ValueError(f"a writer does not {' '.join(words)}")
+        self._contest = Failover(self.stage, cut=words == ["is-cut-off"])
+        return []
