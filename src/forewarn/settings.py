@@ -27,7 +27,8 @@ class MetadataSettings:
     """
 
     rate_per_s: float = 5.0
-    """Requests a second each VM may send; 0 switches the limit off. Each worker counts by itself.
+    """Requests a second each VM may send; 0 switches the limit off. Each worker counts by itself:
+    on Linux an address always meets the same one, behind a proxy it may meet all.
 
     Source: E-6.
     """

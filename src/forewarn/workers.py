@@ -100,6 +100,7 @@ class Workers:
         listen = [word for address in addresses for word in ("--listen", address)]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "forewarn.metadata.process", "--feed", self._address, *listen),
+            *("--of", str(self._count)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

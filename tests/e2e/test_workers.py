@@ -7,9 +7,12 @@ import json
 import os
 import signal
 import socket
+import sys
 import tempfile
+import urllib.error
 import urllib.request
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -125,6 +128,25 @@ def test_approval_through_a_worker_starts_the_event() -> None:
             await ask(daemon, body={"StartRequests": [{"EventId": event_id}]})
             document = json.loads(await ask(daemon, f"&wait={ANSWER_S_MAX}&incarnation=1"))
             assert document["Events"][0]["EventStatus"] == "Started"
+
+    asyncio.run(story())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="steering is Linux's")
+def test_one_address_has_one_limit() -> None:
+    """However many connections a VM opens, one worker meets and counts them all. Source: E-6."""
+    limited = MetadataSettings(default_vm="vm_0", rate_per_s=0.001, rate_burst=3)
+    settings = replace(settings_for("127.0.0.1:0"), metadata=limited)
+
+    async def story() -> None:
+        async with serving(settings) as daemon:
+            codes = []
+            for _ in range(CLIENTS):
+                try:
+                    await ask(daemon)
+                except urllib.error.HTTPError as error:
+                    codes.append(error.code)
+            assert codes == [429] * (CLIENTS - 3)
 
     asyncio.run(story())
 

@@ -55,8 +55,10 @@ def read_settings(text: str) -> MetadataSettings:
     return MetadataSettings(**fields)  # type: ignore[arg-type]  # written by our own parent
 
 
-async def work(settings: MetadataSettings, feed: str, *, listen: Sequence[str]) -> None:
-    """Serve until told to stop."""
+async def work(
+    settings: MetadataSettings, feed: str, *, listen: Sequence[str], processes: int
+) -> None:
+    """Serve until told to stop, as one of so many processes."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -70,7 +72,7 @@ async def work(settings: MetadataSettings, feed: str, *, listen: Sequence[str]) 
     stopped = loop.create_task(ended.wait())
     await asyncio.wait((followed, stopped), return_when=asyncio.FIRST_COMPLETED)
     # Before the first snapshot nobody is known, and whoever asked would be told 404.
-    bound = () if ended.is_set() else await worker.server.start(listen, shared=True)
+    bound = () if ended.is_set() else await worker.server.start(listen, shared=processes)
     sys.stdout.write(json.dumps({"metadata": bound}) + "\n")
     sys.stdout.flush()
     freeze_garbage()
@@ -98,10 +100,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m forewarn.metadata.process")
     parser.add_argument("--feed", required=True, help="unix:PATH or HOST:PORT of the feed")
     parser.add_argument("--listen", required=True, action="append", help="an address to serve")
+    parser.add_argument("--of", type=int, default=1, help="how many processes serve it")
     options = parser.parse_args(arguments)
     settings = read_settings(sys.stdin.readline(SETTINGS_BYTES_MAX))
     try:
-        asyncio.run(work(settings, options.feed, listen=options.listen))
+        serving = work(settings, options.feed, listen=options.listen, processes=options.of)
+        asyncio.run(serving)
     except ForewarnError as error:  # its parent says what that means for the service
         sys.stderr.write(f"forewarn: {error}\n")
         return 1

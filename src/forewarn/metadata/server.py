@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from forewarn.ids import Ids
 from forewarn.metadata import addresses
 from forewarn.metadata.service import Service
+from forewarn.metadata.steering import steer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,13 +59,13 @@ class MetadataServer:
         self._shell: EpollShell | StreamShell | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def start(self, listen: Sequence[str], *, shared: bool = False) -> tuple[str, ...]:
+    async def start(self, listen: Sequence[str], *, shared: int = 0) -> tuple[str, ...]:
         """Listen on these addresses; returns where it really listens.
 
         Args:
             listen: `HOST:PORT`, `HOST%INTERFACE:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0
                 takes any free one.
-            shared: Whether other processes listen on the same ports.
+            shared: How many processes listen on the same ports; 0: this one alone.
 
         Raises:
             AddressInvalid: an address cannot be read; nothing was opened.
@@ -75,7 +76,10 @@ class MetadataServer:
         opened: list[addresses.Listener] = []
         try:
             for address in wanted:
-                opened.append(addresses.open_listener(address, shared=shared))  # noqa: PERF401
+                listener = addresses.open_listener(address, shared=shared > 0)
+                opened.append(listener)
+                if shared > 1 and self._counts_addresses and not address.is_unix:
+                    steer(listener.sock, shared)
         except BaseException:
             for listener in opened:
                 listener.close()
@@ -130,6 +134,11 @@ class MetadataServer:
                 self._settings, self._upstream, clock=self._clock, ids=self._ids
             )
         return self._service
+
+    @property
+    def _counts_addresses(self) -> bool:
+        """Whether the limit is each address's; behind a proxy it is that of many VMs. S-6."""
+        return self._settings.rate_per_s > 0 and not self._settings.proxy_addresses
 
     def _new_shell(self, service: Service) -> EpollShell | StreamShell:
         if self._portable:

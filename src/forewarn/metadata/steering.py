@@ -1,0 +1,44 @@
+"""Which of several processes that share a port meets a client: always the same, by its address.
+
+A rate limit is counted in one process. The system spreads connections by address and port, so a
+VM that opens many would meet every process and have as many limits. Nothing is counted in here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import sys
+from array import array
+
+_ATTACH = 51  # SO_ATTACH_REUSEPORT_CBPF; the socket module does not name it
+
+# Linux's classic packet filters (linux/filter.h, linux/bpf_common.h): what stands in a packet's
+# network header is loaded from offsets above this one.
+_NETWORK = 0xFFF0_0000  # SKF_NET_OFF
+_LOAD, _XOR_INDEX, _TO_INDEX = 0x20, 0xAC, 0x07
+_TIMES, _SHIFT, _MODULO, _RETURN = 0x24, 0x74, 0x94, 0x16
+
+_SOURCES = {socket.AF_INET: (12,), socket.AF_INET6: (8, 12, 16, 20)}
+"""Offsets of the words of the source address."""
+_SPREAD = 2_654_435_761  # Knuth's multiplier: addresses a fixed step apart spread as well
+
+
+def steer(sock: socket.socket, processes: int) -> None:
+    """Have each address meet one of so many processes; where the system cannot, nothing changes.
+
+    The numbers follow the order in which the processes came to listen. A number nobody has, while
+    one of them is missing, is spread as without this.
+    """
+    if sys.platform != "linux":
+        return
+    first, *others = _SOURCES[sock.family]
+    code = [(_LOAD, _NETWORK + first)]
+    for offset in others:
+        code += [(_TO_INDEX, 0), (_LOAD, _NETWORK + offset), (_XOR_INDEX, 0)]
+    code += [(_TIMES, _SPREAD), (_SHIFT, 16), (_MODULO, processes), (_RETURN, 0)]
+    instructions = array("B", b"".join(struct.pack("@HBBI", name, 0, 0, k) for name, k in code))
+    program = struct.pack("@HP", len(code), instructions.buffer_info()[0])
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, _ATTACH, program)
