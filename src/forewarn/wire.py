@@ -7,6 +7,7 @@ The agent imports this module, so it imports nothing heavier than json.
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 
 from forewarn import civil
 from forewarn.errors import CallerError, PeerError
@@ -184,7 +185,8 @@ class ScheduledEvent:
         return _event_of, self._values()
 
     def _values(self) -> tuple[object, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
+        values: tuple[object, ...] = _event_values(self)
+        return values
 
 
 class Document:
@@ -324,6 +326,10 @@ def parse_not_before(text: str) -> int | None:
         raise TimeUnreadable(text=text) from error
 
 
+_event_values = attrgetter(*ScheduledEvent.__slots__)
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def _event_of(*values: object) -> ScheduledEvent:
     fields = dict(zip(ScheduledEvent.__slots__, values, strict=True))
     return ScheduledEvent(**fields)  # type: ignore[arg-type]  # values of the same slots
@@ -393,7 +399,7 @@ def _parse(body: bytes | str) -> object:
 
 
 def _compact(form: dict[str, object]) -> bytes:
-    return json.dumps(form, separators=(",", ":")).encode("ascii")
+    return _encode(form).encode("ascii")
 
 
 def _too_large() -> ApprovalTooLarge:

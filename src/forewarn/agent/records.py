@@ -6,6 +6,8 @@ begun begins; fields that need not survive are set apart.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from forewarn.agent.forms import FormOdd, flag, inner, member, number, several, words
 from forewarn.agent.rules import FAILURES, TIMEOUT_S, Step
 from forewarn.wire import ScheduledEvent
@@ -114,7 +116,7 @@ class EventRecord:
     def form(self) -> dict[str, object]:
         """Return the record as JSON can hold it."""
         return {
-            **{name: getattr(self, name) for name in self.KEPT},
+            **dict(zip(self.KEPT, _event_kept(self), strict=True)),
             "event": event_form(self.event),
             "plan": [[step_form(step) for step in group] for group in self.plan],
             "checks": [step_form(step) for step in self.checks],
@@ -155,7 +157,7 @@ class StepRecord:
     def form(self) -> dict[str, object]:
         """Return the record as JSON can hold it."""
         return {
-            **{name: getattr(self, name) for name in self.KEPT},
+            **dict(zip(self.KEPT, _step_kept(self), strict=True)),
             "key": self.key,
             "step": step_form(self.step),
             "phase": self.phase,
@@ -164,9 +166,15 @@ class StepRecord:
         }
 
 
+_event_kept = attrgetter(*EventRecord.KEPT)
+_step_kept = attrgetter(*StepRecord.KEPT)
+_event_fields = attrgetter(*EVENT_FIELDS)
+_step_fields = attrgetter(*Step.__slots__)
+
+
 def event_form(event: ScheduledEvent) -> dict[str, object]:
     """Return an event as JSON can hold it."""
-    form: dict[str, object] = {name: getattr(event, name) for name in EVENT_FIELDS}
+    form: dict[str, object] = dict(zip(EVENT_FIELDS, _event_fields(event), strict=True))
     form["resources"] = list(event.resources)
     return form
 
@@ -190,7 +198,7 @@ def read_event(form: Form) -> ScheduledEvent:
 
 def step_form(step: Step) -> dict[str, object]:
     """Return a step as JSON can hold it."""
-    return {name: getattr(step, name) for name in Step.__slots__}
+    return dict(zip(Step.__slots__, _step_fields(step), strict=True))
 
 
 def read_step(form: Form) -> Step:

@@ -124,18 +124,20 @@ class Match(Value):
 
     def misses(self, event: ScheduledEvent, identity: Identity, now_ms: int) -> str:
         """Return what does not fit, in a word, or nothing where all of it fits."""
-        left_s = None if event.not_before_ms is None else (event.not_before_ms - now_ms) / 1000
-        known_s = None if event.duration_s < 0 else event.duration_s
         about = "this" if identity.named_in(event.resources) else "others"
-        checks = (
-            ("resources", self.about in (about, "any")),
-            ("type", not self.types or event.event_type.lower() in self.types),
-            ("source", not self.sources or event.source.lower() in self.sources),
-            ("duration", _in_range(known_s, self.duration_s)),
-            ("notice", _in_range(left_s, self.notice_s)),
-            ("description", self.description in event.description.lower()),
-        )
-        return next((word for word, fits in checks if not fits), "")
+        if self.about not in (about, "any"):
+            return "resources"
+        if self.types and event.event_type.lower() not in self.types:
+            return "type"
+        if self.sources and event.source.lower() not in self.sources:
+            return "source"
+        known_s = None if event.duration_s < 0 else event.duration_s
+        if not _in_range(known_s, self.duration_s):
+            return "duration"
+        left_s = None if event.not_before_ms is None else (event.not_before_ms - now_ms) / 1000
+        if not _in_range(left_s, self.notice_s):
+            return "notice"
+        return "" if self.description in event.description.lower() else "description"
 
 
 class Rule(Value):

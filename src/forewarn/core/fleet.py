@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 from forewarn.core.document import ahead_of
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.refusals import AlreadyThere, FleetBusy, InUse, Unknown
-from forewarn.core.topology import Health, Topology
+from forewarn.core.topology import Group, Health, Topology, Vm
 from forewarn.core.values import replace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from forewarn.core.lifecycle import Operation
     from forewarn.core.state import Draft
     from forewarn.core.stimulus import Change
-    from forewarn.core.topology import Group, Host, Vm
+    from forewarn.core.topology import Host
 
 _FIXED = frozenset({OperationState.NOTICED, OperationState.RUNNING})
 
@@ -61,9 +63,9 @@ def change(draft: Draft, asked: Change) -> None:
 def lay_out(draft: Draft, after: Topology) -> None:
     """Write a new layout down: every record that differs, and the documents that follow."""
     before = draft.topology
-    _record(draft, before, after)
+    touched = _record(draft, before, after)
     draft.set_topology(after)
-    _refresh_views(draft, before, after)
+    _refresh_views(draft, before, after, touched)
 
 
 def _check_removals(asked: Change, vms: dict[str, Vm]) -> None:
@@ -108,8 +110,13 @@ def _place(host: Host) -> tuple[str, int, int]:
     return (host.zone, host.fault_domain, host.update_domain)
 
 
-def _record(draft: Draft, before: Topology, after: Topology) -> None:
-    """Write each record that changed; hosts and groups before the VMs that stand on them."""
+def _record(draft: Draft, before: Topology, after: Topology) -> set[str]:
+    """Write each record that changed; hosts and groups before the VMs that stand on them.
+
+    Returns:
+        the groups that changed, or have or had a VM that did.
+    """
+    touched: set[str] = set()
     tables = (
         ("host", before.hosts, after.hosts),
         ("group", before.groups, after.groups),
@@ -117,20 +124,32 @@ def _record(draft: Draft, before: Topology, after: Topology) -> None:
     )
     for kind, old, new in tables:
         for name, record in new.items():
-            if old.get(name) != record:
-                verb = "changed" if name in old else "added"
+            known = old.get(name)
+            if known is not record and known != record:
+                verb = "added" if known is None else "changed"
                 draft.put(f"{kind}.{verb}", f"{kind} {name} is {verb}", record)
+                touched.update(_groups_of(known, record))
     for kind, old, new in reversed(tables):
         for name, record in old.items():
             if name not in new:
                 enrolment = draft.enrolment(name) if kind == "group" else None
                 records = (record, enrolment) if enrolment else (record,)
                 draft.remove(f"{kind}.removed", f"{kind} {name} is removed", *records)
+                touched.update(_groups_of(record))
+    return touched
 
 
-def _refresh_views(draft: Draft, before: Topology, after: Topology) -> None:
+def _groups_of(*records: Host | Group | Vm | None) -> Iterator[str]:
+    for record in records:
+        if isinstance(record, Vm):
+            yield record.group
+        elif isinstance(record, Group):
+            yield record.name
+
+
+def _refresh_views(draft: Draft, before: Topology, after: Topology, touched: set[str]) -> None:
     """Add and drop documents where VMs came, went, or got one of their own. Source: S-3, D-1."""
-    for name in sorted({*before.groups, *after.groups}):
+    for name in sorted(touched):
         old = set(before.views_of(name)) if name in before.groups else set()
         new = set(after.views_of(name)) if name in after.groups else set()
         dropped = [view for key in sorted(old - new) if (view := draft.view(key)) is not None]

@@ -122,6 +122,7 @@ def _number(truth: object) -> int:
     return 1 if truth else 0
 
 
+@lru_cache(LISTS_REMEMBERED)
 def _texts(value: str | int) -> tuple[str, ...]:
     return tuple(json.loads(str(value)))
 

@@ -114,6 +114,11 @@ class Group:
                 problem=f"group {self.name}: fault_domain_count is {self.fault_domain_count}"
             )
 
+    @property
+    def splits_gpus(self) -> bool:
+        """Whether its GPU machines read documents of their own. Source: S-3."""
+        return self.fault_domain_count == 1 and self.kind is GroupKind.SCALE_SET
+
 
 @dataclass(frozen=True, slots=True)
 class Vm:
@@ -224,14 +229,13 @@ class Topology:
     def view_of(self, vm: str) -> str:
         """The key of the document a VM reads: its group's, or one of its own. Source: S-1, S-3."""
         machine = self.vms[vm]
-        group = self.groups[machine.group]
-        own = (
-            group.kind is GroupKind.SCALE_SET and group.fault_domain_count == 1 and machine.has_gpu
-        )
-        return f"{group.name}/{vm}" if own else group.name
+        own = self.groups[machine.group].splits_gpus and machine.has_gpu
+        return f"{machine.group}/{vm}" if own else machine.group
 
     def views_of(self, group: str) -> tuple[str, ...]:
         """Keys of every document of a group: the shared one first, then VMs' own."""
+        if not self.groups[group].splits_gpus:
+            return (group,)
         views = {self.view_of(vm) for vm in self.vms_in(group)}
         return (group, *sorted(views - {group}))
 
