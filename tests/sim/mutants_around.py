@@ -113,7 +113,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "abort-forgotten",
         "a driver that a crash kept from being told to abort is not told after the restart",
         ((PLANE, " or state.aborts.get(n)\n", "\n"),),
-        caught_by="transcript L-7-crash-before-abort",
+        caught_by="world 3: L-7",
+    ),
+    Mutant(
+        "abort-not-owed",
+        "a driver is not told of an end that came without it",
+        (("forewarn.core.work", "        abort_owed=abort,\n", "        abort_owed=False,\n"),),
+        caught_by="world 1: L-7",
     ),
     Mutant(
         "clock-follows-the-wall",
@@ -144,7 +150,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "        step_ms = clock.resume(NO_MARK, since_ms=noticed_ms)\n",
             ),
         ),
-        caught_by="transcript N-4-step-while-down",
+        caught_by="world 4: 6",
     ),
     Mutant(
         "stale-answer",

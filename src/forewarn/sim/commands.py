@@ -75,6 +75,7 @@ class Actor:
         self._driver = HandDriver()
         self.stage = ScriptStage(self._driver)
         self._driver.begins = self._begins
+        self._driver.aborts = self._aborts
         self._teller = Teller(self.stage)
         self._silent: set[str] = set()
         self._heard: list[str] = []
@@ -329,6 +330,7 @@ class Actor:
             self._driver.refuses = " ".join(rest)
             return []
         operation = self.stage.judge.operations[int(rest[0].removeprefix("op-"))]
+        self.stage.judge.reported.add((operation.number, operation.attempt))
         if verb == "finishes":
             return self._tell(Done(operation.number, operation.attempt), "driver")
         if verb == "breaks":
@@ -341,3 +343,8 @@ class Actor:
         self.stage.fuse.passes("before begin")
         self.stage.judge.begins(operation)
         self.stage.fuse.passes("after begin")
+
+    def _aborts(self, operation: Operation) -> None:
+        self.stage.fuse.passes("before abort")
+        self.stage.judge.aborts(operation, heard=True)
+        self.stage.fuse.passes("after abort")

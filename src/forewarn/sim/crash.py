@@ -12,8 +12,10 @@ POINTS = (
     "after publish",
     "before begin",
     "after begin",
+    "before abort",
+    "after abort",
 )
-"""Between any two effects: commit, publish, begin. Source: L-7."""
+"""Between any two effects: commit, publish, begin, abort. Source: L-7."""
 
 
 class Crash(BaseException):

@@ -34,6 +34,8 @@ MOODS: tuple[tuple[str, int], ...] = (
 """Each mood and how often in a thousand it comes; good is what is left."""
 
 AGAIN_MS = 10 * 60 * 1000
+DEAF_PERMILLE = 250
+"""How often in a thousand a moody driver does not hear that an operation has ended."""
 DOWN = frozenset({Impact.REBOOT, Impact.REDEPLOY, Impact.PREEMPT, Impact.TERMINATE})
 """Impacts that switch machines off."""
 BACK_BEFORE_MS = 2000
@@ -65,6 +67,10 @@ class SimDriver:
         self.tasks: dict[tuple[int, int], Task] = {}
         #: Told of each beginning, before it has any effect.
         self.begins: Callable[[Operation], None] = lambda _: None
+        #: Told when an operation is aborted, and whether that was heard.
+        self.aborts: Callable[[Operation, bool], None] = lambda _, __: None
+        #: (operation, attempt) whose end, or failure, this driver has told.
+        self.reported: set[tuple[int, int]] = set()
         self._dice = dice
         self.connect(Agenda(), Fuse(), {})
 
@@ -96,6 +102,16 @@ class SimDriver:
 
     def progress(self, operation: Operation, now_ms: int) -> Progress:
         """Say how far the attempt is, in the driver's mood."""
+        try:
+            progress = self._progress(operation, now_ms)
+        except DriverBroken:
+            self.reported.add((operation.number, operation.attempt))
+            raise
+        if progress.done or progress.failed:
+            self.reported.add((operation.number, operation.attempt))
+        return progress
+
+    def _progress(self, operation: Operation, now_ms: int) -> Progress:
         task = self.tasks[operation.number, operation.attempt]
         left_ms = max(task.ends_ms - self._agenda.now_ms, 0)
         match task.mood:
@@ -114,6 +130,15 @@ class SimDriver:
 
     def abort(self, operation: Operation) -> None:
         """Stop caring; the machines come back."""
+        self._fuse.passes("before abort")
+        heard = not (self.moody and self._dice.chance(DEAF_PERMILLE))
+        self.aborts(operation, heard)
+        if not heard:
+            raise DriverBroken("the management board does not answer")
+        self._abort(operation)
+        self._fuse.passes("after abort")
+
+    def _abort(self, operation: Operation) -> None:
         task = self.tasks.get((operation.number, operation.attempt))
         if task is not None:
             task.over = True

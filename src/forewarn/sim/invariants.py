@@ -13,8 +13,9 @@ from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.planner import why
 from forewarn.core.state import Draft, Terms
 from forewarn.ids import Ids
+from forewarn.sim.chronicle import Chronicle
 from forewarn.sim.crash import Violation
-from forewarn.sim.ledger import Ledger
+from forewarn.sim.ledger import ABORT_TRIES, Ledger
 from forewarn.sim.machine import read
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 S, E = OperationState, EventState
 
+ABORT_MS = 300_000
+"""How long a driver may be left untold by a service that runs; two minutes of it go by plan."""
 LATE_MS = 120_000
 """How long something due may take to happen while all is well."""
 TYPES_SINCE = {
@@ -53,12 +56,12 @@ class Judge(Ledger):
         self._policy = policy
         #: View -> what the service's own node shows of it now.
         self.shown: dict[str, Document] = {}
+        self.chronicle = Chronicle()
         #: How often the state was loaded: a start, or a look after a lost commit.
         self.loads = 0
         self._begun: dict[tuple[int, int], int] = {}
         self._read: set[tuple[str, str, bytes]] = set()
         self._replay = Replay()
-        self._replayed_seq = 0
         self._refusals: dict[str, None] = {}
 
     # ---- what nodes show -----------------------------------------------------------------------
@@ -173,13 +176,19 @@ class Judge(Ledger):
             if shown.get(event_id) != "Started":
                 raise Violation("8", f"{operation.id} is begun, {event.group} is not shown it yet")
 
+    def aborts(self, operation: Operation, *, heard: bool) -> None:
+        """A driver is told that an operation ended without it, and hears it or not."""
+        known = self.mirror.aborts.get(operation.number)
+        if known is None or known.attempt != operation.attempt:
+            raise Violation("L-7", f"the driver is told of the end of {operation.id}: not durable")
+        tries = self.told.get(operation.number, 0) + 1
+        self.told[operation.number] = ABORT_TRIES if heard else tries
+
     # ---- now and then, and at the end ----------------------------------------------------------
 
     def audit(self, archive: Archive, service: Service) -> None:
         """Invariant 10, and that the service knows what is durable."""
-        for recorded in archive.entries(self._replayed_seq):
-            self._replay.extend((recorded.entry,))
-            self._replayed_seq = recorded.seq
+        self._replay.extend(self.chronicle.news(archive))
         records, mirror = self._replay.records, self.mirror
         tables: tuple[tuple[str, object, object], ...] = (
             ("operation", _live(records["operation"]), mirror.operations),
@@ -216,11 +225,17 @@ class Judge(Ledger):
                 if not reasons & {"fault-domain", "host-busy"}:
                     raise Violation("12", f"{operation.id} is due and has not started: {reasons}")
 
+        for operation in self.mirror.aborts.values():
+            if self.owed[operation.number] + ABORT_MS < self.agenda.now_ms:
+                raise Violation("L-7", f"the driver is not told that {operation.id} has ended")
+
     def healed(self) -> None:
         """Invariants 12 and 13: after healing, everything came to its end."""
         for operation in self.mirror.operations.values():
             number = "13" if operation.state is S.RUNNING else "12"
             raise Violation(number, f"{operation.id} is {operation.state.value} for ever")
+        for operation in self.mirror.aborts.values():
+            raise Violation("L-7", f"the driver was never told that {operation.id} has ended")
         for view in self.mirror.views.values():
             if view.document.events:
                 raise Violation("13", f"{view.key} still shows events")

@@ -27,6 +27,8 @@ ROUTINE = {
     *("reboot", "redeploy", "reimage"),
 }
 SHOWN = {"scheduled": "Scheduled", "approved": "Scheduled", "started": "Started"}
+ABORT_TRIES = 8
+"""How often a driver that does not hear is told that an operation has ended."""
 NOTICE_TOLERANCE_MS = 1500
 """How far the service's clock may be off true time over a restart, both ways, in ms."""
 
@@ -47,6 +49,13 @@ class Ledger:
         #: Event -> VMs that have asked to approve it, whatever became of that.
         self.asked: dict[str, dict[str, None]] = {}
         self.acknowledged: set[str] = set()
+        #: (operation, attempt) of which its driver has said that it is over, or has failed.
+        self.reported: set[tuple[int, int]] = set()
+        #: Operation -> since when its driver is owed the word that it has ended, in true ms, or
+        #: since when the service runs that owes it.
+        self.owed: dict[int, int] = {}
+        #: Operation -> times its driver was told that it ended without it, until it heard.
+        self.told: dict[int, int] = {}
         #: Operation -> times its operator asked to try again.
         self.retries: dict[int, int] = {}
         #: Operation -> true time its notice was first shown, less what clocks had jumped by then.
@@ -122,10 +131,23 @@ class Ledger:
             self._judge_start(operation, before, topology, changes)
         if operation.state in {S.SUCCEEDED, S.FAILED} and not operation.started_ms:
             raise Violation("9", f"{operation.id} has ended and never started")
+        self._judge_abort(operation, before)
         for event_id in operation.events:
             event = changes.events.get(event_id) or self.events.get(event_id)
             if event is None or event.live != operation.live:
                 raise Violation("13", f"{operation.id} and event {event_id} do not end together")
+
+    def _judge_abort(self, operation: Operation, before: Operation | None) -> None:
+        """L-7: a driver is told of every end that came without it, whatever crashes."""
+        if operation.abort_owed:
+            self.owed.setdefault(operation.number, self.agenda.now_ms)
+        if before is None or operation.abort_owed:
+            return
+        if before.abort_owed and self.told.get(operation.number, 0) < ABORT_TRIES:
+            raise Violation("L-7", f"the driver was not told that {operation.id} has ended")
+        alone = (operation.number, operation.attempt) not in self.reported
+        if before.state is S.RUNNING and not operation.live and alone:
+            raise Violation("L-7", f"{operation.id} ends and its driver is owed nothing")
 
     def _judge_notice(
         self, operation: Operation, before: Operation | None, topology: Topology
@@ -244,7 +266,10 @@ class Ledger:
             return groups
         before, after = self.mirror.topology, changes.topology
         for name, vm in after.vms.items():
-            if name not in before.vms or before.vms[name].group != vm.group:
+            known, group = before.vms.get(name), after.groups[vm.group]
+            if known is None or known.group != vm.group:
+                continue
+            if known is vm and before.groups[vm.group] is group:
                 continue
             old, new = before.view_of(name), after.view_of(name)
             if old == new or vm.group not in self.mirror.enrolments:

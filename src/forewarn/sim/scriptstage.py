@@ -35,6 +35,7 @@ class HandDriver:
         self.aborted: list[str] = []
         self.refuses = ""
         self.begins: Callable[[Operation], None] = lambda _: None
+        self.aborts: Callable[[Operation], None] = lambda _: None
 
     def begin(self, operation: Operation) -> None:
         """Note it, or refuse once if the script says so."""
@@ -50,6 +51,7 @@ class HandDriver:
 
     def abort(self, operation: Operation) -> None:
         """Note it."""
+        self.aborts(operation)
         self.aborted.append(f"{operation.id} attempt {operation.attempt}")
 
 

@@ -129,7 +129,7 @@ class Surroundings:
     #: Told of each beginning, before a driver is.
     begins: Callable[[Service, Operation], None]
     #: Called when the process has ended, and when it has read its store, with how far its clock
-    #: is ahead of the one before it, in ms.
+    #: is ahead of the one before it, in ms: only within one boot of one machine can it go on.
     died: Callable[[Service, str], None]
     risen: Callable[[Service, int], None]
     bugs: BugLog = field(default_factory=BugLog)
@@ -200,7 +200,9 @@ class Service:
         self._wake_at_ms = 0
         self._lost = ""
         before = after.clock if after is not None else before
-        around.risen(self, max(self.clock.now_ms() - before.now_ms(), 0))
+        jumped_ms = self.clock.now_ms() - before.now_ms()
+        goes_on = plane.state.mark[0] == self.boot
+        around.risen(self, 0 if goes_on else max(jumped_ms, 0))
         self._run(self.loop.recover)
         return self.up
 

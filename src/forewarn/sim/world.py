@@ -6,6 +6,7 @@ No fault is drawn here (`faults.py`), and no promise judged (`invariants.py`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from forewarn import wire
 from forewarn.core.impact import Impact
@@ -23,6 +24,9 @@ from forewarn.sim.machine import GOOD, HABITS, Habit, Machine, Seat
 from forewarn.sim.people import People
 from forewarn.sim.stage import Stage
 from forewarn.sim.wires import Weather
+
+if TYPE_CHECKING:
+    from forewarn.sim.service import Service
 
 DAY_MS = 24 * HOUR_MS
 NODES = 3
@@ -60,10 +64,13 @@ class World(Stage):
         super().__init__(plan.seed, policy, nodes=NODES, drivers=drivers)
         self.driver.connect(self.agenda, self.fuse, self.machines)
         self.driver.begins = self.judge.begins
+        self.driver.aborts = lambda operation, heard: self.judge.aborts(operation, heard=heard)
+        self.driver.reported = self.judge.reported
         self.plan = plan
         self.seed = plan.seed
         self.healing = False
         self._dice = Dice(plan.seed, "world")
+        self._clock_dice = Dice(plan.seed, "clock over a restart")
         self._restart_planned = False
         self.contest: Failover | None = None
         self.wanted: dict[str, Vm] = {}
@@ -112,7 +119,7 @@ class World(Stage):
     def at_rest(self) -> bool:
         """Whether nothing is under way any more."""
         mirror = self.judge.mirror
-        if mirror.operations or not self.service.up:
+        if mirror.operations or mirror.aborts or not self.service.up:
             return False
         return not any(machine.core and machine.core.events for machine in self.machines.values())
 
@@ -212,12 +219,21 @@ class World(Stage):
         service = self.service
         if service.up:
             return
-        service.wall_offset_ms = self._dice.between(-200, 200)
+        self._trouble_clock(service)
         started = service.start()
         if not started and not self._restart_planned:
             self._plan_restart()
         if started and self.disk_weather.permille == 0:
             self.audit()
+
+    def _trouble_clock(self, service: Service) -> None:
+        """A time server has put the machine's clock right meanwhile, or people wrong."""
+        dice = self._clock_dice
+        service.wall_offset_ms = dice.between(-200, 200)
+        if dice.chance(150):
+            service.wall_offset_ms = dice.pick((-6, -1, 1, 6)) * HOUR_MS
+        if dice.chance(100):
+            service.boot = f"{service.boot}, again"
 
     def _plan_restart(self) -> None:
         self._restart_planned = True

@@ -1,0 +1,51 @@
+"""A world's history as it is read back from its store: each entry once, and a digest of all.
+
+What an entry means is judged in `invariants.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forewarn.core.state import Entry
+    from forewarn.sim.archive import Archive
+    from forewarn.store.reading import Recorded
+
+_line = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class Chronicle:
+    """Reads on where it stopped; whoever replays history gets every entry once."""
+
+    def __init__(self) -> None:
+        """Begin before the first entry."""
+        self._seq = 0
+        self._digest = hashlib.sha256()
+        self._unread: list[Entry] = []
+
+    def news(self, archive: Archive) -> list[Entry]:
+        """Return the entries that were written since the last call."""
+        self._read(archive)
+        unread, self._unread = self._unread, []
+        return unread
+
+    def digest(self, archive: Archive) -> str:
+        """SHA-256 of the whole history: the same for the same seed, everywhere."""
+        self._read(archive)
+        return self._digest.hexdigest()
+
+    def _read(self, archive: Archive) -> None:
+        for recorded in archive.entries(self._seq):
+            self._seq = recorded.seq
+            self._digest.update(_told(recorded))
+            self._unread.append(recorded.entry)
+
+
+def _told(recorded: Recorded) -> bytes:
+    entry = recorded.entry
+    images = [(image.kind, image.key, image.row) for image in entry.images]
+    line = (recorded.seq, entry.at_ms, entry.actor, entry.action, entry.text, images)
+    return _line(line).encode() + b"\n"
