@@ -168,7 +168,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "        if event\n",
             ),
         ),
-        caught_by="world 1: 7",
+        caught_by="world 4: 7",
     ),
     Mutant(
         "restart-shows-nothing",
@@ -180,7 +180,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 ("            for view in ()\n        ),\n    )"),
             ),
         ),
-        caught_by="world 2: 8",
+        caught_by="world 1: 8",
     ),
     Mutant(
         "deleted-vm-still-known",

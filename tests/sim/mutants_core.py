@@ -347,7 +347,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "    return Document(0, read_document(str(value)).events)\n",
             ),
         ),
-        caught_by="world 1: 2",
+        caught_by="world 2: 2",
     ),
     Mutant(
         "arrivals-not-told",
