@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.exits import OK, REFUSED, USAGE
+from forewarn.exits import INTERRUPTED, OK, REFUSED, USAGE
 
 if TYPE_CHECKING:
     import argparse
@@ -174,20 +174,25 @@ def _worlds(arguments: argparse.Namespace) -> int:
     from forewarn.sim.runs import shrink  # noqa: PLC0415
 
     summary = Summary(arguments.runs, progress=not arguments.json)
-    for result in _results(arguments):
-        summary.add(result)
-        if not result.invariant:
-            continue
-        summary.end_progress()
-        shown = result
-        if not arguments.no_shrink:
-            print("broken promise; looking for a shorter run …", file=sys.stderr)
-            shown = shrink(result, (*KINDS, *ACTIVITIES))
-        summary.broke(shown)
-        print_violation(shown)
+    status = OK
+    try:
+        for result in _results(arguments):
+            summary.add(result)
+            if not result.invariant:
+                continue
+            summary.end_progress()
+            shown = result
+            if not arguments.no_shrink:
+                print("broken promise; looking for a shorter run …", file=sys.stderr)
+                shown = shrink(result, (*KINDS, *ACTIVITIES))
+            summary.broke(shown)
+            print_violation(shown)
+            status = REFUSED
+    except KeyboardInterrupt:
+        status = INTERRUPTED
     summary.end_progress()
     summary.print(json=arguments.json)
-    return REFUSED if summary.broken else OK
+    return status
 
 
 def _results(arguments: argparse.Namespace) -> Iterator[Result]:
@@ -198,6 +203,9 @@ def _results(arguments: argparse.Namespace) -> Iterator[Result]:
         yield from run_many(_plans(arguments))
         return
     import multiprocessing  # noqa: PLC0415
+    import signal  # noqa: PLC0415
 
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    # Ctrl-C ends this process, which ends the others: they would each print where they were.
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    with multiprocessing.get_context("spawn").Pool(jobs, signal.signal, ignore) as pool:
         yield from pool.imap(run_world, _plans(arguments))

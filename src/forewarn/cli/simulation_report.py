@@ -84,9 +84,12 @@ class Summary:
         faults = ", ".join(f"{count} {kind}" for kind, count in self._faults.items())
         note(f"faults: {faults}")
         note(
-            f"{self._done} worlds, {self._lasted_ms / DAY_MS:,.0f} days, {self._steps:,} steps, "
-            f"{self._speed():,.0f} times real time, {len(self.broken)} broken promises"
+            f"{self._counted()} worlds, {self._lasted_ms / DAY_MS:,.0f} days, "
+            f"{self._steps:,} steps, {self._speed():,.0f} times real time, {len(self.broken)} broken promises"
         )
+
+    def _counted(self) -> str:
+        return f"{self._done}" if self._done == self._runs else f"{self._done} of {self._runs}"
 
     def _show_progress(self) -> None:
         text = f"{self._done} of {self._runs} worlds, {self._speed():,.0f} times real time"

@@ -58,6 +58,9 @@ class Ledger:
         self.told: dict[int, int] = {}
         #: Operation -> times its operator asked to try again.
         self.retries: dict[int, int] = {}
+        #: Operation -> true ms from when it was announced until it started, once it has.
+        self.waited_ms: dict[int, int] = {}
+        self._announced_ms: dict[int, int] = {}
         #: Operation -> true time its notice was first shown, less what clocks had jumped by then.
         self.first_shown: dict[int, int] = {}
         #: How far new processes' clocks were ahead of those before them, summed up, in ms. Only
@@ -125,9 +128,13 @@ class Ledger:
         if before is None and operation.number <= self.mirror.last_number:
             raise Violation("3", f"{operation.id} is numbered twice")
         if operation.state is S.NOTICED:
+            self._announced_ms.setdefault(operation.number, self.agenda.now_ms)
             self._judge_notice(operation, before, topology)
         started = operation.state is S.RUNNING and (before is None or before.state is not S.RUNNING)
         if started:
+            announced_ms = self._announced_ms.get(operation.number)
+            if announced_ms is not None:
+                self.waited_ms[operation.number] = self.agenda.now_ms - announced_ms
             self._judge_start(operation, before, topology, changes)
         if operation.state in {S.SUCCEEDED, S.FAILED} and not operation.started_ms:
             raise Violation("9", f"{operation.id} has ended and never started")

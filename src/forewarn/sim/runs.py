@@ -38,7 +38,8 @@ class Result:
     digest: str
     #: (cause, how it ended) -> how many operations.
     operations: dict[tuple[str, str], int] = field(default_factory=dict)
-    #: Cause -> (operations that started after notice, of them before NotBefore, summed wait in s).
+    #: Cause -> (operations that started after notice, of them before NotBefore, summed wait in
+    #: true s).
     waits: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)
     #: The violated invariant; empty if none was.
@@ -145,14 +146,14 @@ def _operations(world: World) -> dict[tuple[str, str], int]:
 
 def _waits(world: World) -> dict[str, tuple[int, int, int]]:
     waits: dict[str, tuple[int, int, int]] = {}
-    for each in world.judge.operations.values():
-        if each.noticed_ms and each.started_ms:
-            count, early, waited_s = waits.get(each.cause.value, (0, 0, 0))
-            waits[each.cause.value] = (
-                count + 1,
-                early + (each.started_ms < each.not_before_ms),
-                waited_s + (each.started_ms - each.noticed_ms) // 1000,
-            )
+    for number, waited_ms in world.judge.waited_ms.items():
+        each = world.judge.operations[number]
+        count, early, waited_s = waits.get(each.cause.value, (0, 0, 0))
+        waits[each.cause.value] = (
+            count + 1,
+            early + (each.started_ms < each.not_before_ms),
+            waited_s + waited_ms // 1000,
+        )
     return waits
 
 
