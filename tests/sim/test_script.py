@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ from forewarn.clock import VirtualClock
 from forewarn.core import acts
 from forewarn.core.state import Draft
 from forewarn.core.stimulus import Begun
+from forewarn.exits import INTERRUPTED
 from forewarn.feed import Change
 from forewarn.sim.agenda import START_MS
 from forewarn.sim.crash import Violation
@@ -22,6 +27,7 @@ from forewarn.sim.script import ScriptWrong, parse, play, rewritten
 from forewarn.sim.spans import clock_time, moment, seconds
 from forewarn.sim.world import Plan
 
+WAIT_S = 60
 STORY = """# A story.
 host h1
 vm web_0 on=h1 group=web
@@ -114,6 +120,28 @@ def test_progress_is_told_now_and_then_where_nobody_looks(
         summary.add(result)
     told = capsys.readouterr().err.splitlines()
     assert told == ["2 of 40 worlds, 90 times real time", "5 of 40 worlds, 60 times real time"]
+
+
+def test_interrupted_simulation_tells_what_it_came_to() -> None:
+    """Ctrl-C ends all processes; the worlds that were finished are summed up."""
+    command = [sys.executable, "-m", "forewarn.cli.main", "simulate", "--random", "--runs", "5000"]
+    command += ["--jobs", "2", "--hosts", "3", "--vms", "9", "--days", "0.5"]
+    ours, theirs = os.openpty()  # progress is told at once where a person looks
+    simulating = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    told = b""
+    while b" of 5000 worlds" not in told:
+        told += os.read(ours, 4096)
+    os.killpg(simulating.pid, signal.SIGINT)  # as a terminal does
+    table, _ = simulating.communicate(timeout=WAIT_S)
+    told = os.read(ours, 65536)
+    os.close(ours)
+    assert table.startswith(b"CAUSE")
+    assert simulating.returncode == INTERRUPTED
+    assert b"0 broken promises" in told
+    assert b"Traceback" not in told
 
 
 @pytest.mark.parametrize("wrong", [["--runs", "0"], ["--without", "rain"], ["--hosts", "9999"]])

@@ -206,6 +206,8 @@ def _results(arguments: argparse.Namespace) -> Iterator[Result]:
     import signal  # noqa: PLC0415
 
     # Ctrl-C ends this process, which ends the others: they would each print where they were.
-    ignore = (signal.SIGINT, signal.SIG_IGN)
-    with multiprocessing.get_context("spawn").Pool(jobs, signal.signal, ignore) as pool:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pool = multiprocessing.get_context("spawn").Pool(jobs)
+    signal.signal(signal.SIGINT, before)
+    with pool:
         yield from pool.imap(run_world, _plans(arguments))

@@ -85,7 +85,8 @@ class Summary:
         note(f"faults: {faults}")
         note(
             f"{self._counted()} worlds, {self._lasted_ms / DAY_MS:,.0f} days, "
-            f"{self._steps:,} steps, {self._speed():,.0f} times real time, {len(self.broken)} broken promises"
+            f"{self._steps:,} steps, {self._speed():,.0f} times real time, "
+            f"{len(self.broken)} broken promises"
         )
 
     def _counted(self) -> str:
