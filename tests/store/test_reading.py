@@ -107,18 +107,17 @@ def test_history_pages_both_ways(story: Story) -> None:
     "page",
     [
         HistoryPage(operation=1),
-        HistoryPage(group="db"),
         HistoryPage(host="h0"),
         HistoryPage(action="operation.noticed"),
-        HistoryPage(operation=1, group="web", after=3, before=1000),
+        HistoryPage(operation=1, action="event.approved", after=3, before=1000),
     ],
-    ids=["operation", "group", "host", "action", "several"],
+    ids=["operation", "host", "action", "several"],
 )
 def test_history_filters_agree_with_the_whole(story: Story, page: HistoryPage) -> None:
     """Each filter finds what looking through everything finds. Source: A-6."""
     wanted = {
         name: getattr(page, name)
-        for name in ("operation", "event", "group", "host", "action")
+        for name in ("operation", "event", "host", "action")
         if getattr(page, name)
     }
     found = [each.seq for each in story.store.history(page)]
@@ -129,6 +128,21 @@ def test_history_filters_agree_with_the_whole(story: Story, page: HistoryPage) -
         and page.after < each.seq
     ]
     assert found
+
+
+def test_history_of_a_group_has_the_work_it_was_told_of(story: Story) -> None:
+    """Its events and documents, and how the work behind them went; no other group's. A-6."""
+    everything = list(story.store.entries())
+    told = {n for n in (1, 2, 3) if any(e.group == "db" for e in story.store.events_of(n))}
+    found = story.store.history(HistoryPage(group="db"))
+    assert [each.seq for each in found] == [
+        each.seq
+        for each in everything
+        if each.entry.group == "db" or (each.entry.operation in told and not each.entry.event)
+    ]
+    texts = {each.entry.text for each in found}
+    assert "op-1 is announced" in texts
+    assert "op-2 is announced" not in texts
 
 
 def test_history_of_a_vm_is_all_that_happened_to_it(story: Story) -> None:

@@ -90,11 +90,19 @@ _OF_VM = """seq IN (
             told.event = '' OR replace(event.resources, '"' || :vm || '"', '') <> event.resources
         )
 )"""
+# What an operation that a group was told of went through is its history, too.
+_OF_GROUP = """seq IN (
+    SELECT seq FROM history WHERE group_name = :group AND group_name <> ''
+    UNION ALL
+    SELECT told.seq FROM event
+        JOIN history AS told ON told.operation = event.operation AND told.operation <> 0
+        WHERE event.group_name = :group AND told.event = ''
+)"""
 # The literal that repeats the condition of a partial index lets both engines use that index.
 _HISTORY_FILTERS = {
     "operation": "operation = :operation AND operation <> 0",
     "event": "event = :event AND event <> ''",
-    "group": "group_name = :group AND group_name <> ''",
+    "group": _OF_GROUP,
     "vm": _OF_VM,
     "host": "host = :host AND host <> ''",
     "action": "action = :action",
