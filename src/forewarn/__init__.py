@@ -9,9 +9,9 @@ Example:
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
-    from forewarn.agent.aio import AsyncClient
-    from forewarn.agent.client import Client
-    from forewarn.agent.dialogue import NotNow, NoVersion, Refused
+    from forewarn.agent.sdk.aio import AsyncClient
+    from forewarn.agent.sdk.client import Client
+    from forewarn.agent.sdk.dialogue import NotNow, NoVersion, Refused
     from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
     from forewarn.wire import VERSIONS, Document, ScheduledEvent
 
@@ -31,16 +31,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncClient": "forewarn.agent.aio",
+    "AsyncClient": "forewarn.agent.sdk.aio",
     "CallerError": "forewarn.errors",
-    "Client": "forewarn.agent.client",
+    "Client": "forewarn.agent.sdk.client",
     "Document": "forewarn.wire",
     "ForewarnError": "forewarn.errors",
-    "NoVersion": "forewarn.agent.dialogue",
-    "NotNow": "forewarn.agent.dialogue",
+    "NoVersion": "forewarn.agent.sdk.dialogue",
+    "NotNow": "forewarn.agent.sdk.dialogue",
     "OurError": "forewarn.errors",
     "PeerError": "forewarn.errors",
-    "Refused": "forewarn.agent.dialogue",
+    "Refused": "forewarn.agent.sdk.dialogue",
     "ScheduledEvent": "forewarn.wire",
     "VERSIONS": "forewarn.wire",
 }

@@ -169,11 +169,11 @@ class ScheduledEvent:
         """Compare field by field."""
         if not isinstance(other, ScheduledEvent):
             return NotImplemented
-        return self._values() == other._values()
+        return _event_values(self) == _event_values(other)
 
     def __hash__(self) -> int:
         """Hash all fields."""
-        return hash(self._values())
+        return hash(_event_values(self))
 
     def __repr__(self) -> str:
         """Show all fields."""
@@ -182,11 +182,7 @@ class ScheduledEvent:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle by value, in spite of the refused attributes."""
-        return _event_of, self._values()
-
-    def _values(self) -> tuple[object, ...]:
-        values: tuple[object, ...] = _event_values(self)
-        return values
+        return _event_of, _event_values(self)
 
 
 class Document:
@@ -238,7 +234,8 @@ def render_document(document: Document, version: str) -> bytes:
         for event in document.events
         if TYPE_SINCE.get(event.event_type, "~") <= version
     ]
-    return _compact({"DocumentIncarnation": document.incarnation, "Events": shown})
+    form = {"DocumentIncarnation": document.incarnation, "Events": shown}
+    return _encode(form).encode("ascii")
 
 
 def read_document(body: bytes | str) -> Document:
@@ -270,7 +267,7 @@ def render_approval(event_ids: tuple[str, ...], incarnation: int | None = None) 
     if incarnation is not None:
         form["DocumentIncarnation"] = incarnation
     form["StartRequests"] = [{"EventId": event_id} for event_id in event_ids]
-    return _compact(form)
+    return _encode(form).encode("ascii")
 
 
 def read_approval(body: bytes) -> tuple[str, ...]:
@@ -326,7 +323,7 @@ def parse_not_before(text: str) -> int | None:
         raise TimeUnreadable(text=text) from error
 
 
-_event_values = attrgetter(*ScheduledEvent.__slots__)
+_event_values: attrgetter[tuple[object, ...]] = attrgetter(*ScheduledEvent.__slots__)
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -396,10 +393,6 @@ def _parse(body: bytes | str) -> object:
     text = body if isinstance(body, str) else body.decode("utf-8")
     form: object = json.loads(text.removeprefix("\ufeff"))
     return form
-
-
-def _compact(form: dict[str, object]) -> bytes:
-    return _encode(form).encode("ascii")
 
 
 def _too_large() -> ApprovalTooLarge:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.agent.core import AgentCore
-from forewarn.agent.names import Identity
-from forewarn.agent.rules import Match, Rule, Step
-from forewarn.agent.values import HookEnded, HookIntent, Polled
+from forewarn.agent.core.deciding import AgentCore
+from forewarn.agent.core.names import Identity
+from forewarn.agent.core.rules import Match, Rule, Step
+from forewarn.agent.core.values import HookEnded, HookIntent, Polled
 from forewarn.wire import Document, ScheduledEvent
 
 if TYPE_CHECKING:
-    from forewarn.agent.values import Intent
+    from forewarn.agent.core.values import Intent
 
 ME = Identity("vm_0")
 NOW = 1_795_000_000_000

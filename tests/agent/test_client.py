@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import forewarn
-from forewarn.agent.dialogue import FIXED_ENDPOINT
-from forewarn.agent.discovery import endpoints, option_245
+from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT
+from forewarn.agent.sdk.discovery import endpoints, option_245
 from forewarn.wire import VERSIONS, Document
 from tests.agent.making import event
 from tests.agent.service import LIMIT_S, Service, cut, reset, status

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.agent.coordination import Turn, turn
-from forewarn.agent.names import Identity
-from forewarn.agent.records import EventRecord
+from forewarn.agent.core.coordination import Turn, turn
+from forewarn.agent.core.names import Identity
+from forewarn.agent.core.records import EventRecord
 from tests.agent.making import NOW, event
 
 THREE = ("vm_0", "vm_1", "vm_2")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.agent.core import AgentCore
-from forewarn.agent.following import EVENTS_MAX
-from forewarn.agent.rules import Step, default_rules
-from forewarn.agent.values import (
+from forewarn.agent.core.deciding import AgentCore
+from forewarn.agent.core.following import EVENTS_MAX
+from forewarn.agent.core.rules import Step, default_rules
+from forewarn.agent.core.values import (
     ApprovalEnded,
     Cancel,
     HookEnded,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from forewarn.agent.following import FINISHED_MAX
-from forewarn.agent.rules import Match
-from forewarn.agent.values import (
+from forewarn.agent.core.following import FINISHED_MAX
+from forewarn.agent.core.rules import Match
+from forewarn.agent.core.values import (
     HookEnded,
 )
 from tests.agent.making import (

@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from forewarn.agent.core import AgentCore
-from forewarn.agent.rules import Step
-from forewarn.agent.status import prepared_form
-from forewarn.agent.steps import UNDO_TRIES_MAX, UNRECOVERED_MAX
-from forewarn.agent.values import (
+from forewarn.agent.core.deciding import AgentCore
+from forewarn.agent.core.rules import Step
+from forewarn.agent.core.steps import UNDO_TRIES_MAX, UNRECOVERED_MAX
+from forewarn.agent.core.values import (
     Announce,
     ApprovalEnded,
     HookEnded,
     Resumed,
     Tick,
 )
+from forewarn.agent.status import prepared_form
 from tests.agent.making import (
     BOTH,
     DRAIN,

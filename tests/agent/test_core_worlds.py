@@ -8,9 +8,9 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.agent.core import AgentCore
-from forewarn.agent.rules import Match, Rule, Step
-from forewarn.agent.values import (
+from forewarn.agent.core.deciding import AgentCore
+from forewarn.agent.core.rules import Match, Rule, Step
+from forewarn.agent.core.values import (
     ApprovalEnded,
     Approve,
     Cancel,

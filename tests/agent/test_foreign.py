@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.agent.dialogue import Dialogue
-from forewarn.agent.http import Answer
-from forewarn.agent.names import is_name
+from forewarn.agent.core.names import is_name
+from forewarn.agent.sdk.dialogue import Dialogue
+from forewarn.agent.sdk.http import Answer
 from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.service import Service, status

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.agent.core.records import event_form, read_event, read_event_record, read_step_record
 from forewarn.agent.forms import FormOdd, inner, member, number, several, texts, words
-from forewarn.agent.records import event_form, read_event, read_event_record, read_step_record
 from tests.agent.making import event, prepared
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.agent.http import (
+from forewarn.agent.sdk.http import (
     HEAD_BYTES_MAX,
     AnswerBroken,
     AnswerReader,

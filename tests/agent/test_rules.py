@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.agent.names import Identity, resource_name
-from forewarn.agent.rules import IGNORE_OTHERS, Match, Rule, Step, choose, default_rules
-from forewarn.agent.values import HookEnded, Prepare, Resumed, Stop, Tick
+from forewarn.agent.core.names import Identity, resource_name
+from forewarn.agent.core.rules import IGNORE_OTHERS, Match, Rule, Step, choose, default_rules
+from forewarn.agent.core.values import HookEnded, Prepare, Resumed, Stop, Tick
 from tests.agent.making import DRAIN, ME, NOTICE_MS, NOW, event
 
 

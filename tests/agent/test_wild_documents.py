@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.agent.core import AgentCore
-from forewarn.agent.names import Identity
-from forewarn.agent.rules import default_rules
-from forewarn.agent.values import HookEnded, Polled
+from forewarn.agent.core.deciding import AgentCore
+from forewarn.agent.core.names import Identity
+from forewarn.agent.core.rules import default_rules
+from forewarn.agent.core.values import HookEnded, Polled
 from forewarn.wire import Document, ScheduledEvent, read_document
 from tests.agent.making import DRAIN, NOW, brief
 

@@ -9,7 +9,7 @@ from tests.sim.mutant import Mutant
 
 LOOP, PLANE = "forewarn.control.loop", "forewarn.control.plane"
 CHANGES, STORE = "forewarn.control.changes", "forewarn.store"
-AGENT = "forewarn.agent.core"
+AGENT, TURNS = "forewarn.agent.core.deciding", "forewarn.agent.core.coordination"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -220,7 +220,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "the agent does not notice that an event has gone",
         (
             (
-                "forewarn.agent.following",
+                "forewarn.agent.core.following",
                 ("            if record.event_id not in shown and not record.gone:\n"),
                 "            if not record:\n",
             ),
@@ -230,7 +230,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "approved-before-all-are-prepared",
         "an agent approves for others that are not prepared",
-        (("forewarn.agent.coordination", "        if missing:\n", "        if not others:\n"),),
+        (
+            (
+                "forewarn.agent.core.coordination",
+                "        if missing:\n",
+                "        if not others:\n",
+            ),
+        ),
         caught_by="world 1: C-5",
     ),
     Mutant(

@@ -5,7 +5,7 @@ No check may go in here.
 
 EXCEPTIONS: dict[tuple[str, str, str], str] = {
     # (check, path, name of the thing or "") -> reason
-    ("impurities_at_home", "src/forewarn/agent/client.py", "time"): (
+    ("impurities_at_home", "src/forewarn/agent/sdk/client.py", "time"): (
         "the synchronous client pauses between two polls; it does not read the time"
     ),
     ("tests_do_not_sleep", "tests/e2e/clients/poll.py", "time.sleep"): (

@@ -8,16 +8,16 @@ from __future__ import annotations
 import os
 
 from forewarn.agent.commands import hook_command, hook_settings
+from forewarn.agent.core.values import HookEnded
 from forewarn.agent.hooks import NEVER_STARTED, HookRoom, hook_environment, hook_input
-from forewarn.agent.values import HookEnded
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from forewarn.agent.core.names import Identity
+    from forewarn.agent.core.values import HookIntent
     from forewarn.agent.hooks import Child
-    from forewarn.agent.names import Identity
-    from forewarn.agent.values import HookIntent
 
 LOOK_MS = 50  # how often a child is looked after where no descriptor tells of its end
 TRIM_MS = 1000

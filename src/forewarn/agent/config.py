@@ -12,9 +12,9 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.agent.http import target_of
+from forewarn.agent.core.rules import ACTIONS, COORDINATIONS, FAILURES, TIMEOUT_S
 from forewarn.agent.preparations import PREPARATIONS
-from forewarn.agent.rules import ACTIONS, COORDINATIONS, FAILURES, TIMEOUT_S
+from forewarn.agent.sdk.http import target_of
 from forewarn.agent.settings import DEFAULTS
 from forewarn.errors import CallerError
 from forewarn.wire import VERSIONS

@@ -6,19 +6,19 @@ approves, so that an approval never waits behind a poll.
 
 from __future__ import annotations
 
-from forewarn.agent.dialogue import NAME_PATH, NotNow, Refused, pause_s
+from forewarn.agent.core.names import is_name
+from forewarn.agent.core.values import ApprovalEnded, Polled
 from forewarn.agent.exchange import Line
-from forewarn.agent.http import AnswerBroken
-from forewarn.agent.names import is_name
-from forewarn.agent.values import ApprovalEnded, Polled
+from forewarn.agent.sdk.dialogue import NAME_PATH, NotNow, Refused, pause_s
+from forewarn.agent.sdk.http import AnswerBroken
 from forewarn.errors import PeerError
 from forewarn.wire import DocumentUnreadable
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
-    from forewarn.agent.dialogue import Dialogue
-    from forewarn.agent.http import Answer
-    from forewarn.agent.values import Stimulus
+    from forewarn.agent.core.values import Stimulus
+    from forewarn.agent.sdk.dialogue import Dialogue
+    from forewarn.agent.sdk.http import Answer
     from forewarn.ids import Ids
 
 FIRST_ANSWER_MS = 130_000  # the first answer may be held for two minutes. Source: B-1

@@ -8,12 +8,12 @@ from __future__ import annotations
 import errno
 import socket
 
-from forewarn.agent.client import CHUNK_BYTES
-from forewarn.agent.http import Answer, AnswerBroken, AnswerReader
+from forewarn.agent.sdk.client import CHUNK_BYTES
+from forewarn.agent.sdk.http import Answer, AnswerBroken, AnswerReader
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
-    from forewarn.agent.http import Target
+    from forewarn.agent.sdk.http import Target
 
 UNDER_WAY = (0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN, 10035)  # 10035: Windows
 NOT_YET = (BlockingIOError, InterruptedError)

@@ -12,14 +12,14 @@ import os
 import signal
 import sys
 
-from forewarn.agent.records import event_form
+from forewarn.agent.core.records import event_form
 from forewarn.wire import format_not_before
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forewarn.agent.values import HookIntent
+    from forewarn.agent.core.values import HookIntent
 
 OUTPUT_BYTES_MAX = 256 * 1024  # more than anyone reads; beyond it a hook's output is dropped
 OUTPUT_SHOWN_BYTES = 2048  # the end of it goes into the log

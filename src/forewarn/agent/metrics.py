@@ -8,8 +8,8 @@ from __future__ import annotations
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from forewarn.agent.contact import Contact
-    from forewarn.agent.core import AgentCore
-    from forewarn.agent.values import HookEnded, HookIntent, Notify
+    from forewarn.agent.core.deciding import AgentCore
+    from forewarn.agent.core.values import HookEnded, HookIntent, Notify
 
 HELP = {
     "forewarn_agent_polls_total": "Polls that were answered with a document.",

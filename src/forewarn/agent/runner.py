@@ -13,17 +13,9 @@ import socket
 
 from forewarn.agent.children import Children
 from forewarn.agent.contact import Contact
-from forewarn.agent.core import AgentCore
-from forewarn.agent.dialogue import Dialogue
-from forewarn.agent.discovery import endpoints
-from forewarn.agent.forms import FormOdd
-from forewarn.agent.hooks import HookRoom
-from forewarn.agent.journal import Journal, JournalLost, boot_id
-from forewarn.agent.metrics import Metrics
-from forewarn.agent.names import Identity, resource_name
-from forewarn.agent.readiness import Readiness
-from forewarn.agent.side import SideJobs
-from forewarn.agent.values import (
+from forewarn.agent.core.deciding import AgentCore
+from forewarn.agent.core.names import Identity, resource_name
+from forewarn.agent.core.values import (
     Announce,
     Approve,
     Ask,
@@ -34,14 +26,22 @@ from forewarn.agent.values import (
     Stop,
     Tick,
 )
+from forewarn.agent.forms import FormOdd
+from forewarn.agent.hooks import HookRoom
+from forewarn.agent.journal import Journal, JournalLost, boot_id
+from forewarn.agent.metrics import Metrics
+from forewarn.agent.readiness import Readiness
+from forewarn.agent.sdk.dialogue import Dialogue
+from forewarn.agent.sdk.discovery import endpoints
+from forewarn.agent.side import SideJobs
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
+    from forewarn.agent.core.values import HookEnded, Intent, Stimulus
     from forewarn.agent.inhibitor import Inhibitor
     from forewarn.agent.log import Log
     from forewarn.agent.settings import AgentSettings
     from forewarn.agent.status import StatusServer
-    from forewarn.agent.values import HookEnded, Intent, Stimulus
     from forewarn.clock import Clock
     from forewarn.ids import Ids
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 
+from forewarn.agent.core.rules import STAND_IN_S, TIMEOUT_S, Match, Rule, Step, default_rules
 from forewarn.agent.forms import flag, inner, member, number, several, words
-from forewarn.agent.rules import STAND_IN_S, TIMEOUT_S, Match, Rule, Step, default_rules
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:

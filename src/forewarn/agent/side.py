@@ -10,16 +10,16 @@ import json
 import os
 
 from forewarn.agent.commands import own_command
-from forewarn.agent.records import event_form
-from forewarn.agent.values import Announce
+from forewarn.agent.core.records import event_form
+from forewarn.agent.core.values import Announce
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
+    from forewarn.agent.core.names import Identity
+    from forewarn.agent.core.values import Ask, Notify
     from forewarn.agent.hooks import Child, HookRoom
     from forewarn.agent.log import Log
-    from forewarn.agent.names import Identity
     from forewarn.agent.settings import AgentSettings
-    from forewarn.agent.values import Ask, Notify
 
 JOBS_MAX = 500  # what waits beyond it is dropped, oldest first, and said so in the log
 JOB_MS = 60_000  # a job that takes longer is ended

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import socket
 
-from forewarn.agent.records import event_form
+from forewarn.agent.core.records import event_form
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from forewarn.agent.core import AgentCore
+    from forewarn.agent.core.deciding import AgentCore
     from forewarn.agent.runner import Runner
 
     class Watches(Protocol):
@@ -232,6 +232,6 @@ def _wants_write(error: OSError) -> bool:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.agent.records import StepRecord
+    from forewarn.agent.core.records import StepRecord
 
     Answering = Callable[[str, int], tuple[int, str, str]]

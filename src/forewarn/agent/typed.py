@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn import exits
-from forewarn.agent.dialogue import FIXED_ENDPOINT
-from forewarn.agent.http import AnswerReader, Target, request_bytes, target_of
-from forewarn.agent.names import Identity
+from forewarn.agent.core.names import Identity
+from forewarn.agent.core.rules import KNOWN_TYPES, choose
 from forewarn.agent.preparations import PREPARATIONS
-from forewarn.agent.rules import KNOWN_TYPES, choose
+from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT
+from forewarn.agent.sdk.http import AnswerReader, Target, request_bytes, target_of
 from forewarn.agent.settings import AgentSettings
 from forewarn.agent.start import DEFAULT_CONFIG, run
 from forewarn.errors import CallerError, ForewarnError, PeerError
@@ -25,7 +25,7 @@ from forewarn.wire import ScheduledEvent
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forewarn.agent.rules import Rule
+    from forewarn.agent.core.rules import Rule
 
 DEFAULT_STATUS = "127.0.0.1:8471"
 STATUS_TIMEOUT_S = 5.0
@@ -202,7 +202,7 @@ def ask_status(address: str) -> dict[str, Any]:
         EndpointInvalid: that is no address.
         AgentUnreachable: no agent answers there.
     """
-    from forewarn.agent.client import connect  # noqa: PLC0415  not needed to run
+    from forewarn.agent.sdk.client import connect  # noqa: PLC0415  not needed to run
 
     target: Target = target_of(f"http://{address}")
     reader = AnswerReader()

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.agent.records import APPROVED, HELD, READY
-from forewarn.agent.rules import STAND_IN_S
+from forewarn.agent.core.records import APPROVED, HELD, READY
+from forewarn.agent.core.rules import STAND_IN_S
 from forewarn.core.lifecycle import EventState
 from forewarn.sim.crash import Violation
 
 if TYPE_CHECKING:
-    from forewarn.agent.records import EventRecord
+    from forewarn.agent.core.records import EventRecord
     from forewarn.core.state import Changes
     from forewarn.sim.agenda import Agenda
     from forewarn.sim.ledger import Ledger

@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from forewarn import wire
-from forewarn.agent.values import Approve as ApproveIntent
-from forewarn.agent.values import HookIntent
+from forewarn.agent.core.values import Approve as ApproveIntent
+from forewarn.agent.core.values import HookIntent
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.stimulus import (
     Acknowledge,
@@ -40,7 +40,7 @@ from forewarn.sim.telling import Teller
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.agent.values import Intent
+    from forewarn.agent.core.values import Intent
     from forewarn.core.lifecycle import Operation
     from forewarn.sim.node import Reply
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.agent.coordination import turn
-from forewarn.agent.core import AgentCore
-from forewarn.agent.names import Identity
-from forewarn.agent.records import DONE, FAILED, READY
-from forewarn.agent.rules import Match, Rule, Step, default_rules
-from forewarn.agent.values import (
+from forewarn.agent.core.coordination import turn
+from forewarn.agent.core.deciding import AgentCore
+from forewarn.agent.core.names import Identity
+from forewarn.agent.core.records import DONE, FAILED, READY
+from forewarn.agent.core.rules import Match, Rule, Step, default_rules
+from forewarn.agent.core.values import (
     Announce,
     ApprovalEnded,
     Approve,
@@ -34,7 +34,7 @@ from forewarn.wire import Document, ScheduledEvent, read_document, render_approv
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.agent.values import Intent, Stimulus
+    from forewarn.agent.core.values import Intent, Stimulus
     from forewarn.sim.agenda import Agenda
     from forewarn.sim.dice import Dice
     from forewarn.sim.peers import Peers

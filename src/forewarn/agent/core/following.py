@@ -5,21 +5,21 @@ Nothing about steps and approvals may go in here: what follows from a change is 
 
 from __future__ import annotations
 
-from forewarn.agent import records as rec
+from forewarn.agent.core import records as rec
+from forewarn.agent.core.records import EventRecord
+from forewarn.agent.core.rules import NAMELESS, choose
+from forewarn.agent.core.sighting import doubtful
+from forewarn.agent.core.values import Notify
 from forewarn.agent.forms import member, several, texts
-from forewarn.agent.records import EventRecord
-from forewarn.agent.rules import NAMELESS, choose
-from forewarn.agent.sighting import doubtful
-from forewarn.agent.values import Notify
 from forewarn.wire import NO_INCARNATION, Document, ScheduledEvent
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forewarn.agent.names import Identity
-    from forewarn.agent.rules import Rule
-    from forewarn.agent.values import Intent
+    from forewarn.agent.core.names import Identity
+    from forewarn.agent.core.rules import Rule
+    from forewarn.agent.core.values import Intent
 
 EVENTS_MAX = 256  # far above any document seen; what is beyond it is not followed
 FINISHED_MAX = 64  # ids remembered after their end, in case a stale document shows one again

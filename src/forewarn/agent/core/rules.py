@@ -5,11 +5,11 @@ No I/O and no reading of files may go in here; `settings.py` of this room makes 
 
 from __future__ import annotations
 
-from forewarn.agent.values import Value
+from forewarn.agent.core.values import Value
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
-    from forewarn.agent.names import Identity
+    from forewarn.agent.core.names import Identity
     from forewarn.wire import ScheduledEvent
 
 ACTIONS = ("ignore", "notify", "approve", "prepare")

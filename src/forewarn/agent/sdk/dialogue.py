@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from forewarn.agent.http import Answer, request_bytes, target_of
+from forewarn.agent.sdk.http import Answer, request_bytes, target_of
 from forewarn.errors import PeerError
 from forewarn.wire import (
     VERSIONS,
@@ -21,7 +21,7 @@ from forewarn.wire import (
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
-    from forewarn.agent.http import Target
+    from forewarn.agent.sdk.http import Target
 
 FIXED_ENDPOINT = "http://169.254.169.254"
 """Where the service is found in production. Source: E-1."""

@@ -5,7 +5,7 @@ No I/O may go in here; the shell finds out the names and hands them over.
 
 from __future__ import annotations
 
-from forewarn.agent.values import Value
+from forewarn.agent.core.values import Value
 
 NAME_CHARACTERS_MAX = 255
 NOT_NAMES = frozenset(" \"'<>{}/\\")

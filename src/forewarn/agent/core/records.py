@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from operator import attrgetter
 
+from forewarn.agent.core.rules import FAILURES, TIMEOUT_S, Step
 from forewarn.agent.forms import FormOdd, flag, inner, member, number, several, words
-from forewarn.agent.rules import FAILURES, TIMEOUT_S, Step
 from forewarn.wire import ScheduledEvent
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent

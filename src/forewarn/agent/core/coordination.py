@@ -6,13 +6,13 @@ prepares. No I/O may go in here: how the others are asked is the shell's affair.
 
 from __future__ import annotations
 
-from forewarn.agent.names import plain
-from forewarn.agent.values import Value
+from forewarn.agent.core.names import plain
+from forewarn.agent.core.values import Value
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
-    from forewarn.agent.names import Identity
-    from forewarn.agent.records import EventRecord
+    from forewarn.agent.core.names import Identity
+    from forewarn.agent.core.records import EventRecord
 
 
 class Turn(Value):

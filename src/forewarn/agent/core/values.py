@@ -10,7 +10,7 @@ TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forewarn.agent.rules import Step
+    from forewarn.agent.core.rules import Step
     from forewarn.wire import Document, ScheduledEvent
 
 

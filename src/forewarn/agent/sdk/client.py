@@ -9,9 +9,9 @@ from __future__ import annotations
 import socket
 import time
 
-from forewarn.agent.dialogue import NAME_PATH, Dialogue, NotNow, pause_s
-from forewarn.agent.discovery import endpoints
-from forewarn.agent.http import Answer, AnswerBroken, AnswerReader
+from forewarn.agent.sdk.dialogue import NAME_PATH, Dialogue, NotNow, pause_s
+from forewarn.agent.sdk.discovery import endpoints
+from forewarn.agent.sdk.http import Answer, AnswerBroken, AnswerReader
 from forewarn.clock import SystemClock
 from forewarn.ids import Ids
 from forewarn.wire import DocumentUnreadable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TypeVar
 
-    from forewarn.agent.http import Target
+    from forewarn.agent.sdk.http import Target
     from forewarn.wire import Document, ScheduledEvent
 
     T = TypeVar("T")

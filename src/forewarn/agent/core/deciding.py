@@ -5,7 +5,7 @@ No I/O, clock, randomness or logging may go in here, and no knowledge of what a 
 How to drive it (the runner does, and so does the simulator)::
 
     core = AgentCore(Identity("vm_0"), default_rules(((Step("drain"),),)), journal=saved_or_None)
-    intents = core.step(Polled(document), now_ms)     # any Stimulus of agent/values.py
+    intents = core.step(Polled(document), now_ms)     # any Stimulus of agent/core/values.py
     if core.generation != written:                    # something durable has changed:
         write core.journal() to disk                  #   a dict of JSON types
     do the intents                                    # only now, in their order
@@ -27,13 +27,12 @@ is undone, once successfully, when no event needs it any more; nothing else is u
 
 from __future__ import annotations
 
-from forewarn.agent import records as rec
-from forewarn.agent.coordination import turn
-from forewarn.agent.following import Following, telling
-from forewarn.agent.forms import FormOdd, member
-from forewarn.agent.records import EventRecord, StepRecord
-from forewarn.agent.steps import StepTable, worst
-from forewarn.agent.values import (
+from forewarn.agent.core import records as rec
+from forewarn.agent.core.coordination import turn
+from forewarn.agent.core.following import Following, telling
+from forewarn.agent.core.records import EventRecord, StepRecord
+from forewarn.agent.core.steps import StepTable, worst
+from forewarn.agent.core.values import (
     Announce,
     ApprovalEnded,
     Approve,
@@ -45,13 +44,14 @@ from forewarn.agent.values import (
     Resumed,
     Stimulus,
 )
+from forewarn.agent.forms import FormOdd, member
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forewarn.agent.names import Identity
-    from forewarn.agent.rules import Rule
+    from forewarn.agent.core.names import Identity
+    from forewarn.agent.core.rules import Rule
 
 JOURNAL_VERSION = 1
 PASSES_MAX = 1000  # each pass moves something on; a full document needs a handful

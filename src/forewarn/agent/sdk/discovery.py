@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from forewarn.agent.dialogue import FIXED_ENDPOINT
+from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT
 
 ENDPOINT_VARIABLE = "FOREWARN_ENDPOINT"
 LEASES = (

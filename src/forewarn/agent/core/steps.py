@@ -6,19 +6,19 @@ prepared once and undone when the last of them is over.
 
 from __future__ import annotations
 
-from forewarn.agent import records as rec
+from forewarn.agent.core import records as rec
+from forewarn.agent.core.records import StepRecord
+from forewarn.agent.core.rules import ABORT_STATUS, HOLD_STATUS
+from forewarn.agent.core.values import Cancel, Check, HookEnded, Notify, Prepare, Recover, Stop
 from forewarn.agent.forms import member, several, texts
-from forewarn.agent.records import StepRecord
-from forewarn.agent.rules import ABORT_STATUS, HOLD_STATUS
-from forewarn.agent.values import Cancel, Check, HookEnded, Notify, Prepare, Recover, Stop
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from forewarn.agent.records import EventRecord
-    from forewarn.agent.rules import Step
-    from forewarn.agent.values import HookIntent, Intent
+    from forewarn.agent.core.records import EventRecord
+    from forewarn.agent.core.rules import Step
+    from forewarn.agent.core.values import HookIntent, Intent
     from forewarn.wire import ScheduledEvent
 
 UNDO_RETRY_S = 10

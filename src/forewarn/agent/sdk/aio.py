@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Self
 
-from forewarn.agent.client import CHUNK_BYTES, INTERVAL_S, PATIENCE_S, TIMEOUT_S, WAIT_S
-from forewarn.agent.dialogue import NAME_PATH, Dialogue, NotNow, pause_s
-from forewarn.agent.discovery import endpoints
-from forewarn.agent.http import Answer, AnswerBroken, AnswerReader
+from forewarn.agent.sdk.client import CHUNK_BYTES, INTERVAL_S, PATIENCE_S, TIMEOUT_S, WAIT_S
+from forewarn.agent.sdk.dialogue import NAME_PATH, Dialogue, NotNow, pause_s
+from forewarn.agent.sdk.discovery import endpoints
+from forewarn.agent.sdk.http import Answer, AnswerBroken, AnswerReader
 from forewarn.clock import SystemClock
 from forewarn.ids import Ids
 from forewarn.wire import DocumentUnreadable

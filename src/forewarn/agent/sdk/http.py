@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from forewarn.agent.values import Value
+from forewarn.agent.core.values import Value
 from forewarn.errors import CallerError, PeerError
 
 HEAD_BYTES_MAX = 64 * 1024  # what other clients allow for status line and headers
