@@ -200,7 +200,7 @@ class Stage:
         """Bring a change to every node; the service waits for its own only."""
         if service is self.rival:
             raise Violation("8", "a writer that was replaced shows a change")
-        if self.show_lag_ms:
+        if self.show_lag_ms or self._delivered[0] > self.agenda.now_ms:  # one after another
             show = partial(self._show_late, service, service.loop, change, shown)
             self.agenda.at(self._in_order(0, self.show_lag_ms), partial(service.once_awake, show))
         else:
