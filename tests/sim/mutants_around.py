@@ -127,15 +127,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 "forewarn.clock",
-                (
-                    "        now_ms = (self._monotonic_ns() + self._offset_ns) // "
-                    "1_000_000\n"
-                    "        return now_ms if now_ms > self._floor_ms"
-                ),
-                (
-                    "        now_ms = self._wall_ns() // 1_000_000\n"
-                    "        return now_ms if now_ms > self._floor_ms"
-                ),
+                "        now_ms = (monotonic_ns + self._offset_ns) // 1_000_000\n        slow",
+                "        now_ms = self._wall_ns() // 1_000_000\n        slow",
             ),
         ),
         caught_by="transcript N-4-clock-step",

@@ -156,6 +156,7 @@ class Stage:
         old, old_node = self.service, self.nodes[0]
         self.service = service
         self.nodes[0] = Node(old_node.name, self._settings, service)
+        self._delivered[0] = self.agenda.now_ms  # what the old one is told late is not in its way
         self.judge.own_node_died()
         for node in self.nodes[1:]:
             node.service = service
