@@ -132,7 +132,7 @@ def test_approval_through_a_worker_starts_the_event() -> None:
     asyncio.run(story())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="steering is Linux's")
+@pytest.mark.skipif(sys.platform != "linux", reason="affinity is Linux's")
 def test_one_address_has_one_limit() -> None:
     """However many connections a VM opens, one worker meets and counts them all. Source: E-6."""
     limited = MetadataSettings(default_vm="vm_0", rate_per_s=0.001, rate_burst=3)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from forewarn.ids import Ids
 from forewarn.metadata import addresses
+from forewarn.metadata.affinity import bind_clients
 from forewarn.metadata.service import Service
-from forewarn.metadata.steering import steer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +79,7 @@ class MetadataServer:
                 listener = addresses.open_listener(address, shared=shared > 0)
                 opened.append(listener)
                 if shared > 1 and self._counts_addresses and not address.is_unix:
-                    steer(listener.sock, shared)
+                    bind_clients(listener.sock, shared)
         except BaseException:
             for listener in opened:
                 listener.close()

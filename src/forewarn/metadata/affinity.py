@@ -25,7 +25,7 @@ _SOURCES = {socket.AF_INET: (12,), socket.AF_INET6: (8, 12, 16, 20)}
 _SPREAD = 2_654_435_761  # Knuth's multiplier: addresses a fixed step apart spread as well
 
 
-def steer(sock: socket.socket, processes: int) -> None:
+def bind_clients(sock: socket.socket, processes: int) -> None:
     """Have each address meet one of so many processes; where the system cannot, nothing changes.
 
     The numbers follow the order in which the processes came to listen. A number nobody has, while

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.metadata.steering import steer
+from forewarn.metadata.affinity import bind_clients
 from tests.http.live import WAIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="steering is Linux's")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="affinity is Linux's")
 
 PROCESSES = 3
 
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
 def sharing(request: pytest.FixtureRequest) -> Iterator[list[socket.socket]]:
-    """Three sockets that listen on one port, each steered."""
+    """Three sockets that listen on one port, with clients bound to each."""
     host: str = request.param
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening: list[socket.socket] = []
@@ -34,7 +34,7 @@ def sharing(request: pytest.FixtureRequest) -> Iterator[list[socket.socket]]:
             sock.bind((host, port))
             sock.listen(128)
             sock.settimeout(0)
-            steer(sock, PROCESSES)
+            bind_clients(sock, PROCESSES)
             port = sock.getsockname()[1]
             listening.append(sock)
         yield listening
