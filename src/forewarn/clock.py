@@ -37,10 +37,6 @@ MARK_ABSURD_MS = 24 * 3600 * 1000
 """A mark this far beyond what is known of the time, in milliseconds, is not believed. A clock
 that was set to the wrong time zone is put right by less."""
 
-SLOWNESS = 2
-"""How many times as slow as real time a clock runs that the system's clock has yet to catch up
-with: no wait is stretched by more, and an hour that was too much is gone in two."""
-
 NO_MARK = ("", 0)
 """The mark of a clock that cannot be resumed."""
 
@@ -57,7 +53,10 @@ class Clock(abc.ABC):
 
     @abc.abstractmethod
     def now_ms(self) -> int:
-        """Return the time now, in ms since the epoch UTC; never less than before."""
+        """Return the time now, in ms since the epoch UTC.
+
+        Never less than before, unless `SystemClock.adopt` took it back.
+        """
 
     @abc.abstractmethod
     def wait_s(self, until_ms: int) -> float:
@@ -121,49 +120,36 @@ class SystemClock(Clock):
         self._boottime_ns = boottime_ns
         self._boot_id = boot_id
         self._offset_ns = wall_ns() - monotonic_ns()
-        #: Since when it runs slowly, in monotonic ns, and the time it was then.
-        self._slow_since_ns, self._slow_from_ms = 0, 0
         self._mark: Mark | None = None
 
     def now_ms(self) -> int:
-        """Return the time now; it runs slowly while it is ahead of what `adopt` took over."""
-        monotonic_ns = self._monotonic_ns()
-        now_ms = (monotonic_ns + self._offset_ns) // 1_000_000
-        slow_ms = (monotonic_ns - self._slow_since_ns) // (SLOWNESS * 1_000_000)
-        return max(now_ms, self._slow_from_ms + slow_ms)
+        """Return the time now."""
+        return (self._monotonic_ns() + self._offset_ns) // 1_000_000
 
     def wait_s(self, until_ms: int) -> float:
-        """Return the real seconds until `until_ms`, however slowly it runs."""
-        monotonic_ns = self._monotonic_ns()
-        left_ns = until_ms * 1_000_000 - monotonic_ns - self._offset_ns
-        slow_ns = (until_ms - self._slow_from_ms) * SLOWNESS * 1_000_000
-        left_ns = min(left_ns, slow_ns + self._slow_since_ns - monotonic_ns)
+        """Return the real seconds until `until_ms`."""
+        left_ns = until_ms * 1_000_000 - self._monotonic_ns() - self._offset_ns
         return min(max(left_ns / 1e9, 0.0), WAIT_S_MAX)
 
     def off_ms(self) -> int:
         """Return how far the system's clock is ahead of this one, in ms; negative: behind."""
-        return self._wall_ns() // 1_000_000 - self.now_ms()
+        return (self._wall_ns() - self._monotonic_ns() - self._offset_ns) // 1_000_000
 
     def adopt(self) -> int:
         """Take over the system's wall clock; call it only while no notice is running.
 
         Returns:
             How far the system's clock was ahead of ours, in ms; 0 if that is below `STEP_MS_MIN`
-            and nothing was changed. Negative means it was behind: ours never goes back, and then
-            runs `SLOWNESS` times as slowly until the system's has caught up.
+            and nothing was changed. Negative means it was behind, and that ours went back.
         """
-        monotonic_ns = self._monotonic_ns()
-        offset_ns = self._wall_ns() - monotonic_ns
-        if abs(offset_ns - self._offset_ns) < STEP_MS_MIN * 1_000_000:
+        offset_ns = self._wall_ns() - self._monotonic_ns()
+        step_ns = offset_ns - self._offset_ns
+        if abs(step_ns) < STEP_MS_MIN * 1_000_000:
             return 0
-        before_ms = self.now_ms()
-        self._slow_since_ns, self._slow_from_ms = monotonic_ns, before_ms
         self._offset_ns = offset_ns
         self._mark = None
-        step_ms = (monotonic_ns + offset_ns) // 1_000_000 - before_ms
-        assert self.now_ms() >= before_ms
         self._changed()
-        return step_ms
+        return step_ns // 1_000_000
 
     @property
     def mark(self) -> Mark:

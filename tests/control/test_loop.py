@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.clock import SLOWNESS, SystemClock
+from forewarn.clock import SystemClock
 from forewarn.control.driving import ABORT_TRIES, DriverUnknown
 from forewarn.control.loop import ControlLoop
 from forewarn.control.plane import ControlPlane
@@ -167,13 +167,22 @@ def test_step_ahead_is_followed_when_no_notice_runs(running: Running, step_ms: i
     assert running.loop.read(lambda plane: set(plane.state.enrolments)).result(WAIT_S) == {"g"}
 
 
-def test_step_back_slows_the_clock(running: Running) -> None:
-    """The service's clock never goes back: it is slow until the system's has caught up. N-4."""
-    before_ms = running.pass_time()
-    slow_ms = running.pass_time(step_ms=-HOUR_MS)
-    assert slow_ms == before_ms + 61_000
-    assert running.pass_time(HOUR_MS) == slow_ms + HOUR_MS // SLOWNESS
-    assert running.pass_time(HOUR_MS) == running.wall_ms
+def test_step_back_is_followed_when_no_notice_runs(running: Running) -> None:
+    """The service's clock goes back with the system's, so that the next NotBefore is right. N-4."""
+    running.pass_time()
+    assert running.pass_time(step_ms=-HOUR_MS) == running.wall_ms
+    assert running.announce().not_before_ms == running.wall_ms + 15 * 60_000
+
+
+def test_step_back_keeps_no_driver_waiting(running: Running) -> None:
+    """A driver that did not hear of an end is told again when it was to be. Source: L-7, N-4."""
+    running.driver.deaf = 3
+    operation = running.announce()
+    running.end(operation)
+    told = len(running.driver.told)
+    running.pass_time(step_ms=-HOUR_MS)
+    running.pass_time()
+    assert len(running.driver.told) == told + 2
 
 
 def test_step_never_shortens_a_running_notice(running: Running) -> None:

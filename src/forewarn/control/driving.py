@@ -97,6 +97,13 @@ class Driving:
             if operation.state is OperationState.RUNNING and operation.begun_ms:
                 self._asks[operation.number] = now_ms
 
+    def put_by(self, step_ms: int) -> None:
+        """Ask and tell drivers when that was due, where the service's clock was put by so much."""
+        for number in self._asks:
+            self._asks[number] += step_ms
+        for number, (at_ms, tries) in self._aborts.items():
+            self._aborts[number] = (at_ms + step_ms, tries)
+
     def begin(self, operation: Operation, now_ms: int) -> None:
         """Have an operation begun, unless it has, or another attempt has taken its place."""
         current = self._plane.state.operations.get(operation.number)

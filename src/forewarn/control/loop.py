@@ -11,12 +11,11 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from forewarn.control.driving import Driving
+from forewarn.control.inbox import Published, Reading, Request
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
-from forewarn.core.lifecycle import Operation
 from forewarn.core.stimulus import Change as FleetChange
 from forewarn.core.stimulus import Shown, Stimulus, Tick
 from forewarn.errors import CallerError, ForewarnError, OurError
@@ -70,26 +69,6 @@ class Publisher(Protocol):
         """Hand a change on; the future is done once every node of this service shows it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    stimulus: Stimulus
-    actor: str
-    answer: Future[Committed] | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading(Generic[T]):
-    query: Callable[[ControlPlane], T]
-    answer: Future[T]
-
-
-@dataclass(frozen=True, slots=True)
-class _Published:
-    noticed: tuple[int, ...]
-    begin: tuple[Operation, ...]
-    abort: tuple[Operation, ...]
-
-
 class ControlLoop:
     """Runs a control plane in a thread of its own."""
 
@@ -123,7 +102,7 @@ class ControlLoop:
         self._driving = Driving(plane, drivers, default=default_driver, report=self._report)
         self._time = Timekeeping(clock, plane)
         self._on_lost = on_lost
-        self._inbox: queue.SimpleQueue[_Request | _Reading[object] | _Published | None] = (
+        self._inbox: queue.SimpleQueue[Request | Reading[object] | Published | None] = (
             queue.SimpleQueue()
         )
         self._stopping = threading.Event()
@@ -186,7 +165,7 @@ class ControlLoop:
         elif self._inbox.qsize() >= INBOX_MAX:
             answer.set_exception(Overloaded(count=INBOX_MAX))
         else:
-            self._inbox.put(_Request(stimulus, actor, answer))
+            self._inbox.put(Request(stimulus, actor, answer))
         return answer
 
     def read(self, query: Callable[[ControlPlane], T]) -> Future[T]:
@@ -195,7 +174,7 @@ class ControlLoop:
         if self._stopping.is_set():
             answer.set_exception(Stopping())
         else:
-            self._inbox.put(_Reading(query, answer))  # type: ignore[arg-type]
+            self._inbox.put(Reading(query, answer))  # type: ignore[arg-type]
         return answer
 
     def why(self, number: int) -> Future[tuple[Waiting, ...]]:
@@ -209,7 +188,7 @@ class ControlLoop:
     def note(self, stimulus: Stimulus, actor: str) -> None:
         """Report something that nobody waits for, such as poll marks."""
         if self._inbox.qsize() < INBOX_MAX:
-            self._inbox.put(_Request(stimulus, actor, None))
+            self._inbox.put(Request(stimulus, actor, None))
 
     def wake(self) -> None:
         """Have the loop look at the clock anew."""
@@ -261,22 +240,22 @@ class ControlLoop:
         times = (self._driving.next_ms, self._plane.next_deadline_ms(self._passed_ms))
         return min((each for each in times if each is not None), default=None)
 
-    def _handle(self, item: _Request | _Reading[object] | _Published | None) -> None:
+    def _handle(self, item: Request | Reading[object] | Published | None) -> None:
         match item:
-            case _Request():
+            case Request():
                 self._answer(item)
-            case _Reading():
+            case Reading():
                 if item.answer.set_running_or_notify_cancel():
                     try:
                         item.answer.set_result(item.query(self._plane))
                     except Exception as error:  # noqa: BLE001 - it belongs to who asked
                         item.answer.set_exception(error)
-            case _Published():
+            case Published():
                 self._carry_out(item)
             case None:
                 pass
 
-    def _answer(self, request: _Request) -> None:
+    def _answer(self, request: Request) -> None:
         answer = request.answer
         if answer is not None and not answer.set_running_or_notify_cancel():
             return
@@ -321,12 +300,12 @@ class ControlLoop:
 
     def _afterwards(self, committed: Committed) -> None:
         """Have the rest done once everything so far is shown, a retry's start included (L-7)."""
-        published = _Published(committed.noticed, committed.begin, committed.abort)
+        published = Published(committed.noticed, committed.begin, committed.abort)
         if not (published.noticed or published.begin or published.abort):
             return
         self._shown.add_done_callback(lambda _: self._inbox.put(published))
 
-    def _carry_out(self, published: _Published) -> None:
+    def _carry_out(self, published: Published) -> None:
         """Do what had to wait until it was shown."""
         if published.begin and not self._may_begin():
             return  # `recover` takes it up, here or in the process that is the writer by now
@@ -355,21 +334,30 @@ class ControlLoop:
         if self._uncertain:
             self._find_out()
             return
-        unreported, self._unreported = self._unreported, []
-        for stimulus, actor in unreported:
-            self._report(stimulus, actor)
+        if not self._report_again():
+            return
         try:
-            self._time.follow()
+            step_ms = self._time.follow()
         except ForewarnError as error:
             self._uncertain = True  # no notice may be given by a time that a restart would lose
             self._trouble(error)
             return
         now_ms = self._clock.now_ms()
+        if step_ms:
+            self._driving.put_by(step_ms)
+            self._passed_ms = min(self._passed_ms, now_ms)
         deadline_ms = self._plane.next_deadline_ms(self._passed_ms)
         if deadline_ms is not None and deadline_ms <= now_ms:
             self._passed_ms = now_ms
             self._report(Tick(), "clock")
         self._driving.ask(now_ms)
+
+    def _report_again(self) -> bool:
+        """Commit what the store would not take before; False if it is unknown now what it has."""
+        unreported, self._unreported = self._unreported, []
+        for stimulus, actor in unreported:
+            self._report(stimulus, actor)
+        return not self._uncertain
 
     def _report(self, stimulus: Stimulus, actor: str) -> None:
         """Commit what nobody waits for; keep it for the next pass if the store will not."""
@@ -395,6 +383,6 @@ class ControlLoop:
                 item = self._inbox.get_nowait()
             except queue.Empty:
                 return
-            answer = item.answer if isinstance(item, _Request | _Reading) else None
+            answer = item.answer if isinstance(item, Request | Reading) else None
             if answer is not None and answer.set_running_or_notify_cancel():
                 answer.set_exception(Stopping())

@@ -62,8 +62,11 @@ class Timekeeping:
         self._forgive_silence(clock, step_ms)
         self._taken_up = True
 
-    def follow(self) -> None:
+    def follow(self) -> int:
         """Take a step of the system's clock over while no notice is running.
+
+        Returns:
+            How far the service's clock went ahead by that, in ms; negative: back; 0: not at all.
 
         Raises:
             ForewarnError: the store could not keep the clock's mark; nothing may be decided until
@@ -71,13 +74,15 @@ class Timekeeping:
         """
         clock = self._clock
         if clock is None or clock.now_ms() < self._look_ms:
-            return
+            return 0
+        step_ms = 0
         if not self._noticed_ms():
             step_ms = clock.adopt()
             _say("the system's clock was %.3f s ahead of the service's; it is followed", step_ms)
             self._keep_mark(clock)
             self._forgive_silence(clock, step_ms)
         self._look_ms = clock.now_ms() + STEP_LOOK_MS
+        return step_ms
 
     def _resume(self, clock: SystemClock) -> int:
         """Go on by the old time or not; return what the new one is ahead of it, in ms."""

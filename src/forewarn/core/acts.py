@@ -218,11 +218,11 @@ def enable(draft: Draft, enabling: stimuli.Enable) -> tuple[int, ...]:
 
 
 def polled(draft: Draft, report: stimuli.Polled) -> tuple[int, ...]:
-    """Note which groups asked, to the minute. Source: B-2."""
+    """Note which groups asked, to the minute; also where that was put back since. Source: B-2."""
     for group in sorted(report.groups):
         enrolment = draft.enrolment(group)
         stale_ms = draft.now_ms - MARK_COARSENESS_S * SECOND_MS
-        if enrolment is not None and enrolment.polled_ms <= stale_ms:
+        if enrolment is not None and not stale_ms < enrolment.polled_ms <= draft.now_ms:
             draft.mark(replace(enrolment, polled_ms=draft.now_ms))
     return ()
 
