@@ -122,13 +122,25 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="world 1: L-7",
     ),
     Mutant(
+        "step-followed-while-uncertain",
+        "a step of the clock is followed before it is known what the store has",
+        (
+            (
+                LOOP,
+                "        if not self._report_again():\n            return\n",
+                "        self._report_again()\n",
+            ),
+        ),
+        caught_by="transcript A-6-uncertain-and-stepped",
+    ),
+    Mutant(
         "clock-follows-the-wall",
         "the service's clock follows steps of the system's clock",
         (
             (
                 "forewarn.clock",
-                "        now_ms = (monotonic_ns + self._offset_ns) // 1_000_000\n        slow",
-                "        now_ms = self._wall_ns() // 1_000_000\n        slow",
+                "        return (self._monotonic_ns() + self._offset_ns) // 1_000_000\n",
+                "        return self._wall_ns() // 1_000_000\n",
             ),
         ),
         caught_by="transcript N-4-clock-step",
@@ -225,7 +237,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "an agent approves for others that are not prepared",
         (
             (
-                "forewarn.agent.core.coordination",
+                TURNS,
                 "        if missing:\n",
                 "        if not others:\n",
             ),

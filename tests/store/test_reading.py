@@ -140,6 +140,10 @@ def test_history_of_a_group_has_the_work_it_was_told_of(story: Story) -> None:
         for each in everything
         if each.entry.group == "db" or (each.entry.operation in told and not each.entry.event)
     ]
+    for low in range(len(everything)):
+        window = HistoryPage(group="db", after=low, before=low + 6)
+        near = [each.seq for each in story.store.history(window)]
+        assert near == [each.seq for each in found if low < each.seq < low + 6]
     texts = {each.entry.text for each in found}
     assert "op-1 is announced" in texts
     assert "op-2 is announced" not in texts

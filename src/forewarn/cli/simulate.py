@@ -174,25 +174,25 @@ def _worlds(arguments: argparse.Namespace) -> int:
     from forewarn.sim.runs import shrink  # noqa: PLC0415
 
     summary = Summary(arguments.runs, progress=not arguments.json)
-    status = OK
+    interrupted = False
     try:
         for result in _results(arguments):
             summary.add(result)
             if not result.invariant:
                 continue
             summary.end_progress()
-            shown = result
+            summary.broke(result)
             if not arguments.no_shrink:
                 print("broken promise; looking for a shorter run …", file=sys.stderr)
-                shown = shrink(result, (*KINDS, *ACTIVITIES))
-            summary.broke(shown)
-            print_violation(shown)
-            status = REFUSED
+                summary.broken[-1] = shrink(result, (*KINDS, *ACTIVITIES))
+            print_violation(summary.broken[-1])
     except KeyboardInterrupt:
-        status = INTERRUPTED
+        interrupted = True
     summary.end_progress()
     summary.print(json=arguments.json)
-    return status
+    if summary.broken:
+        return REFUSED
+    return INTERRUPTED if interrupted else OK
 
 
 def _results(arguments: argparse.Namespace) -> Iterator[Result]:
@@ -207,7 +207,9 @@ def _results(arguments: argparse.Namespace) -> Iterator[Result]:
 
     # Ctrl-C ends this process, which ends the others: they would each print where they were.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pool = multiprocessing.get_context("spawn").Pool(jobs)
-    signal.signal(signal.SIGINT, before)
+    try:
+        pool = multiprocessing.get_context("spawn").Pool(jobs)
+    finally:
+        signal.signal(signal.SIGINT, before)
     with pool:
         yield from pool.imap(run_world, _plans(arguments))

@@ -57,8 +57,6 @@ class Judge(Ledger):
         #: View -> what the service's own node shows of it now.
         self.shown: dict[str, Document] = {}
         self.chronicle = Chronicle()
-        #: How often the state was loaded: a start, or a look after a lost commit.
-        self.loads = 0
         self._begun: dict[tuple[int, int], int] = {}
         self._read: set[tuple[str, str, bytes]] = set()
         self._replay = Replay()
@@ -178,8 +176,9 @@ class Judge(Ledger):
 
     def aborts(self, operation: Operation, *, heard: bool) -> None:
         """A driver is told that an operation ended without it, and hears it or not."""
-        known = self.mirror.aborts.get(operation.number)
-        if known is None or known.attempt != operation.attempt:
+        known = self.operations.get(operation.number)
+        ended = known is not None and not known.live and known.attempt == operation.attempt
+        if not ended or operation.number not in self.owed:
             raise Violation("L-7", f"the driver is told of the end of {operation.id}: not durable")
         tries = self.told.get(operation.number, 0) + 1
         self.told[operation.number] = ABORT_TRIES if heard else tries

@@ -54,7 +54,9 @@ class Ledger:
         #: Operation -> since when its driver is owed the word that it has ended, in true ms, or
         #: since when the service runs that owes it.
         self.owed: dict[int, int] = {}
-        #: Operation -> times its driver was told that it ended without it, until it heard.
+        #: How often the state was loaded.
+        self.loads = 0
+        #: Operation -> times its driver was told since that it ended without it, until it heard.
         self.told: dict[int, int] = {}
         #: Operation -> times its operator asked to try again.
         self.retries: dict[int, int] = {}
@@ -71,6 +73,12 @@ class Ledger:
         self._gone: dict[str, set[str]] = {}
         self.groups_of: dict[str, set[str]] = {}
         self.last_entry_ms = 0
+
+    def loaded(self) -> None:
+        """The state was read from the store: a start, or a look after a lost commit."""
+        self.loads += 1
+        self.owed = dict.fromkeys(self.owed, self.agenda.now_ms)
+        self.told = {number: tries for number, tries in self.told.items() if tries >= ABORT_TRIES}
 
     def durable(self, changes: Changes) -> None:
         """Take a change that has just become durable, and judge it."""

@@ -151,6 +151,8 @@ class Service:
         #: Whether the process is stopped in its tracks, alive and unaware of it.
         self.paused = False
         self.boot = boot
+        #: Changes that the node in it is still to be shown.
+        self.late_shows = 0
         self._held: list[Callable[[], None]] = []
         self._lost = ""
         #: How far the machine's wall clock is from true time, in ms; may be stepped at any time.
@@ -199,6 +201,7 @@ class Service:
         )
         self._wake_at_ms = 0
         self._lost = ""
+        self.late_shows = 0
         before = after.clock if after is not None else before
         jumped_ms = self.clock.now_ms() - before.now_ms()
         goes_on = plane.state.mark[0] == self.boot

@@ -119,6 +119,7 @@ class Stage:
         """The control plane's process ended, and the node in it."""
         self.nodes[0].serves = False
         self.nodes[0].clear()
+        self._delivered[0] = 0
         self.judge.own_node_died()
 
     def replaced(self, why: str | None) -> None:
@@ -156,7 +157,7 @@ class Stage:
         old, old_node = self.service, self.nodes[0]
         self.service = service
         self.nodes[0] = Node(old_node.name, self._settings, service)
-        self._delivered[0] = self.agenda.now_ms  # what the old one is told late is not in its way
+        self._delivered[0] = 0  # what the old one is told late is not in its way
         self.judge.own_node_died()
         for node in self.nodes[1:]:
             node.service = service
@@ -182,8 +183,7 @@ class Stage:
 
     def loaded(self) -> None:
         """The state was read from the store: a start, or a look after a lost commit."""
-        self.judge.loads += 1
-        self.judge.owed = dict.fromkeys(self.judge.owed, self.agenda.now_ms)
+        self.judge.loaded()
 
     def durable(self, changes: Changes) -> None:
         """A change is durable: the judge hears of it, machines come and go."""
@@ -201,7 +201,8 @@ class Stage:
         """Bring a change to every node; the service waits for its own only."""
         if service is self.rival:
             raise Violation("8", "a writer that was replaced shows a change")
-        if self.show_lag_ms or self._delivered[0] > self.agenda.now_ms:  # one after another
+        if self.show_lag_ms or service.late_shows:  # one after another
+            service.late_shows += 1
             show = partial(self._show_late, service, service.loop, change, shown)
             self.agenda.at(self._in_order(0, self.show_lag_ms), partial(service.once_awake, show))
         else:
@@ -222,6 +223,7 @@ class Stage:
         self, service: Service, loop: object, change: feed.Change, shown: Future[None]
     ) -> None:
         if service.loop is loop:
+            service.late_shows -= 1
             self._apply(self.node_of(service), change)
             shown.set_result(None)
             service.turn()

@@ -98,6 +98,14 @@ _OF_GROUP = """seq IN (
         JOIN history AS told ON told.operation = event.operation AND told.operation <> 0
         WHERE event.group_name = :group AND told.event = ''
 )"""
+# The same for a narrow window, of which each entry is looked at: a follower's next entries.
+_OF_GROUP_HERE = """(
+    group_name = :group AND group_name <> ''
+    OR operation <> 0 AND event = '' AND EXISTS (
+        SELECT 1 FROM event AS told
+            WHERE told.operation = history.operation AND told.group_name = :group
+    )
+)"""
 # The literal that repeats the condition of a partial index lets both engines use that index.
 _HISTORY_FILTERS = {
     "operation": "operation = :operation AND operation <> 0",
@@ -128,9 +136,13 @@ class Reading:
     def history(self, page: HistoryPage) -> list[Recorded]:
         """Return one page of history."""
         values = _given(page, _HISTORY_FILTERS)
+        narrow = 0 < page.before - page.after <= PAGE_MAX + 1
         fills = {
             "images": "images" if page.images else "'[]'",
-            "filters": _joined(_HISTORY_FILTERS[name] for name in values),
+            "filters": _joined(
+                _OF_GROUP_HERE if name == "group" and narrow else _HISTORY_FILTERS[name]
+                for name in values
+            ),
             "direction": "DESC" if page.newest_first else "ASC",
         }
         with self._engine.reading() as transaction:
