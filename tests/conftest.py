@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import signal
 import sys
 import time
 
@@ -23,6 +24,9 @@ for name in tuple(os.environ):
 os.environ["TZ"] = ODD_TIME_ZONE
 if hasattr(time, "tzset"):
     time.tzset()
+
+# A background job is started with Ctrl-C ignored, and so is what it starts; tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "house",
