@@ -99,6 +99,16 @@ _OF_GROUP = """seq IN (
         WHERE event.group_name = :group AND told.event = ''
 )"""
 # The same for a narrow window, of which each entry is looked at: a follower's next entries.
+_OF_VM_HERE = """(
+    vm = :vm AND vm <> ''
+    OR operation <> 0 AND EXISTS (
+        SELECT 1 FROM operation_vm AS named LEFT JOIN event AS told ON told.id = history.event
+            WHERE named.operation = history.operation AND named.vm = :vm AND (
+                history.event = ''
+                OR replace(told.resources, '"' || :vm || '"', '') <> told.resources
+            )
+    )
+)"""
 _OF_GROUP_HERE = """(
     group_name = :group AND group_name <> ''
     OR operation <> 0 AND event = '' AND EXISTS (
@@ -117,6 +127,7 @@ _HISTORY_FILTERS = {
     "after": "seq > :after",
     "before": "seq < :before",
 }
+_HISTORY_FILTERS_HERE = {**_HISTORY_FILTERS, "group": _OF_GROUP_HERE, "vm": _OF_VM_HERE}
 _OPERATION_FILTERS = {
     "host": "host = :host",
     "vm": "number IN (SELECT operation FROM operation_vm WHERE vm = :vm)",
@@ -137,12 +148,10 @@ class Reading:
         """Return one page of history."""
         values = _given(page, _HISTORY_FILTERS)
         narrow = 0 < page.before - page.after <= PAGE_MAX + 1
+        filters = _HISTORY_FILTERS_HERE if narrow else _HISTORY_FILTERS
         fills = {
             "images": "images" if page.images else "'[]'",
-            "filters": _joined(
-                _OF_GROUP_HERE if name == "group" and narrow else _HISTORY_FILTERS[name]
-                for name in values
-            ),
+            "filters": _joined(filters[name] for name in values),
             "direction": "DESC" if page.newest_first else "ASC",
         }
         with self._engine.reading() as transaction:
