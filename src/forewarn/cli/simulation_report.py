@@ -59,7 +59,7 @@ class Summary:
             self._show_progress()
 
     def broke(self, result: Result) -> None:
-        """Note a broken promise, in its shortest form."""
+        """Note a broken promise; whoever finds a shorter run of it puts that in its place."""
         self.broken.append(result)
 
     def end_progress(self) -> None:

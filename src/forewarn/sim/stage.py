@@ -206,7 +206,6 @@ class Stage:
             show = partial(self._show_late, service, service.loop, change, shown)
             self.agenda.at(self._in_order(0, self.show_lag_ms), partial(service.once_awake, show))
         else:
-            self._delivered[0] = self.agenda.now_ms
             self._apply(self.nodes[0], change)
             shown.set_result(None)
         told = feed.decode(feed.encode(change))  # what travels is a line of the feed
