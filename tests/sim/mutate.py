@@ -1,7 +1,8 @@
 """Runs one broken product: `python -m tests.sim.mutate NAME` in a process of its own.
 
-Prints who noticed, one a line: `world SEED: INVARIANT` or `transcript NAME`. With `--try WHO`
-only that is tried. Nothing is written anywhere.
+Prints who noticed, one a line: `world SEED: INVARIANT`, `transcript NAME`, or `assertion NAME` for
+an assertion of the product itself while a transcript was played. With `--try WHO` only that is
+tried. Nothing is written anywhere.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import sys
 from pathlib import Path
 from types import CodeType
 
-from tests.sim import mutants_around, mutants_core
+from tests.sim import mutants_around, mutants_core, mutants_seen
 from tests.sim.mutant import Mutant
 
-MUTANTS = (*mutants_core.MUTANTS, *mutants_around.MUTANTS)
+MUTANTS = (*mutants_core.MUTANTS, *mutants_around.MUTANTS, *mutants_seen.MUTANTS)
 TRANSCRIPTS = Path(__file__).resolve().parents[1] / "transcripts"
 SEEDS = range(1, 9)
 HOSTS, VMS, DAYS = 8, 60, 2.0
@@ -73,16 +74,18 @@ def noticed_in_world(seed: int) -> str:
     return run_world(Plan(seed, HOSTS, VMS, DAYS)).invariant
 
 
-def noticed_in_transcript(name: str) -> bool:
-    """Whether a transcript comes out otherwise."""
+def noticed_in_transcript(name: str) -> str:
+    """What notices that a transcript comes out otherwise; empty if nothing does."""
     from forewarn.sim.crash import Violation
     from forewarn.sim.script import parse, play
 
     text = (TRANSCRIPTS / f"{name}.txt").read_text(encoding="utf-8")
     try:
-        return not all(told.agrees for told in play(parse(text)))
-    except (Violation, Exception):  # noqa: BLE001 - whatever happens, it was noticed
-        return True
+        return "" if all(told.agrees for told in play(parse(text))) else "transcript"
+    except Violation as violation:
+        return "assertion" if isinstance(violation.__cause__, AssertionError) else "transcript"
+    except AssertionError:
+        return "assertion"
 
 
 def everybody() -> list[str]:
@@ -101,13 +104,15 @@ def main(arguments: list[str]) -> None:
     chosen = arguments[2:] if arguments[1:2] == ["--try"] else everybody()
     for who in chosen:
         kind, _, name = who.partition(" ")
-        if kind == "transcript":
-            if noticed_in_transcript(name):
-                print(who, flush=True)
+        if kind == "world":
+            seed, _, _ = name.partition(":")
+            invariant = noticed_in_world(int(seed))
+            found = f"world {seed}: {invariant}" if invariant else ""
         else:
-            invariant = noticed_in_world(int(name.partition(":")[0]))
-            if invariant:
-                print(f"world {name.partition(':')[0]}: {invariant}", flush=True)
+            kind = noticed_in_transcript(name)
+            found = f"{kind} {name}" if kind else ""
+        if found:
+            print(found, flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.mutant import Mutant
-from tests.sim.mutate import MUTANTS, TRANSCRIPTS
+from tests.sim.mutate import MUTANTS, TRANSCRIPTS, noticed_in_world
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "explanation" / "simulator.md"
@@ -43,11 +43,19 @@ def test_breakage_is_noticed(mutant: Mutant) -> None:
     assert noticed()[mutant.name] == mutant.caught_by
 
 
-def test_sound_product_is_not_accused() -> None:
-    """Whoever notices breakages by a transcript has nothing to say of the sound product."""
-    for name in {m.caught_by for m in MUTANTS if m.caught_by.startswith("transcript")}:
-        assert (TRANSCRIPTS / f"{name.removeprefix('transcript ')}.txt").is_file()
-    assert len(MUTANTS) >= MUTANTS_MIN
+@pytest.mark.parametrize(
+    "seed", sorted({m.caught_by.partition(":")[0] for m in MUTANTS if m.caught_by[0] == "w"})
+)
+def test_sound_product_is_not_accused(seed: str) -> None:
+    """A world that notices breakages has nothing to say of the sound product. Source: L-7."""
+    assert noticed_in_world(int(seed.removeprefix("world "))) == ""
+
+
+def test_there_are_enough_breakages() -> None:
+    """Every name is used once, and every transcript that is named is there."""
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= MUTANTS_MIN
+    for name in {m.caught_by.partition(" ")[2] for m in MUTANTS if m.caught_by[0] != "w"}:
+        assert (TRANSCRIPTS / f"{name}.txt").is_file()
 
 
 def table() -> str:
@@ -55,8 +63,9 @@ def table() -> str:
     rows = ["| what is broken | noticed by |", "|---|---|"]
     for mutant in MUTANTS:
         kind, _, name = mutant.caught_by.partition(" ")
-        if kind == "transcript":
-            who = f"transcript [{name}](../../tests/transcripts/{name}.txt)"
+        if kind != "world":
+            who = f"{kind} [{name}](../../tests/transcripts/{name}.txt)"
+            who = who.replace("assertion", "an assertion of the product, in transcript")
         else:
             promise = name.partition(": ")[2]
             who = f"invariant {promise}" if promise.isdigit() else f"promise {promise}"

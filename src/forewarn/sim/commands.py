@@ -330,7 +330,8 @@ class Actor:
             self._driver.refuses = " ".join(rest)
             return []
         operation = self.stage.judge.operations[int(rest[0].removeprefix("op-"))]
-        self.stage.judge.reported.add((operation.number, operation.attempt))
+        key = (operation.number, operation.attempt)
+        self.stage.judge.reported[key] = self.stage.agenda.now_ms
         if verb == "finishes":
             return self._tell(Done(operation.number, operation.attempt), "driver")
         if verb == "breaks":

@@ -69,8 +69,8 @@ class SimDriver:
         self.begins: Callable[[Operation], None] = lambda _: None
         #: Told when an operation is aborted, and whether that was heard.
         self.aborts: Callable[[Operation, bool], None] = lambda _, __: None
-        #: (operation, attempt) whose end, or failure, this driver has told.
-        self.reported: set[tuple[int, int]] = set()
+        #: (operation, attempt) whose end, or failure, this driver has told -> when, in true ms.
+        self.reported: dict[tuple[int, int], int] = {}
         self._dice = dice
         self.connect(Agenda(), Fuse(), {})
 
@@ -105,10 +105,10 @@ class SimDriver:
         try:
             progress = self._progress(operation, now_ms)
         except DriverBroken:
-            self.reported.add((operation.number, operation.attempt))
+            self.reported[operation.number, operation.attempt] = self._agenda.now_ms
             raise
         if progress.done or progress.failed:
-            self.reported.add((operation.number, operation.attempt))
+            self.reported[operation.number, operation.attempt] = self._agenda.now_ms
         return progress
 
     def _progress(self, operation: Operation, now_ms: int) -> Progress:

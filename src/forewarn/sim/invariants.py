@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.history import Replay
 from forewarn.core.lifecycle import EventState, OperationState
-from forewarn.core.planner import why
-from forewarn.core.state import Draft, Terms
 from forewarn.ids import Ids
 from forewarn.sim.chronicle import Chronicle
+from forewarn.sim.contract import body_owed
 from forewarn.sim.crash import Violation
 from forewarn.sim.ledger import ABORT_TRIES, Ledger
 from forewarn.sim.machine import read
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.core.policy import Policy
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from forewarn.sim.agenda import Agenda
     from forewarn.sim.archive import Archive
     from forewarn.sim.dice import Dice
-    from forewarn.sim.node import Reply
+    from forewarn.sim.node import Node, Reply
     from forewarn.sim.service import Service
     from forewarn.wire import Document
 
@@ -38,13 +37,6 @@ ABORT_MS = 300_000
 """How long a driver may be left untold by a service that runs; two minutes of it go by plan."""
 LATE_MS = 120_000
 """How long something due may take to happen while all is well."""
-TYPES_SINCE = {
-    "Freeze": "2017-03-01",
-    "Reboot": "2017-03-01",
-    "Redeploy": "2017-03-01",
-    "Preempt": "2017-11-01",
-    "Terminate": "2019-01-01",
-}
 
 
 class Judge(Ledger):
@@ -74,7 +66,7 @@ class Judge(Ledger):
                     self.shown.pop(publication.view, None)
                 continue
             document = publication.document
-            durable = self.ever.get(publication.view, {}).get(document.incarnation, [])
+            durable = self.documents.ever.get(publication.view, {}).get(document.incarnation, [])
             if document.events not in durable:
                 raise Violation(
                     "8", f"{publication.view} {document.incarnation} is shown and is not durable"
@@ -101,17 +93,13 @@ class Judge(Ledger):
             return
         self._read.add(key)
         document = read(reply.body)
-        durable = self.ever.get(view.name, {}).get(document.incarnation)
+        durable = self.documents.ever.get(view.name, {}).get(document.incarnation)
         if durable is None:
             raise Violation("8", f"{vm} was shown {view.name} {document.incarnation}: not durable")
-        ids = [event.event_id for event in document.events]
-        if not any(ids == self._ids_for(events, reply.version) for events in durable):
-            raise Violation("7", f"{vm} was shown {ids} in {view.name} {document.incarnation}")
-
-    def _ids_for(self, events: object, version: str) -> list[str]:
-        """Which ids a document shows in an api-version. Source: V-1, V-2."""
-        assert isinstance(events, tuple)
-        return [e.event_id for e in events if TYPES_SINCE[e.event_type] <= version]
+        wanted = [body_owed(document.incarnation, each, reply.version) for each in durable]
+        if reply.body not in wanted:
+            text = f"{vm} was shown {reply.body.decode()} where {wanted[-1].decode()} is true"
+            raise Violation("7", text)
 
     # ---- what machines are answered ------------------------------------------------------------
 
@@ -169,10 +157,13 @@ class Judge(Ledger):
             enrolment = self.mirror.enrolments.get(event.group)
             if enrolment is None or enrolment.enabled_ms >= operation.started_ms:
                 continue
-            document = self.shown.get(event.group)
-            shown = {e.event_id: e.status for e in document.events} if document else {}
-            if shown.get(event_id) != "Started":
-                raise Violation("8", f"{operation.id} is begun, {event.group} is not shown it yet")
+            for view in self.mirror.topology.views_of(event.group):
+                if view.partition("/")[2] not in {"", *event.resources}:
+                    continue
+                document = self.shown.get(view)
+                shown = {e.event_id: e.status for e in document.events} if document else {}
+                if shown.get(event_id) != "Started":
+                    raise Violation("8", f"{operation.id} is begun, {view} is not shown it yet")
 
     def aborts(self, operation: Operation, *, heard: bool) -> None:
         """A driver is told that an operation ended without it, and hears it or not."""
@@ -201,35 +192,49 @@ class Judge(Ledger):
         for kind, replayed, durable in tables:
             if replayed != durable:
                 raise Violation("10", f"history gives other {kind} records than the state")
-        if service.loop is not None and service.loop.settled:
-            if service.plane.state != mirror:
-                raise Violation("10", "the service believes something that is not durable")
-            self._judge_lateness(service)
+        if service.loop is not None and service.loop.settled and service.plane.state != mirror:
+            raise Violation("10", "the service believes something that is not durable")
+        self.look(service)
 
-    def _judge_lateness(self, service: Service) -> None:
+    def look(self, service: Service) -> None:
         """L-8: nothing hangs silently; B-2: nobody is waited for who is silent for a day."""
+        if service.loop is None or not service.loop.settled:
+            return
         now_ms = service.clock.now_ms()
         silent_ms = now_ms - self._policy.disable_after_s * 1000 - LATE_MS
         for enrolment in self.mirror.enrolments.values():
             if enrolment.polled_ms < silent_ms:
                 raise Violation("12", f"{enrolment.group} is silent for a day and still asked")
-        draft = Draft(self.mirror, now_ms, Terms(self._policy, "", lambda: ""))
         for operation in self.mirror.operations.values():
-            if operation.state is S.RUNNING and not operation.alerted:
-                due_ms = operation.overdue_ms(self._policy.overdue_after_s)
-                if due_ms + LATE_MS < now_ms and operation.begun_ms:
-                    raise Violation("13", f"{operation.id} hangs, and nobody was alerted")
-            if operation.state is S.NOTICED and operation.not_before_ms + LATE_MS < now_ms:
-                reasons = {each.reason for each in why(draft, operation)}
-                if not reasons & {"fault-domain", "host-busy"}:
-                    raise Violation("12", f"{operation.id} is due and has not started: {reasons}")
-
+            if operation.state is S.RUNNING:
+                self._judge_running(operation, now_ms)
+            due = operation.state is S.NOTICED and operation.not_before_ms + LATE_MS < now_ms
+            if due and not self.blocked(operation, self.mirror.topology, {}):
+                raise Violation("12", f"{operation.id} is due and has not started")
         for operation in self.mirror.aborts.values():
             if self.owed[operation.number] + ABORT_MS < self.agenda.now_ms:
                 raise Violation("L-7", f"the driver is not told that {operation.id} has ended")
 
-    def healed(self) -> None:
-        """Invariants 12 and 13: after healing, everything came to its end."""
+    def _judge_running(self, operation: Operation, now_ms: int) -> None:
+        """Invariant 13, on the way: it is begun, it ends by its driver's word, or people hear."""
+        due_ms = operation.begun_ms or operation.started_ms
+        due_ms += (max(operation.duration_s, 0) + self._policy.overdue_after_s) * 1000
+        if due_ms + LATE_MS < now_ms and not operation.alerted:
+            raise Violation("13", f"{operation.id} hangs, and nobody was alerted")
+        if operation.reason:
+            return  # it waits for people
+        key = (operation.number, operation.attempt)
+        if not operation.begun_ms and self._is_late(self.running_ms[key]):
+            raise Violation("13", f"{operation.id} runs, and its driver was not told to begin")
+        if key in self.reported and self._is_late(self.reported[key]):
+            raise Violation("13", f"{operation.id} runs on, which its driver has told the end of")
+
+    def _is_late(self, since_ms: int) -> bool:
+        """Whether the service has run for long enough to act on what was so since, true time."""
+        return max(since_ms, self.loaded_ms) + LATE_MS < self.agenda.now_ms
+
+    def healed(self, nodes: Iterable[Node]) -> None:
+        """Invariants 12 and 13: after healing, everything came to its end, and all nodes know."""
         for operation in self.mirror.operations.values():
             number = "13" if operation.state is S.RUNNING else "12"
             raise Violation(number, f"{operation.id} is {operation.state.value} for ever")
@@ -238,6 +243,11 @@ class Judge(Ledger):
         for view in self.mirror.views.values():
             if view.document.events:
                 raise Violation("13", f"{view.key} still shows events")
+            for node in nodes:
+                shown = node.snapshot.view(view.key)
+                if not shown.enabled or shown.document != view.document:
+                    text = f"{node.name} shows {view.key} {shown.document} for {view.document}"
+                    raise Violation("8", text)
 
 
 def _live(records: Mapping[str | int, Record]) -> dict[str | int, Record]:

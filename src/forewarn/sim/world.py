@@ -26,13 +26,20 @@ from forewarn.sim.stage import Stage
 from forewarn.sim.wires import Weather
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forewarn.sim.service import Service
 
 DAY_MS = 24 * HOUR_MS
 NODES = 3
-AUDIT_MS = 12 * HOUR_MS
-HEAL_DAYS_MAX = 60
-"""Longest a healed world may take to come to rest; predictions are announced days ahead."""
+AUDIT_MS = 6 * HOUR_MS
+"""How often history is replayed and held against the state."""
+LOOK_MS = 10 * MINUTE_MS
+"""How often the service is looked at for what should have happened."""
+HEAL_DAYS_MAX = 9
+"""Longest a healed world may take to come to rest: predictions are announced a week ahead."""
+QUIET_MS = 10_000
+"""How long a world at rest runs on, so that every node has heard the last word."""
 TOGETHER_PERMILLE = 300
 """How many groups in a thousand approve only when all their named VMs are prepared."""
 FAULT_DOMAINS = 3
@@ -79,7 +86,8 @@ class World(Stage):
         self._populate()
         self.faults = Faults(self, plan.without)
         self.people = People(self, plan.without)
-        self._plan_audit()
+        self._regularly(AUDIT_MS, self.audit)
+        self._regularly(LOOK_MS, self._look)
 
     # ---- running -------------------------------------------------------------------------------
 
@@ -91,14 +99,17 @@ class World(Stage):
         """
         with self.listening():
             until_ms = START_MS + int(self.plan.days * DAY_MS)
-            while self.agenda.step(until_ms):
-                pass
+            self._run_until(until_ms)
             self.heal()
             until_ms += HEAL_DAYS_MAX * DAY_MS
-            while not self.at_rest() and self.agenda.step(until_ms):
+            while self.restless() and self.agenda.step(until_ms):
                 pass
+            self._run_until(self.agenda.now_ms + QUIET_MS)
             self.audit()
-            self.judge.healed()
+            self.judge.healed(self.nodes)
+            unrest = self.restless()
+            if unrest:
+                raise Violation("14", f"after {HEAL_DAYS_MAX} days of healing, {unrest}")
             self._judge_machines()
 
     def heal(self) -> None:
@@ -116,24 +127,45 @@ class World(Stage):
         for group in list(self.topology.groups):
             self.unmute(group)
 
-    def at_rest(self) -> bool:
-        """Whether nothing is under way any more."""
+    def _run_until(self, at_ms: int) -> None:
+        while self.agenda.step(at_ms):
+            pass
+
+    def restless(self) -> str:
+        """What is still under way; empty if nothing is."""
         mirror = self.judge.mirror
-        if mirror.operations or mirror.aborts or not self.service.up:
-            return False
-        return not any(machine.core and machine.core.events for machine in self.machines.values())
+        if mirror.operations or mirror.aborts:
+            return f"{[o.id for o in (*mirror.operations.values(), *mirror.aborts.values())]} go on"
+        if not self.service.up:
+            return "the service is down"
+        for name, machine in self.machines.items():
+            if not machine.up:
+                return f"vm {name} is down"
+            if machine.core is None and machine.seat.habit.polls:
+                return f"the agent of vm {name} does not run"
+            if machine.core is not None and machine.core.events:
+                return f"vm {name} still follows {[e.event_id for e in machine.core.events]}"
+        return ""
 
     def audit(self) -> None:
         """Hold history, state and durable records against each other."""
-        contested = self.contest is not None and not self.contest.over
-        if self.disk_weather.permille == 0 and not contested:
+        if self._is_calm():
             self.judge.audit(self.archive, self.service)
+
+    def _look(self) -> None:
+        if self._is_calm():
+            self.judge.look(self.service)
+
+    def _is_calm(self) -> bool:
+        """Whether the service can be expected to have done what it should."""
+        contested = self.contest is not None and not self.contest.over
+        return self.disk_weather.permille == 0 and not contested
 
     def _judge_machines(self) -> None:
         """Invariant 14: every prepared machine has recovered."""
         for name, machine in self.machines.items():
             core = machine.core
-            if core is not None and machine.up and core.steps:
+            if core is not None and core.steps:
                 raise Violation("14", f"{name} is still prepared: {[s.key for s in core.steps]}")
 
     # ---- the fleet -----------------------------------------------------------------------------
@@ -295,9 +327,9 @@ class World(Stage):
                 return habit
         return GOOD
 
-    def _plan_audit(self) -> None:
+    def _regularly(self, every_ms: int, act: Callable[[], None]) -> None:
         def due() -> None:
-            self.audit()
-            self._plan_audit()
+            act()
+            self.agenda.after(every_ms, due)
 
-        self.agenda.after(AUDIT_MS, due)
+        self.agenda.after(every_ms, due)
