@@ -131,7 +131,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "        self._report_again()\n",
             ),
         ),
-        caught_by="transcript A-6-uncertain-and-stepped",
+        caught_by="assertion A-6-uncertain-and-stepped",
     ),
     Mutant(
         "clock-follows-the-wall",

@@ -108,8 +108,11 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 STEPS,
-                "        self._begin(held, record.event, now_ms=now_ms)\n        return False\n\n",
-                "        held.status = rec.RUNNING\n        return False\n\n",
+                (
+                    "        held.attempt = 0\n"
+                    "        self._begin(held, record.event, now_ms=now_ms)\n        return False\n"
+                ),
+                "        held.status = rec.RUNNING\n        return False\n",
             ),
         ),
         caught_by="world 1: 14",
