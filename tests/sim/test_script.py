@@ -58,15 +58,12 @@ def test_other_lines_do_not_agree() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "Line 1 .*title"),
-        ("no title", "Line 1 .*title"),
-        ("# T\ndance", "Line 2 .*dance"),
-        ("# T\nhost h1\nvm web_0", "Line 3 .*on"),
-        ("# T\nhost h1\noperator dance op-1", "does not dance"),
-        ("# T\nhost h1\noperator fail h1\ndriver dance op-1", "does not dance"),
+        ("", "transcript:1: .*title"),
+        ("no title", "transcript:1: .*title"),
+        ("# T\n\n# A remark.\nhost h1\ndance", "transcript:5: .*dance"),
         ("# T\n" + "wait 1s\n\n" * 1001, "more than 1000"),
     ],
-    ids=range(7),
+    ids=range(4),
 )
 def test_wrong_script_says_where(text: str, problem: str) -> None:
     """A line that cannot be done is named by its number."""

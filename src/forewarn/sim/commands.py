@@ -5,13 +5,9 @@ No expectation is compared in here (`script.py`), no change is told (`telling.py
 
 from __future__ import annotations
 
-import shlex
-from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn import wire
-from forewarn.agent.core.values import Approve as ApproveIntent
-from forewarn.agent.core.values import HookIntent
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.stimulus import (
     Acknowledge,
@@ -29,23 +25,20 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.core.values import replace
 from forewarn.errors import ForewarnError
-from forewarn.sim import node as nodes
 from forewarn.sim.agenda import START_MS
-from forewarn.sim.machine import Machine
+from forewarn.sim.grammar import meant, read
+from forewarn.sim.inside import Inside
 from forewarn.sim.mishaps import Mishaps
-from forewarn.sim.scriptstage import HandDriver, ScriptStage
-from forewarn.sim.spans import clock_time, moment, seconds
+from forewarn.sim.scriptstage import HandDriver, ScriptStage, told
+from forewarn.sim.spans import clock_time, seconds
 from forewarn.sim.telling import Teller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.agent.core.values import Intent
     from forewarn.core.lifecycle import Operation
-    from forewarn.sim.node import Reply
+    from forewarn.sim.grammar import Options, Words
 
-Words = list[str]
-Options = dict[str, str]
 
 CAUSES = {
     "update": Cause.HOST_UPDATE,
@@ -74,11 +67,12 @@ class Actor:
         """Set the stage."""
         self._driver = HandDriver()
         self.stage = ScriptStage(self._driver)
-        self._driver.begins = self._begins
-        self._driver.aborts = self._aborts
+        self._driver.begins = self.stage.judge.begins
+        self._driver.aborts = partial(self.stage.judge.aborts, heard=True)
+        self._driver.passes = self.stage.fuse.passes
         self._teller = Teller(self.stage)
         self._silent: set[str] = set()
-        self._heard: list[str] = []
+        self._inside = Inside(self.stage, self._teller)
         self._commands: dict[str, Callable[[Words, Options], list[str]]] = {
             "host": self._host,
             "group": self._group,
@@ -89,7 +83,7 @@ class Actor:
             "user": self._user,
             "platform": self._platform,
             "driver": self._drive,
-            "agent": self._agent,
+            "agent": self._inside.agent,
             **Mishaps(self.stage, self._silent).commands,
         }
 
@@ -97,12 +91,11 @@ class Actor:
         """Do one command; return what was answered.
 
         Raises:
-            ValueError, LookupError: it is no command, or lacks something.
+            ValueError: it is no command, or cannot be done as things are.
+            CallerError: what it describes cannot be.
         """
-        words = shlex.split(command)
-        options = dict(word.split("=", 1) for word in words if "=" in word and word[0] != "{")
-        plain = [word for word in words if "=" not in word or word[0] == "{"]
-        lines = self._commands[plain[0]](plain[1:], options)
+        order = read(command)
+        lines = self._commands[order.words[0]](order.words[1:], order.options)
         self._teller.learn()
         return lines
 
@@ -110,8 +103,7 @@ class Actor:
         """Everything that is different since the last time it was asked."""
         while self.stage.agenda.step(self.stage.agenda.now_ms):
             pass
-        lines, self._heard = self._heard, []
-        lines += self.stage.news
+        lines = [*self._inside.heard(), *self.stage.news]
         self.stage.news.clear()
         return [*lines, *self._teller.changes()]
 
@@ -126,15 +118,14 @@ class Actor:
 
     def _group(self, words: Words, options: Options) -> list[str]:
         name = words[0]
-        if "silent" in words:
-            self._silent.add(name)
-        if "again" in words:
-            self._silent.discard(name)
+        if words[1:] in (("silent",), ("again",)):
+            if name not in self.stage.topology.groups:
+                raise ValueError(f"there is no group {name}{meant(name, self._teller.groups)}")
+            change = self._silent.add if "silent" in words else self._silent.discard
+            change(name)
             return []
         if "together" in options:
             self.stage.places[name] = options["together"]
-        if name in self.stage.topology.groups and words[1:] == ["silent"]:
-            return []
         automatic = options.get("automatic", "")
         group = Group(
             name,
@@ -155,11 +146,11 @@ class Actor:
         return told
 
     def _vm(self, words: Words, options: Options) -> list[str]:
-        if len(words) > 1 and words[1] in {"approves", "polls", "posts"}:
-            return self._machine(words[0], words[1:], options)
+        if "on" not in options:
+            return self._inside.commands[words[1]](words[0], words[2:], options)
         name, group = words[0], options.get("group", words[0])
         if group not in self.stage.topology.groups:
-            self._group([group], {})
+            self._group((group,), {})
         if options.get("node") == "far":
             self.stage.far.add(name)
         vm = Vm(
@@ -176,7 +167,9 @@ class Actor:
         return told
 
     def _move(self, words: Words, options: Options) -> list[str]:
-        vm = self.stage.topology.vms[words[0]]
+        vm = self.stage.topology.vms.get(words[0])
+        if vm is None:
+            raise ValueError(f"there is no VM {words[0]}{meant(words[0], self.stage.topology.vms)}")
         return self._tell(Change(vms=(replace(vm, host=options["to"]),)))
 
     def _remove(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
@@ -197,7 +190,7 @@ class Actor:
         number = int(rest[0].removeprefix("op-"))
         reason = " ".join(rest[1:])
         if verb == "why":
-            operation = self.stage.judge.operations[number]
+            operation = self._operation(rest[0])
             return [self._teller.shorten(each.text) for each in self._teller.waiting(operation)]
         if verb == "cancel":
             return self._tell(Cancel(number, reason))
@@ -205,11 +198,10 @@ class Actor:
             return self._tell(Complete(number, reason=reason))
         if verb == "give-up":
             return self._tell(Complete(number, failed=True, reason=reason))
-        if verb == "retry":
-            retries = self.stage.judge.retries
-            retries[number] = retries.get(number, 0) + 1
-            return self._tell(Retry(number))
-        raise ValueError(f"an operator does not {verb}")
+        assert verb == "retry", verb
+        retries = self.stage.judge.retries
+        retries[number] = retries.get(number, 0) + 1
+        return self._tell(Retry(number))
 
     def _user(self, words: Words, options: Options) -> list[str]:
         return self._ask(VM_CAUSES[words[0]], words[1:], options, "user")
@@ -225,6 +217,7 @@ class Actor:
             cause=cause,
             targets=tuple(targets),
             impact=Impact(options["impact"]) if "impact" in options else None,
+            description=options.get("description"),
             source=Source(options["source"]) if "source" in options else None,
             duration_s=seconds(options["duration"]) if "duration" in options else None,
             not_before_ms=START_MS + clock_time(after) * 1000 if after else 0,
@@ -242,110 +235,29 @@ class Actor:
         assert isinstance(error, ForewarnError), error
         return [f"refused {error.status}: {self._teller.shorten(str(error))}"]
 
-    # ---- machines ------------------------------------------------------------------------------
-
-    def _machine(self, name: str, words: Words, options: Options) -> list[str]:
-        version = options.get("version", wire.VERSIONS[-1])
-        if words[0] == "polls":
-            return self._poll(name, version)
-        judge = self.stage.judge
-        if words[0] == "approves":
-            ids = tuple(self._teller.id_of(each) for each in words[1:])
-            body = wire.render_approval(ids)
-            judge.asks_to_approve(name, ids)
-        else:
-            ids = ()
-            text = " ".join(words[1:])
-            for short in sorted(self._teller.known(), key=len, reverse=True):
-                text = text.replace(short, self._teller.id_of(short))
-            body = text.encode()
-            for event_id in judge.events:
-                if event_id in text.upper():
-                    judge.asks_to_approve(name, (event_id,))
-        reply = self._send(name, nodes.post(version), body)
-        if reply.status == 200:
-            judge.approved(name, ids)
-            return []
-        return self._answered(name, reply)
-
-    def _poll(self, name: str, version: str) -> list[str]:
-        held = ""
-        reply = self._send(name, nodes.get(version))
-        if reply.status == nodes.HELD:
-            held = "is held, then "
-            while self.stage.agenda.step(self.stage.agenda.now_ms + 1000):
-                pass
-            reply = self._send(name, nodes.get(version))
-        if reply.status != 200:
-            return self._answered(name, reply)
-        self.stage.judge.read(name, reply)
-        assert reply.view is not None
-        document = self._teller.document(wire.read_document(reply.body))
-        return [f"{name} {held}reads {reply.view.name} {document}"]
-
-    def _answered(self, name: str, reply: Reply) -> list[str]:
-        if reply.status <= 0:
-            return [f"{name} gets no answer"]
-        body = self._teller.shorten(reply.body.decode())
-        return [f"{name} is answered {reply.status} {body}".rstrip()]
-
-    def _send(self, name: str, raw: bytes, body: bytes = b"") -> Reply:
-        node = self.stage.wires.node_of(name)
-        if not node.serves:
-            return nodes.Reply(nodes.LOST)
-        answer = node.ask(f"vm-{name}", raw, body)
-        if not isinstance(answer, Future):
-            return answer
-        if not answer.done():
-            return nodes.Reply(nodes.LOST)
-        if body:
-            return node.approved(answer)
-        return nodes.Reply(nodes.HELD if answer.exception() is None else nodes.LOST)
-
-    def _agent(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
-        machine = self.stage.machines[words[0]]
-        if words[1:] == ["dies"]:
-            machine.halt()
-        else:
-            machine.heard = self._hear
-            machine.boot()
-        return []
-
-    def _hear(self, machine: Machine, intent: Intent) -> None:
-        if isinstance(intent, HookIntent | ApproveIntent):
-            verb = intent.phase if isinstance(intent, HookIntent) else "approve"
-            name = self._teller.name_of(intent.event.event_id)
-            at = moment(self.stage.agenda.now_ms // 1000 * 1000)
-            self._heard.append(f"{machine.seat.name} at {at}: {verb} {name}")
-
     # ---- the driver ----------------------------------------------------------------------------
 
     def _drive(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
         verb, rest = words[0], words[1:]
         if verb == "begun":
-            return [f"begun: {', '.join(self._driver.begun) or 'nothing'}"]
+            return [f"begun: {told(self._driver.begun) or 'nothing'}"]
         if verb == "aborted":
-            return [f"aborted: {', '.join(self._driver.aborted) or 'nothing'}"]
+            return [f"aborted: {told(self._driver.aborted) or 'nothing'}"]
         if verb == "refuses":
             self._driver.refuses = " ".join(rest)
             return []
-        operation = self.stage.judge.operations[int(rest[0].removeprefix("op-"))]
+        operation = self._operation(rest[0])
         key = (operation.number, operation.attempt)
         self.stage.judge.reported[key] = self.stage.agenda.now_ms
         if verb == "finishes":
             return self._tell(Done(operation.number, operation.attempt), "driver")
-        if verb == "breaks":
-            return self._tell(
-                Broke(operation.number, operation.attempt, " ".join(rest[1:])), "driver"
-            )
-        raise ValueError(f"a driver does not {verb}")
+        assert verb == "breaks", verb
+        reason = " ".join(rest[1:])
+        return self._tell(Broke(operation.number, operation.attempt, reason), "driver")
 
-    def _begins(self, operation: Operation) -> None:
-        self.stage.fuse.passes("before begin")
-        self.stage.judge.begins(operation)
-        self.stage.fuse.passes("after begin")
-
-    def _aborts(self, operation: Operation) -> None:
-        self.stage.fuse.passes("before abort")
-        self.stage.judge.aborts(operation, heard=True)
-        self.stage.fuse.passes("after abort")
+    def _operation(self, name: str) -> Operation:
+        number = int(name.removeprefix("op-"))
+        known = self.stage.judge.operations
+        if number not in known:
+            raise ValueError(f"there is no {name}{meant(name, (f'op-{each}' for each in known))}")
+        return known[number]

@@ -30,12 +30,14 @@ class Violation(BaseException):
 
     Attributes:
         invariant: The number of DESIGN's invariant, or a word.
+        line: The line of the transcript's command it came after; 0 in a random world.
     """
 
     def __init__(self, invariant: str, text: str) -> None:
         """Say which promise, and how."""
         super().__init__(f"invariant {invariant}: {text}")
         self.invariant = invariant
+        self.line = 0
 
 
 class Fuse:

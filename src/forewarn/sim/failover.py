@@ -44,7 +44,8 @@ class Failover:
         self._theirs = Tenure(self._opened, TERM_MS)
         with suppress(PeerError):
             self._mine.attempt(self._agenda.now_ms)
-        self._away = True
+        #: Whether the old writer is paused or cut off still.
+        self.away = True
         #: Whether the standby has taken over, or has given up.
         self.over = False
         if cut:
@@ -56,9 +57,9 @@ class Failover:
 
     def back(self) -> None:
         """The writer goes on, or reaches its store again; it renews its lease when that is due."""
-        if not self._away:
+        if not self.away:
             return
-        self._away = False
+        self.away = False
         self._archive.cut = False
         if self._writer.loop is not self._loop:
             return

@@ -161,6 +161,8 @@ class Machine:
         self._asked: set[str] = set()
         #: Told what the agent does, for transcripts.
         self.heard: Callable[[Machine, Intent], None] = lambda _, __: None
+        #: Told how its approvals are answered, for transcripts.
+        self.answered: Callable[[Machine, str, int], None] = lambda _, __, ___: None
 
     @property
     def core(self) -> AgentCore | None:
@@ -175,21 +177,22 @@ class Machine:
             return
         self.up = True
         self._rebooted = True
-        self._begin_agent()
+        self.begin_agent()
 
     def halt(self) -> None:
         """Switch off: the agent, its hooks and requests are gone."""
         self.up = False
         if self.seat.place:
             self._peers.accord.prepared(self.seat.name, done=False)
-        self._end_agent()
+        self.end_agent()
 
     def scrap(self) -> None:
         """Switch off for good: the VM is deleted, and another may get its name and address."""
         self.halt()
         self._scrapped = True
 
-    def _begin_agent(self) -> None:
+    def begin_agent(self) -> None:
+        """Start the agent's process, unless it runs."""
         if not self.up or not self.seat.habit.polls or self._core is not None:
             return
         journal = None if self._journal is None else json.loads(json.dumps(self._journal))
@@ -201,7 +204,8 @@ class Machine:
             self._step(Resumed(found, rebooted=self._rebooted))
         self.plan_poll()
 
-    def _end_agent(self) -> None:
+    def end_agent(self) -> None:
+        """End the agent's process: its hooks and requests are gone, the machine stays up."""
         self._life += 1
         self._core = None
         self._hooks.clear()
@@ -211,8 +215,8 @@ class Machine:
 
     def _die(self) -> None:
         """The agent's process ends; whoever looks after it starts it again."""
-        self._end_agent()
-        self._later(self._dice.between(1000, 60_000), self._begin_agent)
+        self.end_agent()
+        self._later(self._dice.between(1000, 60_000), self.begin_agent)
 
     # ---- the agent's loop ----------------------------------------------------------------------
 
@@ -353,8 +357,10 @@ class Machine:
     def _send(self, event_id: str) -> None:
         self._wires.approve(self, (event_id,), render_approval((event_id,)))
 
-    def approval_ended(self, event_id: str, *, accepted: bool) -> None:
+    def approval_ended(self, event_id: str, *, status: int) -> None:
         """Take in the answer to an approval, or that there was none."""
+        self.answered(self, event_id, status)
+        accepted = status == 200
         self._step(ApprovalEnded(event_id, accepted=accepted, reason="" if accepted else "refused"))
 
     def _later(self, delay_ms: int, act: Callable[[], None]) -> None:

@@ -15,10 +15,9 @@ from forewarn.sim.spans import seconds
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forewarn.sim.grammar import Options, Words
     from forewarn.sim.scriptstage import ScriptStage
 
-Words = list[str]
-Options = dict[str, str]
 
 MARK_S = 3600
 """How often it is noted that groups poll while time passes."""
@@ -57,11 +56,15 @@ class Mishaps:
     def _crash(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
         if words:
             self.stage.fuse.arm(" ".join(words))
-        else:
+        elif self.stage.service.up:
             self.stage.service.crash()
+        else:
+            raise ValueError("the service is down already")
         return []
 
     def _restart(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        if self.stage.service.up:
+            raise ValueError("the service runs already")
         return [] if self.stage.service.start() else ["the service cannot start"]
 
     def _store(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
@@ -79,20 +82,25 @@ class Mishaps:
         self.stage.cut(node) if words[0] == "cut" else self.stage.join(node)
         return []
 
-    def _lag(self, words: Words, options: Options) -> list[str]:
+    def _lag(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
         self.stage.show_lag_ms = seconds(options["lag"]) * 1000
-        return [] if not words else self._wait(words, {})
+        return []
 
     def _clock(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
         self.stage.service.wall_offset_ms += seconds(words[1]) * 1000
         return []
 
     def _writer(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
-        if words == ["returns"]:
-            if self._contest is not None:
-                self._contest.back()
+        away = self._contest is not None and self._contest.away
+        if words[0] == "returns":
+            if self._contest is None or not away:
+                raise ValueError("no writer is away")
+            self._contest.back()
             return []
-        if words not in (["pauses"], ["is-cut-off"]):
-            raise ValueError(f"a writer does not {' '.join(words)}")
-        self._contest = Failover(self.stage, cut=words == ["is-cut-off"])
+        if not self.stage.service.up:
+            raise ValueError("no writer runs; `restart` starts the service")
+        contended = self._contest is not None and not self._contest.over
+        if away or contended or self.stage.rival is not None:
+            raise ValueError("two writers contend already")
+        self._contest = Failover(self.stage, cut=words[0] == "is-cut-off")
         return []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
 from forewarn.sim.commands import Actor
+from forewarn.sim.crash import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +26,13 @@ class ScriptWrong(CallerError):
     """A transcript that cannot be read or done."""
 
     code = "script-wrong"
-    message = "Line {line} of the transcript: {problem}."
+    message = "{name}:{line}: {problem}"
     advice = "See docs/reference/transcripts.md for the commands there are."
+
+    def __init__(self, name: str, line: int, problem: str) -> None:
+        """Say where, and what; a problem that ends in a question needs no stop."""
+        stop = "" if problem.endswith(("?", ".")) else "."
+        super().__init__(name=name, line=line, problem=problem + stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,13 @@ class Transcript:
 
     title: str
     blocks: tuple[Block, ...]
+    #: What its errors call it: the file it is in.
+    name: str = "transcript"
+
+    @property
+    def expects(self) -> bool:
+        """Whether it says anywhere what is expected; else it only asks what happens."""
+        return any(block.expected for block in self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +73,19 @@ class Told:
         return self.block.expected == self.lines
 
 
-def parse(text: str) -> Transcript:
+def parse(text: str, name: str = "transcript") -> Transcript:
     """Read a transcript.
+
+    Args:
+        text: all of it.
+        name: what its errors call it.
 
     Raises:
         ScriptWrong: it has no title, or too many blocks.
     """
     lines = text.splitlines()
     if not lines or not lines[0].startswith("# "):
-        raise ScriptWrong(line=1, problem="the first line must be a title, `# …`")
+        raise ScriptWrong(name, 1, "the first line must be a title, `# …`")
     blocks: list[Block] = []
     start = 1
     for number, line in enumerate([*lines[1:], ""], start=1):
@@ -78,29 +95,25 @@ def parse(text: str) -> Transcript:
             blocks.append(_block(lines[start:number], start + 1))
         start = number + 1
     if len(blocks) > BLOCKS_MAX:
-        raise ScriptWrong(line=1, problem=f"more than {BLOCKS_MAX} blocks")
-    return Transcript(lines[0][2:].strip(), tuple(blocks))
+        raise ScriptWrong(name, 1, f"more than {BLOCKS_MAX} blocks")
+    return Transcript(lines[0][2:].strip(), tuple(blocks), name)
 
 
-def play(transcript: Transcript) -> Iterator[Told]:
+def play(transcript: Transcript, actor: Actor | None = None) -> Iterator[Told]:
     """Do a transcript on a stage of its own, block by block.
+
+    Args:
+        transcript: the story.
+        actor: who does its commands, for those who want to know what it all came to.
 
     Raises:
         ScriptWrong: a command is not one.
-        Violation: the product broke a promise.
+        Violation: the product broke a promise; it names the line of the last command.
     """
-    actor = Actor()
+    actor = actor or Actor()
     with closing(actor.stage.disk), actor.stage.listening():
         for block in transcript.blocks:
-            lines: list[str] = []
-            for number, command in enumerate(block.commands, start=block.line):
-                if command.startswith("#"):
-                    continue
-                try:
-                    lines += actor.do(command)
-                except (ValueError, LookupError) as error:
-                    raise ScriptWrong(line=number, problem=f"{command!r}: {error}") from error
-            yield Told(block, (*lines, *actor.changes()))
+            yield Told(block, tuple(_done(actor, transcript, block)))
 
 
 def rewritten(transcript: Transcript, told: list[Told]) -> str:
@@ -112,6 +125,22 @@ def rewritten(transcript: Transcript, told: list[Told]) -> str:
             lines += [MARK, *each.lines]
         parts.append("\n".join(lines))
     return f"# {transcript.title}\n" + "\n\n".join(parts) + "\n"
+
+
+def _done(actor: Actor, transcript: Transcript, block: Block) -> list[str]:
+    """Do the commands of a block; return what they come to."""
+    lines: list[str] = []
+    line = block.line
+    try:
+        for line, command in enumerate(block.commands, start=block.line):  # noqa: B007 - for errors
+            if not command.startswith("#"):
+                lines += actor.do(command)
+        return lines + actor.changes()
+    except (ValueError, CallerError) as error:
+        raise ScriptWrong(transcript.name, line, str(error)) from error
+    except Violation as violation:
+        violation.line = line
+        raise
 
 
 def _block(lines: list[str], first: int) -> Block:

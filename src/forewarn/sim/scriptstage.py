@@ -31,19 +31,25 @@ class HandDriver:
 
     def __init__(self) -> None:
         """Begin well."""
-        self.begun: list[str] = []
-        self.aborted: list[str] = []
+        #: What it was told to begin, and to abort: how often each.
+        self.begun: dict[str, int] = {}
+        self.aborted: dict[str, int] = {}
         self.refuses = ""
+        #: Told of each beginning and each end, before it has any effect.
         self.begins: Callable[[Operation], None] = lambda _: None
         self.aborts: Callable[[Operation], None] = lambda _: None
+        #: Told which point of its work it comes by; a process can end there.
+        self.passes: Callable[[str], None] = lambda _: None
 
     def begin(self, operation: Operation) -> None:
         """Note it, or refuse once if the script says so."""
+        self.passes("before begin")
         self.begins(operation)
         if self.refuses:
             reason, self.refuses = self.refuses, ""
             raise DriverBroken(reason)
-        self.begun.append(f"{operation.id} attempt {operation.attempt}")
+        _count(self.begun, operation)
+        self.passes("after begin")
 
     def progress(self, operation: Operation, now_ms: int) -> Progress:  # noqa: ARG002
         """The script will say."""
@@ -51,8 +57,10 @@ class HandDriver:
 
     def abort(self, operation: Operation) -> None:
         """Note it."""
+        self.passes("before abort")
         self.aborts(operation)
-        self.aborted.append(f"{operation.id} attempt {operation.attempt}")
+        _count(self.aborted, operation)
+        self.passes("after abort")
 
 
 class ScriptStage(Stage):
@@ -62,6 +70,8 @@ class ScriptStage(Stage):
         """Begin with an empty fleet and a running service; two nodes, the second a follower."""
         super().__init__(1, Policy(), nodes=2, drivers={driver.name: driver})
         self.far: set[str] = set()
+        #: Every VM there is or was.
+        self.ever: set[str] = set()
         #: Group -> where its VMs tell each other that they are prepared.
         self.places: dict[str, str] = {}
         #: What became of the service's processes since it was last told.
@@ -70,6 +80,7 @@ class ScriptStage(Stage):
 
     def build_machine(self, vm: Vm) -> None:
         """A machine without an agent, until the script starts one."""
+        self.ever.add(vm.name)
         place = self.places.get(vm.group, "")
         seat = Seat(vm.name, vm.addresses[0], wire.VERSIONS[-1], STEADY, place=place)
         self.machines[vm.name] = Machine(
@@ -86,3 +97,20 @@ class ScriptStage(Stage):
         """Remember that there is another writer, and how the old one ended."""
         text = "a standby takes over" if why is None else f"the old writer ends: {why}"
         self.news.append(text)
+
+
+def told(counts: dict[str, int]) -> str:
+    """What a driver was told, and how often: only the first time does it anything."""
+    return ", ".join(
+        attempt if count == 1 else f"{attempt} (told {_times(count)}, done once)"
+        for attempt, count in counts.items()
+    )
+
+
+def _times(count: int) -> str:
+    return "twice" if count == 2 else f"{count} times"
+
+
+def _count(counts: dict[str, int], operation: Operation) -> None:
+    attempt = f"{operation.id} attempt {operation.attempt}"
+    counts[attempt] = counts.get(attempt, 0) + 1

@@ -9,6 +9,8 @@ from forewarn.sim.agenda import START_MS
 
 DAY_S = 24 * 3600
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": DAY_S}
+SPAN_S_MAX = 366 * DAY_S
+"""The longest duration a transcript may name, in seconds: as many days as a random world lasts."""
 
 
 def seconds(text: str) -> int:

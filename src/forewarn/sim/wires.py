@@ -124,7 +124,7 @@ class Wires:
 
     def _tell(self, machine: Machine, event_ids: tuple[str, ...], reply: Reply) -> None:
         for event_id in event_ids:
-            machine.approval_ended(event_id, accepted=reply.status == 200)
+            machine.approval_ended(event_id, status=reply.status)
 
     def _ask(self, node: Node, machine: Machine, raw: bytes, body: bytes = b"") -> Reply:
         """Ask a node; without the service a follower still shows, and nobody approves."""
