@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ PAGE = HERE.parents[1] / "docs" / "reference" / "transcripts.md"
 BEGIN, END = "<!-- stories: begin -->", "<!-- stories: end -->"
 FILES = sorted(HERE.glob("*.txt"))
 TRANSCRIPTS_MIN = 40
+STATEMENTS = re.compile(r"\((([A-Z]-\d+)(, [A-Z]-\d+)*)\)\.$")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -32,6 +34,21 @@ def test_each_story_has_a_title_of_its_own() -> None:
     """There are at least forty stories, and no two have the same title. Source: L-1."""
     titles = [parse(path.read_text(encoding="utf-8")).title for path in FILES]
     assert len(set(titles)) == len(titles) >= TRANSCRIPTS_MIN
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_title_names_its_statement(path: Path) -> None:
+    """A title ends with the statements its story is about, that of the file's name among them."""
+    title = parse(path.read_text(encoding="utf-8")).title
+    found = STATEMENTS.search(title)
+    assert found is not None, title
+    assert "-".join(path.stem.split("-")[:2]) in found[1].split(", ")
+
+
+def test_page_begins_with_a_story() -> None:
+    """The example on the page is a story that is played."""
+    example = PAGE.read_text(encoding="utf-8").partition("```\n")[2].partition("```")[0]
+    assert example in {path.read_text(encoding="utf-8") for path in FILES}
 
 
 def stories() -> str:
