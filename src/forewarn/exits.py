@@ -4,7 +4,8 @@ from __future__ import annotations
 
 #: Done.
 OK = 0
-#: The server refused, or the work that was waited for failed or was cancelled.
+#: The server refused, or the work that was waited for failed or was cancelled; or a simulation
+#: broke a promise, or differs from its transcript.
 REFUSED = 1
 #: The command line was wrong; `argparse` uses the same number.
 USAGE = 2
@@ -20,7 +21,8 @@ PIPE_CLOSED = 141
 #: What each status means, for the reference page.
 MEANINGS = {
     OK: "done",
-    REFUSED: "the server refused, or the awaited work failed or was cancelled",
+    REFUSED: "the server refused, or the awaited work failed or was cancelled; of `simulate`: "
+    "a promise was broken, or a transcript differs or has a wrong line",
     USAGE: "the command line is wrong",
     UNREACHABLE: "the server cannot be reached, or what answers there is no Forewarn server",
     TIMED_OUT: "what `--wait` waited for did not happen within `--timeout`",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.cli import simulate
 from forewarn.cli.main import main
 from forewarn.cli.simulation_report import Summary
 from forewarn.clock import VirtualClock
@@ -21,7 +22,9 @@ from forewarn.exits import INTERRUPTED
 from forewarn.feed import Change
 from forewarn.sim.agenda import START_MS
 from forewarn.sim.crash import Violation
+from forewarn.sim.faults import KINDS
 from forewarn.sim.invariants import Judge
+from forewarn.sim.people import ACTIVITIES
 from forewarn.sim.runs import Result
 from forewarn.sim.script import ScriptWrong, parse, play, rewritten
 from forewarn.sim.spans import clock_time, moment, seconds
@@ -83,13 +86,88 @@ def test_simulate_plays_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
     path = tmp_path / "story.txt"
     path.write_text(STORY)
     assert main(["simulate", str(path)]) == 0
-    assert "> operator reboot h1\n  op-1 noticed" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert shown.out.startswith("A story.\n\n> host h1\n> vm web_0")
+    assert "> operator reboot h1\n  op-1 noticed" in shown.out
+    assert shown.err == "2 blocks as expected\n"
     path.write_text(STORY.replace("00:15:00", "00:14:00"))
     assert main(["simulate", str(path)]) == 1
-    assert "expected instead:\n  op-1 noticed; not before 00:14:00" in capsys.readouterr().out
-    assert main(["simulate", str(path), "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["agrees"] is False
+    shown = capsys.readouterr()
+    assert "expected instead:\n  op-1 noticed; not before 00:14:00" in shown.out
+    assert shown.err == "1 of 2 blocks differs\n"
     assert main(["simulate", str(tmp_path / "nothing")]) == 2
+
+
+def test_simulate_shows_every_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A block that expects nothing and says something differs, if anything is expected at all."""
+    path = tmp_path / "story.txt"
+    path.write_text(f"{STORY}\noperator cancel op-1\n\nwait 1h\n----\nop-1 running\n")
+    assert main(["simulate", str(path)]) == 1
+    shown = capsys.readouterr()
+    assert "  web 2: nothing\n\nexpected instead:\n  nothing\n" in shown.out
+    assert "> wait 1h\n\nexpected instead:\n  op-1 running\n" in shown.out
+    assert shown.err == "2 of 4 blocks differ\n"
+    path.write_text("# A question.\nhost h1\nvm web_0 on=h1\noperator reboot h1\n")
+    assert main(["simulate", str(path)]) == 0
+    assert capsys.readouterr().err == "1 block played, nothing was expected\n"
+
+
+def test_simulate_sums_a_story_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the end stands what became of the operations, for people and for programs."""
+    path = tmp_path / "story.txt"
+    path.write_text(STORY + "\nvm web_0 approves ev-1\nuser reboot web_0\noperator cancel op-2\n")
+    assert main(["simulate", str(path)]) == 1
+    told = capsys.readouterr().out.splitlines()[-3:]
+    assert [" ".join(line.split()) for line in told] == [
+        "CAUSE ASKED SUCCEEDED FAILED CANCELLED UNDER WAY EVENTS APPROVALS",
+        "host-reboot 1 0 0 0 1 1 1",
+        "reboot 1 0 0 1 0 1 0",
+    ]
+    assert main(["simulate", str(path), "--json"]) == 1
+    form = json.loads(capsys.readouterr().out)
+    assert (form["title"], form["agrees"], form["violation"]) == ("A story.", False, "")
+    assert [each["agrees"] for each in form["blocks"]] == [True, True, False]
+    assert form["blocks"][1]["expected"][0] == "op-1 noticed; not before 00:15:00"
+    assert form["operations"][1] == {
+        "cause": "reboot",
+        "asked": 1,
+        "succeeded": 0,
+        "failed": 0,
+        "cancelled": 1,
+        "under_way": 0,
+        "events": 1,
+        "approvals": 0,
+    }
+
+
+def test_simulate_names_the_wrong_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line that is no command is named by its file and number; the status is 1."""
+    path = tmp_path / "story.txt"
+    path.write_text(f"{STORY}\nwait 15\n")
+    assert main(["simulate", str(path)]) == 1
+    assert f"{path}:10: 15 is no duration; write 90s" in capsys.readouterr().err
+
+
+def test_options_of_random_worlds_do_not_fit_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An option that only random worlds have is refused beside a transcript, not ignored."""
+    path = tmp_path / "story.txt"
+    path.write_text(STORY)
+    assert main(["simulate", str(path), "--days", "9999", "--no-shrink"]) == 2
+    shown = capsys.readouterr()
+    assert "simulate: --days, --no-shrink belong to --random;" in shown.err
+    assert shown.out == ""
+    assert main(["simulate", str(path), "--seed", "1"]) == 2
+    assert "simulate: --seed belongs to --random;" in capsys.readouterr().err
+
+
+def test_help_names_every_kind() -> None:
+    """What can be left out is named in the help as the simulator knows it."""
+    assert simulate.FAULTS.split(", ") == list(KINDS)
+    assert simulate.ACTIVITIES.split(", ") == list(ACTIVITIES)
 
 
 def test_simulate_runs_worlds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +176,7 @@ def test_simulate_runs_worlds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--random", "--runs", "2", *size]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("CAUSE")
-    assert "2 worlds" in shown.err
+    assert "2 worlds, 1 day," in shown.err
     assert main(["simulate", "--random", "--without", "faults", "--json", *size]) == 0
     form = json.loads(capsys.readouterr().out)
     assert (form["worlds"], form["violations"]) == (1, [])
@@ -178,7 +256,14 @@ def test_simulate_tells_of_a_promise_broken_in_a_file(
     path.write_text(STORY)
     monkeypatch.setattr(Judge, "publishes", accuse)
     assert main(["simulate", str(path)]) == 1
-    assert "broken promise: invariant 8: for a test" in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "> vm web_0 on=h1 group=web\n\n> operator reboot h1\n\nCAUSE" in shown.out
+    told = "broken promise after `operator reboot h1`: invariant 8: for a test"
+    assert shown.err == f"{path}:5: {told}\n"
+    assert main(["simulate", str(path), "--json"]) == 1
+    form = json.loads(capsys.readouterr().out)
+    assert form["violation"] == "invariant 8: for a test"
+    assert (form["violation_line"], form["agrees"]) == (5, False)
 
 
 def accuse(judge: Judge, change: Change, *, own: bool) -> None:

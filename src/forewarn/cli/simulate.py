@@ -5,6 +5,7 @@ Nothing is simulated in here.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +13,7 @@ from typing import TYPE_CHECKING
 from forewarn.exits import INTERRUPTED, OK, REFUSED, USAGE
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from forewarn.cli.parsing import Commands
     from forewarn.sim.runs import Result
@@ -25,6 +25,30 @@ VMS_MAX = 20_000
 DAYS_MAX = 366
 RATE_MAX = 60
 JOBS_MAX = 64
+LIMITS: dict[str, tuple[int, int]] = {
+    "runs": (1, RUNS_MAX),
+    "hosts": (1, HOSTS_MAX),
+    "vms": (1, VMS_MAX),
+    "days": (0, DAYS_MAX),
+    "rate": (1, RATE_MAX),
+    "jobs": (1, JOBS_MAX),
+}
+"""What the numbers of random worlds are between."""
+NUMBERS: dict[str, int | float] = {
+    "seed": 1,
+    "runs": 1,
+    "hosts": 20,
+    "vms": 200,
+    "days": 7.0,
+    "rate": 1,
+    "jobs": 1,
+}
+"""What they are where they are not given."""
+DEFAULTS: dict[str, object] = {**NUMBERS, "without": "", "no_shrink": False}
+"""Every option of random worlds; beside a FILE none of them may be given."""
+FAULTS = "crash, failover, store, wire, cut, lag, clock, host, silence, drivers"
+ACTIVITIES = "routine, prediction, users, evictions, changes, meddling, attention, marks"
+"""Kinds that can be left out: named here, too, so that the help needs no simulator."""
 
 
 def add_commands(commands: Commands) -> None:
@@ -35,94 +59,61 @@ def add_commands(commands: Commands) -> None:
     what.add_argument(
         "--random", action="store_true", help="worlds drawn from seeds, with faults, then healed"
     )
-    numbers: tuple[tuple[str, type[int | float], float, str], ...] = (
-        ("--seed", int, 1, "of the first world; the others follow"),
-        ("--runs", int, 1, "how many worlds"),
-        ("--hosts", int, 20, "hosts in a world"),
-        ("--vms", int, 200, "virtual machines in a world"),
-        ("--days", float, 7, "days of faults; healing comes after them"),
-        ("--rate", int, 1, "how many times as often as usual everything happens"),
-        ("--jobs", int, 1, "worlds at a time, each on a processor of its own"),
+    numbers = (
+        ("seed", "of the first world; the others follow"),
+        ("runs", "how many worlds"),
+        ("hosts", "hosts in a world"),
+        ("vms", "virtual machines in a world"),
+        ("days", "days of faults; healing comes after them"),
+        ("rate", "how many times as often as usual everything happens"),
+        ("jobs", "worlds at a time, each on a processor of its own"),
     )
-    for name, kind, default, text in numbers:
+    for name, text in numbers:
+        low, high = LIMITS.get(name, (0, 0))
+        limits = f"; {low} to {high:,}" if high else ""
         parser.add_argument(
-            name, metavar="N", type=kind, default=default, help=f"{text} (default: {default:g})"
+            f"--{name}",
+            metavar="N",
+            type=type(NUMBERS[name]),
+            default=argparse.SUPPRESS,
+            help=f"{text}{limits} (default: {NUMBERS[name]:g})",
         )
     parser.add_argument(
         "--without",
         metavar="KIND,…",
-        default="",
-        help="kinds of faults and activities to leave out, or `faults` for all faults",
+        default=argparse.SUPPRESS,
+        help=f"kinds to leave out; of faults: {FAULTS}, or `faults` for all of them; "
+        f"of what people and machines do: {ACTIVITIES}",
     )
     parser.add_argument(
         "--no-shrink",
         action="store_true",
+        default=argparse.SUPPRESS,
         help="do not look for a shorter run that breaks the same promise",
     )
 
 
 def simulate(arguments: argparse.Namespace) -> int:
     """Simulate what was asked for; the status says whether every promise was kept."""
-    if not arguments.random:
-        return _play(arguments)
-    problem = _problem(arguments)
+    given = [name for name in DEFAULTS if hasattr(arguments, name)]
+    for name, default in DEFAULTS.items():
+        setattr(arguments, name, getattr(arguments, name, default))
+    problem = _problem(arguments) if arguments.random else _misplaced(given)
     if problem:
         print(f"forewarn simulate: {problem}", file=sys.stderr)
         return USAGE
-    return _worlds(arguments)
+    if arguments.random:
+        return _worlds(arguments)
+    from forewarn.cli.transcript import play_file  # noqa: PLC0415 - a short command starts fast
+
+    return play_file(arguments.file, json=arguments.json)
 
 
-# --- transcripts ---------------------------------------------------------------------------
-
-
-def _play(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.table import print_json  # noqa: PLC0415 - a short command starts fast
-    from forewarn.sim.crash import Violation  # noqa: PLC0415
-    from forewarn.sim.script import parse, play  # noqa: PLC0415
-
-    try:
-        transcript = parse(arguments.file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        print(f"forewarn simulate: {arguments.file} cannot be read: {reason}", file=sys.stderr)
-        return USAGE
-    told = []
-    broken = ""
-    try:
-        for block in play(transcript):
-            told.append(block)
-            if not arguments.json:
-                _print_block(block.block.commands, block.lines)
-                if not block.agrees and block.block.expected:
-                    _print_block(("expected instead:",), block.block.expected)
-    except Violation as violation:
-        broken = str(violation)
-    expects = any(block.block.expected for block in told)
-    agrees = not broken and (not expects or all(block.agrees for block in told))
-    if arguments.json:
-        blocks = [
-            {
-                "line": block.block.line,
-                "commands": block.block.commands,
-                "lines": block.lines,
-                "agrees": block.agrees,
-            }
-            for block in told
-        ]
-        print_json(
-            {"title": transcript.title, "blocks": blocks, "agrees": agrees, "violation": broken}
-        )
-    elif broken:
-        print(f"broken promise: {broken}", file=sys.stderr)
-    return OK if agrees else REFUSED
-
-
-def _print_block(commands: Sequence[str], lines: Sequence[str]) -> None:
-    for command in commands:
-        print(command if command.startswith(("#", "expected")) else f"> {command}")
-    for line in lines:
-        print(f"  {line}")
-    print()
+def _misplaced(given: list[str]) -> str:
+    """What is wrong with options of random worlds beside a transcript; empty without any."""
+    names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+    verb = "belongs" if len(given) == 1 else "belong"
+    return f"{names} {verb} to --random; a transcript is played as it stands" if given else ""
 
 
 # --- worlds --------------------------------------------------------------------------------
@@ -132,15 +123,7 @@ def _problem(arguments: argparse.Namespace) -> str:
     from forewarn.sim.faults import KINDS  # noqa: PLC0415
     from forewarn.sim.people import ACTIVITIES  # noqa: PLC0415
 
-    limits = (
-        ("runs", 1, RUNS_MAX),
-        ("hosts", 1, HOSTS_MAX),
-        ("vms", 1, VMS_MAX),
-        ("days", 0, DAYS_MAX),
-        ("rate", 1, RATE_MAX),
-        ("jobs", 1, JOBS_MAX),
-    )
-    for name, low, high in limits:
+    for name, (low, high) in LIMITS.items():
         if not low <= getattr(arguments, name) <= high:
             return f"--{name} is {getattr(arguments, name):g}; give {low} to {high}"
     known = {*KINDS, *ACTIVITIES, "faults"}

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from forewarn.cli.counting import noun
 from forewarn.cli.table import note, print_json, print_table
 from forewarn.clock import SystemClock
 from forewarn.sim.runs import command
@@ -83,17 +84,20 @@ class Summary:
         print_table(headings, rows)
         faults = ", ".join(f"{count} {kind}" for kind, count in self._faults.items())
         note(f"faults: {faults}")
+        days = round(self._lasted_ms / DAY_MS)
         note(
-            f"{self._counted()} worlds, {self._lasted_ms / DAY_MS:,.0f} days, "
-            f"{self._steps:,} steps, {self._speed():,.0f} times real time, "
-            f"{len(self.broken)} broken promises"
+            f"{self._counted()}, {days:,} {noun(days, 'day')}, "
+            f"{self._steps:,} {noun(self._steps, 'step')}, {self._speed():,.0f} times real time, "
+            f"{len(self.broken)} {noun(len(self.broken), 'broken promise')}"
         )
 
     def _counted(self) -> str:
-        return f"{self._done}" if self._done == self._runs else f"{self._done} of {self._runs}"
+        worlds = f"{self._runs} {noun(self._runs, 'world')}"
+        return worlds if self._done == self._runs else f"{self._done} of {worlds}"
 
     def _show_progress(self) -> None:
-        text = f"{self._done} of {self._runs} worlds, {self._speed():,.0f} times real time"
+        worlds = noun(self._runs, "world")
+        text = f"{self._done} of {self._runs} {worlds}, {self._speed():,.0f} times real time"
         now_ms, share = self._clock.now_ms(), self._done * LINE_SHARES // self._runs
         if self._on_terminal:
             print(f"\r{text} ", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,138 @@
+"""`forewarn simulate FILE`: a transcript is played, and what differs, broke or came of it is told.
+
+What its commands do is in `forewarn.sim`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from forewarn.cli.counting import noun
+from forewarn.cli.table import note, print_json, print_table
+from forewarn.exits import OK, REFUSED, USAGE
+from forewarn.sim.commands import Actor
+from forewarn.sim.crash import Violation
+from forewarn.sim.script import parse, play
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from forewarn.sim.script import Told, Transcript
+
+STATES = ("succeeded", "failed", "cancelled")
+NOTHING = ("nothing",)
+
+
+def play_file(path: Path, *, json: bool) -> int:
+    """Play a transcript; the status says whether it came out as expected, no promise broken.
+
+    Raises:
+        ScriptWrong: a line of it is no command, or cannot be done.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        print(f"forewarn simulate: {path} cannot be read: {reason}", file=sys.stderr)
+        return USAGE
+    transcript = parse(text, str(path))
+    actor = Actor()
+    told: list[Told] = []
+    broken: Violation | None = None
+    if not json:
+        print(f"{transcript.title}\n")
+    try:
+        for each in play(transcript, actor):
+            told.append(each)
+            if not json:
+                _print_told(each, expects=transcript.expects)
+    except Violation as violation:
+        broken = violation
+    differ = [each for each in told if transcript.expects and not each.agrees]
+    if json:
+        print_json(_form(transcript, told, actor, broken))
+    else:
+        _print_end(transcript, actor, len(differ), broken)
+    return REFUSED if broken or differ else OK
+
+
+def _print_told(told: Told, *, expects: bool) -> None:
+    _print_block(told.block.commands, told.lines)
+    if expects and not told.agrees:
+        print("expected instead:")
+        _print_block((), told.block.expected or NOTHING)
+
+
+def _print_block(commands: Sequence[str], lines: Sequence[str]) -> None:
+    for command in commands:
+        print(command if command.startswith("#") else f"> {command}")
+    for line in lines:
+        print(f"  {line}")
+    print()
+
+
+def _print_end(transcript: Transcript, actor: Actor, differ: int, broken: Violation | None) -> None:
+    """What it all came to; on a broken promise the commands up to the one after which it broke."""
+    blocks = len(transcript.blocks)
+    if broken is not None:
+        block = next(each for each in reversed(transcript.blocks) if each.line <= broken.line)
+        done = block.commands[: broken.line - block.line + 1]
+        _print_block(done, ())
+        note(f"{transcript.name}:{broken.line}: broken promise after `{done[-1]}`: {broken}")
+    rows = _rows(actor)
+    if rows:
+        headings = ("cause", "asked", *STATES, "under way", "events", "approvals")
+        print_table(headings, [tuple(row.values()) for row in rows])
+    if differ:
+        verb = "differs" if differ == 1 else "differ"
+        note(f"{differ} of {blocks} {noun(blocks, 'block')} {verb}")
+    elif broken is None:
+        told = "as expected" if transcript.expects else "played, nothing was expected"
+        note(f"{blocks} {noun(blocks, 'block')} {told}")
+
+
+def _rows(actor: Actor) -> list[dict[str, str | int]]:
+    """What became of the operations of each cause."""
+    judge = actor.stage.judge
+    rows: list[dict[str, str | int]] = []
+    for cause in sorted({each.cause.value for each in judge.operations.values()}):
+        operations = [each for each in judge.operations.values() if each.cause.value == cause]
+        events = [judge.events[name] for each in operations for name in each.events]
+        states = [each.state.value for each in operations]
+        ended = {state: states.count(state) for state in STATES}
+        rows.append(
+            {
+                "cause": cause,
+                "asked": len(operations),
+                **ended,
+                "under_way": len(operations) - sum(ended.values()),
+                "events": len(events),
+                "approvals": sum(len(event.approved_by) for event in events),
+            }
+        )
+    return rows
+
+
+def _form(
+    transcript: Transcript, told: Sequence[Told], actor: Actor, broken: Violation | None
+) -> dict[str, object]:
+    agrees = not transcript.expects or all(each.agrees for each in told)
+    return {
+        "title": transcript.title,
+        "blocks": [
+            {
+                "line": each.block.line,
+                "commands": each.block.commands,
+                "lines": each.lines,
+                "expected": each.block.expected,
+                "agrees": each.agrees,
+            }
+            for each in told
+        ],
+        "operations": _rows(actor),
+        "agrees": agrees and broken is None,
+        "violation": str(broken or ""),
+        "violation_line": broken.line if broken else 0,
+    }
