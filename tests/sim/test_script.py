@@ -180,7 +180,7 @@ def test_simulate_runs_worlds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--random", "--without", "faults", "--json", *size]) == 0
     form = json.loads(capsys.readouterr().out)
     assert (form["worlds"], form["violations"]) == (1, [])
-    assert not any(form["faults"].values())
+    assert not any(count for effects in form["faults"].values() for count in effects.values())
 
 
 def test_progress_is_told_now_and_then_where_nobody_looks(
@@ -246,6 +246,27 @@ def test_simulate_tells_of_a_broken_promise(
         violation = json.loads(shown.out)["violations"][0]
         assert violation["invariant"] == "bug"
         assert violation["command"].startswith("forewarn simulate --random --seed 3")
+
+
+def test_interrupted_search_leaves_what_was_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C while a shorter run is looked for: the found one and the shortest are told."""
+    worlds = [0]
+
+    def interrupted(draft: Draft, report: Begun) -> tuple[int, ...]:
+        worlds[0] += 1
+        raise KeyboardInterrupt if worlds[0] > 2 else RuntimeError("a bug for the command")
+
+    monkeypatch.setattr(acts, "begun", interrupted)
+    size = ["--hosts", "8", "--vms", "60", "--days", "1"]
+    assert main(["simulate", "--random", "--seed", "3", *size]) == 1
+    told = capsys.readouterr().err
+    found, _, shorter = told.partition("a shorter run that breaks the same promise:")
+    again = "repeat it with: forewarn simulate --random --seed 3"
+    assert f"{again} --hosts 8 --vms 60 --days 1\n" in found
+    assert again in shorter
+    assert "1 broken promises" in shorter
 
 
 def test_simulate_tells_of_a_promise_broken_in_a_file(

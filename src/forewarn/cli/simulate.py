@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from forewarn.cli.parsing import Commands
+    from forewarn.cli.simulation_report import Summary
     from forewarn.sim.runs import Result
     from forewarn.sim.world import Plan
 
@@ -121,12 +122,12 @@ def _misplaced(given: list[str]) -> str:
 
 def _problem(arguments: argparse.Namespace) -> str:
     from forewarn.sim.faults import KINDS  # noqa: PLC0415
-    from forewarn.sim.people import ACTIVITIES  # noqa: PLC0415
+    from forewarn.sim.people import OPTIONAL  # noqa: PLC0415
 
     for name, (low, high) in LIMITS.items():
         if not low <= getattr(arguments, name) <= high:
             return f"--{name} is {getattr(arguments, name):g}; give {low} to {high}"
-    known = {*KINDS, *ACTIVITIES, "faults"}
+    known = {*KINDS, *OPTIONAL, "faults"}
     unknown = [kind for kind in _without(arguments) if kind not in known]
     if unknown:
         return f"--without {unknown[0]}: there is {', '.join(sorted(known))}"
@@ -152,9 +153,6 @@ def _plans(arguments: argparse.Namespace) -> Iterator[Plan]:
 
 def _worlds(arguments: argparse.Namespace) -> int:
     from forewarn.cli.simulation_report import Summary, print_violation  # noqa: PLC0415
-    from forewarn.sim.faults import KINDS  # noqa: PLC0415
-    from forewarn.sim.people import ACTIVITIES  # noqa: PLC0415
-    from forewarn.sim.runs import shrink  # noqa: PLC0415
 
     summary = Summary(arguments.runs, progress=not arguments.json)
     interrupted = False
@@ -165,10 +163,9 @@ def _worlds(arguments: argparse.Namespace) -> int:
                 continue
             summary.end_progress()
             summary.broke(result)
+            print_violation(result)
             if not arguments.no_shrink:
-                print("broken promise; looking for a shorter run …", file=sys.stderr)
-                summary.broken[-1] = shrink(result, (*KINDS, *ACTIVITIES))
-            print_violation(summary.broken[-1])
+                _shrink(result, summary)
     except KeyboardInterrupt:
         interrupted = True
     summary.end_progress()
@@ -176,6 +173,27 @@ def _worlds(arguments: argparse.Namespace) -> int:
     if summary.broken:
         return REFUSED
     return INTERRUPTED if interrupted else OK
+
+
+def _shrink(found: Result, summary: Summary) -> None:
+    """Look for a shorter run; what is known by then is told however the search ends."""
+    from forewarn.cli.simulation_report import print_violation  # noqa: PLC0415
+    from forewarn.sim.faults import KINDS  # noqa: PLC0415
+    from forewarn.sim.people import OPTIONAL  # noqa: PLC0415
+    from forewarn.sim.runs import shrinking  # noqa: PLC0415
+
+    print("looking for a shorter run that breaks the same promise …", file=sys.stderr)
+    best = found
+    try:
+        for tried, best in shrinking(found, (*KINDS, *OPTIONAL)):
+            summary.shorter(best, tried)
+    finally:
+        summary.end_progress()
+        if best is not found:
+            print("a shorter run that breaks the same promise:", file=sys.stderr)
+            print_violation(best)
+        else:
+            print("no shorter run was found", file=sys.stderr)
 
 
 def _results(arguments: argparse.Namespace) -> Iterator[Result]:

@@ -15,6 +15,8 @@ from forewarn.clock import SystemClock
 from forewarn.sim.runs import command
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from forewarn.clock import Clock
     from forewarn.sim.runs import Result
 
@@ -40,10 +42,13 @@ class Summary:
         self._steps = 0
         self._done = 0
         self._operations: Counter[tuple[str, str]] = Counter()
-        self._faults: Counter[str] = Counter()
+        self._faults: Counter[tuple[str, str]] = Counter()
+        self._habits: Counter[str] = Counter()
         self._waits: dict[str, tuple[int, int, int]] = {}
         self._digests: dict[int, str] = {}
+        #: Each broken promise as it was found, and the shortest run known to break the same.
         self.broken: list[Result] = []
+        self.shortest: list[Result] = []
 
     def add(self, result: Result) -> None:
         """Count one world."""
@@ -52,6 +57,7 @@ class Summary:
         self._steps += result.steps
         self._operations.update(result.operations)
         self._faults.update(result.faults)
+        self._habits.update(result.habits)
         self._digests[result.plan.seed] = result.digest
         for cause, (count, early, waited_s) in result.waits.items():
             known = self._waits.get(cause, (0, 0, 0))
@@ -60,8 +66,15 @@ class Summary:
             self._show_progress()
 
     def broke(self, result: Result) -> None:
-        """Note a broken promise; whoever finds a shorter run of it puts that in its place."""
+        """Note a broken promise."""
         self.broken.append(result)
+        self.shortest.append(result)
+
+    def shorter(self, result: Result, tried: int) -> None:
+        """Note the shortest run known by now of the promise broken last; tell how it goes on."""
+        self.shortest[-1] = result
+        if self._on_terminal:
+            print(f"\r{tried} worlds tried ", end="", file=sys.stderr, flush=True)
 
     def end_progress(self) -> None:
         """Let the next line begin at the left."""
@@ -82,8 +95,13 @@ class Summary:
             rows.append((cause, sum(ended.values()), *ended.values(), share, mean))
         headings = ("cause", "asked", *_STATES, "approved early", "mean wait")
         print_table(headings, rows)
-        faults = ", ".join(f"{count} {kind}" for kind, count in self._faults.items())
-        note(f"faults: {faults}")
+        faults = "; ".join(
+            f"{kind}: {_counts(effects)}"
+            for kind, effects in self._effects().items()
+            if any(effects.values())
+        )
+        note(f"faults: {faults or 'none'}")
+        note(f"habits: {_counts(self._habits) or 'none'}")
         days = round(self._lasted_ms / DAY_MS)
         note(
             f"{self._counted()}, {days:,} {noun(days, 'day')}, "
@@ -105,6 +123,13 @@ class Summary:
             self._share, self._line_ms = share, now_ms
             print(text, file=sys.stderr, flush=True)
 
+    def _effects(self) -> dict[str, dict[str, int]]:
+        """Kind of fault -> what it did -> how often."""
+        effects: dict[str, dict[str, int]] = {}
+        for (kind, effect), count in self._faults.items():
+            effects.setdefault(kind, {})[effect] = count
+        return effects
+
     def _speed(self) -> float:
         return self._lasted_ms / max(self._clock.now_ms() - self._begun_ms, 1)
 
@@ -122,23 +147,28 @@ class Summary:
                 cause: {"count": count, "approved_early": early, "mean_wait_s": waited_s // count}
                 for cause, (count, early, waited_s) in sorted(self._waits.items())
             },
-            "faults": dict(self._faults),
+            "faults": self._effects(),
+            "habits": dict(self._habits),
             "digests": {str(seed): digest for seed, digest in self._digests.items()},
             "violations": [
-                {
-                    "seed": result.plan.seed,
-                    "invariant": result.invariant,
-                    "text": result.text,
-                    "step": result.steps,
-                    "command": command(result.plan),
-                    "history": result.last,
-                }
-                for result in self.broken
+                {**_violation(short), "found": _violation(found)}
+                for found, short in zip(self.broken, self.shortest, strict=True)
             ],
         }
 
 
 _STATES = ("succeeded", "failed", "cancelled")
+
+
+def _violation(result: Result) -> dict[str, object]:
+    return {
+        "seed": result.plan.seed,
+        "invariant": result.invariant,
+        "text": result.text,
+        "step": result.steps,
+        "command": command(result.plan),
+        "history": result.last,
+    }
 
 
 def print_violation(result: Result) -> None:
@@ -147,6 +177,10 @@ def print_violation(result: Result) -> None:
     for line in result.last:
         note(f"  {line}")
     note(f"repeat it with: {command(result.plan)}")
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
 def _minutes(seconds: int) -> str:

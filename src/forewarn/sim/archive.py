@@ -5,6 +5,7 @@ What is durable is told to the judge at the moment it becomes so. No SQL may liv
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -46,13 +47,22 @@ class Weather:
         self.kinds: tuple[str, ...] = TROUBLES
         #: What the next writes meet, whatever the share.
         self.next: list[str] = []
+        #: Trouble -> writes that met it by chance.
+        self.met: Counter[str] = Counter()
+        #: Troubles until a bad time ends; none is left where it ends by itself.
+        self.left = 0
 
     def draw(self) -> str:
         """The trouble the next write meets; empty for none."""
         if self.next:
             return self.next.pop(0).removeprefix("fine")
         if self.permille and self._dice.chance(self.permille):
-            return self._dice.pick(self.kinds)
+            trouble = self._dice.pick(self.kinds)
+            self.met[trouble] += 1
+            self.left -= 1
+            if not self.left:
+                self.permille = 0
+            return trouble
         return ""
 
 

@@ -5,6 +5,8 @@ Nothing may be started again in here.
 
 from __future__ import annotations
 
+from collections import Counter
+
 POINTS = (
     "before commit",
     "after commit",
@@ -46,7 +48,8 @@ class Fuse:
     def __init__(self) -> None:
         """Begin unarmed."""
         self.armed = ""
-        self.blown = 0
+        #: Point -> times it went off there.
+        self.blown: Counter[str] = Counter()
 
     def arm(self, point: str) -> None:
         """Crash at a point."""
@@ -61,5 +64,5 @@ class Fuse:
         """
         if self.armed == point:
             self.armed = ""
-            self.blown += 1
+            self.blown[point] += 1
             raise Crash(point)

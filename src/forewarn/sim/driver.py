@@ -5,6 +5,7 @@ What the driver is told is decided by the product. It outlives the control plane
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from forewarn.core.impact import Impact
 from forewarn.drivers import Progress
 from forewarn.drivers.simulated import duration_s
 from forewarn.sim.agenda import Agenda
-from forewarn.sim.crash import Fuse
+from forewarn.sim.crash import Fuse, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,7 @@ MOODS: tuple[tuple[str, int], ...] = (
 """Each mood and how often in a thousand it comes; good is what is left."""
 
 AGAIN_MS = 10 * 60 * 1000
+DEAF = "does not hear"
 DEAF_PERMILLE = 250
 """How often in a thousand a moody driver does not hear that an operation has ended."""
 DOWN = frozenset({Impact.REBOOT, Impact.REDEPLOY, Impact.PREEMPT, Impact.TERMINATE})
@@ -71,6 +73,8 @@ class SimDriver:
         self.aborts: Callable[[Operation, bool], None] = lambda _, __: None
         #: (operation, attempt) whose end, or failure, this driver has told -> when, in true ms.
         self.reported: dict[tuple[int, int], int] = {}
+        #: Mood, or what else it did -> how often.
+        self.met: Counter[str] = Counter()
         self._dice = dice
         self.connect(Agenda(), Fuse(), {})
 
@@ -91,6 +95,7 @@ class SimDriver:
 
     def _begin(self, operation: Operation, key: tuple[int, int]) -> None:
         mood = self._mood()
+        self.met[mood] += 1
         task = self.tasks[key] = Task(mood, self._agenda.now_ms + self._lasts_ms(operation, mood))
         if mood == "fails at the start":
             task.over = True
@@ -112,7 +117,9 @@ class SimDriver:
         return progress
 
     def _progress(self, operation: Operation, now_ms: int) -> Progress:
-        task = self.tasks[operation.number, operation.attempt]
+        task = self.tasks.get((operation.number, operation.attempt))
+        if task is None:
+            raise Violation("9", f"the driver is asked after {operation.id}, which it never began")
         left_ms = max(task.ends_ms - self._agenda.now_ms, 0)
         match task.mood:
             case "hangs":
@@ -134,6 +141,7 @@ class SimDriver:
         heard = not (self.moody and self._dice.chance(DEAF_PERMILLE))
         self.aborts(operation, heard)
         if not heard:
+            self.met[DEAF] += 1
             raise DriverBroken("the management board does not answer")
         self._abort(operation)
         self._fuse.passes("after abort")

@@ -1,26 +1,37 @@
 """Faults: which kinds there are, how often they come, and what each does to a world.
 
 All of them are drawn from the world's seed, each kind from a stream of its own, so that leaving
-one kind out changes nothing about the others. No promise may be checked here.
+one kind out changes nothing about the others. What is counted is what they did, not that they
+were tried. No promise may be checked here.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
+from forewarn.drivers.simulated import duration_s
 from forewarn.sim.archive import TROUBLES
 from forewarn.sim.crash import POINTS
 from forewarn.sim.dice import Dice
+from forewarn.sim.driver import DEAF, MOODS
 from forewarn.sim.wires import Weather
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from forewarn.core.lifecycle import Operation
     from forewarn.sim.world import World
 
 SECOND_MS = 1000
 MINUTE_MS = 60 * SECOND_MS
 HOUR_MS = 60 * MINUTE_MS
+
+AGAIN_PERMILLE = 200
+"""How often in a thousand a crash is followed by another, in the recovery or soon after it."""
+STORE_MS_MAX = 4 * HOUR_MS
+"""Longest bad time of a disk, where hardly anything is written."""
 
 
 class Faults:
@@ -31,7 +42,11 @@ class Faults:
         self._world = world
         self._over = False
         self._dice = {kind: Dice(world.seed, f"fault/{kind}") for kind in KINDS}
-        self.counts = dict.fromkeys(KINDS, 0)
+        self._crashes = "crash" not in without
+        #: Whether the next host that is worked on fails under that.
+        self.lies_in_wait = False
+        #: (kind, what it did) -> how often, for what no other part of the world counts.
+        self.met: Counter[tuple[str, str]] = Counter()
         for kind in KINDS:
             if kind not in without:
                 self._plan(kind)
@@ -39,6 +54,39 @@ class Faults:
     def stop(self) -> None:
         """Let no further fault come; those under way end by themselves."""
         self._over = True
+        self.lies_in_wait = False
+
+    def crashed(self) -> None:
+        """The service's process has ended: it may end again before it is up, or soon after."""
+        dice = self._dice["crash"]
+        if self._crashes and not self._over and dice.chance(AGAIN_PERMILLE):
+            self._world.fuse.arm(dice.pick(POINTS))
+
+    def begun(self, operation: Operation) -> None:
+        """A driver begins: the host may fail in the middle of it."""
+        if not self.lies_in_wait or operation.of_vm:
+            return
+        self.lies_in_wait = False
+        dice, people = self._dice["host"], self._world.people
+        fails = partial(people.host_fails, operation.host, lost=dice.chance(200))
+        self._world.agenda.after(dice.between(1, duration_s(operation) * SECOND_MS), fails)
+
+    def effects(self) -> dict[tuple[str, str], int]:
+        """Return how often each fault did something: (kind, what it did) -> times."""
+        world = self._world
+        elsewhere: dict[str, Mapping[str, int]] = {
+            "crash": world.fuse.blown,
+            "store": world.disk_weather.met,
+            "wire": world.wires.met,
+            "drivers": world.driver.met,
+            "cut": {"change missed": world.missed},
+            "lag": {"shown late": world.shown_late},
+        }
+        return {
+            (kind, effect): self.met[kind, effect] + elsewhere.get(kind, {}).get(effect, 0)
+            for kind, effects in EFFECTS.items()
+            for effect in effects
+        }
 
     def _plan(self, kind: str) -> None:
         every_ms, _ = KINDS[kind]
@@ -49,7 +97,6 @@ class Faults:
     def _strike(self, kind: str) -> None:
         if self._over:
             return
-        self.counts[kind] += 1
         KINDS[kind][1](self._world, self._dice[kind])
         self._plan(kind)
 
@@ -58,6 +105,7 @@ def _crash(world: World, dice: Dice) -> None:
     """Kill the control plane now, or in the middle of what it does next."""
     if dice.chance(200):
         if world.service.up:
+            world.faults.met["crash", "killed"] += 1
             world.service.crash()
     else:
         world.fuse.arm(dice.pick(POINTS))
@@ -66,24 +114,22 @@ def _crash(world: World, dice: Dice) -> None:
 def _failover(world: World, dice: Dice) -> None:
     """Pause the service, or cut it off from its store, for a second or for long."""
     back_ms = dice.pick((5 * SECOND_MS, MINUTE_MS, 20 * MINUTE_MS))
-    world.fail_over(cut=dice.chance(500), back_ms=dice.between(SECOND_MS, back_ms))
+    cut = dice.chance(500)
+    if world.fail_over(cut=cut, back_ms=dice.between(SECOND_MS, back_ms)):
+        world.faults.met["failover", "cut off" if cut else "paused"] += 1
 
 
 def _store(world: World, dice: Dice) -> None:
-    """Give the disk a bad time."""
+    """Give the disk a bad time: until so many writes have met it, or for hours."""
     weather = world.disk_weather
     weather.kinds = tuple(dice.some(TROUBLES, dice.between(1, len(TROUBLES))))
     weather.permille = dice.pick((50, 300, 900, 1000))
-    world.agenda.after(dice.between(SECOND_MS, 5 * MINUTE_MS), weather_clears(world))
-
-
-def weather_clears(world: World) -> Callable[[], None]:
-    """The end of a bad time for the disk."""
+    weather.left = dice.pick((1, 2, 5, 20, 200))
 
     def clear() -> None:
-        world.disk_weather.permille = 0
+        weather.permille = 0
 
-    return clear
+    world.agenda.after(STORE_MS_MAX, clear)
 
 
 def _wire(world: World, dice: Dice) -> None:
@@ -93,6 +139,7 @@ def _wire(world: World, dice: Dice) -> None:
         answer_lost=dice.pick((0, 100, 300)),
         late=dice.pick((0, 100, 300)),
         twice=dice.pick((0, 100, 300)),
+        answer_late=dice.pick((0, 100, 300)),
     )
     world.wires.turn(weather)
 
@@ -105,6 +152,7 @@ def _wire(world: World, dice: Dice) -> None:
 def _cut(world: World, dice: Dice) -> None:
     """Cut a follower off, and connect it again."""
     node = dice.pick(world.nodes[1:])
+    world.faults.met["cut", "cut off"] += node.connected
     world.cut(node)
     world.agenda.after(dice.between(MINUTE_MS, 6 * HOUR_MS), lambda: world.join(node))
 
@@ -121,21 +169,33 @@ def _lag(world: World, dice: Dice) -> None:
 
 def _clock(world: World, dice: Dice) -> None:
     """Step the wall clock of the service's machine; a time server puts it right again."""
+    world.faults.met["clock", "stepped"] += 1
     world.service.wall_offset_ms = dice.pick((-6 * HOUR_MS, -MINUTE_MS, MINUTE_MS, 6 * HOUR_MS))
 
 
 def _host(world: World, dice: Dice) -> None:
-    """Let a host fail; best of all one that is worked on."""
-    worked_on = [o.host for o in world.judge.mirror.operations.values() if not o.of_vm]
-    hosts = worked_on if worked_on and dice.chance(600) else list(world.topology.hosts)
+    """Let a host fail: any, one that work is announced for, or the next that is worked on."""
+    if dice.chance(400):
+        world.faults.lies_in_wait = True
+        return
+    asked = [o.host for o in world.judge.mirror.operations.values() if not o.of_vm]
+    hosts = asked if asked and dice.chance(600) else list(world.topology.hosts)
     world.people.host_fails(dice.pick(hosts), lost=dice.chance(200))
 
 
 def _silence(world: World, dice: Dice) -> None:
     """Let a group fall silent for longer than a day."""
     group = dice.pick(list(world.topology.groups))
+    world.faults.met["silence", "fallen silent"] += group in world.judge.mirror.enrolments
     world.mute(group)
-    world.agenda.after(dice.between(20 * HOUR_MS, 40 * HOUR_MS), lambda: world.unmute(group))
+
+    def speak() -> None:
+        known = group in world.topology.groups and world.topology.vms_in(group)
+        disabled = known and group not in world.judge.mirror.enrolments
+        world.faults.met["silence", "disabled"] += bool(disabled)
+        world.unmute(group)
+
+    world.agenda.after(dice.between(20 * HOUR_MS, 40 * HOUR_MS), speak)
 
 
 def _drivers(world: World, dice: Dice) -> None:
@@ -161,3 +221,17 @@ KINDS: dict[str, tuple[int, Callable[[World, Dice], None]]] = {
     "drivers": (12 * HOUR_MS, _drivers),
 }
 """Every kind of fault, how often it comes on average in ms, and what it does."""
+
+EFFECTS: dict[str, tuple[str, ...]] = {
+    "crash": ("killed", *POINTS, "in recovery"),
+    "failover": ("paused", "cut off", "taken over"),
+    "store": TROUBLES,
+    "wire": ("request lost", "request late", "request twice", "answer lost", "answer late"),
+    "cut": ("cut off", "change missed"),
+    "lag": ("shown late",),
+    "clock": ("stepped", "stepped while down"),
+    "host": ("failed", "failed under work"),
+    "silence": ("fallen silent", "disabled"),
+    "drivers": (*(mood for mood, permille in MOODS if permille), DEAF),
+}
+"""What each kind of fault can do; each is counted where it is done."""

@@ -6,6 +6,7 @@ How requests travel is decided in `wires.py`; what the agent does is decided by 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,7 +15,6 @@ from forewarn.agent.core.coordination import turn
 from forewarn.agent.core.deciding import AgentCore
 from forewarn.agent.core.names import Identity
 from forewarn.agent.core.records import DONE, FAILED, READY
-from forewarn.agent.core.rules import Match, Rule, Step, default_rules
 from forewarn.agent.core.values import (
     Announce,
     ApprovalEnded,
@@ -29,6 +29,7 @@ from forewarn.agent.core.values import (
     Stop,
     Tick,
 )
+from forewarn.sim.habits import AFTER, BEFORE, DRAIN, Habit, rules_of
 from forewarn.wire import Document, ScheduledEvent, read_document, render_approval
 
 if TYPE_CHECKING:
@@ -51,60 +52,6 @@ PATIENCE_MS = 10 * 60 * 1000
 DOCUMENTS_MAX = 4096
 
 _documents: dict[bytes, Document] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Habit:
-    """How a machine and its people behave; durations in seconds."""
-
-    name: str
-    weight: int
-    polls: bool = True
-    approves: bool = True
-    hook_s: tuple[int, int] = (5, 90)
-    #: How often in a thousand a hook fails.
-    hook_fails: int = 10
-    #: How often in a thousand the agent dies in the middle of a step.
-    dies: int = 0
-    #: Sends every approval a second time.
-    twice: bool = False
-    #: Tries to approve what is none of its business.
-    nosy: bool = False
-
-
-HABITS: tuple[Habit, ...] = (
-    Habit("good", 60),
-    Habit("never polls", 5, polls=False),
-    Habit("never approves", 8, approves=False),
-    Habit("approves late", 8, hook_s=(600, 2400)),
-    Habit("approves twice", 6, twice=True),
-    Habit("approves what is not its own", 5, nosy=True),
-    Habit("restarts in the middle", 8, dies=150, hook_fails=100),
-)
-GOOD = HABITS[0]
-
-DRAIN = "drain"
-STEPS = ((Step(DRAIN, timeout_s=600, repeatable=True), Step("note", does=False, undoes=False)),)
-RULES = default_rules(STEPS)
-RULES_WITHOUT_APPROVAL = (
-    Rule("prepare only", Match(), action="prepare", then="hold", steps=STEPS),
-    *RULES,
-)
-
-
-def together(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """Return the same rules for VMs that approve only when all of them are prepared."""
-    return tuple(
-        Rule(
-            rule.name,
-            rule.match,
-            action=rule.action,
-            then=rule.then,
-            steps=rule.steps,
-            coordination="all",
-        )
-        for rule in rules
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +88,18 @@ class Machine:
         self._peers = peers
         self._dice = dice
         self.identity = Identity(seat.name)
-        rules = RULES if seat.habit.approves else RULES_WITHOUT_APPROVAL
-        self._rules = together(rules) if seat.place else rules
+        self._rules = rules_of(seat.habit, together=bool(seat.place))
         self._core: AgentCore | None = None
         self._journal: dict[str, object] | None = None
         self._written = 0
         self._hooks: dict[str, int] = {}
         self._poll_planned = False
+        #: Whether a poll is on its way, and whether something has changed meanwhile.
+        self._polling = self._poll_again = False
         self._tick_ms = 0
         self._life = 0
+        #: What it did by habit -> how often; a world has one for all.
+        self.deeds: Counter[str] = Counter()
         #: Whether the machine has restarted since the journal, which names the boot, was written.
         self._rebooted = False
         #: When the agent began last, true time in ms.
@@ -193,7 +143,10 @@ class Machine:
 
     def begin_agent(self) -> None:
         """Start the agent's process, unless it runs."""
-        if not self.up or not self.seat.habit.polls or self._core is not None:
+        if not self.up or self._core is not None:
+            return
+        if not self.seat.habit.polls:
+            self.deeds[self.seat.habit.name] += 1
             return
         journal = None if self._journal is None else json.loads(json.dumps(self._journal))
         self._core = AgentCore(self.identity, self._rules, journal=journal)
@@ -211,10 +164,12 @@ class Machine:
         self._hooks.clear()
         self._asked.clear()
         self._poll_planned = False
+        self._polling = self._poll_again = False
         self._tick_ms = 0
 
     def _die(self) -> None:
         """The agent's process ends; whoever looks after it starts it again."""
+        self.deeds[self.seat.habit.name] += 1
         self.end_agent()
         self._later(self._dice.between(1000, 60_000), self.begin_agent)
 
@@ -222,7 +177,8 @@ class Machine:
 
     def plan_poll(self, delay_ms: int = -1) -> None:
         """Have the next poll that can matter happen, at its place in the second."""
-        if self._core is None or self._poll_planned:
+        self._poll_again = self._polling
+        if self._core is None or self._poll_planned or self._polling:
             return
         self._poll_planned = True
         if delay_ms < 0:
@@ -233,17 +189,28 @@ class Machine:
         self._poll_planned = False
         if self.muted or self._core is None:
             return
-        self._wires.poll(self, self._polled)
+        life = self._life
+
+        def answered(body: bytes | None) -> None:
+            if self._life == life:
+                self._polling = False
+                self._polled(body)
+
+        self._polling = True
+        if not self._wires.poll(self, answered):
+            self._polling = False
 
     def _polled(self, body: bytes | None) -> None:
         """Take in the answer to a poll; None for no usable one."""
+        again, self._poll_again = self._poll_again, False
         if body is None:
             self.plan_poll(self._dice.between(RETRY_MS_MIN, RETRY_MS_MAX))
             return
         self._step(Polled(read(body)))
-        if self._core is not None and self._core.doubts:
+        if again or (self._core is not None and self._core.doubts):
             self.plan_poll()
         if self.seat.habit.nosy and self._dice.chance(200):
+            self.deeds[self.seat.habit.name] += 1
             self._wires.pry(self)
 
     def _step(self, stimulus: Stimulus) -> None:
@@ -300,16 +267,10 @@ class Machine:
 
     def _do(self, intent: Intent) -> None:
         if isinstance(intent, HookIntent):
-            if self.seat.place and intent.key == DRAIN and not isinstance(intent, Prepare):
-                self._peers.accord.prepared(self.seat.name, done=False)
-            low, high = self.seat.habit.hook_s
-            status = 1 if self._dice.chance(self.seat.habit.hook_fails) else 0
-            self._hooks[intent.key] = intent.run
-            end = partial(self._hook_ends, intent.key, intent.run, status)
-            self._later(self._dice.between(low * 1000, high * 1000), end)
+            self._begin_hook(intent)
         elif isinstance(intent, Stop):
             run = self._hooks.get(intent.key, -1)
-            end = partial(self._hook_ends, intent.key, run, TERM_STATUS)
+            end = partial(self._hook_stops, intent.key, run)
             self._later(self._dice.between(1, 3000), end)
         elif isinstance(intent, Announce):
             if intent.prepared:
@@ -321,16 +282,52 @@ class Machine:
             if self.seat.place:
                 self._peers.accord.approves(self, intent.event)
             self._send(intent.event.event_id)
-            if self.seat.habit.twice:
-                again = partial(self._send, intent.event.event_id)
-                self._later(self._dice.between(500, 5000), again)
+            self._approve_by_habit(intent.event)
 
-    def _hook_ends(self, key: str, run: int, status: int) -> None:
-        if self._hooks.get(key) == run:
+    def _begin_hook(self, intent: HookIntent) -> None:
+        if self.seat.place and intent.key == DRAIN and not isinstance(intent, Prepare):
+            self._peers.accord.prepared(self.seat.name, done=False)
+        low, high = self.seat.habit.hook_s
+        status = 1 if self._dice.chance(self.seat.habit.hook_fails) else 0
+        self._hooks[intent.key] = intent.run
+        end = partial(self._hook_ends, intent, status)
+        self._later(self._dice.between(low * 1000, high * 1000), end)
+
+    def _hook_ends(self, intent: HookIntent, status: int) -> None:
+        key = intent.key
+        if self._hooks.get(key) == intent.run:
             del self._hooks[key]
             if self.seat.place and key == DRAIN and not status:
                 self._drained()
             self._step(HookEnded(key, status))
+            if isinstance(intent, Prepare) and not status:
+                self._prepared_by_habit(intent.event.event_id)
+
+    def _hook_stops(self, key: str, run: int) -> None:
+        if self._hooks.get(key) == run:
+            del self._hooks[key]
+            self._step(HookEnded(key, TERM_STATUS))
+
+    def _prepared_by_habit(self, event_id: str) -> None:
+        """Approve, or not; some do not look again whether it has started or is over by now."""
+        if not self.seat.habit.approves:
+            self.deeds[self.seat.habit.name] += 1
+        if not self.seat.habit.late:
+            return
+        for record in self._core.events if self._core is not None else ():
+            if record.event_id == event_id and (record.started or record.gone):
+                self.deeds[AFTER] += 1
+                self._send(event_id)
+
+    def _approve_by_habit(self, event: ScheduledEvent) -> None:
+        """An approval is on its way: send another one, or see how late it is."""
+        if self.seat.habit.twice:
+            self.deeds[self.seat.habit.name] += 1
+            self._later(self._dice.between(500, 5000), partial(self._send, event.event_id))
+        if self.seat.habit.late:
+            due_ms = event.not_before_ms
+            after = due_ms is not None and due_ms <= self._agenda.now_ms
+            self.deeds[AFTER if after else BEFORE] += 1
 
     def _drained(self) -> None:
         """A hook has succeeded; where it prepared, the machine is prepared."""
@@ -355,13 +352,16 @@ class Machine:
         self._peers.ask(self, event, answered)
 
     def _send(self, event_id: str) -> None:
-        self._wires.approve(self, (event_id,), render_approval((event_id,)))
+        life = self._life
 
-    def approval_ended(self, event_id: str, *, status: int) -> None:
-        """Take in the answer to an approval, or that there was none."""
-        self.answered(self, event_id, status)
-        accepted = status == 200
-        self._step(ApprovalEnded(event_id, accepted=accepted, reason="" if accepted else "refused"))
+        def ended(status: int) -> None:
+            if self._life == life:
+                self.answered(self, event_id, status)
+                accepted = status == 200
+                reason = "" if accepted else "refused"
+                self._step(ApprovalEnded(event_id, accepted=accepted, reason=reason))
+
+        self._wires.approve(self, (event_id,), render_approval((event_id,)), ended=ended)
 
     def _later(self, delay_ms: int, act: Callable[[], None]) -> None:
         """Do something later in this agent's life; nothing if that has ended by then."""

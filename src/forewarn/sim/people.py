@@ -27,12 +27,18 @@ from forewarn.sim.faults import HOUR_MS, MINUTE_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
+    from forewarn.control.plane import Committed
     from forewarn.core.lifecycle import Operation
     from forewarn.sim.world import World
 
 S = OperationState
 
+TELL_MS = 30_000
+"""How long the platform waits until it tells again of a host that has failed."""
+REBOARD_MS = 10 * MINUTE_MS
+"""How often it is seen whether a failed host can hold its machines again."""
 MARK_MS = 6 * HOUR_MS
 """How often poll marks are reported: only that a group is not silent for a day matters (B-2)."""
 
@@ -50,7 +56,7 @@ class People:
         self._healing = False
         self._dice = {name: Dice(world.seed, f"people/{name}") for name in ACTIVITIES}
         for name in ACTIVITIES:
-            if name not in without:
+            if name not in without or name in STEADY:
                 self._plan(name)
         self._fault_dice = Dice(world.seed, "people/host fails")
 
@@ -60,6 +66,10 @@ class People:
 
     def tell(self, stimulus: Stimulus, actor: str) -> bool:
         """Ask the service; tell whether it agreed. A refusal is a fine answer."""
+        answer = self._ask(stimulus, actor)
+        return answer.done() and answer.exception() is None
+
+    def _ask(self, stimulus: Stimulus, actor: str) -> Future[Committed]:
         world = self._world
         if isinstance(stimulus, Acknowledge):
             world.judge.acknowledged.update(stimulus.event_ids)
@@ -67,20 +77,65 @@ class People:
             retries = world.judge.retries
             retries[stimulus.operation] = retries.get(stimulus.operation, 0) + 1
         answer = world.service.submit(stimulus, actor)
-        if not answer.done():
-            return False
-        error = answer.exception()
+        error = answer.exception() if answer.done() else None
         if isinstance(error, CallerError):
             error.advice_text()
-        return error is None
+        return answer
 
     def host_fails(self, host: str, *, lost: bool) -> None:
-        """A host fails; the platform finds out, and tells until it is heard."""
-        others = [name for name, h in self._world.topology.hosts.items() if name != host]
+        """A host fails, and what is on it; the platform finds out, and tells until it is heard."""
+        world = self._world
+        others = [name for name in world.topology.hosts if name != host]
         moves = lost and bool(others)
         cause = Cause.HOST_LOST if moves else Cause.HARDWARE_FAILURE
         destination = self._fault_dice.pick(others) if moves else ""
-        self.tell(Ask(cause=cause, targets=(host,), destination=destination), "platform")
+        machines = world.topology.vms_on(host)
+        for name in machines:
+            world.machines[name].halt()
+        self._reboard_later(tuple(machines))
+        self._tell_of(Ask(cause=cause, targets=(host,), destination=destination))
+
+    def _tell_of(self, failure: Ask) -> None:
+        """Tell of a failed host until the service accepts or refuses that."""
+        world = self._world
+        service, loop = world.service, world.service.loop
+        worked_on = self._worked_on(failure.targets[0])
+        answer = self._ask(failure, "platform")
+
+        def look() -> None:
+            if not answer.done() and world.service is service and service.loop is loop:
+                world.agenda.after(TELL_MS, look)  # it is paused, and may answer yet
+            elif not answer.done() or not _is_answered(answer):
+                self._tell_of(failure)
+
+        if answer.done() and _is_answered(answer):
+            if answer.exception() is None:
+                world.faults.met["host", "failed"] += 1
+                world.faults.met["host", "failed under work"] += worked_on
+            return
+        world.agenda.after(TELL_MS, look)
+
+    def _worked_on(self, host: str) -> bool:
+        operations = self._world.judge.mirror.operations.values()
+        return any(each.host == host and each.state is S.RUNNING for each in operations)
+
+    def _reboard_later(self, names: tuple[str, ...]) -> None:
+        self._world.agenda.after(REBOARD_MS, lambda: self._reboard(names))
+
+    def _reboard(self, names: tuple[str, ...]) -> None:
+        """Switch on what failed with a host and is disturbed no more; a driver does the others."""
+        disturbed = {
+            name
+            for operation in self._world.judge.mirror.operations.values()
+            if operation.state is S.RUNNING
+            for name in operation.vms
+        }
+        for name in names:
+            if name not in disturbed and name in self._world.machines:
+                self._world.machines[name].boot()
+        left = tuple(name for name in names if name in disturbed)
+        if left:
+            self._reboard_later(left)
 
     def _plan(self, name: str) -> None:
         every_ms, _ = ACTIVITIES[name]
@@ -94,6 +149,12 @@ class People:
         if not self._healing or name in STEADY:
             ACTIVITIES[name][1](self._world, self._dice[name])
         self._plan(name)
+
+
+def _is_answered(answer: Future[Committed]) -> bool:
+    """Whether the service has agreed, or refused for good."""
+    error = answer.exception()
+    return error is None or isinstance(error, CallerError)
 
 
 def _routine(world: World, dice: Dice) -> None:
@@ -225,3 +286,6 @@ ACTIVITIES: dict[str, tuple[int, Callable[[World, Dice], None]]] = {
     "marks": (MARK_MS, _marks),
 }
 """Every activity, how often it comes on average in ms, and what it is."""
+
+OPTIONAL = tuple(name for name in ACTIVITIES if name not in STEADY)
+"""Activities that may be left out: without the steady ones nothing would ever heal."""

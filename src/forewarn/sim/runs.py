@@ -5,6 +5,7 @@ Nothing is printed in here, and no real time is read.
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections import Counter
 from contextlib import closing
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from forewarn.sim.agenda import START_MS
 from forewarn.sim.crash import Violation
 from forewarn.sim.faults import HOUR_MS
+from forewarn.sim.habits import DEEDS
 from forewarn.sim.spans import moment
 from forewarn.sim.world import Plan, World
 
@@ -24,6 +26,10 @@ LAST_ENTRIES = 12
 """Entries of history shown with a violation."""
 SHRINK_RUNS_MAX = 80
 """Worlds a shrinker may run before it settles for what it has."""
+DAYS_MIN = 1 / 24
+"""Shortest world a shrinker tries, in days."""
+LISTED = r"\[[^]]*\]|\{[^}]*\}|\([^)]*\)"
+"""Lists, sets and tuples in the text of a violation."""
 DEFAULTS = Plan(seed=1)
 
 
@@ -41,7 +47,10 @@ class Result:
     #: Cause -> (operations that started after notice, of them before NotBefore, summed wait in
     #: true s).
     waits: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    faults: dict[str, int] = field(default_factory=dict)
+    #: (kind of fault, what it did) -> how often.
+    faults: dict[tuple[str, str], int] = field(default_factory=dict)
+    #: What machines did by habit -> how often.
+    habits: dict[str, int] = field(default_factory=dict)
     #: The violated invariant; empty if none was.
     invariant: str = ""
     text: str = ""
@@ -60,7 +69,8 @@ def run_world(plan: Plan) -> Result:
             world.digest(),
             operations=_operations(world),
             waits=_waits(world),
-            faults=dict(world.faults.counts),
+            faults=world.faults.effects(),
+            habits={deed: world.deeds[deed] for deed in DEEDS},
             invariant=invariant,
             text=text,
             last=_last_entries(world) if invariant else (),
@@ -81,7 +91,7 @@ def command(plan: Plan) -> str:
     if plan.vms != DEFAULTS.vms:
         words.append(f"--vms {plan.vms}")
     if plan.days != DEFAULTS.days:
-        words.append(f"--days {plan.days:g}")
+        words.append(f"--days {plan.days:.12g}")
     if plan.rate != DEFAULTS.rate:
         words.append(f"--rate {plan.rate}")
     if plan.without:
@@ -89,34 +99,49 @@ def command(plan: Plan) -> str:
     return " ".join(words)
 
 
-def shrink(found: Result, kinds: Iterable[str]) -> Result:
+def shrinking(found: Result, kinds: Iterable[str]) -> Iterator[tuple[int, Result]]:
     """Make a run that breaks a promise shorter and plainer, while it breaks the same one.
 
     Args:
         found: the result to shrink.
         kinds: kinds of faults and activities that may be left out.
+
+    Yields:
+        after each world that was tried, how many were and the shortest run known by then.
     """
-    best, runs = found, 0
-    for _ in range(SHRINK_RUNS_MAX):
-        for plan in _smaller(best, kinds):
-            runs += 1
-            again = run_world(plan)
-            if again.invariant == found.invariant:
-                best = again
-                break
-            if runs >= SHRINK_RUNS_MAX:
-                return best
-        else:
-            return best
-    return best
+    best, tried = found, 0
+    plans = _smaller(best, kinds)
+    while tried < SHRINK_RUNS_MAX:
+        plan = next(plans, None)
+        if plan is None:
+            return
+        tried += 1
+        again = run_world(plan)
+        if breaks_the_same(again, found):
+            best = again
+            plans = _smaller(best, kinds)
+        yield tried, best
+
+
+def breaks_the_same(one: Result, other: Result) -> bool:
+    """Whether two worlds break the same promise in the same way: other names, the same words."""
+    same = one.invariant and one.invariant == other.invariant
+    return bool(same) and _shape(one.text) == _shape(other.text)
+
+
+def _shape(text: str) -> str:
+    """What is said of a violation without what differs from world to world: names and lists."""
+    return " ".join(re.sub(r"[\w.:-]*\d[\w.:-]*", "#", re.sub(LISTED, "[]", text)).split())
 
 
 def _smaller(result: Result, kinds: Iterable[str]) -> Iterator[Plan]:
     """Plans that are a little smaller, the most promising first."""
     plan = result.plan
-    hours = result.lasted_ms // HOUR_MS + 1
-    if hours / 24 < plan.days:
-        yield replace(plan, days=hours / 24)
+    days = (result.lasted_ms // HOUR_MS + 1) / 24
+    if days < plan.days:
+        yield replace(plan, days=days)
+    if plan.days > DAYS_MIN:  # what comes while a world heals may have begun early
+        yield replace(plan, days=max(plan.days / 2, DAYS_MIN))
     if plan.vms > 4:
         yield replace(plan, vms=plan.vms // 2)
     if plan.hosts > 3:

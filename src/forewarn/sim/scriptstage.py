@@ -12,7 +12,8 @@ from forewarn.core.policy import Policy
 from forewarn.drivers import Progress
 from forewarn.sim.dice import Dice
 from forewarn.sim.driver import DriverBroken
-from forewarn.sim.machine import Habit, Machine, Seat
+from forewarn.sim.habits import Habit
+from forewarn.sim.machine import Machine, Seat
 from forewarn.sim.stage import Stage
 
 if TYPE_CHECKING:

@@ -50,6 +50,8 @@ class Stage:
     ) -> None:
         """Join the parts; the first driver is the default one, the first node the service's."""
         self.show_lag_ms = 0
+        #: Changes that the service's own node showed late, and that a follower was not told of.
+        self.shown_late = self.missed = 0
         self._lag_dice = Dice(seed, "lag")
         self.agenda = Agenda()
         self.fuse = Fuse()
@@ -203,6 +205,7 @@ class Stage:
             raise Violation("8", "a writer that was replaced shows a change")
         if self.show_lag_ms or service.late_shows:  # one after another
             service.late_shows += 1
+            self.shown_late += 1
             show = partial(self._show_late, service, service.loop, change, shown)
             self.agenda.at(self._in_order(0, self.show_lag_ms), partial(service.once_awake, show))
         else:
@@ -213,6 +216,8 @@ class Stage:
             if node.connected:
                 at_ms = self._in_order(number, self._lag_dice.between(1, FOLLOWER_LAG_MS))
                 self.agenda.at(at_ms, partial(self._deliver, node, told))
+            else:
+                self.missed += 1
 
     def _in_order(self, number: int, lag_ms: int) -> int:
         self._delivered[number] = max(self._delivered[number], self.agenda.now_ms + lag_ms)

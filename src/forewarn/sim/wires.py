@@ -1,16 +1,19 @@
 """How requests travel between machines and nodes: lost, late, twice, out of order, or well.
 
+An agent asks one thing at a time on each of its two lines, so no answer overtakes another one.
 What a request says is decided by the machine, what the answer says by the node.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn import wire
+from forewarn.agent.contact import ANSWER_MS, APPROVAL_MS
 from forewarn.sim import node as nodes
 from forewarn.sim.node import Reply
 
@@ -37,6 +40,30 @@ class Weather:
     answer_lost: int = 0
     late: int = 0
     twice: int = 0
+    answer_late: int = 0
+
+
+class _Sending:
+    """One approval on its way: its machine hears once how it ended, whatever arrives how often."""
+
+    def __init__(
+        self, event_ids: tuple[str, ...], body: bytes, ended: Callable[[int], None]
+    ) -> None:
+        """Begin unanswered."""
+        self.event_ids = event_ids
+        self.body = body
+        self._ended = ended
+        self._over = False
+
+    def end(self, status: int) -> None:
+        """The answer has come, the first or a further one."""
+        if not self._over:
+            self._over = True
+            self._ended(status)
+
+    def fail(self) -> None:
+        """No answer will come, or none has come for too long."""
+        self.end(nodes.LOST)
 
 
 class Wires:
@@ -51,6 +78,8 @@ class Wires:
         self._judge = judge
         self._dice = dice
         self._nodes: dict[str, Node] = {}
+        #: Fate -> requests or answers that met it.
+        self.met: Counter[str] = Counter()
         self._gets = {
             version: nodes.get(version) for version in (*wire.VERSIONS, wire.PREVIEW_VERSION)
         }
@@ -74,34 +103,58 @@ class Wires:
         """The node a machine's requests reach."""
         return self._nodes[machine]
 
-    def poll(self, machine: Machine, answered: Callable[[bytes | None], None]) -> None:
-        """Send a poll; the machine hears of it now, later, or never in time."""
-        if self._dice.chance(self.weather.lost + self.weather.answer_lost):
-            answered(None)
-            return
+    def poll(self, machine: Machine, answered: Callable[[bytes | None], None]) -> bool:
+        """Send a poll; the machine hears of it now or later, or that it heard nothing in time.
+
+        Returns:
+            whether it will hear: not of one that is held until its group is enabled.
+        """
+        if self._meets("request lost", self.weather.lost):
+            self._agenda.after(self._noticed_ms(ANSWER_MS), partial(answered, None))
+            return True
         node = self._nodes[machine.seat.name]
         reply = self._ask(node, machine, self._gets[machine.seat.version])
-        if reply.status == 200:
+        if reply.status == nodes.HELD:
+            return False
+        body = reply.body if reply.status == 200 else None
+        if body is not None:
             self._judge.read(machine.seat.name, reply)
-            answered(reply.body)
-        elif reply.status != nodes.HELD:  # held: it hears when its group is enabled
-            answered(None)
+        if self._meets("answer lost", self.weather.answer_lost):
+            self._agenda.after(self._noticed_ms(ANSWER_MS), partial(answered, None))
+        elif self._meets("answer late", self.weather.answer_late):
+            self._agenda.after(self._dice.between(1, ANSWER_MS - 1), partial(answered, body))
+        else:
+            answered(body)
+        return True
 
-    def approve(self, machine: Machine, event_ids: tuple[str, ...], body: bytes) -> None:
-        """Send an approval; it may arrive twice, late, or not at all."""
-        if self._dice.chance(self.weather.lost):
-            self._agenda.after(5000, partial(self._tell, machine, event_ids, Reply(nodes.LOST)))
+    def approve(
+        self,
+        machine: Machine,
+        event_ids: tuple[str, ...],
+        body: bytes,
+        *,
+        ended: Callable[[int], None],
+    ) -> None:
+        """Send an approval; it may arrive twice, late, or not at all.
+
+        Args:
+            machine: who approves.
+            event_ids: what it approves.
+            body: the same, as it is sent.
+            ended: told once the status of the answer, `nodes.LOST` where none came in time.
+        """
+        sending = _Sending(event_ids, body, ended)
+        if self._meets("request lost", self.weather.lost):
+            self._agenda.after(self._noticed_ms(APPROVAL_MS), sending.fail)
             return
         delay_ms = self._dice.between(0, 20)
-        if self._dice.chance(self.weather.late):
+        if self._meets("request late", self.weather.late):
             delay_ms = self._dice.between(1000, LATE_MS_MAX)
-            self._agenda.after(5000, partial(self._tell, machine, event_ids, Reply(nodes.LOST)))
-        self._agenda.after(delay_ms, partial(self._arrive, machine, event_ids, body))
-        if self._dice.chance(self.weather.twice):
-            self._agenda.after(
-                delay_ms + self._dice.between(0, 5000),
-                partial(self._arrive, machine, event_ids, body),
-            )
+            self._agenda.after(self._noticed_ms(APPROVAL_MS), sending.fail)
+        self._agenda.after(delay_ms, partial(self._arrive, machine, sending))
+        if self._meets("request twice", self.weather.twice):
+            again_ms = delay_ms + self._dice.between(0, 5000)
+            self._agenda.after(again_ms, partial(self._arrive, machine, sending))
 
     def pry(self, machine: Machine) -> None:
         """Send an approval of an event that is another group's, or nobody's."""
@@ -112,19 +165,30 @@ class Wires:
         )
         self._judge.pried(machine.seat.name, foreign, reply)
 
-    def _arrive(self, machine: Machine, event_ids: tuple[str, ...], body: bytes) -> None:
-        self._judge.asks_to_approve(machine.seat.name, event_ids)
+    def _arrive(self, machine: Machine, sending: _Sending) -> None:
+        self._judge.asks_to_approve(machine.seat.name, sending.event_ids)
         node = self._nodes[machine.seat.name]
-        reply = self._ask(node, machine, nodes.post(machine.seat.version), body)
+        reply = self._ask(node, machine, nodes.post(machine.seat.version), sending.body)
         if reply.status == 200:
-            self._judge.approved(machine.seat.name, event_ids)
-        if self._dice.chance(self.weather.answer_lost):
-            reply = Reply(nodes.LOST)
-        self._tell(machine, event_ids, reply)
+            self._judge.approved(machine.seat.name, sending.event_ids)
+        told = partial(sending.end, reply.status)
+        if self._meets("answer lost", self.weather.answer_lost):
+            self._agenda.after(self._noticed_ms(APPROVAL_MS), sending.fail)
+        elif self._meets("answer late", self.weather.answer_late):
+            self._agenda.after(self._dice.between(1, APPROVAL_MS - 1), told)
+        else:
+            told()
 
-    def _tell(self, machine: Machine, event_ids: tuple[str, ...], reply: Reply) -> None:
-        for event_id in event_ids:
-            machine.approval_ended(event_id, status=reply.status)
+    def _meets(self, fate: str, permille: int) -> bool:
+        """Draw whether something meets its fate, and count it if so."""
+        met = self._dice.chance(permille)
+        if met:
+            self.met[fate] += 1
+        return met
+
+    def _noticed_ms(self, patience_ms: int) -> int:
+        """How long until it is noticed that no answer comes: a line that broke, or silence."""
+        return self._dice.pick((1, patience_ms))
 
     def _ask(self, node: Node, machine: Machine, raw: bytes, body: bytes = b"") -> Reply:
         """Ask a node; without the service a follower still shows, and nobody approves."""

@@ -5,6 +5,7 @@ No fault is drawn here (`faults.py`), and no promise judged (`invariants.py`).
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,8 @@ from forewarn.sim.dice import Dice
 from forewarn.sim.driver import SimDriver
 from forewarn.sim.failover import Failover
 from forewarn.sim.faults import HOUR_MS, MINUTE_MS, Faults
-from forewarn.sim.machine import GOOD, HABITS, Habit, Machine, Seat
+from forewarn.sim.habits import GOOD, HABITS, Habit
+from forewarn.sim.machine import Machine, Seat
 from forewarn.sim.people import People
 from forewarn.sim.stage import Stage
 from forewarn.sim.wires import Weather
@@ -28,6 +30,7 @@ from forewarn.sim.wires import Weather
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forewarn.core.lifecycle import Operation
     from forewarn.sim.service import Service
 
 DAY_MS = 24 * HOUR_MS
@@ -42,6 +45,8 @@ QUIET_MS = 10_000
 """How long a world at rest runs on, so that every node has heard the last word."""
 TOGETHER_PERMILLE = 300
 """How many groups in a thousand approve only when all their named VMs are prepared."""
+STEPS_PER_VM = 20
+"""Steps in a simulated minute for each VM, besides the usual bound: it boots, polls, prepares."""
 FAULT_DOMAINS = 3
 UPDATE_DOMAINS = 5
 
@@ -70,9 +75,10 @@ class World(Stage):
         drivers = {self.driver.name: self.driver}
         super().__init__(plan.seed, policy, nodes=NODES, drivers=drivers)
         self.driver.connect(self.agenda, self.fuse, self.machines)
-        self.driver.begins = self.judge.begins
+        self.driver.begins = self._begun
         self.driver.aborts = lambda operation, heard: self.judge.aborts(operation, heard=heard)
         self.driver.reported = self.judge.reported
+        self.agenda.steps_max += STEPS_PER_VM * plan.vms
         self.plan = plan
         self.seed = plan.seed
         self.healing = False
@@ -82,9 +88,10 @@ class World(Stage):
         self.contest: Failover | None = None
         self.wanted: dict[str, Vm] = {}
         self._versions: dict[str, str] = {}
+        self.deeds: Counter[str] = Counter()
+        self.faults = Faults(self, plan.without)
         self.start_service()
         self._populate()
-        self.faults = Faults(self, plan.without)
         self.people = People(self, plan.without)
         self._regularly(AUDIT_MS, self.audit)
         self._regularly(LOOK_MS, self._look)
@@ -255,6 +262,8 @@ class World(Stage):
         started = service.start()
         if not started and not self._restart_planned:
             self._plan_restart()
+        elif not started:
+            self.faults.met["crash", "in recovery"] += 1
         if started and self.disk_weather.permille == 0:
             self.audit()
 
@@ -264,6 +273,7 @@ class World(Stage):
         service.wall_offset_ms = dice.between(-200, 200)
         if dice.chance(150):
             service.wall_offset_ms = dice.pick((-6, -1, 1, 6)) * HOUR_MS
+            self.faults.met["clock", "stepped while down"] += self.agenda.now_ms > START_MS
         if dice.chance(100):
             service.boot = f"{service.boot}, again"
 
@@ -273,17 +283,31 @@ class World(Stage):
         high_ms = HOUR_MS if slow else MINUTE_MS
         self.agenda.after(self._dice.between(1000, high_ms), self.start_service)
 
-    def fail_over(self, *, cut: bool, back_ms: int) -> None:
-        """Let a standby contend for the store, and the old writer come back after that time."""
+    def fail_over(self, *, cut: bool, back_ms: int) -> bool:
+        """Let a standby contend for the store, and the old writer come back after that time.
+
+        Returns:
+            whether it could: one contest at a time, of a service that is up.
+        """
         busy = self.rival is not None or (self.contest is not None and not self.contest.over)
         if busy or not self.service.up:
-            return
+            return False
         contest = self.contest = Failover(self, cut=cut)
         self.agenda.after(back_ms, contest.back)
+        return True
+
+    def _begun(self, operation: Operation) -> None:
+        self.judge.begins(operation)
+        self.faults.begun(operation)
+
+    def replaced(self, why: str | None) -> None:
+        """A standby is the writer now, or the old one has ended."""
+        self.faults.met["failover", "taken over"] += why is None
 
     def died(self, why: str) -> None:
         """The process ended; whoever looks after it starts it again."""
         super().died(why)
+        self.faults.crashed()
         if not self._restart_planned:
             self._plan_restart()
 
@@ -301,6 +325,7 @@ class World(Stage):
         )
         own = Dice(self.seed, f"machine/{vm.name}")
         machine = Machine(seat, self.agenda, wires=self.wires, peers=self.peers, dice=own)
+        machine.deeds = self.deeds
         self.machines[vm.name] = machine
         host = vm.host.removeprefix("h")
         self.wires.connect(vm.name, self.nodes[int(host) % NODES])
