@@ -6,11 +6,14 @@ from contextlib import closing
 
 import pytest
 
+from forewarn.core.impact import Cause, Impact, Source
+from forewarn.core.lifecycle import Operation
 from forewarn.core.state import Changes, Entry
 from forewarn.sim.agenda import START_MS, Agenda
-from forewarn.sim.archive import Archive, Disk, Weather
-from forewarn.sim.crash import Crash, Fuse
+from forewarn.sim.archive import TROUBLES, Archive, Disk, Weather
+from forewarn.sim.crash import Crash, Fuse, Violation
 from forewarn.sim.dice import Dice
+from forewarn.sim.driver import SimDriver
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
 
 
@@ -76,6 +79,7 @@ def test_fuse_goes_off_once() -> None:
     with pytest.raises(Crash):
         fuse.passes("before commit")
     fuse.passes("before commit")
+    assert fuse.blown == {"before commit": 1}
     assert not issubclass(Crash, Exception)
 
 
@@ -111,3 +115,44 @@ def test_disk_has_bad_days(
                 archive.commit(changes)
         assert witness.durable_count == durable
         assert archive.load().last_number == durable
+
+
+def test_bad_time_of_a_disk_ends_by_count() -> None:
+    """It lasts until so many writes have met it, however rarely anything is written."""
+    weather = Weather(Dice(1, "disk"))
+    weather.permille, weather.left = 1000, 3
+    drawn = [weather.draw() for _ in range(5)]
+    assert all(trouble in TROUBLES for trouble in drawn[:3])
+    assert drawn[3:] == ["", ""]
+    assert sum(weather.met.values()) == 3
+
+
+def test_agenda_that_runs_in_a_circle_is_stopped() -> None:
+    """Something that wakes each millisecond is found within a simulated minute. Source: L-8."""
+    agenda = Agenda()
+
+    def wake() -> None:
+        agenda.after(1, wake)
+
+    wake()
+    with pytest.raises(Violation, match="steps have come in a simulated minute"):
+        _ = [agenda.step(START_MS + 3_600_000) for _ in range(agenda.steps_max + 2)]
+    assert agenda.now_ms < START_MS + 60_000
+
+
+def test_driver_asked_after_what_it_never_began_complains() -> None:
+    """It is no driver's failure, which the product would take for one of the work. Source: L-7."""
+    operation = Operation(
+        number=7,
+        request=7,
+        cause=Cause.REBOOT,
+        impact=Impact.REBOOT,
+        source=Source.USER,
+        routine=True,
+        host="h1",
+        vms=("vm",),
+        of_vm=True,
+        description="",
+    )
+    with pytest.raises(Violation, match="op-7"):
+        SimDriver(Dice(1, "driver")).progress(operation, START_MS)

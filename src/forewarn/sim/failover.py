@@ -43,7 +43,7 @@ class Failover:
         self._mine = Tenure(archive, TERM_MS)
         self._theirs = Tenure(self._opened, TERM_MS)
         with suppress(PeerError):
-            self._mine.attempt(self._agenda.now_ms)
+            self._mine.attempt(self._writer.clock.now_ms())
         #: Whether the old writer is paused or cut off still.
         self.away = True
         #: Whether the standby has taken over, or has given up.
@@ -76,7 +76,7 @@ class Failover:
             return
         won = False
         with suppress(PeerError):
-            won = self._theirs.attempt(self._agenda.now_ms)
+            won = self._theirs.attempt(self._standby.clock.now_ms())
         if won and (self._standby.start(self._writer, self._opened) or self._has_taken_over()):
             self.over = True
         else:
@@ -91,7 +91,7 @@ class Failover:
             return
         held = True
         try:
-            held = self._mine.attempt(self._agenda.now_ms)
+            held = self._mine.attempt(self._writer.clock.now_ms())
         except PeerError:
             self._agenda.after(RENEWAL_MS, self._renew)
             return

@@ -16,6 +16,7 @@ from forewarn.sim.archive import TROUBLES
 from forewarn.sim.crash import POINTS
 from forewarn.sim.dice import Dice
 from forewarn.sim.driver import DEAF, MOODS
+from forewarn.sim.ledger import RATE_PPM_MAX
 from forewarn.sim.wires import Weather
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ HOUR_MS = 60 * MINUTE_MS
 
 AGAIN_PERMILLE = 200
 """How often in a thousand a crash is followed by another, in the recovery or soon after it."""
+CORRECTIONS = 3
+"""How often a time server puts a clock right between two faults of it."""
 STORE_MS_MAX = 4 * HOUR_MS
 """Longest bad time of a disk, where hardly anything is written."""
 
@@ -169,8 +172,18 @@ def _lag(world: World, dice: Dice) -> None:
 
 def _clock(world: World, dice: Dice) -> None:
     """Step the wall clock of the service's machine; a time server puts it right again."""
+    service = world.service
     world.faults.met["clock", "stepped"] += 1
-    world.service.wall_offset_ms = dice.pick((-6 * HOUR_MS, -MINUTE_MS, MINUTE_MS, 6 * HOUR_MS))
+    service.set_wall(dice.pick((-6 * HOUR_MS, -MINUTE_MS, MINUTE_MS, 6 * HOUR_MS)))
+
+    def correct() -> None:
+        """By a step, and from then on by another rate, as a time server does."""
+        world.faults.met["clock", "corrected"] += 1
+        service.set_wall(dice.between(-50, 50))
+        service.run_at(dice.between(-RATE_PPM_MAX, RATE_PPM_MAX))
+
+    for _ in range(CORRECTIONS):
+        world.agenda.after(dice.between(HOUR_MS, 20 * HOUR_MS), correct)
 
 
 def _host(world: World, dice: Dice) -> None:
@@ -188,14 +201,7 @@ def _silence(world: World, dice: Dice) -> None:
     group = dice.pick(list(world.topology.groups))
     world.faults.met["silence", "fallen silent"] += group in world.judge.mirror.enrolments
     world.mute(group)
-
-    def speak() -> None:
-        known = group in world.topology.groups and world.topology.vms_in(group)
-        disabled = known and group not in world.judge.mirror.enrolments
-        world.faults.met["silence", "disabled"] += bool(disabled)
-        world.unmute(group)
-
-    world.agenda.after(dice.between(20 * HOUR_MS, 40 * HOUR_MS), speak)
+    world.agenda.after(dice.between(20 * HOUR_MS, 60 * HOUR_MS), lambda: world.unmute(group))
 
 
 def _drivers(world: World, dice: Dice) -> None:
@@ -229,7 +235,7 @@ EFFECTS: dict[str, tuple[str, ...]] = {
     "wire": ("request lost", "request late", "request twice", "answer lost", "answer late"),
     "cut": ("cut off", "change missed"),
     "lag": ("shown late",),
-    "clock": ("stepped", "stepped while down"),
+    "clock": ("stepped", "stepped while down", "corrected"),
     "host": ("failed", "failed under work"),
     "silence": ("fallen silent", "disabled"),
     "drivers": (*(mood for mood, permille in MOODS if permille), DEAF),

@@ -33,6 +33,8 @@ ABORT_TRIES = 8
 """How often a driver that does not hear is told that an operation has ended."""
 NOTICE_TOLERANCE_MS = 1500
 """How far the service's clock may be off true time over a restart, both ways, in ms."""
+RATE_PPM_MAX, PPM = 200, 1_000_000
+"""By how many millionths any machine's clock may run too fast or too slow."""
 
 S, E = OperationState, EventState
 ORDER: dict[OperationState | EventState, int] = dict(
@@ -268,7 +270,8 @@ class Ledger:
             return
         given_ms = self.agenda.now_ms + self.jumped_ms - first_ms
         promised_ms = noticed.not_before_ms - noticed.shown_ms
-        if given_ms < promised_ms - NOTICE_TOLERANCE_MS:
+        slowest_ms = promised_ms * (PPM - RATE_PPM_MAX) // PPM
+        if given_ms < slowest_ms - NOTICE_TOLERANCE_MS:
             raise Violation(
                 "6",
                 f"{noticed.id} started {given_ms / 1000} s after it was shown;"

@@ -29,7 +29,9 @@ from forewarn.agent.core.values import (
     Stop,
     Tick,
 )
+from forewarn.sim.agenda import START_MS
 from forewarn.sim.habits import AFTER, BEFORE, DRAIN, Habit, rules_of
+from forewarn.sim.ledger import RATE_PPM_MAX
 from forewarn.wire import Document, ScheduledEvent, read_document, render_approval
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ TERM_STATUS = -15
 """Exit status of a hook that was told to stop."""
 PATIENCE_MS = 10 * 60 * 1000
 """How often an agent whose peers say nothing new asks them here; in life: every few seconds."""
+DAY_MS = 24 * 3600 * 1000
 DOCUMENTS_MAX = 4096
 
 _documents: dict[bytes, Document] = {}
@@ -64,6 +67,8 @@ class Seat:
     habit: Habit
     #: How far its clock is from true time, in ms.
     skew_ms: int = 0
+    #: How many millionths its clock runs too fast one day and too slow the next.
+    rate_ppm: int = 0
     #: When in each second it polls, in ms.
     phase_ms: int = 0
     #: Where it and the other VMs of an event tell each other that they are prepared, one of
@@ -104,8 +109,7 @@ class Machine:
         self._rebooted = False
         #: When the agent began last, true time in ms.
         self.began_ms = 0
-        #: Whether asking its peers again may bring something new: they have said something, or
-        #: something was lost of what its agent last said to them or heard of them.
+        #: Whether asking its peers again may bring something new: they spoke, or words were lost.
         self.unheard = False
         #: Events for which an answer of its peers is on its way: one is asked for at a time.
         self._asked: set[str] = set()
@@ -113,6 +117,15 @@ class Machine:
         self.heard: Callable[[Machine, Intent], None] = lambda _, __: None
         #: Told how its approvals are answered, for transcripts.
         self.answered: Callable[[Machine, str, int], None] = lambda _, __, ___: None
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far its clock is ahead of true time now, in ms."""
+        rate_ppm = self.seat.rate_ppm
+        if not rate_ppm:
+            return self.seat.skew_ms
+        passed_ms = (self._agenda.now_ms - START_MS) % (2 * DAY_MS)
+        return self.seat.skew_ms + min(passed_ms, 2 * DAY_MS - passed_ms) * rate_ppm // 1_000_000
 
     @property
     def core(self) -> AgentCore | None:
@@ -217,7 +230,7 @@ class Machine:
         core = self._core
         if core is None:
             return
-        intents = core.step(stimulus, self._agenda.now_ms + self.seat.skew_ms)
+        intents = core.step(stimulus, self._agenda.now_ms + self.ahead_ms)
         dies = intents and self.seat.habit.dies and self._dice.chance(self.seat.habit.dies)
         if dies and self._dice.chance(500):
             self._die()  # before anything was written
@@ -238,7 +251,10 @@ class Machine:
         due_ms = self._core.next_deadline() if self._core is not None else None
         if due_ms is None:
             return
-        at_ms = max(due_ms - self.seat.skew_ms, self._agenda.now_ms + 1)
+        wait_ms = due_ms - self._agenda.now_ms - self.ahead_ms
+        if self.seat.rate_ppm:
+            wait_ms += wait_ms * RATE_PPM_MAX // 1_000_000 + 1
+        at_ms = self._agenda.now_ms + max(wait_ms, 1)
         if self.seat.place and self._only_asks():
             at_ms = max(at_ms, self._agenda.now_ms + PATIENCE_MS)
         if self._tick_ms and self._agenda.now_ms < self._tick_ms <= at_ms:
@@ -258,7 +274,7 @@ class Machine:
             return False
         if any(held.status not in {DONE, FAILED} for held in core.steps):
             return False
-        now_ms = self._agenda.now_ms + self.seat.skew_ms
+        now_ms = self._agenda.now_ms + self.ahead_ms
         return all(
             record.stage == READY and bool(turn(record, self.identity, now_ms=now_ms).missing)
             for record in core.events
@@ -325,9 +341,8 @@ class Machine:
             self.deeds[self.seat.habit.name] += 1
             self._later(self._dice.between(500, 5000), partial(self._send, event.event_id))
         if self.seat.habit.late:
-            due_ms = event.not_before_ms
-            after = due_ms is not None and due_ms <= self._agenda.now_ms
-            self.deeds[AFTER if after else BEFORE] += 1
+            due_ms = event.not_before_ms or 0
+            self.deeds[AFTER if due_ms <= self._agenda.now_ms else BEFORE] += 1
 
     def _drained(self) -> None:
         """A hook has succeeded; where it prepared, the machine is prepared."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from forewarn.sim.crash import Fuse
 
 NS_PER_MS = 1_000_000
+NS_PER_S = 1000 * NS_PER_MS
 TURNS_MAX = 10_000
 """Rounds of the inbox at one instant; more would mean that the service talks to itself."""
 WAKE_MS_MIN = 1
@@ -65,12 +66,12 @@ class Stepped(ControlLoop):
             self._refuse_waiting()
         return self._stopping.is_set()
 
-    def sleep_ms(self) -> int | None:
-        """How long the thread would sleep, in ms of true time; None for until it is woken."""
+    def sleep_ns(self) -> int | None:
+        """How long the thread would sleep, in ns by its own clock; None for until it is woken."""
         if self._unreported or self._uncertain:
-            return int(RETRY_S * 1000)
+            return int(RETRY_S * NS_PER_S)
         next_ms = self._next_ms()
-        return None if next_ms is None else round(self._clock.wait_s(next_ms) * 1000)
+        return None if next_ms is None else round(self._clock.wait_s(next_ms) * NS_PER_S)
 
     @property
     def plane(self) -> ControlPlane:
@@ -155,11 +156,24 @@ class Service:
         self.late_shows = 0
         self._held: list[Callable[[], None]] = []
         self._lost = ""
-        #: How far the machine's wall clock is from true time, in ms; may be stepped at any time.
+        #: How far the machine's wall clock is from its monotonic one, which counts from 1970
+        #: here, in ms; may be stepped at any time.
         self.wall_offset_ms = 0
+        #: By how much too fast the machine's clocks run, and since when, by true time and theirs.
+        self._rate_ppm = 0
+        self._since_ms, self._since_ns = agenda.now_ms, agenda.now_ms * NS_PER_MS
         self._wake_at_ms = 0
         self._turning = False
         self.clock = self._new_clock()
+
+    def run_at(self, rate_ppm: int) -> None:
+        """Let the machine's clocks run so many millionths too fast from now on."""
+        self._since_ms, self._since_ns = self._agenda.now_ms, self._own_ns()
+        self._rate_ppm = rate_ppm
+
+    def set_wall(self, off_ms: int) -> None:
+        """Step the machine's wall clock to so many ms off true time, whatever it was before."""
+        self.wall_offset_ms = self._agenda.now_ms + off_ms - self._own_ns() // NS_PER_MS
 
     @property
     def up(self) -> bool:
@@ -296,9 +310,10 @@ class Service:
             self._plan_to_wake(loop)
 
     def _plan_to_wake(self, loop: Stepped) -> None:
-        sleep_ms = loop.sleep_ms()
-        if sleep_ms is None:
+        sleep_ns = loop.sleep_ns()
+        if sleep_ns is None:
             return
+        sleep_ms = -(-sleep_ns // (NS_PER_MS + self._rate_ppm))  # a millionth of a ms is one ns
         at_ms = self._agenda.now_ms + max(sleep_ms, WAKE_MS_MIN)
         if at_ms < self._wake_at_ms or self._wake_at_ms <= self._agenda.now_ms:
             self._wake_at_ms = at_ms
@@ -311,11 +326,13 @@ class Service:
     def _new_clock(self) -> SystemClock:
         boot = self.boot
         return SystemClock(
-            self._wall_ns, self._true_ns, boottime_ns=self._true_ns, boot_id=lambda: boot
+            self._wall_ns, self._own_ns, boottime_ns=self._own_ns, boot_id=lambda: boot
         )
 
-    def _true_ns(self) -> int:
-        return self._agenda.now_ms * NS_PER_MS
+    def _own_ns(self) -> int:
+        """Time by the machine's monotonic clock, which nobody steps, and that since its boot."""
+        passed_ms = self._agenda.now_ms - self._since_ms
+        return self._since_ns + passed_ms * (NS_PER_MS + self._rate_ppm)
 
     def _wall_ns(self) -> int:
-        return (self._agenda.now_ms + self.wall_offset_ms) * NS_PER_MS
+        return self._own_ns() + self.wall_offset_ms * NS_PER_MS

@@ -22,6 +22,7 @@ from forewarn.sim.driver import SimDriver
 from forewarn.sim.failover import Failover
 from forewarn.sim.faults import HOUR_MS, MINUTE_MS, Faults
 from forewarn.sim.habits import GOOD, HABITS, Habit
+from forewarn.sim.ledger import RATE_PPM_MAX
 from forewarn.sim.machine import Machine, Seat
 from forewarn.sim.people import People
 from forewarn.sim.stage import Stage
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.core.lifecycle import Operation
+    from forewarn.core.state import Changes
     from forewarn.sim.service import Service
 
 DAY_MS = 24 * HOUR_MS
@@ -71,6 +73,8 @@ class World(Stage):
     def __init__(self, plan: Plan) -> None:
         """Draw the fleet and start the service."""
         self.driver = SimDriver(Dice(plan.seed, "driver"))
+        self._clock_dice = Dice(plan.seed, "clock over a restart")
+        self._runs_true = "clock" in plan.without
         policy = Policy(notice_margin_ms=500)
         drivers = {self.driver.name: self.driver}
         super().__init__(plan.seed, policy, nodes=NODES, drivers=drivers)
@@ -83,7 +87,6 @@ class World(Stage):
         self.seed = plan.seed
         self.healing = False
         self._dice = Dice(plan.seed, "world")
-        self._clock_dice = Dice(plan.seed, "clock over a restart")
         self._restart_planned = False
         self.contest: Failover | None = None
         self.wanted: dict[str, Vm] = {}
@@ -270,9 +273,9 @@ class World(Stage):
     def _trouble_clock(self, service: Service) -> None:
         """A time server has put the machine's clock right meanwhile, or people wrong."""
         dice = self._clock_dice
-        service.wall_offset_ms = dice.between(-200, 200)
+        service.set_wall(dice.between(-200, 200))
         if dice.chance(150):
-            service.wall_offset_ms = dice.pick((-6, -1, 1, 6)) * HOUR_MS
+            service.set_wall(dice.pick((-6, -1, 1, 6)) * HOUR_MS)
             self.faults.met["clock", "stepped while down"] += self.agenda.now_ms > START_MS
         if dice.chance(100):
             service.boot = f"{service.boot}, again"
@@ -282,6 +285,15 @@ class World(Stage):
         slow = self._dice.chance(100)
         high_ms = HOUR_MS if slow else MINUTE_MS
         self.agenda.after(self._dice.between(1000, high_ms), self.start_service)
+
+    def new_service(self) -> Service:
+        """A process on a machine whose clocks are off, and run too fast or too slow."""
+        service = super().new_service()
+        if not self._runs_true:
+            dice = self._clock_dice
+            service.run_at(dice.between(-RATE_PPM_MAX, RATE_PPM_MAX))
+            service.set_wall(HOUR_MS if dice.chance(50) else dice.between(-2000, 2000))
+        return service
 
     def fail_over(self, *, cut: bool, back_ms: int) -> bool:
         """Let a standby contend for the store, and the old writer come back after that time.
@@ -295,6 +307,12 @@ class World(Stage):
         contest = self.contest = Failover(self, cut=cut)
         self.agenda.after(back_ms, contest.back)
         return True
+
+    def durable(self, changes: Changes) -> None:
+        """A change is durable: machines come and go, and who was silent for a day is disabled."""
+        super().durable(changes)
+        gone = [group for group, enrolment in changes.enrolments.items() if enrolment is None]
+        self.faults.met["silence", "disabled"] += len(gone)
 
     def _begun(self, operation: Operation) -> None:
         self.judge.begins(operation)
@@ -321,6 +339,7 @@ class World(Stage):
             self._draw_habit(),
             skew_ms=dice.pick((0, 0, -30_000, 30_000)),
             phase_ms=dice.below(1000),
+            rate_ppm=0 if self._runs_true else dice.between(-RATE_PPM_MAX, RATE_PPM_MAX),
             place=self._place_of(vm.group),
         )
         own = Dice(self.seed, f"machine/{vm.name}")
