@@ -169,6 +169,8 @@ class Machine:
             found = dict.fromkeys(self._core.running(), "interrupted")
             self._step(Resumed(found, rebooted=self._rebooted))
         self.plan_poll()
+        if self.seat.place:
+            self._peers.returned(self.seat.name)
 
     def end_agent(self) -> None:
         """End the agent's process: its hooks and requests are gone, the machine stays up."""
@@ -231,7 +233,7 @@ class Machine:
         if core is None:
             return
         intents = core.step(stimulus, self._agenda.now_ms + self.ahead_ms)
-        dies = intents and self.seat.habit.dies and self._dice.chance(self.seat.habit.dies)
+        dies = intents and self.seat.habit.dies and self._draws_death(intents)
         if dies and self._dice.chance(500):
             self._die()  # before anything was written
             return
@@ -246,6 +248,11 @@ class Machine:
             self.heard(self, intent)
             self._do(intent)
         self._plan_tick()
+
+    def _draws_death(self, intents: tuple[Intent, ...]) -> bool:
+        """Whether it dies over this step; seldom while it waits for others, for hours maybe."""
+        waits = all(isinstance(each, Announce | Ask) for each in intents)
+        return self._dice.chance(self.seat.habit.dies // (10 if waits else 1))
 
     def _plan_tick(self) -> None:
         due_ms = self._core.next_deadline() if self._core is not None else None

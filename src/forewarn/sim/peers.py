@@ -13,7 +13,7 @@ from forewarn.agent.status import prepared_form
 from forewarn.sim.accord import SHARED, STATUS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from forewarn.sim.accord import Accord
     from forewarn.sim.agenda import Agenda
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 LATE_MS_MAX = 60_000
 """An answer that takes longer is none: the agent ends the job that waits for it."""
+
+NEW_MS = 60_000
+"""How long a VM that is back may take until it has polled and says what it knows."""
 
 
 class Peers:
@@ -41,6 +44,8 @@ class Peers:
         self._said: dict[tuple[str, str], None] = {}
         #: When what a VM said last arrives: one word after another.
         self._last_ms: dict[str, int] = {}
+        #: VM that was down when it was asked -> VMs that have asked it.
+        self._missed: dict[str, dict[str, None]] = {}
         #: Event -> VMs that have asked who is prepared for it.
         self._asking: dict[str, dict[str, None]] = {}
 
@@ -79,7 +84,8 @@ class Peers:
         has = self._has_said if machine.seat.place == SHARED else self._tells
         found = tuple(other for other in others if has(other.removeprefix("_"), event_id))
         heard = tuple(other for other in found if not self._dice.chance(weather.lost))
-        machine.unheard = heard != found or any(map(self._is_away, others))
+        machine.unheard = heard != found
+        self._miss(others, name)
         delay_ms = self._dice.between(1, LATE_MS_MAX if self._dice.chance(weather.late) else 50)
         self._agenda.after(delay_ms, partial(answered, heard))
 
@@ -95,10 +101,28 @@ class Peers:
         assert isinstance(told, list)
         return event_id in told
 
-    def _is_away(self, other: str) -> bool:
-        """Whether a VM is down and will be back, with what its journal says."""
-        machine = self._machines.get(other.removeprefix("_"))
-        return machine is not None and machine.core is None and machine.seat.habit.polls
+    def returned(self, name: str) -> None:
+        """A VM is back, with what its journal says: who missed it asks now and when it has polled.
+
+        Asking on and on would be the same to all but the time a world takes.
+        """
+        missed = self._missed.pop(name, None)
+        if missed:
+            self._ask_again(missed)
+            self._agenda.after(NEW_MS, partial(self._ask_again, missed))
+
+    def _ask_again(self, names: Iterable[str]) -> None:
+        for name in names:
+            machine = self._machines.get(name)
+            if machine is not None:
+                machine.look_again()
+
+    def _miss(self, others: tuple[str, ...], asker: str) -> None:
+        """Note which VMs are down and will be back: nothing can be heard of them until then."""
+        for other in others:
+            machine = self._machines.get(other.removeprefix("_"))
+            if machine is not None and machine.core is None and machine.seat.habit.polls:
+                self._missed.setdefault(machine.seat.name, {})[asker] = None
 
     def _put(self, event_id: str, name: str, *, prepared: bool) -> None:
         if prepared:
