@@ -64,8 +64,9 @@ class Driving:
         self._drivers = drivers
         self._default = default
         self._report = report
-        #: Operation -> when to ask its driver again, ms since the epoch UTC.
-        self._asks: dict[int, int] = {}
+        #: Operation -> the attempt that was begun, and when to ask its driver again, ms since the
+        #: epoch UTC.
+        self._asks: dict[int, tuple[int, int]] = {}
         #: Operation -> when to tell its driver again that it has ended, and times it was told.
         self._aborts: dict[int, tuple[int, int]] = {}
         #: Operation -> whom or what its driver says it waits for.
@@ -75,8 +76,9 @@ class Driving:
     @property
     def next_ms(self) -> int | None:
         """When a driver is to be asked or told, ms since the epoch UTC; None if none is."""
-        again = (at_ms for at_ms, _ in self._aborts.values())
-        return min((*self._asks.values(), *again), default=None)
+        asks = (at_ms for _, at_ms in self._asks.values())
+        aborts = (at_ms for at_ms, _ in self._aborts.values())
+        return min((*asks, *aborts), default=None)
 
     def waits(self, number: int) -> str:
         """Whom or what an operation's driver says it waits for; empty while the driver works."""
@@ -95,12 +97,12 @@ class Driving:
         """Ask after everything that was begun before the service started."""
         for operation in self._plane.state.operations.values():
             if operation.state is OperationState.RUNNING and operation.begun_ms:
-                self._asks[operation.number] = now_ms
+                self._asks[operation.number] = (operation.attempt, now_ms)
 
     def put_by(self, step_ms: int) -> None:
         """Ask and tell drivers when that was due, where the service's clock was put by so much."""
-        for number in self._asks:
-            self._asks[number] += step_ms
+        for number, (attempt, at_ms) in self._asks.items():
+            self._asks[number] = (attempt, at_ms + step_ms)
         for number, (at_ms, tries) in self._aborts.items():
             self._aborts[number] = (at_ms + step_ms, tries)
 
@@ -115,7 +117,7 @@ class Driving:
         except Exception as error:  # noqa: BLE001 - a driver's failure is the operation's
             self._report(Broke(operation.number, operation.attempt, str(error)), name)
             return
-        self._asks[operation.number] = now_ms
+        self._asks[operation.number] = (operation.attempt, now_ms)
         self._report(Begun(operation.number, operation.attempt), name)
 
     def abort(self, number: int, now_ms: int) -> None:
@@ -139,33 +141,37 @@ class Driving:
         for number, (at_ms, _) in list(self._aborts.items()):
             if at_ms <= now_ms:
                 self.abort(number, now_ms)
-        for number, ask_ms in list(self._asks.items()):
-            if ask_ms <= now_ms:
-                self._ask(number, now_ms)
+        for number, (attempt, at_ms) in list(self._asks.items()):
+            if at_ms <= now_ms:
+                self._ask(number, attempt, now_ms)
 
-    def _ask(self, number: int, now_ms: int) -> None:
+    def _ask(self, number: int, attempt: int, now_ms: int) -> None:
         operation = self._plane.state.operations.get(number)
-        if operation is None or operation.state is not OperationState.RUNNING:
-            del self._asks[number]
+        self._waits.pop(number, None)
+        if (
+            operation is None
+            or operation.state is not OperationState.RUNNING
+            or operation.attempt != attempt
+        ):
+            del self._asks[number]  # it has ended, or is begun anew and asked after from then on
             return
         name = self._name(operation)
-        self._waits.pop(number, None)
         try:
             progress = self._named(name).progress(operation, now_ms)
         except Exception as error:  # noqa: BLE001 - a driver's failure is the operation's
             del self._asks[number]
-            self._report(Broke(number, operation.attempt, str(error)), name)
+            self._report(Broke(number, attempt, str(error)), name)
             return
         if progress.waits and not (progress.done or progress.failed):
             self._waits[number] = progress.waits
         if progress.again_ms and not (progress.done or progress.failed):
-            self._asks[number] = max(progress.again_ms, now_ms + 1)
+            self._asks[number] = (attempt, max(progress.again_ms, now_ms + 1))
             return
         del self._asks[number]
         if progress.done:
-            self._report(Done(number, operation.attempt), name)
+            self._report(Done(number, attempt), name)
         elif progress.failed:
-            self._report(Broke(number, operation.attempt, progress.failed), name)
+            self._report(Broke(number, attempt, progress.failed), name)
 
     def _abort_again(
         self, operation: Operation, error: Exception, *, now_ms: int, tries: int
