@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.history import Replay
 from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.stimulus import Acknowledge, Retry
 from forewarn.ids import Ids
 from forewarn.sim.chronicle import Chronicle
 from forewarn.sim.contract import body_owed
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.core.policy import Policy
     from forewarn.core.records import Record
+    from forewarn.core.stimulus import Stimulus
     from forewarn.feed import Change
     from forewarn.sim.agenda import Agenda
     from forewarn.sim.archive import Archive
@@ -107,6 +109,20 @@ class Judge(Ledger):
         """A VM's approval has arrived."""
         for event_id in event_ids:
             self.asked.setdefault(event_id, {})[vm] = None
+
+    def operator_asks(self, stimulus: Stimulus) -> None:
+        """An operator's wish is on its way: it may take effect from now on."""
+        if isinstance(stimulus, Acknowledge):
+            self.acknowledged.update(stimulus.event_ids)
+        elif isinstance(stimulus, Retry):
+            self.retries[stimulus.operation] = self.retries.get(stimulus.operation, 0) + 1
+
+    def operator_is_refused(self, stimulus: Stimulus) -> None:
+        """It was refused, so that it never takes effect."""
+        if isinstance(stimulus, Acknowledge):
+            self.acknowledged.difference_update(stimulus.event_ids)
+        elif isinstance(stimulus, Retry):
+            self.retries[stimulus.operation] -= 1
 
     def approved(self, vm: str, event_ids: tuple[str, ...]) -> None:
         """Invariant 11: a VM was answered 200, so its approval is durable."""

@@ -71,14 +71,11 @@ class People:
 
     def _ask(self, stimulus: Stimulus, actor: str) -> Future[Committed]:
         world = self._world
-        if isinstance(stimulus, Acknowledge):
-            world.judge.acknowledged.update(stimulus.event_ids)
-        if isinstance(stimulus, Retry):
-            retries = world.judge.retries
-            retries[stimulus.operation] = retries.get(stimulus.operation, 0) + 1
+        world.judge.operator_asks(stimulus)
         answer = world.service.submit(stimulus, actor)
         error = answer.exception() if answer.done() else None
         if isinstance(error, CallerError):
+            world.judge.operator_is_refused(stimulus)
             error.advice_text()
         return answer
 
