@@ -266,7 +266,7 @@ def test_interrupted_search_leaves_what_was_found(
     again = "repeat it with: forewarn simulate --random --seed 3"
     assert f"{again} --hosts 8 --vms 60 --days 1\n" in found
     assert again in shorter
-    assert "1 broken promises" in shorter
+    assert "1 broken promise\n" in shorter
 
 
 def test_simulate_tells_of_a_promise_broken_in_a_file(
