@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,6 +18,7 @@ from forewarn.settings import StoreSettings
 from forewarn.store import open_store
 from tests.control.live import FLEET, SETTINGS, Live, Reply
 from tests.postgres import PostgresServer, running_postgres
+from tests.store.proxy import running_proxy
 
 REBOOT = "/v1/vms/web-0/reboot"
 postgres = pytest.mark.postgres
@@ -61,6 +64,28 @@ def test_call_ends_in_time_when_the_database_hangs(server: PostgresServer) -> No
         assert [(each.status, each.code) for each in others] == [(503, "answer-overdue")] * 3
         asked = live.get("/v1/history?action=operation.planned")["entries"]
         assert [each["vm"] for each in asked] == ["web-0"]
+        live.stop()
+
+
+@postgres
+def test_service_is_not_ready_while_the_database_is_out_of_reach(
+    server: PostgresServer,
+) -> None:
+    """Health says so at once, and that it is over: an operator looks there."""
+    with (
+        server.database() as address,
+        tempfile.TemporaryDirectory() as folder,  # a Unix socket's path must be short
+        running_proxy(Path(folder), server.folder) as proxy,
+    ):
+        name = address.partition("@/")[2].partition("?")[0]
+        live = Live(replace(SETTINGS, store=StoreSettings(proxy.address(name))))
+        assert live.call("GET", "/v1/health").status == 200
+        proxy.reachable = False
+        proxy.cut()
+        gone = live.call("GET", "/v1/health")
+        assert (gone.status, gone.json) == (503, {"live": True, "ready": False})
+        proxy.reachable = True
+        assert live.get("/v1/health") == {"live": True, "ready": True}
         live.stop()
 
 

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 #: Entries of history on one page.
 PAGE_MAX = 1000
-#: How long the control loop may take to answer before the service counts as not ready, in seconds.
+#: How long control loop and store may take to answer together, before the service counts as not
+#: ready, in seconds.
 READY_S_MAX = 2.0
 JSON_LINES, SERVER_SENT = "application/jsonl", "text/event-stream"
 STOPPED = {"end": "stopped"}
@@ -195,6 +196,8 @@ async def _health(call: Call) -> Answer:
     try:
         async with asyncio.timeout(READY_S_MAX):
             await call.desk.read(lambda _: None)
+            # What cannot be read cannot be decided on: a commit reads before it writes.
+            await call.desk.look_up(lambda store: store.lease())
         ready = True
     except (TimeoutError, ForewarnError):
         ready = False
@@ -301,7 +304,7 @@ _SERVICE = (
         method="GET",
         path="/v1/health",
         name="get_health",
-        summary="Say whether the service runs, and whether it can decide.",
+        summary="Say whether the service runs, and whether it can decide: its store answers.",
         act=_health,
         answer=_flat(live={"type": "boolean"}, ready={"type": "boolean"}),
         also={503: "It is not ready."},
