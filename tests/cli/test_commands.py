@@ -95,6 +95,16 @@ def test_topology_needs_a_file_it_can_read(run: Run, tmp_path: Path, name: str) 
     assert "cannot be read" in refused.err
 
 
+def test_work_says_that_nobody_is_asked(run: Run, live: Live) -> None:
+    """Where no group is asked, work runs at once; who only wanted to look is told. Source: B-1."""
+    live.call("PUT", "/v1/groups/quiet", {})
+    live.call("PUT", "/v1/vms/quiet-0", {"host": "h2", "group": "quiet"})
+    said = run("vm", "reboot", "quiet-0").err
+    assert said.startswith("op-1 is running already: there is nobody to ask\n")
+    assert "op-2" not in run("vm", "reboot", "web-0").err
+    assert run("host", "fail", "h2").err == ""
+
+
 @pytest.mark.parametrize(
     ("words", "cause", "impact"),
     [

@@ -34,6 +34,8 @@ _VM_WORK = {
 }
 _ENDED_WELL = "succeeded"
 _ENDINGS = frozenset({"operation.succeeded", "operation.failed", "operation.cancelled"})
+#: Operations named in one remark; more are counted.
+UNASKED_NAMED_MAX = 4
 _LIVE = frozenset({"planned", "noticed", "running"})
 
 
@@ -160,7 +162,20 @@ def _ask(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json({"operations": operations})
     print_operations(operations, client.now_ms)
+    _tell_unasked(operations)
     return OK
+
+
+def _tell_unasked(operations: Iterable[Answer]) -> None:
+    """Say which work has begun because there is nobody to ask, which many do not expect."""
+    unasked = [each for each in operations if each["noticed"] and each["state"] == "running"]
+    if unasked:
+        names = ", ".join(each["id"] for each in unasked[:UNASKED_NAMED_MAX])
+        more = len(unasked) - UNASKED_NAMED_MAX
+        who = f"{names} and {more} more" if more > 0 else names
+        verb = "is" if len(unasked) == 1 else "are"
+        note(f"{who} {verb} running already: there is nobody to ask")
+        note("  A group is asked only once one of its VMs has read its document.")
 
 
 def _repair(arguments: argparse.Namespace) -> int:
