@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
+from forewarn.civil import iso8601
 from forewarn.daemon import Bound
-from forewarn.emulator.voice import Voice, banner
+from forewarn.emulator.voice import Dated, Voice, banner, greeting
 from tests.emulator.conftest import Stage
 
 
@@ -115,6 +116,50 @@ def test_unix_socket_is_greeted_with_a_line_that_works() -> None:
     said = banner(Bound(("unix:/run/md",), ""), vms=("vm-1",), speed=1)
     assert "curl --unix-socket /run/md -H Metadata:true 'http://localhost/metadata/" in said
     assert "no operator API" in said
+
+
+@pytest.mark.parametrize(
+    ("operator", "usable", "remark"),
+    [
+        ("http://0.0.0.0:8471", "http://127.0.0.1:8471", "port 8471 of every address, with a"),
+        ("http://[::]:8471", "http://[::1]:8471", "port 8471 of every address, with a token"),
+        ("http://192.0.2.1:8471", "http://192.0.2.1:8471", "which needs a token"),
+    ],
+    ids=["every", "every-ipv6", "another"],
+)
+def test_greeting_names_an_operator_api_that_answers(
+    operator: str, usable: str, remark: str
+) -> None:
+    """Its commands name this machine as localhost; where a token is needed, that is said."""
+    bound = Bound(("127.0.0.1:8169",), operator)
+    said = banner(bound, vms=("vm-1",), speed=1)
+    assert f"forewarn scenario list --server {usable}\n" in said
+    assert remark in said
+    assert "FOREWARN_OPERATOR_TOKENS has none" in said
+    assert greeting(bound, vms=("vm-1",), speed=1)["operator"] == usable
+    known = banner(bound, vms=("vm-1",), speed=1, tokens=True)
+    assert "FOREWARN_OPERATOR_TOKENS" not in known
+
+
+def test_greeting_of_an_empty_fleet_says_so() -> None:
+    """Without a VM nobody is taken for one, and there is none to reboot."""
+    said = banner(Bound(("127.0.0.1:8169",), "http://127.0.0.1:8470"), vms=(), speed=1)
+    assert "whoever asks is  nobody: there is no VM yet\n" in said
+    assert "\n  forewarn topology apply FILE\n" in said
+    assert "reboot" not in said
+
+
+def test_times_of_another_day_have_their_date(stage: Stage, heard: Heard) -> None:
+    """A NotBefore a week away is told with its day, and so is a day that has come. Source: N-1."""
+    stage.api.post("/v1/vms/vm-1/redeploy", {"not_before": "+7d"})
+    stage.advance("0s")
+    said = "\n".join(heard.lines())
+    day = iso8601(stage.emulator.emulator.pace.now_ms() + 7 * 86_400_000)[:10]
+    assert f"Redeploy Scheduled (vm-1, not before {day} " in said
+    dated = Dated(0)
+    assert dated.lines("a", 86_399_000) == "23:59:59  a\n"
+    assert dated.lines("b", 86_400_500) == "1970-01-02\n00:00:00  b\n"
+    assert dated.lines("c", 86_401_000) == "00:00:01  c\n"
 
 
 STORY = """

@@ -243,9 +243,11 @@ def _speak(emulator: Emulator, *, as_json: bool) -> None:
         write(json.dumps(voice.greeting(emulator.bound, vms=vms, speed=speed)) + "\n")
         speaker = voice.Voice(lambda text: write(json.dumps({"at": now(), "text": text}) + "\n"))
     else:
-        program = typed_name()
-        write(voice.banner(emulator.bound, vms=vms, speed=speed, program=program) + "\n")
-        speaker = voice.Voice(lambda text: write(f"{now()[11:19]}  {text}\n"))
+        program, tokens = typed_name(), bool(emulator.options.tokens)
+        said = voice.banner(emulator.bound, vms=vms, speed=speed, program=program, tokens=tokens)
+        write(said + "\n")
+        dated = voice.Dated(emulator.pace.now_ms())
+        speaker = voice.Voice(lambda text: write(dated.lines(text, emulator.pace.now_ms())))
     emulator.on_commit = speaker.tell
     emulator.say = speaker.say
     for name in emulator.taken_back:

@@ -192,9 +192,10 @@ class Emulator(Daemon):
 
     @property
     def vms(self) -> tuple[str, ...]:
-        """Names of the VMs, the default one first."""
+        """Names of the VMs, the default one first; none where the fleet has none."""
         assert self._layout is not None
-        return tuple(dict.fromkeys([self.default_vm, *self._names(self._layout)]))
+        names = dict.fromkeys([self.default_vm, *self._names(self._layout)])
+        return tuple(name for name in names if name)  # there may be no default one
 
     @property
     def faults(self) -> FaultPlan:
