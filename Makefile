@@ -25,7 +25,7 @@ help:  ## list what can be made
 emulate: $(RUNTIME)  ## set up what is needed and run the emulator (ARGS="--speed 60")
 	$(BIN)/forewarn emulate $(ARGS)
 
-run-dev: $(RUNTIME)  ## run the service with a throw-away store under .build/dev (ARGS=...)
+run-dev: $(RUNTIME)  ## run the service with its store kept in .build/dev (ARGS=...)
 	@mkdir -p .build/dev
 	$(BIN)/forewarn serve --config dist/dev.toml $(ARGS)
 

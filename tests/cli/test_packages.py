@@ -24,4 +24,4 @@ def test_missing_package_is_named_with_its_remedy() -> None:
     )
     assert done.returncode == exits.REFUSED
     assert "needs the package uvicorn" in done.stderr
-    assert "pip install 'forewarn[server]'" in done.stderr
+    assert "pip install './forewarn[server]'" in done.stderr

@@ -70,7 +70,7 @@ class PackagesMissing(CallerError):
 
     code = "packages-missing"
     message = "`forewarn {command}` needs the package {package}, which is not installed."
-    advice = "Install the server side: pip install 'forewarn[server]'."
+    advice = "Install the server side, from a clone of Forewarn: pip install './forewarn[server]'."
 
 
 class _ShowVersion(argparse.Action):

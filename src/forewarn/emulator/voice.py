@@ -110,7 +110,7 @@ See something happen, from another terminal:
   {program} scenario list{server}
   {program} scenario run host-reboot{server}
   {program} vm reboot {vms[0]}{server}
-  {program} clock advance 15m{server}
+  {program} clock advance 16m{server}
 """
 
 

@@ -40,7 +40,7 @@ class StoreDriverMissing(CallerError):
 
     code = "store-driver-missing"
     message = "The store {place} needs the Python package {package}."
-    advice = "Install it with `pip install 'forewarn[server]'`."
+    advice = "Install it from a clone of Forewarn with `pip install './forewarn[server]'`."
 
 
 class StoreUnavailable(PeerError):
