@@ -87,4 +87,9 @@ def prepared(**fields: object) -> AgentCore:
     return agent
 
 
+def said(intents: tuple[Intent, ...]) -> list[str]:
+    """Return the sentences of the notifications."""
+    return [intent.text for intent in intents if type(intent).__name__ == "Notify"]  # type: ignore[attr-defined]
+
+
 STARTED = event(status="Started")

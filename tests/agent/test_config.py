@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn import exits
+from forewarn.agent import start
 from forewarn.agent.config import ConfigInvalid, read_config
 from forewarn.agent.preparations import PREPARATIONS
 from forewarn.agent.settings import AgentSettings
@@ -82,7 +84,7 @@ def test_mistake_is_refused_with_its_place(path: Path, text: str, words: str) ->
 
 def test_missing_file_is_refused(path: Path) -> None:
     """An agent without a configuration would approve what nobody has looked at."""
-    with pytest.raises(ConfigInvalid, match="cannot be read"):
+    with pytest.raises(ConfigInvalid, match="is not there"):
         read_config(str(path))
 
 
@@ -192,6 +194,77 @@ def test_check_explains_and_init_writes(path: Path, capsys: pytest.CaptureFixtur
     assert "approves at once as leader\n" in capsys.readouterr().out
     assert main(["check", "--config", str(path.parent / "none")]) == 2
     assert main(["status", "--address", "127.0.0.1:1"]) == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no mode there")
+def test_check_warns_of_what_cannot_work(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A usable configuration may name programs and files that are not there; each is told."""
+    hooks = path.parent / "hooks"
+    (hooks / "prepare.d").mkdir(parents=True)
+    (hooks / "prepare.d" / "10-drain").write_text("#!/bin/sh\n")
+    (hooks / "prepare.d" / ".hidden").write_text("")
+    (hooks / "data").write_text("")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    path.write_text(
+        f"""
+[agent]
+hooks_dir = "{hooks}"
+[notify]
+apprise = ["json://x"]
+webhook_secret_file = "{hooks}/none"
+[step.a]
+prepare = ["{hooks}/none"]
+recover = ["no-such-program-at-all"]
+cancel = ["{hooks}/data"]
+[step.b]
+prepare = ["sh", "-c", "true"]
+recover = ["below/here"]
+[step.c]
+use = "consul"
+token_file = "{hooks}/none"
+"""
+    )
+    assert main(["check", "--config", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == [
+        f"Step a, prepare: {hooks}/none is not there.",
+        "Step a, recover: there is no program no-such-program-at-all in PATH.",
+        f"Step a, cancel: {hooks}/data is not executable.",
+        f"Step c, token_file: {hooks}/none cannot be read.",
+        f"{hooks}/prepare.d/10-drain is passed over: it is not executable.",
+        f"[notify], webhook_secret_file: {hooks}/none cannot be read.",
+        "[notify] apprise: Apprise is not installed (there is no program apprise in PATH).",
+    ]
+    assert main(["check", "--config", str(path)]) == 0
+    assert capsys.readouterr().err.count("warning: ") == 7
+
+
+@pytest.mark.parametrize(
+    ("started", "typed"),
+    [
+        ("/usr/lib/forewarn/forewarn-agent.pyz", "python3 /usr/lib/forewarn/forewarn-agent.pyz"),
+        ("/src/forewarn/agent/__main__.py", "python3 -m forewarn.agent"),
+        ("/usr/bin/forewarn", "forewarn agent"),
+    ],
+    ids=["archive", "module", "command"],
+)
+@pytest.mark.parametrize("action", ["run", "check"])
+def test_missing_configuration_is_answered_with_what_helps(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    started: str,
+    typed: str,
+    action: str,
+) -> None:
+    """Advice can be typed as the agent was started; the same mistake has one exit status."""
+    monkeypatch.setattr("sys.argv", [started, action])
+    assert start.main([action, "--config", str(path)]) == exits.USAGE
+    said = capsys.readouterr().err
+    assert said == (
+        f"{path} is not there. Write one with `{typed} init`, or name another with --config.\n"
+    )
 
 
 def test_hook_files_on_windows_are_known_by_their_ending(

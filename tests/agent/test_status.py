@@ -98,6 +98,20 @@ def test_slow_and_broken_clients_do_no_harm(service: Service, tmp_path: Path) ->
             one.close()
 
 
+def test_status_before_the_first_answer_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An agent that has not reached the service knows neither its name nor a version."""
+    with Service() as service:
+        agent, address = watched(tmp_path, service)
+    with agent:
+        agent.until_said("agent-started")
+        assert main(["status", "--address", address]) == exits.OK
+    said = capsys.readouterr().out
+    assert said.startswith(f"The service at {service.endpoint} has not answered yet.\n")
+    assert "None" not in said
+
+
 @pytest.mark.parametrize("command", [main, lambda words: forewarn(["agent", *words])])
 def test_status_without_an_agent_is_told_calmly(
     service: Service, command: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]

@@ -54,6 +54,14 @@ class ConfigInvalid(CallerError):
     advice = "Correct it and run `forewarn agent check`."
 
 
+class ConfigMissing(ConfigInvalid):
+    """There is no configuration file; nothing was started."""
+
+    code = "agent-config-missing"
+    message = "{where} is not there."
+    advice = "Write one with `forewarn agent init`, or name another with --config."
+
+
 def read_config(path: str, *, must_exist: bool = True) -> dict[str, object]:
     """Return the checked form of a configuration file and its drop-ins, for `AgentSettings`.
 
@@ -85,6 +93,8 @@ def read_config(path: str, *, must_exist: bool = True) -> dict[str, object]:
 def _parsed(file: Path) -> dict[str, object]:
     try:
         return tomllib.loads(file.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigMissing(where=file) from error
     except OSError as error:
         raise ConfigInvalid(where=file, reason=f"cannot be read: {error.strerror}") from error
     except ValueError as error:  # also what tomllib and the decoder raise
@@ -156,7 +166,7 @@ def _check_settings(form: dict[str, object], path: str) -> None:
         raise ConfigInvalid(where=f"{path}: [status] listen", reason="must be ADDRESS:PORT")
 
 
-def _is_program(file: Path) -> bool:
+def is_program(file: Path) -> bool:
     """Tell whether a file is meant to be run; on Windows its name says so, not its mode."""
     if sys.platform == "win32":
         return file.suffix.lower() in PROGRAM_SUFFIXES
@@ -169,7 +179,7 @@ def _directory_steps(directory: str) -> tuple[list[dict[str, object]], list[dict
     for phase in PHASES:
         for file in sorted(Path(directory, f"{phase}.d").glob("*")):
             hidden = file.name.startswith(".") or file.name.endswith("~")
-            if hidden or not file.is_file() or not _is_program(file):
+            if hidden or not file.is_file() or not is_program(file):
                 continue
             found.setdefault(file.name, {})[phase] = [str(file)]
     steps, checks = [], []

@@ -36,12 +36,25 @@ def main(words: list[str]) -> int:
     try:
         run(*config)
     except ForewarnError as error:
-        sys.stderr.write(f"{error} {error.advice_text()}\n")
+        sys.stderr.write(f"{sentence_of(error)}\n")
         return USAGE_STATUS
     except OSError as error:
         sys.stderr.write(f"The agent cannot go on: {error}\n")
         return FAILED_STATUS
     return 0
+
+
+def own_name() -> str:
+    """Return what is typed before an action of the agent, as it was this time."""
+    program = sys.argv[0]
+    if program.endswith(".pyz"):
+        return f"python3 {program}"
+    return "python3 -m forewarn.agent" if program.endswith("__main__.py") else "forewarn agent"
+
+
+def sentence_of(error: ForewarnError) -> str:
+    """Return an error and what to do, with commands that can be typed here."""
+    return f"{error} {error.advice_text()}".rstrip().replace("`forewarn agent ", f"`{own_name()} ")
 
 
 def run(path: str, *, must_exist: bool = True) -> None:
@@ -110,7 +123,7 @@ def _read_into(sink: int, path: str, *, must_exist: bool) -> int:
     try:
         text, status = json.dumps(read_config(path, must_exist=must_exist)), 0
     except ForewarnError as error:
-        text, status = f"{error} {error.advice_text()}", 1
+        text, status = sentence_of(error), 1
     with os.fdopen(sink, "wb") as pipe:
         pipe.write(text.encode())
     return status

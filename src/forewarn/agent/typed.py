@@ -18,7 +18,7 @@ from forewarn.agent.preparations import PREPARATIONS
 from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT
 from forewarn.agent.sdk.http import AnswerReader, Target, request_bytes, target_of
 from forewarn.agent.settings import AgentSettings
-from forewarn.agent.start import DEFAULT_CONFIG, run
+from forewarn.agent.start import DEFAULT_CONFIG, own_name, run, sentence_of
 from forewarn.errors import CallerError, ForewarnError, PeerError
 from forewarn.wire import ScheduledEvent
 
@@ -51,9 +51,7 @@ class StarterUnwritable(CallerError):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run an action typed after `forewarn agent`, or `python -m forewarn.agent`."""
-    parser = argparse.ArgumentParser(
-        prog="forewarn agent", description="Follow this machine's events."
-    )
+    parser = argparse.ArgumentParser(prog=own_name(), description="Follow this machine's events.")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, (text, action) in ACTIONS.items():
         sub = actions.add_parser(name, help=text, description=text)
@@ -64,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(options.run(options))
     except ForewarnError as error:
-        sys.stderr.write(f"{error} {error.advice_text()}\n")
+        sys.stderr.write(f"{sentence_of(error)}\n")
         return exits.UNREACHABLE if isinstance(error, PeerError) else exits.USAGE
 
 
@@ -93,9 +91,11 @@ def _run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     """Check a configuration and explain what it does with each kind of event."""
-    from forewarn.agent.config import read_config  # noqa: PLC0415  not needed to run
+    from forewarn.agent.checking import oddities  # noqa: PLC0415  not needed to run
+    from forewarn.agent.config import read_config  # noqa: PLC0415  the same
 
-    settings = AgentSettings(read_config(options.config))
+    form = read_config(options.config)
+    settings, odd = AgentSettings(form), oddities(form)
     explained = [
         _explained(settings, kind, source, duration_s=duration_s)
         for kind in KNOWN_TYPES
@@ -103,7 +103,7 @@ def _check(options: argparse.Namespace) -> int:
         for duration_s in ((SHORT_S, -1) if kind == "Freeze" else (-1,))
     ]
     if options.json:
-        print(json.dumps({"config": options.config, "events": explained}))
+        print(json.dumps({"config": options.config, "events": explained, "warnings": odd}))
         return exits.OK
     print(f"{options.config} is usable. The service is {settings.endpoint or FIXED_ENDPOINT}.")
     print("Of an event that names this VM, and comes with the least notice of its type:")
@@ -111,6 +111,8 @@ def _check(options: argparse.Namespace) -> int:
         kind = f"{one['type']}, {SHORT_S} s" if one["duration_s"] == SHORT_S else one["type"]
         print(f"  {kind:<12} {one['source']:<9} {one['does']}")
         print(f"  {'':<12} {'':<9} rule: {one['rule']}")
+    for sentence in odd:
+        print(f"warning: {sentence}", file=sys.stderr)
     return exits.OK
 
 
@@ -169,7 +171,7 @@ def _init(options: argparse.Namespace) -> int:
         path.write_text(STARTER.format(uses=", ".join(sorted(PREPARATIONS))), "utf-8")
     except OSError as error:
         raise StarterUnwritable(path=path, reason=error.strerror) from error
-    print(f"{path} is written; look at it, then: forewarn agent check --config {path}")
+    print(f"{path} is written; look at it, then: {own_name()} check --config {path}")
     return exits.OK
 
 
@@ -180,7 +182,10 @@ def _status(options: argparse.Namespace) -> int:
         print(json.dumps(form))
         return exits.OK
     since = form["seconds_since_poll"]
-    print(f"{form['name']} asks {form['endpoint']} with {form['api_version']}.")
+    if since is None:
+        print(f"The service at {form['endpoint']} has not answered yet.")
+    else:
+        print(f"{form['name']} asks {form['endpoint']} with {form['api_version']}.")
     print(f"Last good poll: {'never' if since is None else f'{since:.1f} s ago'}.")
     if form["trouble"]:
         print(f"Trouble: {form['trouble']}")

@@ -155,8 +155,11 @@ def _command_in(words: Sequence[str]) -> str:
 
 def _refuse(error: ForewarnError) -> int:
     """Say on standard error why not, and what to do."""
-    print(f"forewarn: {error}", file=sys.stderr)
-    advice = error.advice_text().replace("`forewarn ", f"`{typed_name()} ")
+    message, advice = (
+        text.replace("`forewarn ", f"`{typed_name()} ")
+        for text in (str(error), error.advice_text())
+    )
+    print(f"forewarn: {message}", file=sys.stderr)
     if advice:
         print(f"  {advice}", file=sys.stderr)
     return exits.UNREACHABLE if isinstance(error, PeerError) else exits.REFUSED

@@ -274,7 +274,7 @@ class AgentCore:
             record.approved = True
             record.stage = rec.APPROVED if record.stage == rec.APPROVING else record.stage
             self._mark()
-            self._tell("approved", record, "is approved")
+            self._tell("approved", record, "was approved" if record.started else "is approved")
         elif record.stage == rec.APPROVING and not record.gone:
             record.why = f"the approval failed: {ended.reason}"
             wait_s = min(2 ** min(record.tries, 5), APPROVAL_RETRY_S_MAX)

@@ -130,10 +130,14 @@ class Following:
         mine = self._identity.named_in(event.resources)
         if record.started and before.status != "Started":
             record.hit = record.hit or mine
+            # The approval of this VM brings the start about, and both answers are on their way.
+            asked = ", with the approval on its way" if record.stage == rec.APPROVING else ""
             if record.stage not in (rec.PREPARING, rec.ABORTING, rec.ABORTED):
                 record.stage = rec.UNDER_WAY
                 record.next_ms = None
-            self._tell("started", record, "has started", level="warning" if mine else "info")
+            self._tell(
+                "started", record, f"has started{asked}", level="warning" if mine else "info"
+            )
             return
         self._tell("changed", record, "is announced differently")
         was_mine = self._identity.named_in(before.resources)

@@ -1,0 +1,76 @@
+"""What is odd about a usable configuration: programs and files that are not there.
+
+For `forewarn agent check` alone; the running agent does not load this, and nothing is run here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.agent.config import PHASES, is_program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+def oddities(form: Mapping[str, object]) -> list[str]:
+    """Return a sentence for each thing that will not do what it is there for.
+
+    Args:
+        form: what `read_config` returned.
+    """
+    return [
+        *_of_steps(form),
+        *_of_hooks(Path(str(form["hooks_dir"]))),
+        *_of_files("[notify]", form["notify"]),
+        *_of_files("[coordination]", form["coordination"]),
+        *_of_apprise(form["notify"]),
+    ]
+
+
+def _of_steps(form: Mapping[str, object]) -> Iterator[str]:
+    steps = form["steps"]
+    assert isinstance(steps, list)
+    for step in steps:
+        spec = step["spec"]
+        for phase in PHASES:
+            if spec.get(phase):
+                odd = _program_oddity(spec[phase][0])
+                if odd:
+                    yield f"Step {step['name']}, {phase}: {odd}."
+        yield from _of_files(f"Step {step['name']}", spec.get("settings", {}))
+
+
+def _program_oddity(program: str) -> str:
+    """Return why a hook's program cannot be run; empty where it can, or nobody can know."""
+    if os.path.isabs(program):  # noqa: PTH117 - it is text until it is looked at
+        if not os.path.isfile(program):  # noqa: PTH113 - the same
+            return f"{program} is not there"
+        return "" if os.access(program, os.X_OK) else f"{program} is not executable"
+    if os.path.dirname(program):  # noqa: PTH120 - below where the agent is started, wherever it is
+        return ""
+    return "" if shutil.which(program) else f"there is no program {program} in PATH"
+
+
+def _of_hooks(directory: Path) -> Iterator[str]:
+    for phase in PHASES:
+        for file in sorted((directory / f"{phase}.d").glob("*")):
+            hidden = file.name.startswith(".") or file.name.endswith("~")
+            if file.is_file() and not hidden and not is_program(file):
+                yield f"{file} is passed over: it is not executable."
+
+
+def _of_files(where: str, settings: object) -> Iterator[str]:
+    assert isinstance(settings, dict)
+    for name, path in settings.items():
+        if name.endswith("_file") and path and not os.access(str(path), os.R_OK):
+            yield f"{where}, {name}: {path} cannot be read."
+
+
+def _of_apprise(notify: object) -> Iterator[str]:
+    assert isinstance(notify, dict)
+    if notify.get("apprise") and shutil.which("apprise") is None:
+        yield "[notify] apprise: Apprise is not installed (there is no program apprise in PATH)."
