@@ -27,7 +27,8 @@ needs_unix = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix 
     [
         "",
         "8470",
-        "localhost:8470",
+        "example.net:8470",
+        "[localhost]:8470",
         "127.0.0.1",
         "127.0.0.1:99999",
         "::1:8470",
@@ -36,9 +37,14 @@ needs_unix = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix 
     ],
 )
 def test_operator_address_that_is_none_is_refused(text: str) -> None:
-    """An address is HOST:PORT, [IPV6]:PORT or unix:PATH, and nothing else."""
-    with pytest.raises(OperatorAddressUnusable, match="it is no HOST:PORT"):
+    """An address is IPV4:PORT, [IPV6]:PORT or unix:PATH, and nothing else."""
+    with pytest.raises(OperatorAddressUnusable, match="it is no IPV4:PORT"):
         check_address(text)
+
+
+def test_operator_address_may_be_localhost() -> None:
+    """What everybody types for this machine is understood; no other name is looked up."""
+    assert check_address("localhost:8470") == ("127.0.0.1", 8470)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])

@@ -47,10 +47,15 @@ def test_address_reads_back_as_it_was(text: str) -> None:
     assert str(addresses.parse(text)) == text
 
 
+def test_localhost_is_this_machine() -> None:
+    """What everybody types is understood; no other name is looked up. Source: E-1."""
+    assert str(addresses.parse("localhost:8169")) == "127.0.0.1:8169"
+
+
 @pytest.mark.parametrize(
     "text",
-    ["", ":80", "80", "localhost:80", "1.2.3:80", "1.2.3.4", "1.2.3.4:", "1.2.3.4:x", "::1:80",
-     "1.2.3.4:65536", "[1.2.3.4]:80", "unix:", "1.2.3.4:-1", "1.2.3.4:٢"],
+    ["", ":80", "80", "example.net:80", "[localhost]:80", "1.2.3:80", "1.2.3.4", "1.2.3.4:",
+     "1.2.3.4:x", "::1:80", "1.2.3.4:65536", "[1.2.3.4]:80", "unix:", "1.2.3.4:-1", "1.2.3.4:٢"],
 )  # fmt: skip
 def test_address_that_is_none_is_refused(text: str) -> None:
     """Anything else is refused, before anything is opened. Source: E-1."""

@@ -14,6 +14,7 @@ from forewarn.errors import CallerError
 
 #: Marks the path of a Unix socket.
 UNIX = "unix:"
+LOCALHOST = "127.0.0.1"
 #: Who may open the Unix socket: its owner and group. On it nobody is asked for a token where
 #: this machine needs none, so it is not for everybody.
 UNIX_MODE = 0o660
@@ -27,8 +28,17 @@ class OperatorAddressUnusable(CallerError):
     advice = "Free the address or choose another one (`--operator-listen`, [listen] operator)."
 
 
+class OperatorAddressTaken(OperatorAddressUnusable):
+    """The system does not let the operator API listen there."""
+
+    code = "operator-address-taken"
+    status = 409
+
+
 def check_address(address: str) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT` or `[IPV6]:PORT`, or the path of `unix:PATH` and 0.
+    """Return host and port of `IPV4:PORT` or `[IPV6]:PORT`, or the path of `unix:PATH` and 0.
+
+    `localhost` is 127.0.0.1; no other name is looked up.
 
     Raises:
         OperatorAddressUnusable: it is none of them.
@@ -36,13 +46,14 @@ def check_address(address: str) -> tuple[str, int]:
     if address.startswith(UNIX) and len(address) > len(UNIX):
         return address.removeprefix(UNIX), 0
     host, _, port = address.rpartition(":")
+    host = LOCALHOST if host == "localhost" else host
     family = socket.AF_INET6 if host.startswith("[") and host.endswith("]") else socket.AF_INET
     try:
         socket.inet_pton(family, host.strip("[]"))
     except OSError:
         host = ""
     if not (host and port.isascii() and port.isdigit() and int(port) < 65_536):
-        reason = "it is no HOST:PORT, [IPV6]:PORT or unix:PATH, with HOST an IP address"
+        reason = "it is no IPV4:PORT, localhost:PORT, [IPV6]:PORT or unix:PATH"
         raise OperatorAddressUnusable(address=address, reason=reason)
     return host.strip("[]"), int(port)
 
@@ -51,14 +62,15 @@ def open_listener(address: str) -> socket.socket:
     """Open a socket at an address and bind it; port 0 takes a free one.
 
     Raises:
-        OperatorAddressUnusable: the address cannot be read, is taken or not allowed.
+        OperatorAddressUnusable: the address cannot be read.
+        OperatorAddressTaken: it is taken or not allowed.
     """
     host, port = check_address(address)
     try:
         listener = _open_unix(host) if address.startswith(UNIX) else _open_tcp(host, port)
     except (OSError, AttributeError) as error:  # the latter where there are no Unix sockets
         reason = getattr(error, "strerror", None) or error
-        raise OperatorAddressUnusable(address=address, reason=reason) from error
+        raise OperatorAddressTaken(address=address, reason=reason) from error
     listener.setblocking(False)  # noqa: FBT003 - the standard library's own signature
     return listener
 

@@ -81,7 +81,7 @@ class OperatorServer:
 
 
 async def start_operator(app: ASGIApp, address: str) -> OperatorServer:
-    """Serve an application at `HOST:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0 takes a free one.
+    """Serve an application at `IPV4:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0 takes a free one.
 
     Raises:
         OperatorAddressUnusable: the address cannot be read or is taken.

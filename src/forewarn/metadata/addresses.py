@@ -15,6 +15,7 @@ from typing import cast
 
 from forewarn.errors import CallerError, OurError
 
+_LOCALHOST = "127.0.0.1"
 BACKLOG = 4096  # the kernel caps it at net.core.somaxconn
 
 _IP_PKTINFO = 8  # Linux; the socket module does not name these two
@@ -28,7 +29,10 @@ class AddressInvalid(CallerError):
 
     code = "address-invalid"
     message = "{text!r} is not an address to listen on."
-    advice = "Write HOST:PORT, HOST%INTERFACE:PORT, [IPV6]:PORT or unix:PATH."
+    advice = (
+        "Write IPV4:PORT, localhost:PORT, IPV4%INTERFACE:PORT, [IPV6]:PORT or unix:PATH; other"
+        " names are not looked up."
+    )
 
 
 class AddressUnavailable(OurError):
@@ -37,7 +41,10 @@ class AddressUnavailable(OurError):
     code = "address-unavailable"
     status = 503
     message = "Cannot listen on {text}: {reason}."
-    advice = "Is the address on this machine, the port free, and are you allowed to use it?"
+    advice = (
+        "Is the address on this machine, the port free, and are you allowed to use it? Another"
+        " one is named with `--listen` (`make emulate ARGS='--listen …'`) or [listen] metadata."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,9 @@ class Listener:
 
 
 def parse(text: str) -> Address:
-    """Read `HOST:PORT`, `HOST%INTERFACE:PORT`, `[IPV6]:PORT` or `unix:PATH`.
+    """Read `IPV4:PORT`, `IPV4%INTERFACE:PORT`, `[IPV6]:PORT` or `unix:PATH`.
+
+    `localhost` is 127.0.0.1; no other name is looked up.
 
     Raises:
         AddressInvalid: it is none of them.
@@ -114,6 +123,7 @@ def parse(text: str) -> Address:
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     host, _, interface = host.strip("[]").partition("%")
+    host = _LOCALHOST if host == "localhost" and not bracketed else host
     family = socket.AF_INET6 if bracketed else socket.AF_INET
     try:
         socket.inet_pton(family, host)

@@ -63,7 +63,7 @@ class MetadataServer:
         """Listen on these addresses; returns where it really listens.
 
         Args:
-            listen: `HOST:PORT`, `HOST%INTERFACE:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0
+            listen: `IPV4:PORT`, `IPV4%INTERFACE:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0
                 takes any free one.
             shared: How many processes listen on the same ports; 0: this one alone.
 
