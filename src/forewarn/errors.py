@@ -76,8 +76,8 @@ class ClockSpeedInvalid(CallerError):
     """A scaled clock was asked for a speed that is not a number above zero."""
 
     code = "clock-speed-invalid"
-    message = "The clock cannot run at speed {speed}."
-    advice = "Give a speed above 0 and at most {speed_max}; use pause to stop the clock."
+    message = "The clock cannot run at speed {speed:g}."
+    advice = "Give a speed above 0 and at most {speed_max:.0f}; use pause to stop the clock."
 
 
 def every_error() -> tuple[type[ForewarnError], ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 #: Done.
 OK = 0
-#: The server refused, or the work that was waited for failed or was cancelled; or a simulation
-#: broke a promise, or differs from its transcript.
+#: The server refused, the work that was waited for failed or was cancelled, or what was asked for
+#: cannot be done on this machine now; or a simulation broke a promise, or differs from its
+#: transcript.
 REFUSED = 1
-#: The command line was wrong; `argparse` uses the same number.
+#: The command line was wrong, or names what cannot be used; `argparse` uses the same number.
 USAGE = 2
 #: The server did not answer, or not as one of ours.
 UNREACHABLE = 3
@@ -21,9 +22,9 @@ PIPE_CLOSED = 141
 #: What each status means, for the reference page.
 MEANINGS = {
     OK: "done",
-    REFUSED: "the server refused, or the awaited work failed or was cancelled; of `simulate`: "
-    "a promise was broken, or a transcript differs or has a wrong line",
-    USAGE: "the command line is wrong",
+    REFUSED: "the server refused, the awaited work failed or was cancelled, or it cannot be done"
+    " here now; of `simulate`: a promise was broken, or a transcript differs or has a wrong line",
+    USAGE: "the command line is wrong, or names a file, an address or a value that cannot be used",
     UNREACHABLE: "the server cannot be reached, or what answers there is no Forewarn server",
     TIMED_OUT: "what `--wait` waited for did not happen within `--timeout`",
     INTERRUPTED: "interrupted (Ctrl-C)",

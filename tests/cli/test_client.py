@@ -13,7 +13,7 @@ import pytest
 
 from forewarn.cli.client import Client, ServerAddressInvalid, ServerUnreachable
 from forewarn.cli.main import main
-from forewarn.exits import REFUSED, UNREACHABLE
+from forewarn.exits import REFUSED, UNREACHABLE, USAGE
 from forewarn.settings import ListenSettings, OperatorSettings
 from tests.cli.conftest import Run
 from tests.control.live import SETTINGS, TOKEN, Live
@@ -91,7 +91,7 @@ def test_wrong_address_is_refused(address: str, capsys: pytest.CaptureFixture[st
     """An address that is none is refused before anything is sent."""
     with pytest.raises(ServerAddressInvalid):
         Client(address)
-    assert main(["host", "list", "--server", address]) == REFUSED
+    assert main(["host", "list", "--server", address]) == USAGE
     assert "is no address of an operator API" in capsys.readouterr().err
 
 
@@ -124,11 +124,11 @@ def test_token_comes_from_file_or_environment(
         assert main(["host", "list"]) == REFUSED
         assert "needs a bearer token" in capsys.readouterr().err
         assert main(["host", "list", "--token-file", str(file)]) == 0
-        assert main(["host", "list", "--token-file", str(tmp_path / "none")]) == REFUSED
+        assert main(["host", "list", "--token-file", str(tmp_path / "none")]) == USAGE
         monkeypatch.setenv("FOREWARN_TOKEN", TOKEN)
         assert main(["host", "add", "h"]) == 0
         monkeypatch.setenv("FOREWARN_TOKEN", "\x07" * 20)
-        assert main(["host", "list"]) == REFUSED
+        assert main(["host", "list"]) == USAGE
     finally:
         service.stop()
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from forewarn import wire
+from forewarn.exits import REFUSED, USAGE
 from tests.cli.conftest import Run
 from tests.control.live import FLEET, Live
 
@@ -44,8 +45,9 @@ def test_fleet_is_added_listed_shown_and_removed(run: Run, live: Live) -> None:
 def test_add_does_not_overwrite(run: Run, live: Live) -> None:
     """What is there is replaced only where that is said."""
     refused = run("host", "add", "h2")
-    assert refused.status == 1
+    assert refused.status == REFUSED
     assert refused.err.startswith("forewarn: There is a host h2 already.\n  ")
+    assert "--replace" in refused.err
     assert live.get("/v1/hosts/h2")["fault_domain"] == 1
     assert run("host", "add", "h2", "--replace", "--json").json["fault_domain"] == 0
 
@@ -91,8 +93,63 @@ def test_topology_apply_says_what_it_does(
 def test_topology_needs_a_file_it_can_read(run: Run, tmp_path: Path, name: str) -> None:
     """A file that is not there or of no known form is refused here already."""
     refused = run("topology", "apply", str(tmp_path / name))
-    assert refused.status == 1
+    assert refused.status == USAGE
     assert "cannot be read" in refused.err
+
+
+def test_topology_that_is_none_is_told_with_its_file(run: Run, tmp_path: Path) -> None:
+    """The server reads the file, but it does not know how it is called."""
+    file = tmp_path / "bad.toml"
+    file.write_text("[hosts\n")
+    refused = run("topology", "apply", str(file))
+    assert refused.err.startswith(f"forewarn: The topology {file} cannot be read: ")
+    assert refused.status == USAGE
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("vm", "add", "x", "--host", "h1", "--tag", "c"), "'c' is no NAME=TEXT"),
+        (("clock", "speed", "fast"), "'fast' is no number"),
+        (("history", "--after", "x"), "'x' is no whole number"),
+        (("vm", "reboot", "web-0", "--timeout", "5"), "there is no --wait"),
+        (("host", "list", "--server", "127.0.0.1:8470"), "is no address of an operator API"),
+        (("completion", "bash", "--json"), "there is no option --json"),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
+)
+def test_mistyped_value_is_refused_in_our_words(
+    run: Run, words: tuple[str, ...], said: str
+) -> None:
+    """What is wrong with the command line has one exit status, whoever finds it."""
+    refused = run(*words)
+    assert (refused.status, refused.out) == (USAGE, "")
+    assert said in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("clock", "show"), "clock"),
+        (("scenario", "list"), "scenario"),
+        (("fault", "list"), "fault"),
+    ],
+    ids=["clock", "scenario", "fault"],
+)
+def test_service_is_no_emulator(run: Run, words: tuple[str, ...], what: str) -> None:
+    """A service has no clock to move; that is said, rather than which path is missing."""
+    refused = run(*words)
+    assert refused.status == REFUSED
+    assert f"not an emulator: only `forewarn emulate` has a {what}." in refused.err
+
+
+def test_bounds_are_told_as_they_are_typed(run: Run) -> None:
+    """A duration is refused in the words it was given in, a time with what it lacks."""
+    assert (
+        "'400d'; it must be from -1s to " in run("vm", "reboot", "db-0", "--duration", "400d").err
+    )
+    without = run("vm", "reboot", "db-0", "--not-before", "2026-11-21T18:30:00")
+    assert "a time with its zone such as 2026-11-21T18:30:00Z" in without.err
 
 
 def test_work_says_that_nobody_is_asked(run: Run, live: Live) -> None:
@@ -194,8 +251,8 @@ def test_document_needs_to_know_whose(run: Run, live: Live) -> None:
 @pytest.mark.parametrize(
     ("url", "status", "says"),
     [
-        ("ftp://x", 1, "no address"),
-        ("http://[x", 1, "no address"),
+        ("ftp://x", 2, "no address"),
+        ("http://[x", 2, "no address"),
         ("http://127.0.0.1:1", 3, "The metadata service at http://127.0.0.1:1 cannot be"),
         ("http://{metadata}/nothing", 3, "answered 404"),
     ],

@@ -59,6 +59,14 @@ def test_wait_gives_up_after_its_limit(run: Run) -> None:
     assert "noticed" in late.out
 
 
+def test_wait_tells_what_happened_before_what_is_awaited(run: Run) -> None:
+    """Work is asked for before it waits, whatever the server was quicker with."""
+    late = run("host", "reboot", "h1", "--wait", "--timeout", "0.3")
+    asked, waits = late.err.index("is asked for"), late.err.index("op-1 waits")
+    assert asked < waits
+    assert late.err.count("is asked for") == 1
+
+
 def test_interrupted_wait_is_calm(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends the watching, says how to go on, and leaves no trace."""
 
@@ -69,4 +77,6 @@ def test_interrupted_wait_is_calm(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     stopped = run("host", "reboot", "h1", "--wait")
     assert stopped.status == INTERRUPTED
     assert "forewarn why op-1" in stopped.err
+    both = run("vm", "reboot", "web-0", "db-0", "--wait")
+    assert "forewarn why op-2, forewarn why op-3\n" in both.err
     assert "Traceback" not in stopped.err

@@ -57,8 +57,16 @@ def test_fleet_comes_from_a_file(process: Start, tmp_path: Path) -> None:
     api.post("/v1/hosts/h2/reboot")
     assert len(events(get(f"{url}&vm=db-2&wait=30&incarnation=0"))) == 1
     assert events(get(url)) == []
+    text = fleet.with_suffix(".txt")
+    text.write_text(fleet.read_text())
+    status, errors = process("--topology", str(text)).wait()
+    assert (status, f"{text} cannot be read. Its ending is none of" in errors) == (2, True)
+    text = fleet.with_suffix(".json")
+    text.write_text("{")
+    status, errors = process("--topology", str(text)).wait()
+    assert (status, f"{text} cannot be read. The body" in errors) == (2, True)
     status, errors = process("--topology", str(fleet), "--vm", "db-9").wait()
-    assert (status, "There is no VM db-9" in errors) == (1, True)
+    assert (status, "There is no VM db-9" in errors) == (2, True)
     split = urlsplit(url)
     there = (split.hostname or "", split.port or 0)
     with socket.create_connection(there, 30, source_address=("127.0.0.2", 0)) as db_2:

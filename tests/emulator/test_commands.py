@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.cli.main import main
-from forewarn.emulator.scenario_files import shipped
+from forewarn.emulator.faults import Kind
+from forewarn.emulator.scenario_files import read_scenario, shipped
 from tests.emulator.conftest import Stage
 
 Run = Callable[..., str]
@@ -40,7 +41,9 @@ def test_clock_is_shown_and_changed(command: Run) -> None:
     after = json.loads(command("clock", "advance", "15m", "--json"))
     assert after["now"][:11] >= before["now"][:11]
     assert after != before
-    assert "cannot run at speed" in command("clock", "speed", "0", status=1)
+    assert "cannot run at speed 0." in command("clock", "speed", "0", status=1)
+    assert "cannot run at speed 2e+09." in command("clock", "speed", "2e9", status=1)
+    assert "'1000d'; it must be from 0s to 31d" in command("clock", "advance", "1000d", status=1)
     assert "duration" in command("clock", "advance", "soon", status=1)
 
 
@@ -60,6 +63,26 @@ def test_scenarios_are_listed_shown_run_and_stopped(command: Run, stage: Stage) 
     assert "There is no scenario" in command("scenario", "show", "host-rebot", status=1)
 
 
+def test_shown_scenario_is_a_file_that_runs(
+    stage: Stage, story: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `show` prints is the text alone, also of a scenario that has run."""
+    stage.run("host-reboot")
+    capsys.readouterr()
+    assert main(["scenario", "show", "host-reboot", "--server", stage.emulator.operator_url]) == 0
+    out, err = capsys.readouterr()
+    assert err == "scenario host-reboot on vm-1: running\n"
+    assert read_scenario("mine", out).steps
+
+
+def test_every_fault_is_named_where_one_is_set(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever asks for help learns which kinds of fault there are."""
+    for words in (["fault", "set", "--help"], ["emulate", "--help"]):
+        assert main(words) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert [kind.value for kind in Kind if kind.value not in said] == []
+
+
 def test_scenario_file_is_read_where_it_is_typed(
     command: Run, stage: Stage, story: Callable[[str], Path]
 ) -> None:
@@ -69,7 +92,7 @@ def test_scenario_file_is_read_where_it_is_typed(
     stage.emulator.settle()
     assert "mine" in command("scenario", "list")
     assert "Mine." in command("scenario", "show", "mine")
-    assert "cannot be read" in command("scenario", "run", "/nowhere/x.toml", status=1)
+    assert "cannot be read" in command("scenario", "run", "/nowhere/x.toml", status=2)
     story("[[steps]]\nnonsense = 1\n")
     assert "'nonsense' means nothing" in command("scenario", "run", str(path), status=1)
 

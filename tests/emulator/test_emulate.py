@@ -14,12 +14,14 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 import pytest
 
 from forewarn.cli.client import Client
 from forewarn.cli.main import main
+from forewarn.exits import USAGE
 from tests.emulator.asking import PATH, Start, events, get, post, started
 from tests.emulator.conftest import ANYWHERE
 
@@ -97,9 +99,13 @@ def test_port_in_use_is_told_with_advice(process: Start) -> None:
         (("--scenario", "/nowhere/mine.toml"), "/nowhere/mine.toml"),
         (("--topology", "/nowhere/fleet.toml"), "/nowhere/fleet.toml"),
         (("--vm", "not a name"), "not a name"),
-        (("--vm", "a=nowhere"), "nowhere"),
+        (("--vm", "a=nowhere"), "forewarn emulate --help"),
+        (("--vm", "a", "--vm", "a"), "--vm names a twice"),
         (("--listen", "nonsense"), "nonsense"),
-        (("--enable-on-first-request", "soon"), "soon"),
+        (("--enable-on-first-request", "soon"), "forewarn emulate --help"),
+        (("--enable-on-first-request", "3m"), "from 0s to 2m"),
+        (("--speed", "1e9"), "1e+09"),
+        (("--speed", "fast"), "'fast' is no number"),
         (("--rate-limit", "-1"), "rate"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
@@ -109,7 +115,7 @@ def test_strange_option_is_refused_in_words(
 ) -> None:
     """A wrong option ends it with a sentence, never with a traceback."""
     status, errors = process("--operator-listen", "none", "--listen", ANYWHERE, *arguments).wait()
-    assert status in {1, 2}
+    assert status == USAGE
     assert word in errors
     assert "Traceback" not in errors
 
@@ -209,12 +215,16 @@ def test_rate_is_limited_only_if_wanted(process: Start) -> None:
         get(url)
     _, url, _ = started(process, "--rate-limit", "1")
 
-    def ask_often() -> None:
-        for _ in range(50):
-            get(url)
+    def answered() -> int:
+        """Return how many of ten polls are answered before one is not."""
+        for count in range(10):
+            try:
+                get(url)
+            except HTTPError:
+                return count
+        return 10
 
-    with pytest.raises(OSError, match="429"):
-        ask_often()
+    assert 2 <= answered() <= 4
 
 
 def test_command_runs_to_its_end_in_this_process(

@@ -135,6 +135,7 @@ def test_shipped_scenario_introduces_itself(name: str) -> None:
         ("[[steps]]\ndo = 'reboot'\non = 'x'\nsay = 'y'", "make them two steps"),
         ("[[steps]]\ndo = 'reboot'\non = 'x'\ntimes = 0", "times is 0"),
         ("[[steps]]\ndo = 'reboot'\non = 'x'\ntimes = true", "no whole number"),
+        ("[[steps]]\ndo = 'rebot'\non = 'x'", "'rebot' is not known; there is live-migration, "),
         ("[[steps]]\ndo = 'reboot'\non = 'x'\nduration = 'long'", "duration"),
         ("[[steps]]\nat = '1s'\nafter = '1s'", "both 'at' and 'after'"),
         ("[[steps]]\nwait = 'ended'\nfor = 'nobody'", "no earlier step"),

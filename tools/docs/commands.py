@@ -33,7 +33,7 @@ def cli_page() -> str:
     lines = [
         "Every command, as `forewarn COMMAND --help` tells it.",
         "Those that talk to a service find it by `--server`, or by `FOREWARN_SERVER`.",
-        "All print JSON with `--json`.",
+        "What they answer is JSON with `--json`.",
         "",
         *table(("command", "what it is for"), overview()),
         "",
@@ -89,7 +89,7 @@ def usage(words: str, arguments: Actions) -> str:
     parts = [words]
     for one in sorted(arguments, key=lambda action: not action.option_strings):
         if one.option_strings:
-            word = " ".join(filter(None, (one.option_strings[-1], value_of(one))))
+            word = with_value(one.option_strings[-1], one)
             parts.append(word if one.required else f"[{word}]")
         else:
             word = value_of(one)
@@ -110,12 +110,20 @@ def value_of(action: argparse.Action) -> str:
     return action.dest.upper().replace("-", "_")
 
 
+def with_value(option: str, action: argparse.Action) -> str:
+    """Return an option with what follows it, in brackets where that may be left out."""
+    value = value_of(action)
+    if not value:
+        return option
+    return f"{option} [{value}]" if action.nargs == "?" else f"{option} {value}"
+
+
 def argument_row(action: argparse.Action) -> tuple[str, str]:
     """Return one row of a table of arguments."""
     names = action.option_strings or [value_of(action)]
     shown = ", ".join(names)
-    if action.option_strings and value_of(action):
-        shown += f" {value_of(action)}"
+    if action.option_strings:
+        shown = with_value(shown, action)
     meaning = (action.help or "") % vars(action) if "%(" in (action.help or "") else action.help
     return f"`{shown}`", meaning or ""
 

@@ -171,6 +171,9 @@ def _init(options: argparse.Namespace) -> int:
         path.write_text(STARTER.format(uses=", ".join(sorted(PREPARATIONS))), "utf-8")
     except OSError as error:
         raise StarterUnwritable(path=path, reason=error.strerror) from error
+    if options.json:
+        print(json.dumps({"config": str(path)}))
+        return exits.OK
     print(f"{path} is written; look at it, then: {own_name()} check --config {path}")
     return exits.OK
 

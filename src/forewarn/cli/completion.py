@@ -21,7 +21,7 @@ _FILES = frozenset({"FILE", "NAME|FILE", "PATH"})
 
 def add_commands(commands: Commands) -> None:
     """Add `completion`."""
-    completion = commands.command("completion", run=_completion, remote=False)
+    completion = commands.command("completion", run=_completion, remote=False, answers=False)
     completion.add_argument(
         "shell",
         choices=SHELLS,

@@ -11,15 +11,26 @@ from typing import TYPE_CHECKING
 
 from forewarn.cli.files import text_of
 from forewarn.cli.program import typed_name
+from forewarn.cli.steering import FAULT_HELP
+from forewarn.errors import CallerError
 from forewarn.exits import OK, REFUSED
 
 if TYPE_CHECKING:
     import argparse
 
     from forewarn.cli.parsing import Commands
+    from forewarn.control.forms.fields import Kind
     from forewarn.emulator.emulator import Emulator
     from forewarn.emulator.options import Options
     from forewarn.emulator.scenario import Scenario
+
+
+class OptionInvalid(CallerError):
+    """An option of `forewarn emulate` that cannot be used."""
+
+    code = "option-invalid"
+    message = "{problem}"
+    advice = "See `forewarn emulate --help`."
 
 
 def add_commands(commands: Commands) -> None:
@@ -31,7 +42,8 @@ def add_commands(commands: Commands) -> None:
         metavar="ADDRESS",
         action="append",
         default=[],
-        help="where VMs ask: HOST:PORT, [IPV6]:PORT or unix:PATH; repeatable (else 127.0.0.1:8169)",
+        help="where VMs ask: IPV4:PORT, localhost:PORT, [IPV6]:PORT or unix:PATH; repeatable"
+        " (else 127.0.0.1:8169)",
     )
     add(
         "--operator-listen",
@@ -76,13 +88,13 @@ def _add_manners(emulate: argparse.ArgumentParser) -> None:
         metavar="KIND[=ARG]",
         action="append",
         default=[],
-        help="disturb answers from the start; repeatable; see docs/howto/emulator-faults.md",
+        help=f"disturb answers from the start; repeatable; {FAULT_HELP}",
     )
     add(
         "--enable-on-first-request",
         metavar="DELAY",
         nargs="?",
-        const="0s",
+        const="",
         help="enable a group by its first request, as the public cloud does,"
         " and hold the first answer for DELAY",
     )
@@ -93,7 +105,8 @@ def _add_manners(emulate: argparse.ArgumentParser) -> None:
         type=_rate,
         const=5.0,
         default=0.0,
-        help="at most N requests a second for each VM (N is 5 unless given; else no limit)",
+        help="at most N requests a second for each VM, and twice as many at once"
+        " (N is 5 unless given; else no limit)",
     )
     add(
         "--proxy-secret",
@@ -132,11 +145,13 @@ def _emulate(arguments: argparse.Namespace) -> int:
 def _options(arguments: argparse.Namespace) -> Options:
     from forewarn.emulator.options import METADATA_ADDRESS, Options  # noqa: PLC0415
 
-    delay_s = 0
-    if arguments.enable_on_first_request is not None:
+    delay_s: object = 0
+    if arguments.enable_on_first_request:
         from forewarn.control.forms.fields import Duration  # noqa: PLC0415 - seldom wanted
 
-        delay_s = Duration(0, 120).read(arguments.enable_on_first_request, "the delay")
+        where = "The delay of --enable-on-first-request"
+        delay_s = _read(Duration(0, 120), arguments.enable_on_first_request, where)
+    assert isinstance(delay_s, int)
     operator = arguments.operator_listen
     names, addresses = _vms_of(arguments.vm)
     return Options(
@@ -162,12 +177,25 @@ def _vms_of(given: list[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...
     addresses: dict[str, tuple[str, ...]] = {}
     for word in given:
         name, equals, address = word.partition("=")
+        if name in addresses and not equals:
+            raise OptionInvalid(problem=f"--vm names {name} twice.")
         found = addresses.setdefault(name, ())
         if equals:
             from forewarn.control.forms.fields import Address  # noqa: PLC0415 - seldom wanted
 
-            addresses[name] = (*found, Address().read(address, f"the address of {name}"))
+            where = f"The address of {name} with --vm"
+            addresses[name] = (*found, str(_read(Address(), address, where)))
     return tuple(addresses), addresses
+
+
+def _read(kind: Kind, text: str, where: str) -> object:
+    """Return a value in an option; what is wrong with it is told without the API's words."""
+    from forewarn.control.forms.fields import FormInvalid  # noqa: PLC0415 - seldom wanted
+
+    try:
+        return kind.read(text, where)
+    except FormInvalid as error:
+        raise OptionInvalid(problem=str(error)) from error
 
 
 def _tokens() -> tuple[str, ...]:

@@ -132,9 +132,11 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _tag(text: str) -> tuple[str, str]:
+    from argparse import ArgumentTypeError  # noqa: PLC0415 - loaded already, but its type is not
+
     name, separator, value = text.partition("=")
     if not separator:
-        raise ValueError(text)
+        raise ArgumentTypeError(f"{text!r} is no {_TAG_HINT}")
     return name, value
 
 

@@ -65,10 +65,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
 _WITH_VALUE = frozenset({"--server", "--token-file"})
 
 
+#: What is wrong with something that was given; other errors are about what is there already.
+_MISTAKES = frozenset({400, 404, 422})
+
+
 class PackagesMissing(CallerError):
     """A command of the server side in an installation that has only the client side."""
 
     code = "packages-missing"
+    status = 501
     message = "`forewarn {command}` needs the package {package}, which is not installed."
     advice = "Install the server side, from a clone of Forewarn: pip install './forewarn[server]'."
 
@@ -162,7 +167,17 @@ def _refuse(error: ForewarnError) -> int:
     print(f"forewarn: {message}", file=sys.stderr)
     if advice:
         print(f"  {advice}", file=sys.stderr)
-    return exits.UNREACHABLE if isinstance(error, PeerError) else exits.REFUSED
+    return status_of(error)
+
+
+def status_of(error: ForewarnError) -> int:
+    """Return the exit status of an error: who must act decides, and what a server said is its."""
+    from forewarn.cli.client import Refused  # noqa: PLC0415 - only where something is wrong
+
+    if isinstance(error, PeerError):
+        return exits.UNREACHABLE
+    typed = isinstance(error, CallerError) and not isinstance(error, Refused)
+    return exits.USAGE if typed and error.status in _MISTAKES else exits.REFUSED
 
 
 if __name__ == "__main__":

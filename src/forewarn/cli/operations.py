@@ -11,7 +11,7 @@ from forewarn.cli.table import print_facts, print_json, when
 from forewarn.cli.work import (
     add_wait_options,
     awaited_text,
-    newest_sequence,
+    begin_of_wait,
     print_operations,
     wait,
 )
@@ -81,7 +81,7 @@ def _act(arguments: argparse.Namespace) -> int:
 
     client = client_of(arguments)
     waits = getattr(arguments, "wait", False)
-    after = newest_sequence(client) if waits else 0
+    after = begin_of_wait(client, arguments) if "wait" in arguments else 0
     form = {name: getattr(arguments, name, None) for name in ("failed", "reason")}
     path = f"/v1/operations/{part(arguments.id)}/{arguments.act}"
     operations = client.post(path, form)["operations"]

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 DEFAULT_SERVER = "http://127.0.0.1:8470"
+#: What argparse would call by the names that Python has for them.
+_NUMBERS: dict[object, str] = {float: "number", int: "whole number"}
 #: Longer lists of what could be meant are left to `--help`.
 NAMED_MAX = 12
 
 
 def add_json_option(parser: argparse.ArgumentParser, *, default: object) -> None:
-    """Add `--json`, which every command has."""
+    """Add `--json`, which every command has whose output is an answer."""
     parser.add_argument(
         "--json", action="store_true", default=default, help="print JSON, for programs"
     )
@@ -102,6 +104,16 @@ class Parser(argparse.ArgumentParser):
             if word.startswith("--") and " " not in word:
                 yield word
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:  # noqa: ANN401 - the same
+        """Return the value of a word, and refuse what is no number in our words."""
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            wanted = _NUMBERS.get(action.type)
+            if wanted is None:
+                raise
+            raise argparse.ArgumentError(action, f"{arg_string!r} is no {wanted}") from error
+
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Refuse what is none of the choices, in our words."""
         if action.choices is None or value in action.choices:
@@ -149,6 +161,7 @@ class Commands:
         *,
         run: Callable[[argparse.Namespace], int],
         remote: bool = True,
+        answers: bool = True,
     ) -> argparse.ArgumentParser:
         """Add a command and return its parser, for its own arguments.
 
@@ -157,9 +170,11 @@ class Commands:
             help: what it does, in one line; at the top level `main.COMMANDS` says it.
             run: does it and returns the exit status.
             remote: whether it talks to a server.
+            answers: whether what it prints is an answer, which can be had as JSON.
         """
         parser = self._add(name, help)
-        add_json_option(parser, default=argparse.SUPPRESS)
+        if answers:
+            add_json_option(parser, default=argparse.SUPPRESS)
         if remote:
             add_server_options(parser, default=argparse.SUPPRESS)
         parser.set_defaults(run=run)

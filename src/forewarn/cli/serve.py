@@ -66,6 +66,8 @@ def serve(arguments: argparse.Namespace) -> int:
     if arguments.check:
         _check_rest(settings)
         print("the settings are sound", file=sys.stderr)
+        if arguments.json:
+            print('{"sound": true}')
         return 0
     return run(lambda: _serve(settings))
 

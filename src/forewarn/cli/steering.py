@@ -5,46 +5,91 @@ No emulator is started in here; that is `emulate.py`.
 
 from __future__ import annotations
 
+import sys
+from functools import wraps
 from typing import TYPE_CHECKING
 
 from forewarn.cli.files import text_of
+from forewarn.errors import CallerError
 from forewarn.exits import OK
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
     from typing import Any
 
     from forewarn.cli.client import Client
     from forewarn.cli.parsing import Commands
 
 
+#: What can be set as a fault, for `--help`.
+FAULT_HELP = (
+    "KIND is slow-first, empty-200, 410, 429, 500, reset, truncate or incarnation; ARG says how"
+    " often, how long or to whom: see docs/howto/emulator-faults.md"
+)
+
+
+class EmulatorMissing(CallerError):
+    """A command for an emulator was sent to a service."""
+
+    code = "emulator-missing"
+    status = 409
+    message = "This is a service, not an emulator: only `forewarn emulate` has a {command}."
+    advice = "Start an emulator, or say where one is with --server or FOREWARN_SERVER."
+
+
 def add_commands(commands: Commands) -> None:
     """Add `clock`, `scenario` and `fault`."""
     clock = commands.group("clock")
-    clock.command("show", "show the clock", run=_show_clock)
-    advance = clock.command("advance", "move the clock ahead, as if time had passed", run=_advance)
+    clock.command("show", "show the clock", run=_of_emulator(_show_clock))
+    advance = clock.command(
+        "advance", "move the clock ahead, as if time had passed", run=_of_emulator(_advance)
+    )
     advance.add_argument("by", metavar="DURATION", help="such as 90s, 15m, 1h30m or 7d")
-    speed = clock.command("speed", "run the clock at another speed", run=_speed)
+    speed = clock.command("speed", "run the clock at another speed", run=_of_emulator(_speed))
     speed.add_argument("speed", metavar="N", type=float, help="its seconds to a real second")
-    clock.command("pause", "let the clock stand still", run=_pause)
-    clock.command("resume", "let the clock run again", run=_resume)
+    clock.command("pause", "let the clock stand still", run=_of_emulator(_pause))
+    clock.command("resume", "let the clock run again", run=_of_emulator(_resume))
     scenario = commands.group("scenario")
-    scenario.command("list", "list the scenarios, and how far they are", run=_list_scenarios)
-    show = scenario.command("show", "show what a scenario does", run=_show_scenario)
+    scenario.command(
+        "list", "list the scenarios, and how far they are", run=_of_emulator(_list_scenarios)
+    )
+    show = scenario.command("show", "show what a scenario does", run=_of_emulator(_show_scenario))
     show.add_argument("name", metavar="NAME")
-    start = scenario.command("run", "begin to run a scenario", run=_run_scenario)
+    start = scenario.command("run", "begin to run a scenario", run=_of_emulator(_run_scenario))
     start.add_argument(
         "name", metavar="NAME|FILE", help="a listed one, or a file that ends in .toml"
     )
     start.add_argument("--vm", metavar="NAME", help="the VM it happens to (else the default one)")
-    stop = scenario.command("stop", "stop a scenario; what it brought is taken back", run=_stop)
+    stop = scenario.command(
+        "stop", "stop a scenario; what it brought is taken back", run=_of_emulator(_stop)
+    )
     stop.add_argument("name", metavar="NAME")
     fault = commands.group("fault")
-    fault.command("list", "list the faults that are set", run=_list_faults)
-    put = fault.command("set", "set a fault", run=_set_fault)
-    put.add_argument("fault", metavar="KIND[=ARG]", help="see docs/howto/emulator-faults.md")
-    clear = fault.command("clear", "take faults back", run=_clear_fault)
+    fault.command("list", "list the faults that are set", run=_of_emulator(_list_faults))
+    put = fault.command("set", "set a fault", run=_of_emulator(_set_fault))
+    put.add_argument("fault", metavar="KIND[=ARG]", help=FAULT_HELP)
+    clear = fault.command("clear", "take faults back", run=_of_emulator(_clear_fault))
     clear.add_argument("kind", metavar="KIND", nargs="?", help="that one; without it all of them")
+
+
+def _of_emulator(
+    run: Callable[[argparse.Namespace], int],
+) -> Callable[[argparse.Namespace], int]:
+    """Return a command that says so where what answers is a service, which has none of this."""
+
+    @wraps(run)
+    def steered(arguments: argparse.Namespace) -> int:
+        from forewarn.cli.client import Refused  # noqa: PLC0415 - `emulate` starts without it
+
+        try:
+            return run(arguments)
+        except Refused as refusal:
+            if refusal.code != "no-such-path":
+                raise
+            raise EmulatorMissing(command=arguments.command) from refusal
+
+    return steered
 
 
 def _client(arguments: argparse.Namespace) -> Client:
@@ -123,7 +168,8 @@ def _show_scenario(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json(answer)
     print(answer["text"] or f"{answer['title']}\n\n{answer['about']}")
-    _print_run(answer)
+    if answer["run"] is not None:
+        print(_run_line(answer), file=sys.stderr)  # the text alone is a file that can be run
     return OK
 
 
@@ -156,10 +202,14 @@ def _stop(arguments: argparse.Namespace) -> int:
 
 
 def _print_run(scenario: dict[str, Any]) -> None:
+    if scenario["run"] is not None:
+        print(_run_line(scenario))
+
+
+def _run_line(scenario: dict[str, Any]) -> str:
     run = scenario["run"]
-    if run is not None:
-        problem = f": {run['problem']}" if run["problem"] else ""
-        print(f"scenario {scenario['name']} on {run['vm']}: {run['state']}{problem}")
+    problem = f": {run['problem']}" if run["problem"] else ""
+    return f"scenario {scenario['name']} on {run['vm']}: {run['state']}{problem}"
 
 
 # --- faults ------------------------------------------------------------------------------------

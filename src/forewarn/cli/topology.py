@@ -51,7 +51,7 @@ def add_commands(commands: Commands) -> None:
 def _apply(arguments: argparse.Namespace) -> int:
     import json  # noqa: PLC0415 - `--help` needs neither
 
-    from forewarn.cli.client import client_of  # noqa: PLC0415
+    from forewarn.cli.client import Refused, client_of  # noqa: PLC0415
 
     ending = f".{arguments.form}" if arguments.form else Path(arguments.file).suffix.lower()
     media = _MEDIA.get(ending)
@@ -67,7 +67,13 @@ def _apply(arguments: argparse.Namespace) -> int:
     asked = {"prune": arguments.prune, "dry_run": arguments.dry_run}
     query = "&".join(f"{name}=true" for name, wanted in asked.items() if wanted)
     path = f"/v1/topology?{query}" if query else "/v1/topology"
-    answer = json.loads(client_of(arguments).send("PUT", path, body=body, kind=media))
+    try:
+        answer = json.loads(client_of(arguments).send("PUT", path, body=body, kind=media))
+    except Refused as refusal:
+        if refusal.code != "body-unreadable":
+            raise
+        reason = str(refusal).partition(": ")[2].removesuffix(".")
+        raise TopologyUnreadable(path=arguments.file, reason=reason) from refusal
     if arguments.json:
         return print_json(answer)
     for verb, sign in _SIGNS.items():

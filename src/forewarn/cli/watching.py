@@ -28,7 +28,8 @@ def add_commands(commands: Commands) -> None:
         "--count", metavar="N", type=whole_number, default=0, help="end after so many"
     )
     for name in _FILTERS:
-        watch.add_argument(f"--{name}", metavar="NAME", help=f"only of this {name}")
+        metavar = "ID" if name in {"operation", "event"} else "NAME"
+        watch.add_argument(f"--{name}", metavar=metavar, help=f"only of this {name}")
 
 
 def _watch(arguments: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.cli.table import note, print_json, print_table, when
+from forewarn.errors import CallerError
 from forewarn.exits import OK, REFUSED, TIMED_OUT
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ _VM_WORK = {
 _ENDED_WELL = "succeeded"
 _ENDINGS = frozenset({"operation.succeeded", "operation.failed", "operation.cancelled"})
 #: Operations named in one remark; more are counted.
-UNASKED_NAMED_MAX = 4
+NAMED_MAX = 4
+#: Entries of history that are told before what is awaited; any more are told after that.
+HISTORY_MAX = 1000
 _LIVE = frozenset({"planned", "noticed", "running"})
 
 
@@ -45,7 +48,11 @@ def add_host_work(commands: Commands) -> None:
         parser = _add_work(commands, action, cause, line)
         if action == "update":
             parser.add_argument(
-                "--restart", action="store_const", const="Reboot", dest="impact", help="with one"
+                "--restart",
+                action="store_const",
+                const="Reboot",
+                dest="impact",
+                help="with a restart of the hosts: their VMs reboot",
             )
             parser.add_argument(
                 "--network-only",
@@ -78,6 +85,14 @@ def add_vm_work(commands: Commands) -> None:
     """Add what can be done to VMs."""
     for action, (cause, line) in _VM_WORK.items():
         _add_work(commands, action, cause, line)
+
+
+class TimeoutAlone(CallerError):
+    """A limit for watching what is not watched."""
+
+    code = "timeout-alone"
+    message = "--timeout is how long --wait watches; there is no --wait."
+    advice = "Add --wait, or leave --timeout out."
 
 
 def add_wait_options(parser: argparse.ArgumentParser) -> None:
@@ -144,7 +159,7 @@ def _ask(arguments: argparse.Namespace) -> int:
     from forewarn.cli.client import client_of  # noqa: PLC0415 - `--help` needs no client
 
     client = client_of(arguments)
-    after = newest_sequence(client) if arguments.wait else 0
+    after = begin_of_wait(client, arguments)
     duration = arguments.duration
     form = {
         "cause": arguments.cause,
@@ -170,8 +185,8 @@ def _tell_unasked(operations: Iterable[Answer]) -> None:
     """Say which work has begun because there is nobody to ask, which many do not expect."""
     unasked = [each for each in operations if each["noticed"] and each["state"] == "running"]
     if unasked:
-        names = ", ".join(each["id"] for each in unasked[:UNASKED_NAMED_MAX])
-        more = len(unasked) - UNASKED_NAMED_MAX
+        names = ", ".join(each["id"] for each in unasked[:NAMED_MAX])
+        more = len(unasked) - NAMED_MAX
         who = f"{names} and {more} more" if more > 0 else names
         verb = "is" if len(unasked) == 1 else "are"
         note(f"{who} {verb} running already: there is nobody to ask")
@@ -193,8 +208,16 @@ def _repair(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def newest_sequence(client: Client) -> int:
-    """Return where history ends now."""
+def begin_of_wait(client: Client, arguments: argparse.Namespace) -> int:
+    """Return where history ends now; 0 where nothing is to be waited for.
+
+    Raises:
+        TimeoutAlone: there is a limit for that all the same.
+    """
+    if not arguments.wait:
+        if arguments.timeout:
+            raise TimeoutAlone
+        return 0
     entries = client.get("/v1/history", order="newest", limit=1)["entries"]
     return int(entries[0]["sequence"]) if entries else 0
 
@@ -210,7 +233,9 @@ def wait(
     try:
         _follow(client, current, after, until_ms)
     except KeyboardInterrupt:
-        note(f"no longer watching; the work goes on: forewarn why {min(current)}")
+        known = ", ".join(f"forewarn why {name}" for name in list(current)[:NAMED_MAX])
+        more = ", …" if len(current) > NAMED_MAX else ""
+        note(f"no longer watching; the work goes on: {known}{more}")
         raise
     ended = list(current.values())
     if arguments.json:
@@ -226,10 +251,9 @@ def wait(
 def _follow(client: Client, current: dict[str, Answer], after: int, until_ms: int) -> None:
     """Tell every entry about operations until each has ended, or until the time is up."""
     awaited: dict[str, list[str]] = {}
-    going = set(current)
-    for name in current:
-        _tell_awaited(client, current, name, awaited)
-    for entry in client.lines("/v1/watch", until_ms=until_ms, after=after):
+    after = _catch_up(client, current, after, awaited)
+    going = {name for name, each in current.items() if each["state"] in _LIVE}
+    for entry in client.lines("/v1/watch", until_ms=until_ms, after=after) if going else ():
         if entry is None:
             continue
         if "end" in entry:
@@ -244,6 +268,19 @@ def _follow(client: Client, current: dict[str, Answer], after: int, until_ms: in
         _tell_awaited(client, current, name, awaited)
         if not going:
             break
+
+
+def _catch_up(
+    client: Client, current: dict[str, Answer], after: int, awaited: dict[str, list[str]]
+) -> int:
+    """Tell what has happened already, and only then who is awaited; return where history ends."""
+    for entry in client.get("/v1/history", after=after, limit=HISTORY_MAX)["entries"]:
+        after = entry["sequence"]
+        if entry["operation"] in current:
+            note(f"{entry['at']}  {entry['text']}")
+    for name in current:
+        _tell_awaited(client, current, name, awaited)
+    return after
 
 
 def _tell_awaited(

@@ -32,7 +32,7 @@ class AlreadyThere(CallerError):
     code = "already-there"
     status = 409
     message = "There is a {kind} {name} already."
-    advice = "Choose another name, or replace it without asking for something new."
+    advice = "Choose another name, or say that it is to be replaced (`--replace`)."
 
 
 class Unknown(CallerError):

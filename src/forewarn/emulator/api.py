@@ -5,6 +5,7 @@ Rows and the few lines that answer them; everything else of the API is the servi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,10 @@ class Speed:
         """Return the number; the clock refuses what is no speed."""
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise wrong(where, value, "a number")
-        return float(value) if abs(value) <= SPEED_MAX else SPEED_MAX * 2
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
 
     def read_text(self, text: str, where: str) -> float:
         """Refuse: no query has one."""

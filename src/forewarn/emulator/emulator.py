@@ -53,6 +53,15 @@ class VmMissing(CallerError):
     advice = "Name one of those that are there, or leave --vm out."
 
 
+class FleetUnreadable(CallerError):
+    """A topology file that cannot be read."""
+
+    code = "fleet-unreadable"
+    status = 422
+    message = "The fleet in {place} cannot be read. {problem}"
+    advice = "See docs/howto/describe-a-fleet.md."
+
+
 class ScenarioBusy(CallerError):
     """A scenario runs already, or too many do."""
 
@@ -315,11 +324,17 @@ class Emulator(Daemon):
 
 def _read_fleet(name: str, text: str) -> Change:
     """Return the fleet of a topology file."""
-    from forewarn.control.forms.json_text import JSON  # noqa: PLC0415 - only where one is named
+    from forewarn.control.forms.fields import FormInvalid  # noqa: PLC0415 - if one is named
+    from forewarn.control.forms.json_text import BodyUnreadable  # noqa: PLC0415 - the same
     from forewarn.control.forms.topology_file import ENDINGS, read_topology  # noqa: PLC0415
 
-    ending = name[name.rfind(".") :].lower() if "." in name else ""
-    return read_topology(text.encode(), ENDINGS.get(ending, JSON))
+    media = ENDINGS.get(name[name.rfind(".") :].lower() if "." in name else "")
+    if media is None:
+        raise FleetUnreadable(place=name, problem="Its ending is none of .toml, .yaml and .json.")
+    try:
+        return read_topology(text.encode(), media)
+    except (BodyUnreadable, FormInvalid) as error:
+        raise FleetUnreadable(place=name, problem=error) from error
 
 
 def _taken(committed: Committed) -> list[str]:

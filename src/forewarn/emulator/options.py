@@ -25,6 +25,9 @@ METADATA_ADDRESS = "127.0.0.1:8169"
 OPERATOR_ADDRESS = "127.0.0.1:8470"
 #: Requests a second with `--rate-limit` alone: what the public service allows. Source: E-6.
 RATE_PER_S = 5.0
+#: Requests at once that `--rate-limit` allows, in seconds of its rate: as the service's defaults.
+BURST_S = 2.0
+BURST_MAX = 1_000_000
 #: A group the emulator enabled stays so: moving the clock a week ahead is no silence. Source: B-4.
 NEVER_S = 100 * 366 * 24 * 3600
 #: Real time from deciding to showing that no notice may lose, in ms; times the speed it is the
@@ -73,6 +76,7 @@ def settings_of(options: Options) -> Settings:
         listen=ListenSettings(metadata=options.listen, operator=options.operator),
         metadata=MetadataSettings(
             rate_per_s=options.rate_per_s,
+            rate_burst=min(max(round(BURST_S * options.rate_per_s), 1), BURST_MAX),
             vm_by_query=True,
             proxy_addresses=("127.0.0.1", "::1", "unix") if options.proxy_secret else (),
             proxy_secret=options.proxy_secret,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -43,7 +44,7 @@ WITHIN_S = 3600
 
 _DURATION = Duration()
 
-_T = TypeVar("_T")
+_T = TypeVar("_T", bound=Enum)
 Table = Mapping[str, object]
 
 
@@ -314,8 +315,9 @@ def _names(table: Table, key: str, where: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _member(kind: Callable[[object], _T], value: object, where: str) -> _T:
+def _member(kind: type[_T], value: object, where: str) -> _T:
     try:
         return kind(value)
     except ValueError as error:
-        raise _Wrong(f"{where} {error}") from error
+        known = ", ".join(each.value for each in kind)
+        raise _Wrong(f"{where} {value!r} is not known; there is {known}") from error

@@ -171,12 +171,16 @@ class Duration:
 
     def read(self, value: object, where: str) -> int:
         """Return seconds."""
+        given = value
         if isinstance(value, str):
             try:
                 value = read_duration_s(value)
             except ValueError:
                 raise wrong(where, value, "a duration such as 90, `15m` or `PT15M`") from None
-        return Whole(self.least_s, self.most_s).read(value, where)
+        found = Whole(-WHOLE_MAX).read(value, where)
+        if not self.least_s <= found <= self.most_s:
+            raise wrong(where, given, f"from {_span(self.least_s)} to {_span(self.most_s)}")
+        return found
 
     read_text = read
 
@@ -197,7 +201,7 @@ class Moment:
         try:
             read_time_ms(value, 0)
         except ValueError:
-            wanted = "a time such as 2026-11-21T18:30:00Z, or +15m from now"
+            wanted = "a time with its zone such as 2026-11-21T18:30:00Z, or +15m from now"
             raise wrong(where, value, wanted) from None
         return value
 
@@ -355,6 +359,14 @@ class Form:
             "required": [each.name for each in self.fields if each.required],
             "additionalProperties": False,
         }
+
+
+def _span(seconds: int) -> str:
+    """Return seconds as people write them: `31d`, `2m`, `0s`."""
+    for unit, size_s in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds and seconds % size_s == 0:
+            return f"{seconds // size_s}{unit}"
+    return f"{seconds}s"
 
 
 def _path(where: str, name: str) -> str:
