@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ENVIRONMENT_PREFIX = "FOREWARN_"
 #: Variables with that prefix which are no settings of the service.
 ENVIRONMENT_OTHER = frozenset({"FOREWARN_SERVER", "FOREWARN_TOKEN", "FOREWARN_ENDPOINT"})
+#: How like a section's name a word must be to be meant for it: `metdata` is, `service` is not.
+MISSPELT = 0.8
 #: A settings file of this size is no settings file.
 FILE_BYTES_MAX = 1024 * 1024
 
@@ -90,7 +92,21 @@ def _read_environment(environment: Mapping[str, str]) -> Input:
         section, _, name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
         if section in sections and name:
             found.setdefault(section, {})[name] = _Text(text)
+        elif name:
+            _refuse_misspelt(variable, section, sections)
     return found
+
+
+def _refuse_misspelt(variable: str, section: str, sections: Iterable[str]) -> None:
+    """Refuse a variable that was meant for a section; others may have the prefix, too.
+
+    Kubernetes gives every container FOREWARN_SERVICE_HOST and the like, where a service has our
+    name; hooks of the agent have FOREWARN_EVENT_ID.
+    """
+    close = difflib.get_close_matches(section, list(sections), n=1, cutoff=MISSPELT)
+    if close:
+        problem = f"is unknown (perhaps {ENVIRONMENT_PREFIX}{close[0].upper()}_…)"
+        raise SettingInvalid(name=variable, place="the environment", problem=problem)
 
 
 class _Text(str):

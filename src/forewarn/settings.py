@@ -65,10 +65,7 @@ class MetadataSettings:
 
 @dataclass(frozen=True, slots=True)
 class ListenSettings:
-    """Where the service listens. Addresses are `IPV4:PORT`, `[IPV6]:PORT` or `unix:PATH`.
-
-    `localhost:PORT` is 127.0.0.1; other names are not looked up.
-    """
+    """Where the service listens: `IPV4:PORT`, `localhost:PORT`, `[IPV6]:PORT` or `unix:PATH`."""
 
     metadata: tuple[str, ...] = ("169.254.169.254:80",)
     """Addresses of the metadata service, several at once if wanted. Source: E-1."""

@@ -178,7 +178,8 @@ def test_hook_directories_become_steps(path: Path) -> None:
 
 def test_check_explains_and_init_writes(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The commands for people: a starter file once, and every kind of event explained."""
-    assert main(["init", "--config", str(path)]) == 0
+    assert main(["init", "--config", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"config": str(path)}
     assert main(["init", "--config", str(path)]) == 1
     assert main(["init", "--config", str(path / "below")]) == 2
     assert "cannot be written" in capsys.readouterr().err

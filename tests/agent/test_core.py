@@ -31,7 +31,6 @@ from tests.agent.making import (
     event,
     polled,
     prepared,
-    said,
     told,
 )
 
@@ -187,17 +186,6 @@ def test_started_event_stops_further_steps_but_not_the_running_one() -> None:
     assert brief(agent.step(HookEnded("drain", 0), NOW)) == []
     assert agent.events[0].stage == "under-way"
     assert brief(agent.step(polled(3), NOW)) == ["Recover drain"]
-
-
-def test_start_seen_before_the_approval_ends_is_told_as_such() -> None:
-    """An approval starts an event; the document that says so may be there first. Source: L-1."""
-    agent = core((DRAIN,))
-    agent.step(polled(1, event()), NOW)
-    agent.step(HookEnded("drain", 0), NOW)
-    started = agent.step(polled(2, STARTED), NOW)
-    assert said(started) == ["Reboot E1 has started, with the approval on its way."]
-    approved = agent.step(ApprovalEnded("E1", accepted=True), NOW)
-    assert said(approved) == ["Reboot E1 was approved."]
 
 
 def test_last_step_of_a_started_event_ends_without_approval() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from forewarn.agent.core.following import FINISHED_MAX
 from forewarn.agent.core.rules import Match
 from forewarn.agent.core.values import (
+    ApprovalEnded,
     HookEnded,
 )
 from tests.agent.making import (
@@ -16,6 +17,7 @@ from tests.agent.making import (
     event,
     polled,
     prepared,
+    said,
     told,
 )
 
@@ -129,3 +131,14 @@ def test_step_that_failed_is_tried_again_for_the_next_event() -> None:
     agent.step(polled(1, event()), NOW)
     agent.step(HookEnded("drain", 1), NOW)
     assert brief(agent.step(polled(2, event(), event("E2")), NOW)) == ["Prepare drain"]
+
+
+def test_start_seen_before_the_approval_ends_is_told_as_such() -> None:
+    """An approval starts an event; the document that says so may be there first. Source: L-1."""
+    agent = core((DRAIN,))
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    started = agent.step(polled(2, STARTED), NOW)
+    assert said(started) == ["Reboot E1 has started, with the approval on its way."]
+    approved = agent.step(ApprovalEnded("E1", accepted=True), NOW)
+    assert said(approved) == ["Reboot E1 was approved."]

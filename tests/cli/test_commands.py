@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from forewarn import wire
-from forewarn.exits import REFUSED, USAGE
+from forewarn.exits import OK, REFUSED, USAGE
 from tests.cli.conftest import Run
 from tests.control.live import FLEET, Live
 
@@ -143,6 +143,32 @@ def test_service_is_no_emulator(run: Run, words: tuple[str, ...], what: str) -> 
     assert f"not an emulator: only `forewarn emulate` has a {what}." in refused.err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("operations", "--host", "nope"),
+        ("operations", "--group", "nope"),
+        ("vm", "list", "--host", "nope"),
+        ("vm", "list", "--group", "nope"),
+        ("history", "--vm", "nope"),
+    ],
+    ids=" ".join,
+)
+def test_filter_by_what_never_was_is_refused(run: Run, words: tuple[str, ...]) -> None:
+    """A misspelt name finds nothing, which is not the same as that there is nothing."""
+    refused = run(*words)
+    assert (refused.status, refused.out) == (REFUSED, "")
+    assert f"There is no {words[-2].removeprefix('--')} nope." in refused.err
+
+
+def test_filter_by_what_is_gone_finds_its_history(run: Run) -> None:
+    """A VM that was removed is still known to history, and so are its operations."""
+    assert run("vm", "remove", "db-0").status == OK
+    assert "vm db-0 is removed" in run("history", "--vm", "db-0").out
+    assert run("operations", "--vm", "db-0").status == OK
+    assert run("history", "--vm", "db-0", "--after", "1000").status == OK
+
+
 def test_bounds_are_told_as_they_are_typed(run: Run) -> None:
     """A duration is refused in the words it was given in, a time with what it lacks."""
     assert (
@@ -234,7 +260,7 @@ def test_events_documents_and_operations_are_shown(run: Run, live: Live) -> None
         assert wire.read_document(direct.out).incarnation == 1
     assert run("document", "--url", url).err.startswith("incarnation 1, read at 2027-01-15T08:00:0")
     assert "op-1" in run("operations", "--vm", "web-0").out
-    assert run("operations", "--group", "none", "--json").json == {"operations": []}
+    assert run("operations", "--host", "h2", "--json").json == {"operations": []}
     run("cancel", "op-1")
     assert run("operations").out == ""
     assert "'0' is no whole number above 0" in run("history", "--limit", "0").err

@@ -83,6 +83,12 @@ def test_every_fault_is_named_where_one_is_set(capsys: pytest.CaptureFixture[str
         assert [kind.value for kind in Kind if kind.value not in said] == []
 
 
+def test_fault_of_a_vm_that_is_not_there_is_refused(command: Run) -> None:
+    """A misspelt VM would meet nothing, and nobody would know why."""
+    assert "There is no vm nope." in command("fault", "set", "500=vm=nope", status=1)
+    assert command("fault", "list") == ""
+
+
 def test_scenario_file_is_read_where_it_is_typed(
     command: Run, stage: Stage, story: Callable[[str], Path]
 ) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.configuration import SettingInvalid, SettingsUnreadable, load_settings
+from forewarn.settings import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +57,14 @@ def test_the_environment_has_the_last_word(
     """A variable sets its setting, read as the kind the setting is."""
     settings = load_settings([written(tmp_path, "")], {variable: text})
     assert getattr(getattr(settings, section), name) == value
+
+
+def test_misspelt_variable_is_refused_and_a_strange_one_is_not() -> None:
+    """What is near a section was meant for it; other programs have variables like ours."""
+    with pytest.raises(SettingInvalid, match="perhaps FOREWARN_METADATA_"):
+        load_settings((), {"FOREWARN_METDATA_RATE_BURST": "3"})
+    others = ("SERVICE_HOST", "PORT_8470_TCP", "EVENT_ID", "SERVER", "TOKEN", "ENDPOINT")
+    assert load_settings((), {f"FOREWARN_{name}": "x" for name in others}) == Settings()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from forewarn.configuration import load_settings
 from forewarn.errors import CallerError
+from forewarn.exits import OK, USAGE
 from forewarn.settings import Settings
 from forewarn.soundness import RANGES, check_settings
 
@@ -37,6 +38,9 @@ def test_defaults_are_sound() -> None:
         ('[metadata]\nproxy_addresses = ["proxy"]', "'proxy', which is no IP address"),
         ('[listen]\nmetadata = ["localhost"]', "'localhost' is not an address"),
         ("[listen]\nworkers = 65", "is 65; it may be from 0 to 64"),
+        ("[listen]\nworkers = -1", "is -1; it may be from 0 to 64"),
+        ('[metadata]\nproxy_addresses = ["10.0.0.5"]', "needs proxy_secret"),
+        ('[store]\nurl = "postgres//x"', "begins with postgresql://"),
         ("[policy]\nnotice_freeze_s = 60", "Freeze 60 s of notice; the least is 900 s"),
     ],
     ids=lambda text: text.rpartition("\n")[2].partition(" ")[0],
@@ -56,17 +60,19 @@ def test_setting_nobody_can_mean_is_refused(tmp_path: Path, written: str, said: 
         ("", ""),
         ('[drivers]\ndefault = "magic"', "There is no driver magic."),
         ('[operator]\ntokens = ["kim:short"]', "shorter than 16 characters"),
-        ('[listen]\noperator = "localhost"', "cannot listen on localhost: it is no HOST:PORT"),
+        ('[listen]\noperator = "localhost"', "cannot listen on localhost: it is no IPV4:PORT"),
         ('[store]\nurl = "mysql://x"', "is no address of a store"),
     ],
     ids=["sound", "driver", "token", "operator", "store"],
 )
 def test_check_finds_what_a_start_would(tmp_path: Path, written: str, said: str) -> None:
-    """`serve --check` ends with 0, or with 1 and one sentence; it opens nothing."""
+    """`serve --check` ends with 0, or with 2 and one sentence; it opens nothing."""
     path = tmp_path / "forewarn.toml"
     path.write_text(written)
-    command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(path), "--check"]
+    command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(path)]
+    command += ["--check", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == (1 if said else 0)
+    assert done.returncode == (USAGE if said else OK)
     assert (said or "the settings are sound") in done.stderr
+    assert done.stdout == ("" if said else '{"sound": true}\n')
     assert "Traceback" not in done.stderr

@@ -58,9 +58,7 @@ def serve(arguments: argparse.Namespace) -> int:
     files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
     settings = load_settings(files)
     if arguments.workers is not None:
-        settings = replace(
-            settings, listen=replace(settings.listen, workers=max(arguments.workers, 0))
-        )
+        settings = replace(settings, listen=replace(settings.listen, workers=arguments.workers))
     check_settings(settings)
     configure_logs(settings.log.level, settings.log.form)
     if arguments.check:

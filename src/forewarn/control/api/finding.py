@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forewarn.control.api import shapes
-from forewarn.core.refusals import UnknownWork
+from forewarn.core.refusals import Unknown, UnknownWork
 from forewarn.errors import CallerError
+from forewarn.store import HistoryPage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from forewarn.control.api.routes import Call
     from forewarn.control.plane import ControlPlane
     from forewarn.core.lifecycle import Event, Operation
@@ -34,6 +37,20 @@ class Ambiguous(CallerError):
     status = 409
     message = "{name} is the beginning of {count} event ids."
     advice = "Give more of it: {some}."
+
+
+def check_named(store: Store, filters: Mapping[str, object]) -> None:
+    """Refuse to filter by what nothing was ever told of: a misspelt name would find nothing.
+
+    A name that was there once is known by its history.
+
+    Raises:
+        Unknown: there never was such a host, VM or group.
+    """
+    for kind in ("group", "vm", "host"):
+        name: Any = filters.get(kind, "")
+        if name and not store.history(HistoryPage(limit=1, **{kind: name})):
+            raise Unknown(kind=kind, name=name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,9 @@ class _Records:
         wanted = {
             name: call.query[name] for name in ("zone", "host", "group") if name in call.query
         }
+        for kind in ("host", "group"):
+            if kind in wanted and wanted[kind] not in _table(topology, kind):
+                raise Unknown(kind=kind, name=wanted[kind])
         after, limit = call.query.get("after", ""), call.query.get("limit", LIST_MAX)
         records = _table(topology, self.kind)
         names = sorted(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn import wire
 from forewarn.control.api import shapes
-from forewarn.control.api.finding import find
+from forewarn.control.api.finding import check_named, find
 from forewarn.control.api.refusing import encoded
 from forewarn.control.api.routes import Answer, Call, Route, listed
 from forewarn.control.api.tail import Stream
@@ -116,6 +116,8 @@ async def _history(call: Call) -> Answer:
     filters = await _filters(call)
     page = HistoryPage(limit=limit, newest_first=newest_first, **paging, **filters)
     found = await call.desk.look_up(lambda store: store.history(page))
+    if not found:
+        await call.desk.look_up(partial(check_named, filters=filters))
     following = found[-1].seq if len(found) == limit else None
     return Answer({"entries": shapes.ENTRY.each(found), "next": following})
 
@@ -141,7 +143,7 @@ async def _watch(call: Call) -> Answer:
     if server_sent and resumed.isascii() and resumed.isdigit():
         after = min(int(resumed), WHOLE_MAX)
     filters = await _filters(call)
-    await call.desk.look_up(partial(_check_named, filters=filters))
+    await call.desk.look_up(partial(check_named, filters=filters))
     if after is None:
         after = await call.desk.look_up(_last_sequence)
     call.desk.tail.enter()
@@ -155,14 +157,6 @@ async def _watch(call: Call) -> Answer:
         last = encoded(STOPPED) + b"\n"
         stream = Stream(pages, JSON_LINES, _json_line, alive=b"\n", last=last)
     return Answer(None, stream=stream)
-
-
-def _check_named(store: Store, filters: Mapping[str, Any]) -> None:
-    """Refuse to follow what nothing was ever told of, which would be silent for ever."""
-    for kind in ("group", "vm", "host"):
-        name = filters.get(kind, "")
-        if name and not store.history(HistoryPage(**{kind: name}, limit=1)):
-            raise Unknown(kind=kind, name=name)
 
 
 async def _matching(

@@ -5,10 +5,11 @@ How work is planned is decided in the core.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.control.api import shapes
-from forewarn.control.api.finding import find
+from forewarn.control.api.finding import check_named, find
 from forewarn.control.api.routes import Answer, Call, Route, listed
 from forewarn.control.forms import tables as forms
 from forewarn.control.forms.fields import NAME, Choice, Field, Flag, Form, Many, Schema, Whole
@@ -139,6 +140,8 @@ async def _list(call: Call) -> Answer:
     limit = query.pop("limit", 100)
     page = OperationPage(states=states, limit=limit, **query)
     found = await call.desk.look_up(lambda store: store.operations(page))
+    if not found:
+        await call.desk.look_up(partial(check_named, filters=query))
     following = found[-1].number if len(found) == limit else None
     return Answer({"operations": shapes.OPERATION.each(found), "next": following})
 
