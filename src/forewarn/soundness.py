@@ -61,7 +61,7 @@ def check_settings(settings: Settings) -> None:
         if address != UNIX and not _is_address(address):
             _refuse("metadata.proxy_addresses", f"has {address!r}, which is no IP address")
     if metadata.proxy_addresses and not metadata.proxy_secret:
-        _refuse("metadata.proxy_addresses", "needs proxy_secret: without it no signature is right")
+        _refuse("metadata.proxy_addresses", "needs proxy_secret (FOREWARN_METADATA_PROXY_SECRET)")
     url = settings.store.url
     if url.startswith("postgres") and "//" in url and "://" not in url:
         _refuse("store.url", f"is {url!r}; an address of PostgreSQL begins with postgresql://")
