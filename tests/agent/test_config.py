@@ -16,6 +16,7 @@ from forewarn.agent.preparations import PREPARATIONS
 from forewarn.agent.settings import AgentSettings
 from forewarn.agent.start import load
 from forewarn.agent.typed import STARTER, main
+from forewarn.cli.main import main as forewarn
 from forewarn.errors import CallerError, ForewarnError
 
 if TYPE_CHECKING:
@@ -266,6 +267,14 @@ def test_missing_configuration_is_answered_with_what_helps(
     assert said == (
         f"{path} is not there. Write one with `{typed} init`, or name another with --config.\n"
     )
+
+
+@pytest.mark.parametrize("action", ["run", "check"])
+def test_unusable_configuration_has_one_exit_status(path: Path, action: str) -> None:
+    """A supervisor sees the same, however the agent was started."""
+    path.write_text("[agent]\nnonsense = 1\n")
+    words = [action, "--config", str(path)]
+    assert (start.main(words), forewarn(["agent", *words])) == (exits.USAGE, exits.USAGE)
 
 
 def test_hook_files_on_windows_are_known_by_their_ending(

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 
-from forewarn.errors import ForewarnError
+from forewarn.errors import CallerError, ForewarnError
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def load(path: str, *, must_exist: bool = True) -> AgentSettings:
     return AgentSettings(json.loads(text))
 
 
-class NotUsable(ForewarnError):
+class NotUsable(CallerError):
     """A configuration that another process found unusable; its sentence is complete."""
 
     code = "agent-config-unusable"
