@@ -107,7 +107,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "self._inbox.put(published)",
             ),
         ),
-        caught_by="world 2: 8",
+        caught_by="world 3: 8",
     ),
     Mutant(
         "abort-forgotten",

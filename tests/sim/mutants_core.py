@@ -123,7 +123,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 ("    if operation:\n        return []\n"),
             ),
         ),
-        caught_by="transcript A-8-coupled",
+        caught_by="world 1: 1",
     ),
     Mutant(
         "driver-begun-twice",
@@ -208,7 +208,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 ("            pass\n    draft.abort +="),
             ),
         ),
-        caught_by="transcript L-7-crash-after-begin",
+        caught_by="world 1: 13",
     ),
     Mutant(
         "disabled-group-waited-for",
