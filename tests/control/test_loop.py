@@ -15,8 +15,9 @@ from forewarn.control.plane import ControlPlane
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.policy import Policy
-from forewarn.core.stimulus import Approve, Ask, Change, Complete, Enable, Marked
+from forewarn.core.stimulus import Approve, Ask, Change, Complete, Enable, Marked, Retry
 from forewarn.core.topology import Group, Host, Vm
+from forewarn.drivers import Progress
 from forewarn.drivers.manual import ManualDriver
 from forewarn.errors import OurError
 from forewarn.store import HistoryPage, open_store
@@ -34,13 +35,25 @@ HOUR_MS = 3_600_000
 NS_PER_MS = 1_000_000
 
 
-class Deaf(ManualDriver):
-    """A driver that does not hear that an operation is over, some times."""
+class Noting(ManualDriver):
+    """A driver that notes what it is told and asked; some times it does not hear of an end."""
 
     def __init__(self) -> None:
         """Hear at once."""
         self.deaf = 0
         self.told: list[str] = []
+        self.begun: list[int] = []
+        self.asked: list[int] = []
+        self.again_after_ms = 0
+
+    def begin(self, operation: Operation) -> None:
+        """Note which attempt is begun."""
+        self.begun.append(operation.attempt)
+
+    def progress(self, operation: Operation, now_ms: int) -> Progress:
+        """Note which attempt is asked after."""
+        self.asked.append(operation.attempt)
+        return Progress(again_ms=now_ms + self.again_after_ms if self.again_after_ms else 0)
 
     def abort(self, operation: Operation) -> None:
         """Hear it, or not."""
@@ -51,13 +64,27 @@ class Deaf(ManualDriver):
 
 
 class Shown:
-    """Publishes to nobody, at once."""
+    """Publishes to nobody, at once or when it is told to."""
+
+    def __init__(self) -> None:
+        """Publish at once."""
+        self.late = False
+        self._waiting: list[Future[None]] = []
 
     def publish(self, change: feed.Change) -> Future[None]:  # noqa: ARG002
         """Say that everybody shows it."""
         done: Future[None] = Future()
-        done.set_result(None)
+        if self.late:
+            self._waiting.append(done)
+        else:
+            done.set_result(None)
         return done
+
+    def catch_up(self) -> None:
+        """Say that everybody shows what was published meanwhile."""
+        self.late = False
+        for done in self._waiting:
+            done.set_result(None)
 
 
 class Running:
@@ -68,7 +95,8 @@ class Running:
         self.wall_ms = 1_800_000_000_000
         self.elapsed_ms = 0
         self.boot = "a boot"
-        self.driver = Deaf()
+        self.driver = Noting()
+        self.publisher = Shown()
         self.lost: list[ForewarnError] = []
         self.store = open_store("sqlite::memory:")
         self._numbers = itertools.count(1)
@@ -90,7 +118,7 @@ class Running:
             self.plane,
             self.clock,
             drivers={"manual": self.driver},
-            publisher=Shown(),
+            publisher=self.publisher,
             default_driver="manual",
             on_lost=self.lost.append,
         )
@@ -303,6 +331,25 @@ def test_driver_that_never_hears_is_told_of_to_people(running: Running) -> None:
     assert len(running.driver.told) == ABORT_TRIES
     assert running.history(operation)[-1] == "operation.abort-failed"
     assert not running.plane.state.aborts
+
+
+def test_driver_is_not_asked_after_what_it_has_not_begun(running: Running) -> None:
+    """A retry is asked after once it has begun, not when the one before was due. L-7, L-8."""
+    running.driver.again_after_ms = 1000
+    operation = running.announce()
+    running.ask(Approve("v", operation.events))
+    running.pass_time()
+    asked = list(running.driver.asked)
+    running.publisher.late = True
+    running.ask(Ask(cause=Cause.REBOOT, targets=("v",)))
+    running.ask(Retry(operation.number))
+    running.pass_time()
+    assert (running.driver.begun, running.driver.asked) == ([1], asked)
+    running.publisher.catch_up()
+    running.pass_time()
+    assert running.driver.begun == [1, 2]
+    assert running.driver.asked[len(asked) :] == [2] * (len(running.driver.asked) - len(asked))
+    assert len(running.driver.asked) > len(asked) > 0
 
 
 def test_bug_in_the_loop_ends_the_service(running: Running) -> None:
