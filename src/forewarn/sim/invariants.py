@@ -16,7 +16,7 @@ from forewarn.sim.chronicle import Chronicle
 from forewarn.sim.contract import body_owed
 from forewarn.sim.crash import Violation
 from forewarn.sim.ledger import ABORT_TRIES, Ledger
-from forewarn.sim.machine import read
+from forewarn.sim.reading import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

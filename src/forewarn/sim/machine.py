@@ -32,7 +32,8 @@ from forewarn.agent.core.values import (
 from forewarn.sim.agenda import START_MS
 from forewarn.sim.habits import AFTER, BEFORE, DRAIN, Habit, rules_of
 from forewarn.sim.ledger import RATE_PPM_MAX
-from forewarn.wire import Document, ScheduledEvent, read_document, render_approval
+from forewarn.sim.reading import read
+from forewarn.wire import ScheduledEvent, render_approval
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,9 +53,6 @@ TERM_STATUS = -15
 PATIENCE_MS = 10 * 60 * 1000
 """How often an agent whose peers say nothing new asks them here; in life: every few seconds."""
 DAY_MS = 24 * 3600 * 1000
-DOCUMENTS_MAX = 4096
-
-_documents: dict[bytes, Document] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,13 +392,3 @@ class Machine:
                 act()
 
         self._agenda.after(delay_ms, due)
-
-
-def read(body: bytes) -> Document:
-    """Read a document; the same bytes are read once for all machines, and for the judge."""
-    found = _documents.get(body)
-    if found is None:
-        if len(_documents) >= DOCUMENTS_MAX:
-            _documents.clear()
-        found = _documents[body] = read_document(body)
-    return found
