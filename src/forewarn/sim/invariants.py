@@ -58,8 +58,9 @@ class Judge(Ledger):
 
     # ---- what nodes show -----------------------------------------------------------------------
 
-    def publishes(self, change: Change, *, own: bool) -> None:
-        """A node takes over a change; `own` is the service's own node."""
+    def publishes(self, change: Change, *, own_ms: int | None) -> None:
+        """A node takes over a change; the service's own node does at this time of the service."""
+        own = own_ms is not None
         if own and change.whole:
             self.shown.clear()
         for publication in change.publications:
@@ -73,12 +74,14 @@ class Judge(Ledger):
                 raise Violation(
                     "8", f"{publication.view} {document.incarnation} is shown and is not durable"
                 )
-            if own:
+            if own_ms is not None:
                 self.shown[publication.view] = document
                 for event in document.events:
                     number = self.events[event.event_id].operation
-                    now_ms = self.agenda.now_ms + self.jumped_ms
-                    self.first_shown.setdefault(number, now_ms)
+                    if number not in self.first_shown:
+                        ahead_ms = (event.not_before_ms or own_ms) - own_ms
+                        true_ms = self.agenda.now_ms + self.jumped_ms
+                        self.first_shown[number] = (true_ms, ahead_ms)
 
     def own_node_died(self) -> None:
         """The service's own node shows nothing any more."""

@@ -82,8 +82,10 @@ class Ledger:
         self._announced_ms: dict[int, int] = {}
         #: Operations whose VMs asked not to be told of such work when it was asked for.
         self._untold: set[int] = set()
-        #: Operation -> true time its notice was first shown, less what clocks had jumped by then.
-        self.first_shown: dict[int, int] = {}
+        #: Operation -> true time its notice was first shown, less what clocks had jumped by then,
+        #: and how far ahead its NotBefore was then by the service's clock, in ms: what is promised
+        #: to VMs whose group is enabled late is less than what was asked for.
+        self.first_shown: dict[int, tuple[int, int]] = {}
         #: How far new processes' clocks were ahead of those before them, summed up, in ms. Only
         #: the system's clock outlives a process: what it was put right by is no broken promise.
         self.jumped_ms = 0
@@ -265,11 +267,11 @@ class Ledger:
 
     def _judge_true_notice(self, noticed: Operation) -> None:
         """N-4: what was promised holds by true time, too, whatever the service's clock did."""
-        first_ms = self.first_shown.get(noticed.number)
-        if first_ms is None or noticed.number in self._untold:
+        if noticed.number not in self.first_shown or noticed.number in self._untold:
             return
+        first_ms, ahead_ms = self.first_shown[noticed.number]
         given_ms = self.agenda.now_ms + self.jumped_ms - first_ms
-        promised_ms = noticed.not_before_ms - noticed.shown_ms
+        promised_ms = max(ahead_ms, OWED_S[noticed.impact.value] * 1000)
         slowest_ms = promised_ms * (PPM - RATE_PPM_MAX) // PPM
         if given_ms < slowest_ms - NOTICE_TOLERANCE_MS:
             raise Violation(

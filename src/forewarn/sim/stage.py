@@ -237,7 +237,8 @@ class Stage:
             self._apply(node, change)
 
     def _apply(self, node: Node, change: feed.Change) -> None:
-        self.judge.publishes(change, own=node is self.nodes[0])
+        own = node is self.nodes[0]
+        self.judge.publishes(change, own_ms=self.service.clock.now_ms() if own else None)
         changed = [
             publication.view
             for publication in change.publications
