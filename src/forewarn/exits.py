@@ -23,7 +23,7 @@ PIPE_CLOSED = 141
 MEANINGS = {
     OK: "done",
     REFUSED: "the server refused, the awaited work failed or was cancelled, or it cannot be done"
-    " here now; of `simulate`: a promise was broken, or a transcript differs or has a wrong line",
+    " here now; of `simulate`: a promise was broken, or a transcript differs",
     USAGE: "the command line is wrong, or names a file, an address or a value that cannot be used",
     UNREACHABLE: "the server cannot be reached, or what answers there is no Forewarn server",
     TIMED_OUT: "what `--wait` waited for did not happen within `--timeout`",

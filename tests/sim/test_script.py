@@ -143,10 +143,10 @@ def test_simulate_sums_a_story_up(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_simulate_names_the_wrong_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line that is no command is named by its file and number; the status is 1."""
+    """A line that is no command is named by its file and number; the status is 2."""
     path = tmp_path / "story.txt"
     path.write_text(f"{STORY}\nwait 15\n")
-    assert main(["simulate", str(path)]) == 1
+    assert main(["simulate", str(path)]) == 2
     assert f"{path}:10: 15 is no duration; write 90s" in capsys.readouterr().err
 
 

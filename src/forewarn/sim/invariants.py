@@ -236,14 +236,15 @@ class Judge(Ledger):
 
     def _judge_running(self, operation: Operation, now_ms: int) -> None:
         """Invariant 13, on the way: it is begun, it ends by its driver's word, or people hear."""
+        key = (operation.number, operation.attempt)
+        late = self._is_late(self.running_ms[key])
         due_ms = operation.begun_ms or operation.started_ms
         due_ms += (max(operation.duration_s, 0) + self._policy.overdue_after_s) * 1000
-        if due_ms + LATE_MS < now_ms and not operation.alerted:
+        if late and due_ms + LATE_MS < now_ms and not operation.alerted:
             raise Violation("13", f"{operation.id} hangs, and nobody was alerted")
         if operation.reason:
             return  # it waits for people
-        key = (operation.number, operation.attempt)
-        if not operation.begun_ms and self._is_late(self.running_ms[key]):
+        if late and not operation.begun_ms:
             raise Violation("13", f"{operation.id} runs, and its driver was not told to begin")
         if key in self.reported and self._is_late(self.reported[key]):
             raise Violation("13", f"{operation.id} runs on, which its driver has told the end of")
