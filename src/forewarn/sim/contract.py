@@ -36,6 +36,7 @@ SIZES_NEVER_ANNOUNCED = tuple(f"Standard_{family}" for family in "GMNH")
 """Sizes whose reimage nobody is told of. Source: SPEC 10."""
 
 Row = tuple[object, ...]
+_compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def is_fault(operation: Operation) -> bool:
@@ -138,7 +139,7 @@ def body_owed(incarnation: int, events: tuple[ScheduledEvent, ...], version: str
     """The bytes a VM must read in an api-version. Source: V-1, V-2, D-7, D-10."""
     known = [_fields(each, version) for each in events if TYPES_SINCE[each.event_type] <= version]
     form = {"DocumentIncarnation": incarnation, "Events": known}
-    return json.dumps(form, separators=(",", ":")).encode()
+    return _compact(form).encode()
 
 
 def _fields(event: ScheduledEvent, version: str) -> dict[str, object]:

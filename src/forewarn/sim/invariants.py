@@ -101,9 +101,10 @@ class Judge(Ledger):
         durable = self.documents.ever.get(view.name, {}).get(document.incarnation)
         if durable is None:
             raise Violation("8", f"{vm} was shown {view.name} {document.incarnation}: not durable")
-        wanted = [body_owed(document.incarnation, each, reply.version) for each in durable]
-        if reply.body not in wanted:
-            text = f"{vm} was shown {reply.body.decode()} where {wanted[-1].decode()} is true"
+        version = reply.version
+        if not any(reply.body == body_owed(document.incarnation, e, version) for e in durable):
+            owed = body_owed(document.incarnation, durable[-1], version)
+            text = f"{vm} was shown {reply.body.decode()} where {owed.decode()} is true"
             raise Violation("7", text)
 
     # ---- what machines are answered ------------------------------------------------------------
