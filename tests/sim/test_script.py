@@ -287,7 +287,7 @@ def test_simulate_tells_of_a_promise_broken_in_a_file(
     assert (form["violation_line"], form["agrees"]) == (5, False)
 
 
-def accuse(judge: Judge, change: Change, *, own: bool) -> None:
+def accuse(judge: Judge, change: Change, *, own_ms: int | None) -> None:
     """A judge who finds every operation wrong."""
     if judge.mirror.operations:
         raise Violation("8", "for a test")
