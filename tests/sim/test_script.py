@@ -24,7 +24,7 @@ from forewarn.sim.agenda import START_MS
 from forewarn.sim.crash import Violation
 from forewarn.sim.faults import KINDS
 from forewarn.sim.invariants import Judge
-from forewarn.sim.people import ACTIVITIES
+from forewarn.sim.people import OPTIONAL
 from forewarn.sim.runs import Result
 from forewarn.sim.script import ScriptWrong, parse, play, rewritten
 from forewarn.sim.spans import clock_time, moment, seconds
@@ -167,7 +167,7 @@ def test_options_of_random_worlds_do_not_fit_a_file(
 def test_help_names_every_kind() -> None:
     """What can be left out is named in the help as the simulator knows it."""
     assert simulate.FAULTS.split(", ") == list(KINDS)
-    assert simulate.ACTIVITIES.split(", ") == list(ACTIVITIES)
+    assert simulate.ACTIVITIES.split(", ") == list(OPTIONAL)
 
 
 def test_simulate_runs_worlds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.agent.config import PHASES, is_program
+from forewarn.agent.config import PHASES, hook_files, is_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,7 +23,7 @@ def oddities(form: Mapping[str, object]) -> list[str]:
     """
     return [
         *_of_steps(form),
-        *_of_hooks(Path(str(form["hooks_dir"]))),
+        *_of_hooks(str(form["hooks_dir"])),
         *_of_files("[notify]", form["notify"]),
         *_of_files("[coordination]", form["coordination"]),
         *_of_apprise(form["notify"]),
@@ -55,11 +54,10 @@ def _program_oddity(program: str) -> str:
     return "" if shutil.which(program) else f"there is no program {program} in PATH"
 
 
-def _of_hooks(directory: Path) -> Iterator[str]:
+def _of_hooks(directory: str) -> Iterator[str]:
     for phase in PHASES:
-        for file in sorted((directory / f"{phase}.d").glob("*")):
-            hidden = file.name.startswith(".") or file.name.endswith("~")
-            if file.is_file() and not hidden and not is_program(file):
+        for file in hook_files(directory, phase):
+            if not is_program(file):
                 yield f"{file} is passed over: it is not executable."
 
 

@@ -173,15 +173,22 @@ def is_program(file: Path) -> bool:
     return os.access(file, os.X_OK)
 
 
+def hook_files(directory: str | Path, phase: str) -> list[Path]:
+    """Return the files in a phase's hook directory that are not hidden, in the order of names."""
+    return [
+        file
+        for file in sorted(Path(directory, f"{phase}.d").glob("*"))
+        if file.is_file() and not (file.name.startswith(".") or file.name.endswith("~"))
+    ]
+
+
 def _directory_steps(directory: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     """Return the approve hooks and the steps that the hook directories hold."""
     found: dict[str, dict[str, object]] = {}
     for phase in PHASES:
-        for file in sorted(Path(directory, f"{phase}.d").glob("*")):
-            hidden = file.name.startswith(".") or file.name.endswith("~")
-            if hidden or not file.is_file() or not is_program(file):
-                continue
-            found.setdefault(file.name, {})[phase] = [str(file)]
+        for file in hook_files(directory, phase):
+            if is_program(file):
+                found.setdefault(file.name, {})[phase] = [str(file)]
     steps, checks = [], []
     for name, spec in sorted(found.items()):
         ask = spec.pop("approve", None)

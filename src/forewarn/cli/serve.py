@@ -65,7 +65,9 @@ def serve(arguments: argparse.Namespace) -> int:
         _check_rest(settings)
         print("the settings are sound", file=sys.stderr)
         if arguments.json:
-            print('{"sound": true}')
+            from forewarn.cli.table import print_json  # noqa: PLC0415 - only where it is asked for
+
+            print_json({"sound": True})
         return 0
     return run(lambda: _serve(settings))
 

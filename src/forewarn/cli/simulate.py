@@ -48,7 +48,7 @@ NUMBERS: dict[str, int | float] = {
 DEFAULTS: dict[str, object] = {**NUMBERS, "without": "", "no_shrink": False}
 """Every option of random worlds; beside a FILE none of them may be given."""
 FAULTS = "crash, failover, store, wire, cut, lag, clock, host, silence, drivers"
-ACTIVITIES = "routine, prediction, users, evictions, changes, meddling, attention, marks"
+ACTIVITIES = "routine, prediction, users, evictions, changes, meddling"
 """Kinds that can be left out: named here, too, so that the help needs no simulator."""
 
 
@@ -84,7 +84,7 @@ def add_commands(commands: Commands) -> None:
         metavar="KIND,…",
         default=argparse.SUPPRESS,
         help=f"kinds to leave out; of faults: {FAULTS}, or `faults` for all of them; "
-        f"of what people and machines do: {ACTIVITIES}",
+        f"of what people do: {ACTIVITIES}",
     )
     parser.add_argument(
         "--no-shrink",

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from forewarn.sim.runs import Result
 
 DAY_MS = 24 * 3600 * 1000
+STATES = ("succeeded", "failed", "cancelled")
+"""How operations end, in the order of the tables."""
 LINE_SHARES = 20
 """Lines of progress in a log, at most: one each 5 % of the worlds."""
 LINE_MS = 60_000
@@ -88,12 +90,12 @@ class Summary:
             return
         rows = []
         for cause in sorted({cause for cause, _ in self._operations}):
-            ended = {state: self._operations[cause, state] for state in _STATES}
+            ended = {state: self._operations[cause, state] for state in STATES}
             count, early, waited_s = self._waits.get(cause, (0, 0, 0))
             share = f"{100 * early // count} %" if count else ""
             mean = _minutes(waited_s // count) if count else ""
             rows.append((cause, sum(ended.values()), *ended.values(), share, mean))
-        headings = ("cause", "asked", *_STATES, "approved early", "mean wait")
+        headings = ("cause", "asked", *STATES, "approved early", "mean wait")
         print_table(headings, rows)
         faults = "; ".join(
             f"{kind}: {_counts(effects)}"
@@ -155,9 +157,6 @@ class Summary:
                 for found, short in zip(self.broken, self.shortest, strict=True)
             ],
         }
-
-
-_STATES = ("succeeded", "failed", "cancelled")
 
 
 def _violation(result: Result) -> dict[str, object]:

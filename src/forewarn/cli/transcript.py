@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from forewarn.cli.counting import noun
+from forewarn.cli.simulation_report import STATES
 from forewarn.cli.table import note, print_json, print_table
 from forewarn.exits import OK, REFUSED, USAGE
 from forewarn.sim.commands import Actor
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from forewarn.sim.script import Told, Transcript
 
-STATES = ("succeeded", "failed", "cancelled")
 NOTHING = ("nothing",)
 
 

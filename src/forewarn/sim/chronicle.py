@@ -32,7 +32,7 @@ class Chronicle:
         """Return the entries written since the last call, to be replayed.
 
         A document's images but the last are left out: a replay has no rule for how it moves,
-        which the judge has seen, and reading all of them would cost a thirtieth of the run.
+        which the judge has seen each time, and they are the longest to read.
         """
         self._read(archive)
         unread, self._unread = self._unread, []

@@ -60,12 +60,11 @@ class Judge(Ledger):
 
     def publishes(self, change: Change, *, own_ms: int | None) -> None:
         """A node takes over a change; the service's own node does at this time of the service."""
-        own = own_ms is not None
-        if own and change.whole:
+        if own_ms is not None and change.whole:
             self.shown.clear()
         for publication in change.publications:
             if not publication.enabled:
-                if own:
+                if own_ms is not None:
                     self.shown.pop(publication.view, None)
                 continue
             document = publication.document
@@ -76,12 +75,14 @@ class Judge(Ledger):
                 )
             if own_ms is not None:
                 self.shown[publication.view] = document
-                for event in document.events:
-                    number = self.events[event.event_id].operation
-                    if number not in self.first_shown:
-                        ahead_ms = (event.not_before_ms or own_ms) - own_ms
-                        true_ms = self.agenda.now_ms + self.jumped_ms
-                        self.first_shown[number] = (true_ms, ahead_ms)
+                self._note_promises(document, own_ms)
+
+    def _note_promises(self, document: Document, now_ms: int) -> None:
+        for event in document.events:
+            number = self.events[event.event_id].operation
+            if number not in self.first_shown:
+                ahead_ms = (event.not_before_ms or now_ms) - now_ms
+                self.first_shown[number] = (self.agenda.now_ms + self.jumped_ms, ahead_ms)
 
     def own_node_died(self) -> None:
         """The service's own node shows nothing any more."""

@@ -91,7 +91,6 @@ class Ledger:
         self.jumped_ms = 0
         self.documents = Documents(self.mirror)
         self.groups_of: dict[str, set[str]] = {}
-        self.last_entry_ms = 0
 
     def loaded(self) -> None:
         """The state was read from the store: a start, or a look after a lost commit."""

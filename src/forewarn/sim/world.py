@@ -144,8 +144,9 @@ class World(Stage):
     def restless(self) -> str:
         """What is still under way; empty if nothing is."""
         mirror = self.judge.mirror
-        if mirror.operations or mirror.aborts:
-            return f"{[o.id for o in (*mirror.operations.values(), *mirror.aborts.values())]} go on"
+        for under_way in (mirror.operations, mirror.aborts):
+            for operation in under_way.values():
+                return f"{operation.id} goes on"
         if not self.service.up:
             return "the service is down"
         for name, machine in self.machines.items():
