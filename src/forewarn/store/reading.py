@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.core.document import Enrolment, View
 from forewarn.core.lifecycle import Event, Operation, OperationState
-from forewarn.core.records import KIND_OF, columns_of, from_row
+from forewarn.core.records import KIND_OF, Record, columns_of, from_row
 from forewarn.core.state import Entry, Image
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import ForewarnError
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 PAGE_MAX = 1000
 """Most rows one page holds; a larger limit is cut to it. A page of history entries with images is
 then about 2 MiB."""
+
+RECORDS_REMEMBERED = 1024
+"""Records remembered by their rows: when the state is loaded again after an uncertain commit, few
+rows are others than before. About 2 MiB."""
 
 REPLAY_PAGE = 500
 """Entries read at a time by `entries`: large enough that the statement's cost disappears."""
@@ -203,11 +208,10 @@ class Reading:
 
     def _decoded(self, kind: type[R], rows: list[Row]) -> list[R]:
         name = KIND_OF[kind]
-        columns = columns_of(name)
         found: list[R] = []
         for row in rows:
             try:
-                record = from_row(name, dict(zip(columns, row, strict=True)))
+                record = _record(name, row)
             except (ForewarnError, ValueError, TypeError) as error:
                 raise StoreDamaged(
                     place=self._engine.place, reason=f"{name} {row[0]} is none: {error}"
@@ -215,6 +219,11 @@ class Reading:
             assert isinstance(record, kind)
             found.append(record)
         return found
+
+
+@lru_cache(RECORDS_REMEMBERED)
+def _record(kind: str, row: Row) -> Record:
+    return from_row(kind, dict(zip(columns_of(kind), row, strict=True)))
 
 
 def _given(page: HistoryPage | OperationPage, filters: Iterable[str]) -> dict[str, Value]:
