@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,12 @@ Opener = Callable[[str], Store]
 ROOT = Path(__file__).resolve().parents[2]
 TOO_LARGE = 2**63
 """One more than a whole number in either database may be."""
+
+
+class Odd(Enum):
+    """A state that no operation has."""
+
+    WORD = "odd"
 
 
 @pytest.fixture
@@ -50,12 +57,13 @@ def spoiled(changes: Changes, spoil: str) -> Changes:
         case "reference":
             changes.vms["lost"] = Vm("lost", "no-such-host", "web")
         case _:
+            odd = {"duration_s": -2} if spoil == "number" else {"state": Odd.WORD}
             number, operation = next(iter(changes.operations.items()))
-            changes.operations[number] = replace(operation, duration_s=-2)
+            changes.operations[number] = replace(operation, **odd)
     return changes
 
 
-@pytest.mark.parametrize("spoil", ["history", "surrogate", "reference", "check"])
+@pytest.mark.parametrize("spoil", ["history", "surrogate", "reference", "number", "word"])
 def test_commit_changes_nothing_when_refused(story: Story, spoil: str) -> None:
     """A commit that fails in any statement leaves no trace and can be repeated. Source: L-7."""
     before = seen_by_others(story)
