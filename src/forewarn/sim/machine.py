@@ -173,12 +173,20 @@ class Machine:
     def end_agent(self) -> None:
         """End the agent's process: its hooks and requests are gone, the machine stays up."""
         self._life += 1
+        if self._core is not None and not self.seat.habit.dies:
+            self._write_journal(self._core)
         self._core = None
         self._hooks.clear()
         self._asked.clear()
-        self._poll_planned = False
-        self._polling = self._poll_again = False
+        self._poll_planned = self._polling = self._poll_again = False
         self._tick_ms = 0
+
+    def _write_journal(self, core: AgentCore) -> None:
+        """Write what has changed: after each step if it may die over one, else when it ends."""
+        if core.generation != self._written:
+            self._written = core.generation
+            self._journal = core.journal()
+            self._rebooted = False
 
     def _die(self) -> None:
         """The agent's process ends; whoever looks after it starts it again."""
@@ -235,10 +243,8 @@ class Machine:
         if dies and self._dice.chance(500):
             self._die()  # before anything was written
             return
-        if core.generation != self._written:
-            self._written = core.generation
-            self._journal = core.journal()
-            self._rebooted = False
+        if self.seat.habit.dies:
+            self._write_journal(core)
         if dies:
             self._die()  # after that, before anything was done
             return
