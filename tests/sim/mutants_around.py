@@ -110,6 +110,26 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="world 3: 8",
     ),
     Mutant(
+        "asked-before-begun-again",
+        "a driver is asked after a retry that it was not yet told to begin",
+        (
+            (
+                "forewarn.control.driving",
+                "            or operation.attempt != attempt\n        ):\n",
+                "        ):\n",
+            ),
+            (
+                "forewarn.control.driving",
+                "        name = self._name(operation)\n        try:\n            progress",
+                (
+                    "        attempt, name = operation.attempt, self._name(operation)\n"
+                    "        try:\n            progress"
+                ),
+            ),
+        ),
+        caught_by="transcript L-8-retry-not-asked-after-early",
+    ),
+    Mutant(
         "abort-forgotten",
         "a driver that a crash kept from being told to abort is not told after the restart",
         ((PLANE, " or state.aborts.get(n)\n", "\n"),),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from forewarn import wire
 from forewarn.core.policy import Policy
 from forewarn.drivers import Progress
+from forewarn.sim.crash import Violation
 from forewarn.sim.dice import Dice
 from forewarn.sim.driver import DriverBroken
 from forewarn.sim.habits import Habit
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
     from forewarn.core.topology import Vm
 
+ASK_MS = 20_000
+"""How soon the driver wants to be asked again."""
 STEADY = Habit("steady", 1, hook_s=(60, 60), hook_fails=0)
 
 
@@ -52,9 +55,16 @@ class HandDriver:
         _count(self.begun, operation)
         self.passes("after begin")
 
-    def progress(self, operation: Operation, now_ms: int) -> Progress:  # noqa: ARG002
-        """The script will say."""
-        return Progress()
+    def progress(self, operation: Operation, now_ms: int) -> Progress:
+        """Say nothing yet of what was begun; the script will.
+
+        Raises:
+            Violation: it never was.
+        """
+        attempt = _attempt(operation)
+        if attempt not in self.begun:
+            raise Violation("9", f"the driver is asked after {attempt}, which it never began")
+        return Progress(again_ms=now_ms + ASK_MS)
 
     def abort(self, operation: Operation) -> None:
         """Note it."""
@@ -112,6 +122,10 @@ def _times(count: int) -> str:
     return "twice" if count == 2 else f"{count} times"
 
 
+def _attempt(operation: Operation) -> str:
+    return f"{operation.id} attempt {operation.attempt}"
+
+
 def _count(counts: dict[str, int], operation: Operation) -> None:
-    attempt = f"{operation.id} attempt {operation.attempt}"
+    attempt = _attempt(operation)
     counts[attempt] = counts.get(attempt, 0) + 1
