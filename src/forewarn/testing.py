@@ -139,7 +139,9 @@ class EmulatorThread:
         from forewarn.emulator.faults import read_fault  # noqa: PLC0415
 
         async def act() -> None:
-            self.emulator.faults.set(read_fault(fault))
+            spec = read_fault(fault)
+            self.emulator.check_fault(spec)
+            self.emulator.faults.set(spec)
             self.emulator.faults_changed()
 
         self.call(act)

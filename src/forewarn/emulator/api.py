@@ -14,7 +14,6 @@ from forewarn.clock import SPEED_MAX
 from forewarn.control.api.routes import Answer, Call, Route, listed
 from forewarn.control.forms.fields import NAME, Duration, Field, Form, Schema, Text, wrong
 from forewarn.control.forms.tables import EMPTY
-from forewarn.core.refusals import Unknown
 from forewarn.emulator import scenario_files
 from forewarn.emulator.faults import FaultUnknown, Kind, read_fault
 from forewarn.emulator.runner import RunState
@@ -266,9 +265,7 @@ async def _list_faults(emulator: Emulator, _: Call) -> Answer:
 
 async def _set_fault(emulator: Emulator, call: Call) -> Answer:
     spec = read_fault(call.form["fault"])
-    vms = await call.desk.read(lambda plane: plane.state.topology.vms)
-    if spec.vm and spec.vm not in vms:
-        raise Unknown(kind="vm", name=spec.vm)
+    emulator.check_fault(spec)
     emulator.faults.set(spec)
     emulator.faults_changed()
     return _faults(emulator)

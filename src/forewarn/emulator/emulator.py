@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from forewarn.clock import ScaledClock
+from forewarn.core.refusals import Unknown
 from forewarn.core.stimulus import Change, Enable
 from forewarn.daemon import Daemon
 from forewarn.emulator import fleet
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from forewarn.control.plane import Committed, ControlPlane
     from forewarn.core.topology import Topology, Vm
-    from forewarn.emulator.faults import FaultPlan
+    from forewarn.emulator.faults import FaultPlan, FaultSpec
     from forewarn.emulator.pacing import Sleeper
     from forewarn.emulator.runner import Run
     from forewarn.emulator.scenario import Scenario
@@ -156,6 +157,8 @@ class Emulator(Daemon):
         self.settings = replace(self.settings, metadata=metadata)
         self._layout = topology
         self._plane = plane
+        for spec in self._faults.specs() if self._faults is not None else ():
+            self.check_fault(spec)
 
     def _wanted(self, known: Topology) -> Change:
         """Return what must be added to what the store has."""
@@ -214,6 +217,15 @@ class Emulator(Daemon):
 
             self._faults = FaultPlan(self._loop.time, lambda: self.ids.fraction("fault"))
         return self._faults
+
+    def check_fault(self, spec: FaultSpec) -> None:
+        """Refuse a fault that can meet nobody; to be called once the fleet is there.
+
+        Raises:
+            Unknown: the VM it is for is not there.
+        """
+        if spec.vm and spec.vm not in self.vms:
+            raise Unknown(kind="vm", name=spec.vm)
 
     def faults_changed(self) -> None:
         """Have the metadata service meet the faults that are set, or none."""
