@@ -68,6 +68,7 @@ def test_completion_knows_every_command(run: Run, shell: str) -> None:
         ("--json host reb", {"reboot"}),
         ("vm reboot v --source ", {"Platform", "User"}),
         ("host update --net", {"--network-only"}),
+        ("history --action operation.sta", {"operation.started"}),
     ],
 )
 def test_shell_completes_what_is_typed(run: Run, shell: str, line: str, words: set[str]) -> None:

@@ -61,6 +61,10 @@ def test_wrong_command_line_is_2(words: tuple[str, ...]) -> None:
         ("--sever x", "forewarn: there is no option --sever; did you mean --server?"),
         ("clock", "forewarn clock: the action is missing; there is show, advance,"),
         ("host rebot h", "forewarn host: there is no action 'rebot'; did you mean reboot?"),
+        (
+            "history --action=host.fails",
+            "there is no action 'host.fails'; did you mean host.failed?",
+        ),
         ("host list --zon=a", "forewarn host list: there is no option --zon; did you mean --zone?"),
         ("host list -z", "forewarn host list: there is no option -z."),
         ("host list h", "forewarn host list: nothing is expected where 'h' stands."),

@@ -91,6 +91,7 @@ def test_history_is_filtered_and_paged(fleet: Live) -> None:
     assert fleet.call("GET", "/v1/history?group=none").code == "unknown"
     assert fleet.call("GET", "/v1/history?event=op-1").code == "unknown-work"
     assert fleet.call("GET", "/v1/history?limit=0").code == "form-invalid"
+    assert fleet.call("GET", "/v1/history?action=operation.begins").code == "form-invalid"
 
 
 def test_history_brings_images_where_asked(fleet: Live) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from forewarn import core
+from forewarn.core.actions import ACTIONS
 from forewarn.core.history import HistoryIllegal, Replay
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.records import KIND_OF, Record, key_of, to_row
 from forewarn.core.state import Entry, Image
 from forewarn.core.stimulus import Change, Enable
-from forewarn.core.topology import Group, Vm
+from forewarn.core.topology import Group, Health, Vm
 from tests.core.rig import Rig, small, small_fleet
+
+VERBS = ("added", "changed", "removed")
+"""What a change of the fleet does to a record."""
 
 
 def an_entry(record: Record) -> Entry:
@@ -34,6 +41,18 @@ def test_history_gives_the_state() -> None:
     rig.finish(operation)
     rig.check_replay()
     assert rig.replay.records["operation"][1] == rig.now(operation)
+
+
+def test_every_action_has_a_meaning() -> None:
+    """What the core can write into history is what the table of actions says. Source: A-6."""
+    room = Path(str(core.__file__)).parent
+    texts = [each.read_text() for each in room.glob("*.py") if each.name != "actions.py"]
+    named = r'"((?:operation|event|document|group)\.[a-z-]+)"'
+    written = {name for text in texts for name in re.findall(named, text)}
+    of_fleet = {f"{kind}.{verb}" for kind in ("host", "group", "vm") for verb in VERBS}
+    of_states = {f"host.{health.value}" for health in Health}
+    of_states |= {f"operation.{end}" for end in ("succeeded", "failed")}
+    assert set(ACTIONS) == written | of_fleet | of_states
 
 
 def test_every_entry_says_who_what_and_when() -> None:

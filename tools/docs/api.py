@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from forewarn.control.api import every_route
 from forewarn.control.api.openapi import document as openapi_document
+from forewarn.core.actions import ACTIONS
 from forewarn.emulator.api import routes_of
 from tools.docs.reference import page, table
 
@@ -38,6 +39,8 @@ def api_page() -> str:
     lines += ["", "## Shapes"]
     for name, schema in document["components"]["schemas"].items():
         lines += ["", f"### {name}", "", *shape(schema)]
+    lines += ["", "## Actions", "", "What history tells of, by its stable names.", ""]
+    lines += table(("action", "meaning"), ((f"`{name}`", text) for name, text in ACTIONS.items()))
     return page("Operator API", *lines)
 
 

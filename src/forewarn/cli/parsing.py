@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from forewarn.core.actions import ACTIONS
 from forewarn.exits import USAGE
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ DEFAULT_SERVER = "http://127.0.0.1:8470"
 _NUMBERS: dict[object, str] = {float: "number", int: "whole number"}
 #: Longer lists of what could be meant are left to `--help`.
 NAMED_MAX = 12
+#: What history is wanted of.
+HISTORY_FILTERS = ("operation", "event", "host", "vm", "group", "action")
 
 
 def add_json_option(parser: argparse.ArgumentParser, *, default: object) -> None:
@@ -40,6 +43,15 @@ def add_server_options(parser: argparse.ArgumentParser, *, default: object) -> N
         default=default,
         help="file that holds the bearer token (else FOREWARN_TOKEN)",
     )
+
+
+def add_filters(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> None:
+    """Let a command be told what it is wanted of."""
+    for name in names:
+        metavar = "ID" if name in {"operation", "event"} else "NAME"
+        choices = tuple(ACTIONS) if name == "action" else None
+        text = f"only of this {name}" + (": operation.started" if choices else "")
+        parser.add_argument(f"--{name}", metavar=metavar, choices=choices, help=text)
 
 
 def whole_number(text: str) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.parsing import whole_number
+from forewarn.cli.parsing import HISTORY_FILTERS, add_filters, whole_number
 from forewarn.cli.table import Time, note, offset, print_json, print_table, when
 from forewarn.cli.work import print_operations
 from forewarn.errors import CallerError
@@ -32,7 +32,7 @@ class VmUnnamed(CallerError):
 def add_commands(commands: Commands) -> None:
     """Add the commands that only read."""
     events = commands.command("events", run=_events)
-    _add_filters(events, ("vm", "group"))
+    add_filters(events, ("vm", "group"))
     document = commands.command("document", run=_document)
     whose = document.add_mutually_exclusive_group()
     whose.add_argument("--vm", metavar="NAME", help="as this VM reads it (else the only VM)")
@@ -41,11 +41,11 @@ def add_commands(commands: Commands) -> None:
     )
     document.add_argument("--api-version", metavar="V", help="as this version shows it")
     operations = commands.command("operations", run=_operations)
-    _add_filters(operations, ("host", "vm", "group"))
+    add_filters(operations, ("host", "vm", "group"))
     operations.add_argument("--all", action="store_true", help="also those that have ended")
     operations.add_argument("--limit", metavar="N", type=whole_number, default=100)
     history = commands.command("history", run=_history)
-    _add_filters(history, ("operation", "event", "host", "vm", "group", "action"))
+    add_filters(history, HISTORY_FILTERS)
     history.add_argument("--after", metavar="N", type=int, help="only after this entry")
     history.add_argument(
         "--limit",
@@ -54,12 +54,6 @@ def add_commands(commands: Commands) -> None:
         default=100,
         help="at most so many: the last ones",
     )
-
-
-def _add_filters(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> None:
-    for name in names:
-        metavar = "ID" if name in {"operation", "event"} else "NAME"
-        parser.add_argument(f"--{name}", metavar=metavar, help=f"only of this {name}")
 
 
 def _given(arguments: argparse.Namespace, *names: str) -> dict[str, object]:
@@ -181,7 +175,7 @@ def _history(arguments: argparse.Namespace) -> int:
     from forewarn.cli.client import client_of  # noqa: PLC0415
 
     client = client_of(arguments)
-    filters = _given(arguments, "operation", "event", "host", "vm", "group", "action", "after")
+    filters = _given(arguments, *HISTORY_FILTERS, "after")
     found: list[Answer] = []
     before: int | None = None
     while len(found) < arguments.limit:

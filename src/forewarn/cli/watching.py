@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.parsing import whole_number
+from forewarn.cli.parsing import HISTORY_FILTERS, add_filters, whole_number
 from forewarn.cli.table import note, print_json_line
 from forewarn.exits import OK
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from forewarn.cli.client import Answer
     from forewarn.cli.parsing import Commands
 
-_FILTERS = ("operation", "event", "host", "vm", "group", "action")
-
 
 def add_commands(commands: Commands) -> None:
     """Add `watch`."""
@@ -27,16 +25,14 @@ def add_commands(commands: Commands) -> None:
     watch.add_argument(
         "--count", metavar="N", type=whole_number, default=0, help="end after so many"
     )
-    for name in _FILTERS:
-        metavar = "ID" if name in {"operation", "event"} else "NAME"
-        watch.add_argument(f"--{name}", metavar=metavar, help=f"only of this {name}")
+    add_filters(watch, HISTORY_FILTERS)
 
 
 def _watch(arguments: argparse.Namespace) -> int:
     from forewarn.cli.client import client_of  # noqa: PLC0415 - `--help` needs no client
 
     count = 0
-    wanted = {name: getattr(arguments, name) for name in _FILTERS}
+    wanted = {name: getattr(arguments, name) for name in HISTORY_FILTERS}
     for entry in client_of(arguments).lines("/v1/watch", after=arguments.after, **wanted):
         if entry is None:
             continue

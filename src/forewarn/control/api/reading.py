@@ -19,6 +19,7 @@ from forewarn.control.api.routes import Answer, Call, Route, listed
 from forewarn.control.api.tail import Stream
 from forewarn.control.forms.fields import NAME, WHOLE_MAX, Choice, Field, Flag, Text, Whole
 from forewarn.control.forms.json_text import JSON
+from forewarn.core.actions import ACTIONS
 from forewarn.core.document import fresh, may_see, refreshed, visible
 from forewarn.core.refusals import Unknown, UnknownWork
 from forewarn.errors import ForewarnError
@@ -49,7 +50,7 @@ _FILTERS = (
     Field("group", NAME, "Only of this group."),
     Field("vm", NAME, "Only what this VM did, and what was done to it."),
     Field("host", NAME, "Only of this host."),
-    Field("action", Text(64), "Only this transition: operation.started."),
+    Field("action", Choice({name: name for name in ACTIONS}), "Only this transition."),
 )
 
 
