@@ -41,42 +41,36 @@ class EmulatorMissing(CallerError):
 def add_commands(commands: Commands) -> None:
     """Add `clock`, `scenario` and `fault`."""
     clock = commands.group("clock")
-    clock.command("show", "show the clock", run=_of_emulator(_show_clock))
-    advance = clock.command(
-        "advance", "move the clock ahead, as if time had passed", run=_of_emulator(_advance)
-    )
+    _add(clock, "show", "show the clock", _show_clock)
+    advance = _add(clock, "advance", "move the clock ahead, as if time had passed", _advance)
     advance.add_argument("by", metavar="DURATION", help="such as 90s, 15m, 1h30m or 7d")
-    speed = clock.command("speed", "run the clock at another speed", run=_of_emulator(_speed))
+    speed = _add(clock, "speed", "run the clock at another speed", _speed)
     speed.add_argument("speed", metavar="N", type=float, help="its seconds to a real second")
-    clock.command("pause", "let the clock stand still", run=_of_emulator(_pause))
-    clock.command("resume", "let the clock run again", run=_of_emulator(_resume))
+    _add(clock, "pause", "let the clock stand still", _pause)
+    _add(clock, "resume", "let the clock run again", _resume)
     scenario = commands.group("scenario")
-    scenario.command(
-        "list", "list the scenarios, and how far they are", run=_of_emulator(_list_scenarios)
-    )
-    show = scenario.command("show", "show what a scenario does", run=_of_emulator(_show_scenario))
+    _add(scenario, "list", "list the scenarios, and how far they are", _list_scenarios)
+    show = _add(scenario, "show", "show what a scenario does", _show_scenario)
     show.add_argument("name", metavar="NAME")
-    start = scenario.command("run", "begin to run a scenario", run=_of_emulator(_run_scenario))
+    start = _add(scenario, "run", "begin to run a scenario", _run_scenario)
     start.add_argument(
         "name", metavar="NAME|FILE", help="a listed one, or a file that ends in .toml"
     )
     start.add_argument("--vm", metavar="NAME", help="the VM it happens to (else the default one)")
-    stop = scenario.command(
-        "stop", "stop a scenario; what it brought is taken back", run=_of_emulator(_stop)
-    )
+    stop = _add(scenario, "stop", "stop a scenario; what it brought is taken back", _stop)
     stop.add_argument("name", metavar="NAME")
     fault = commands.group("fault")
-    fault.command("list", "list the faults that are set", run=_of_emulator(_list_faults))
-    put = fault.command("set", "set a fault", run=_of_emulator(_set_fault))
+    _add(fault, "list", "list the faults that are set", _list_faults)
+    put = _add(fault, "set", "set a fault", _set_fault)
     put.add_argument("fault", metavar="KIND[=ARG]", help=FAULT_HELP)
-    clear = fault.command("clear", "take faults back", run=_of_emulator(_clear_fault))
+    clear = _add(fault, "clear", "take faults back", _clear_fault)
     clear.add_argument("kind", metavar="KIND", nargs="?", help="that one; without it all of them")
 
 
-def _of_emulator(
-    run: Callable[[argparse.Namespace], int],
-) -> Callable[[argparse.Namespace], int]:
-    """Return a command that says so where what answers is a service, which has none of this."""
+def _add(
+    group: Commands, name: str, text: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    """Add a command that says so where what answers is a service, which has none of this."""
 
     @wraps(run)
     def steered(arguments: argparse.Namespace) -> int:
@@ -89,7 +83,7 @@ def _of_emulator(
                 raise
             raise EmulatorMissing(command=arguments.command) from refusal
 
-    return steered
+    return group.command(name, text, run=steered)
 
 
 def _client(arguments: argparse.Namespace) -> Client:
