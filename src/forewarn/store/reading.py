@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.core.document import Enrolment, View
 from forewarn.core.lifecycle import Event, Operation, OperationState
-from forewarn.core.records import KIND_OF, Record, columns_of, from_row
+from forewarn.core.records import KIND_OF, KINDS, Record, columns_of, from_row
 from forewarn.core.state import Entry, Image
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import ForewarnError
@@ -29,9 +29,10 @@ PAGE_MAX = 1000
 """Most rows one page holds; a larger limit is cut to it. A page of history entries with images is
 then about 2 MiB."""
 
-RECORDS_REMEMBERED = 1024
-"""Records remembered by their rows: when the state is loaded again after an uncertain commit, few
-rows are others than before. About 2 MiB."""
+REMEMBERED_MAX = 256
+"""Rows of a kind up to which records are remembered by their rows: when a small fleet is loaded
+again after an uncertain commit, few rows are others than before. Under 1 MiB. To remember those of
+a large fleet would cost more than it spares."""
 
 REPLAY_PAGE = 500
 """Entries read at a time by `entries`: large enough that the statement's cost disappears."""
@@ -208,10 +209,11 @@ class Reading:
 
     def _decoded(self, kind: type[R], rows: list[Row]) -> list[R]:
         name = KIND_OF[kind]
+        read = _record if len(rows) <= REMEMBERED_MAX else _record.__wrapped__
         found: list[R] = []
         for row in rows:
             try:
-                record = _record(name, row)
+                record = read(name, row)
             except (ForewarnError, ValueError, TypeError) as error:
                 raise StoreDamaged(
                     place=self._engine.place, reason=f"{name} {row[0]} is none: {error}"
@@ -221,7 +223,7 @@ class Reading:
         return found
 
 
-@lru_cache(RECORDS_REMEMBERED)
+@lru_cache(len(KINDS) * REMEMBERED_MAX)
 def _record(kind: str, row: Row) -> Record:
     return from_row(kind, dict(zip(columns_of(kind), row, strict=True)))
 
