@@ -139,10 +139,7 @@ class EmulatorThread:
         from forewarn.emulator.faults import read_fault  # noqa: PLC0415
 
         async def act() -> None:
-            spec = read_fault(fault)
-            self.emulator.check_fault(spec)
-            self.emulator.faults.set(spec)
-            self.emulator.faults_changed()
+            self.emulator.set_fault(read_fault(fault))
 
         self.call(act)
 

@@ -264,10 +264,7 @@ async def _list_faults(emulator: Emulator, _: Call) -> Answer:
 
 
 async def _set_fault(emulator: Emulator, call: Call) -> Answer:
-    spec = read_fault(call.form["fault"])
-    emulator.check_fault(spec)
-    emulator.faults.set(spec)
-    emulator.faults_changed()
+    emulator.set_fault(read_fault(call.form["fault"]))
     return _faults(emulator)
 
 

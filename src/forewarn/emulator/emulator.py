@@ -158,7 +158,7 @@ class Emulator(Daemon):
         self._layout = topology
         self._plane = plane
         for spec in self._faults.specs() if self._faults is not None else ():
-            self.check_fault(spec)
+            self._check_fault(spec)
 
     def _wanted(self, known: Topology) -> Change:
         """Return what must be added to what the store has."""
@@ -218,12 +218,17 @@ class Emulator(Daemon):
             self._faults = FaultPlan(self._loop.time, lambda: self.ids.fraction("fault"))
         return self._faults
 
-    def check_fault(self, spec: FaultSpec) -> None:
-        """Refuse a fault that can meet nobody; to be called once the fleet is there.
+    def set_fault(self, spec: FaultSpec) -> None:
+        """Meet a fault from now on.
 
         Raises:
             Unknown: the VM it is for is not there.
         """
+        self._check_fault(spec)
+        self.faults.set(spec)
+        self.faults_changed()
+
+    def _check_fault(self, spec: FaultSpec) -> None:
         if spec.vm and spec.vm not in self.vms:
             raise Unknown(kind="vm", name=spec.vm)
 
