@@ -50,7 +50,7 @@ def add_filters(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> None
     for name in names:
         metavar = "ID" if name in {"operation", "event"} else "NAME"
         choices = tuple(ACTIONS) if name == "action" else None
-        text = f"only of this {name}" + (": operation.started" if choices else "")
+        text = f"only of this {name}" + (", such as operation.started" if choices else "")
         parser.add_argument(f"--{name}", metavar=metavar, choices=choices, help=text)
 
 
