@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import asyncio
 
 _T = TypeVar("_T")
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class FeedUnreadable(PeerError):
@@ -44,7 +45,8 @@ class Caller:
     instance_id: str = ""
     """What a proxy calls it in `X-Instance-ID`; empty: no proxy asks for it."""
     instance: Mapping[str, object] = field(default_factory=dict)
-    """Its instance metadata, flat, by the names of `compute` and `network`. Source: I-1."""
+    """Its instance metadata, flat, by the names of `compute` and `network`; what is not there is
+    empty. Source: I-1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def encode(change: Change) -> bytes:
         "gone": list(change.gone),
         "publications": [_publication_form(publication) for publication in change.publications],
     }
-    return json.dumps(form, separators=(",", ":")).encode("ascii") + b"\n"
+    return _encode(form).encode("ascii") + b"\n"
 
 
 def decode(line: bytes) -> Change:

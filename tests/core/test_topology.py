@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forewarn.core.impact import Impact
 from forewarn.core.refusals import FleetContradiction
@@ -12,6 +14,7 @@ from forewarn.core.topology import (
     TAGS_MAX,
     Group,
     GroupKind,
+    Health,
     Host,
     Topology,
     Vm,
@@ -94,6 +97,35 @@ def test_lone_group_holds_one_vm() -> None:
     assert fleet(Vm("v", "h", "g"), group=lone).vms_in("g") == ("v",)
     with pytest.raises(FleetContradiction, match="lone"):
         fleet(Vm("v", "h", "g"), Vm("w", "h", "g"), group=lone)
+
+
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+
+
+@given(
+    st.lists(
+        st.tuples(st.just("moved"), st.sets(NAMES), st.sampled_from("hi"))
+        | st.tuples(st.just("without"), st.sets(NAMES))
+        | st.tuples(st.just("with_health"), st.sampled_from("hi"), st.sampled_from(Health)),
+        max_size=6,
+    )
+)
+def test_a_step_to_another_layout_is_that_layout(steps: list[tuple[str, ...]]) -> None:
+    """What is changed in part is what would be laid out whole. Source: L-5."""
+    now = fleet(Vm("a", "h", "g"), Vm("b", "h", "g"), Vm("c", "i", "g"), Vm("d", "i", "g"))
+    for name, what, *rest in steps:
+        there = what if name == "with_health" else [vm for vm in sorted(what) if vm in now.vms]
+        now = getattr(now, name)(there, *rest)
+        whole = Topology(now.hosts, now.groups, now.vms)
+        assert now == whole
+        assert [now.vms_on(host) for host in "hi"] == [whole.vms_on(host) for host in "hi"]
+        assert now.vms_in("g") == whole.vms_in("g")
+        if name == "moved":
+            assert set(there) <= set(now.vms_on(rest[0]))
+        elif name == "without":
+            assert not set(there) & set(now.vms)
+        else:
+            assert now.hosts[what].health is rest[0]
 
 
 def test_two_vms_are_never_recognised_alike() -> None:

@@ -72,11 +72,13 @@ def _caller(topology: Topology, vm: Vm) -> Caller:
 
 
 def instance_facts(topology: Topology, vm: Vm) -> dict[str, object]:
-    """What instance metadata says of a VM, by the names of `compute`. Source: I-1."""
+    """What instance metadata says of a VM, by the names of `compute`. Source: I-1.
+
+    What is empty is left out, and the name, which the caller has: the feed tells it of every VM.
+    """
     host, group = topology.hosts[vm.host], topology.groups[vm.group]
     of_scale_set = group.kind is GroupKind.SCALE_SET
-    return {
-        "name": vm.name,
+    facts: dict[str, object] = {
         "vmId": vm.vm_id,
         "location": vm.location,
         "zone": host.zone,
@@ -92,5 +94,5 @@ def instance_facts(topology: Topology, vm: Vm) -> dict[str, object]:
         "evictionPolicy": "Deallocate" if vm.spot else "",
         "tags": ";".join(f"{name}:{text}" for name, text in vm.tags),
         "tagsList": [{"name": name, "value": text} for name, text in vm.tags],
-        "privateIpAddresses": list(vm.addresses),
     }
+    return {name: fact for name, fact in facts.items() if fact}

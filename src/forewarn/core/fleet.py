@@ -171,10 +171,8 @@ def _refresh_views(draft: Draft, before: Topology, after: Topology, touched: set
 
 def set_health(draft: Draft, name: str, health: Health) -> None:
     """Write down what is known of a host's hardware."""
-    host = draft.topology.hosts[name]
-    if host.health is health:
+    if draft.topology.hosts[name].health is health:
         return
-    changed = replace(host, health=health)
-    hosts = {**draft.topology.hosts, name: changed}
-    draft.put(f"host.{health.value}", f"host {name} is {health.value}", changed)
-    draft.set_topology(replace(draft.topology, hosts=hosts))
+    after = draft.topology.with_health(name, health)
+    draft.put(f"host.{health.value}", f"host {name} is {health.value}", after.hosts[name])
+    draft.set_topology(after)

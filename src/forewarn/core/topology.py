@@ -18,6 +18,7 @@ from forewarn.core.impact import (
     Impact,
 )
 from forewarn.core.refusals import FleetContradiction
+from forewarn.core.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -210,6 +211,50 @@ class Topology:
         _check_recognisable(self.vms.values())
         object.__setattr__(self, "_on_host", {k: tuple(sorted(v)) for k, v in on_host.items()})
         object.__setattr__(self, "_in_group", {k: tuple(sorted(v)) for k, v in in_group.items()})
+
+    def with_health(self, host: str, health: Health) -> Topology:
+        """The same layout with another thing known of a host's hardware."""
+        changed = replace(self.hosts[host], health=health)
+        hosts = {**self.hosts, host: changed}
+        return self._consistent(hosts, self.vms, self._on_host, self._in_group)
+
+    def moved(self, vms: Iterable[str], host: str) -> Topology:
+        """The same layout with some VMs on another host."""
+        assert host in self.hosts, host
+        return self._changed({name: replace(self.vms[name], host=host) for name in vms})
+
+    def without(self, vms: Iterable[str]) -> Topology:
+        """The same layout less some VMs."""
+        return self._changed(dict.fromkeys(vms))
+
+    def _changed(self, changed: Mapping[str, Vm | None]) -> Topology:
+        """Put VMs on other hosts, or drop them: nothing that could contradict the rest."""
+        vms, on_host, in_group = dict(self.vms), dict(self._on_host), dict(self._in_group)
+        for name, vm in changed.items():
+            before = vms[name]
+            on_host[before.host] = tuple(each for each in on_host[before.host] if each != name)
+            if vm is None:
+                del vms[name]
+                others = tuple(each for each in in_group[before.group] if each != name)
+                in_group[before.group] = others
+            else:
+                vms[name] = vm
+                on_host[vm.host] = tuple(sorted((*on_host.get(vm.host, ()), name)))
+        return self._consistent(self.hosts, vms, on_host, in_group)
+
+    def _consistent(
+        self,
+        hosts: Mapping[str, Host],
+        vms: Mapping[str, Vm],
+        on_host: Mapping[str, tuple[str, ...]],
+        in_group: Mapping[str, tuple[str, ...]],
+    ) -> Topology:
+        """Return a layout that is known to be consistent, without a look at every VM of it."""
+        made = object.__new__(Topology)
+        values = (hosts, self.groups, vms, on_host, in_group)
+        for name, value in zip(self.__slots__, values, strict=True):
+            object.__setattr__(made, name, value)
+        return made
 
     def vms_on(self, host: str) -> tuple[str, ...]:
         """Names of the VMs that run on a host, sorted."""

@@ -209,18 +209,17 @@ def _touch(draft: Draft, operation: Operation, events: list[Event]) -> None:
 
 def _settle_fleet(draft: Draft, ended: Operation) -> None:
     """Change the fleet as a successful operation has: VMs gone or moved, hosts well again."""
-    vms = dict(draft.topology.vms)
-    machines = [vms[name] for name in ended.vms if name in vms]
+    before = after = draft.topology
+    machines = [before.vms[name] for name in ended.vms if name in before.vms]
     if ended.cause in REMOVES_VM:
-        for vm in machines:
-            del vms[vm.name]
+        after = before.without(vm.name for vm in machines)
     elif ended.destination:
-        moved = [vm for vm in machines if ended.of_vm or vm.host == ended.host]
-        vms.update((vm.name, replace(vm, host=ended.destination)) for vm in moved)
-    if vms != draft.topology.vms:
-        fleet.lay_out(draft, replace(draft.topology, vms=vms))
+        moved = [vm.name for vm in machines if ended.of_vm or vm.host == ended.host]
+        after = before.moved(moved, ended.destination)
+    if after.vms != before.vms:
+        fleet.lay_out(draft, after)
         _follow_vms(draft, ended)
-    host = draft.topology.hosts.get(ended.host)
+    host = before.hosts.get(ended.host)
     if ended.cause is Cause.HARDWARE_FAILURE and host and host.health is Health.FAILED:
         fleet.set_health(draft, host.name, Health.HEALTHY)
 

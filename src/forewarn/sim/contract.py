@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from email.utils import formatdate
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ UNDERSCORE = "2017-03-01"
 DESCRIPTION_SINCE, SOURCE_SINCE, DURATION_SINCE = "2019-04-01", "2019-08-01", "2020-07-01"
 SIZES_NEVER_ANNOUNCED = tuple(f"Standard_{family}" for family in "GMNH")
 """Sizes whose reimage nobody is told of. Source: SPEC 10."""
+DATES_REMEMBERED = 1024
 
 Row = tuple[object, ...]
 _compact = json.JSONEncoder(separators=(",", ":")).encode
@@ -135,6 +137,11 @@ def row_shown(event: ScheduledEvent) -> Row:
     )
 
 
+@lru_cache(DATES_REMEMBERED)
+def _date(at_ms: int) -> str:
+    return formatdate(at_ms / 1000, usegmt=True)
+
+
 def body_owed(incarnation: int, events: tuple[ScheduledEvent, ...], version: str) -> bytes:
     """The bytes a VM must read in an api-version. Source: V-1, V-2, D-7, D-10."""
     known = [_fields(each, version) for each in events if TYPES_SINCE[each.event_type] <= version]
@@ -151,7 +158,7 @@ def _fields(event: ScheduledEvent, version: str) -> dict[str, object]:
         "EventType": event.event_type,
         "ResourceType": event.resource_type,
         "Resources": [mark + name for name in event.resources],
-        "NotBefore": "" if at_ms is None else formatdate(at_ms / 1000, usegmt=True),
+        "NotBefore": "" if at_ms is None else _date(at_ms),
     }
     if version >= DESCRIPTION_SINCE:
         fields["Description"] = event.description

@@ -5,7 +5,6 @@ How requests travel is decided in `wires.py`; what the agent does is decided by 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -159,7 +158,7 @@ class Machine:
         if not self.seat.habit.polls:
             self.deeds[self.seat.habit.name] += 1
             return
-        journal = None if self._journal is None else json.loads(json.dumps(self._journal))
+        journal = self._journal
         self._core = AgentCore(self.identity, self._rules, journal=journal)
         self._written = self._core.generation
         self.began_ms = self._agenda.now_ms
