@@ -29,7 +29,7 @@ def shown(asked: Asked) -> Pieces | None:
     rendered = view.ahead(plan.version, by=ahead) if ahead else view.rendered(plan.version)
     head, body = rendered.head, rendered.body
     if plan.unless and matches(plan.unless, rendered.etag):
-        head, body = rendered.head_unchanged, b""
+        head, body = rendered.head_unchanged(), b""
     elif asked.request.method == "HEAD":
         body = b""
     return Pieces(head, body, asked.close, asked.request.old)

@@ -41,15 +41,18 @@ class Waiter(Protocol):
 class Rendered:
     """One document in one api-version: everything of its answer but the date."""
 
-    __slots__ = ("body", "etag", "head", "head_unchanged")
+    __slots__ = ("_server", "body", "etag", "head")
 
     def __init__(self, document: wire.Document, version: str, *, server: str) -> None:
-        """Render body, ETag and the heads of 200 and 304. Source: E-7."""
+        """Render body, ETag and the head of 200. Source: E-7."""
         self.body = wire.render_document(document, version)
         self.etag = f'"{document.incarnation}-{zlib.crc32(self.body):08x}"'
-        tag = (("ETag", self.etag),)
-        self.head = head_of(Answer(body=self.body, headers=tag), server)
-        self.head_unchanged = head_of(Answer(304, headers=tag), server)
+        self.head = head_of(Answer(body=self.body, headers=(("ETag", self.etag),)), server)
+        self._server = server
+
+    def head_unchanged(self) -> bytes:
+        """Return the head of 304, for whoever has the document already. Source: E-7."""
+        return head_of(Answer(304, headers=(("ETag", self.etag),)), self._server)
 
 
 class Remembered:
@@ -99,18 +102,13 @@ class View:
         self._rendered: dict[str, Rendered] = {}
 
     def publish(self, publication: Publication) -> None:
-        """Show another document from now on and wake those who wait for it.
-
-        The versions that were ever asked for are rendered at once, the others when they are.
-        """
+        """Show another document from now on and wake those who wait for it."""
         assert publication.view == self.name
-        changed = publication.document != self.document
+        if publication.document != self.document:
+            self._rendered.clear()
         self.enabled = publication.enabled
         self.document = publication.document
         self.forget()
-        if changed:
-            for version in self._rendered:
-                self._rendered[version] = Rendered(self.document, version, server=self._server)
         self.wake()
 
     def wake(self) -> None:
@@ -119,7 +117,7 @@ class View:
             waiter.view_changed()
 
     def rendered(self, version: str) -> Rendered:
-        """Return the document as this version shows it."""
+        """Return the document as this version shows it, rendered when that is first asked for."""
         found = self._rendered.get(version)
         if found is None:
             found = Rendered(self.document, version, server=self._server)

@@ -18,20 +18,21 @@ class Identity(Value):
     __slots__ = ("name", "names")
     name: str
     names: frozenset[str]
+    """In lower case, each also with the underscore that the oldest form puts before it."""
 
     def __init__(self, name: str, aliases: tuple[str, ...] = ()) -> None:
         """Take the name of the instance metadata, and others that mean the same VM."""
         assert name
-        self._put(name=name, names=frozenset(text.lower() for text in (name, *aliases)))
+        names = frozenset(text.lower() for text in (name, *aliases))
+        self._put(name=name, names=names | {f"_{text}" for text in names})
 
     def is_me(self, resource: str) -> bool:
-        """Tell whether a resource is this VM; the oldest form's underscore is seen through."""
-        text = resource.lower()
-        return text in self.names or (text[:1] == "_" and text[1:] in self.names)
+        """Tell whether a resource is this VM."""
+        return resource.lower() in self.names
 
     def named_in(self, resources: tuple[str, ...]) -> bool:
         """Tell whether this VM is among the resources. Source: C-3."""
-        return any(self.is_me(resource) for resource in resources)
+        return not self.names.isdisjoint(map(str.lower, resources))
 
     def position_in(self, resources: tuple[str, ...]) -> int:
         """Return this VM's place among the resources, from 0; their number where it has none."""
