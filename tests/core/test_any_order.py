@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from forewarn.core.history import Replay
 from forewarn.core.impact import NOTICE_S, TRAITS, Cause
 from forewarn.core.lifecycle import EventState, Operation, OperationState
+from forewarn.core.records import FIXED, Record
 from forewarn.core.stimulus import (
     Acknowledge,
     Approve,
@@ -64,6 +65,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.gone: dict[str, set[str]] = {}
         self.documents: dict[str, tuple[int, tuple[ScheduledEvent, ...]]] = {}
         self.seen_ids: set[str] = set()
+        self.fixed: dict[tuple[str, str | int], dict[str, object]] = {}
         self.tell(Change(hosts=HOSTS, groups=GROUPS, vms=VMS))
 
     def tell(self, stimulus: Stimulus) -> None:
@@ -74,8 +76,18 @@ class AnyOrder(RuleBasedStateMachine):
         except CallerError:
             assert self.rig.state.operations == before
             return
+        for kind, key, record in outcome.changes.images():
+            self.check_fixed(kind, key, record)
         for number in outcome.begin:
             self.check_start(self.rig.now(number), before.get(number), stimulus)
+
+    def check_fixed(self, kind: str, key: str | int, record: Record | None) -> None:
+        """What a store never writes again never changes while the record is there. Source: L-7."""
+        if record is None:
+            self.fixed.pop((kind, key), None)
+            return
+        fixed = {name: getattr(record, name) for name in FIXED.get(kind, ())}
+        assert self.fixed.setdefault((kind, key), fixed) == fixed
 
     def check_start(
         self, operation: Operation, before: Operation | None, stimulus: Stimulus
@@ -193,6 +205,9 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def the_incarnation_moves_with_the_events(self) -> None:
         """Invariant 2 and 3, for every document. Source: D-1, D-3."""
+        dropped = {
+            key: self.documents.pop(key) for key in self.documents.keys() - self.rig.state.views
+        }
         for key, view in self.rig.state.views.items():
             now = (view.document.incarnation, view.document.events)
             known = self.documents.get(key, (0, ()))
@@ -200,13 +215,16 @@ class AnyOrder(RuleBasedStateMachine):
             if now[0] < known[0]:
                 assert now[0] <= 1, "only enabling anew begins anew"
                 gone.clear()
+            elif now[0] > known[0] and now[1] == known[1]:
+                # A VM whose own document is dropped reads on in this one, and must see it move.
+                own = [each for name, each in dropped.items() if name.startswith(f"{key}/")]
+                assert now[0] == max(each[0] for each in own if each != known) + 1
             else:
                 assert (now[0] == known[0]) == (now[1] == known[1])
                 gone |= {e.event_id for e in known[1]} - {e.event_id for e in now[1]}
             assert gone.isdisjoint(event.event_id for event in now[1])
             self.documents[key] = now
-        for key in set(self.documents) - set(self.rig.state.views):
-            del self.documents[key]
+        for key in dropped:
             self.gone.pop(key, None)
 
     @invariant()

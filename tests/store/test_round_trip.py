@@ -5,35 +5,53 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from forewarn.core.document import View
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
 from forewarn.core.policy import Policy
-from forewarn.core.records import KIND_OF, KINDS, Record, from_row, to_row
+from forewarn.core.records import FIXED, KIND_OF, KINDS, Record, from_row, to_row
 from forewarn.core.state import Changes, Draft, Image, State, Terms
 from forewarn.core.topology import Group, GroupKind, Health, Host
 from forewarn.store import HistoryPage, Store
 from tests.store import strategies
 from tests.store.story import Story, begin, entry, live_records, poll, replayed
 
+R = TypeVar("R", Event, View)
+
 one_store_for_all = settings(
     max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
-def taking_over(state: State, world: Changes) -> Changes:
+def as_it_began(record: R, known: R | None) -> R:
+    """Return a record that belongs to what it has belonged to from the first."""
+    fixed = FIXED[KIND_OF[type(record)]] if known else ()
+    return replace(record, **{name: getattr(known, name) for name in fixed})
+
+
+def taking_over(store: Store, state: State, world: Changes) -> Changes:
     """Make a change of it that takes out what is there, and that history explains."""
     old = state.topology
+    last = state.last_number  # a number is given out once
+    operations = [replace(each, number=each.number + last) for each in world.operations.values()]
+    world.operations = {each.number: each for each in operations}
+    for event_id, event in world.events.items():
+        told = replace(event, operation=event.operation + last)
+        world.events[event_id] = as_it_began(told, store.event(event_id))
+    for key, view in world.views.items():
+        world.views[key] = view and as_it_began(view, state.views.get(key))
     world.hosts = {**dict.fromkeys(old.hosts), **world.hosts}
     world.groups = {**dict.fromkeys(old.groups), **world.groups}
     world.vms = {**dict.fromkeys(old.vms), **world.vms}
     world.enrolments = {**dict.fromkeys(state.enrolments), **world.enrolments}
     world.views = {**dict.fromkeys(state.views), **world.views}
-    world.last_number = max(world.last_number, state.last_number)
+    world.last_number += last
     world.entries = [
         replace(
             entry(f"{kind} {key}"), images=(Image(kind, key, to_row(record) if record else None),)
@@ -48,7 +66,7 @@ def taking_over(state: State, world: Changes) -> Changes:
 def test_load_gives_what_was_committed(store: Store, world: Changes) -> None:
     """The loaded state equals the state that adopted the same changes. Source: L-7, D-1."""
     state = store.load()
-    changes = taking_over(state, world)
+    changes = taking_over(store, state, world)
     store.commit(changes)
     state.adopt(changes)
     loaded = store.load()
@@ -63,7 +81,7 @@ def test_history_gives_back_its_entries(store: Store, world: Changes, text: str)
     """Entries come back word for word, images included. Source: A-6, DESIGN invariant 10."""
     state = store.load()
     before = store.commit(Changes(state.last_number, entries=[entry(text)]))
-    changes = taking_over(state, world)
+    changes = taking_over(store, state, world)
     last = store.commit(changes)
     found = store.history(HistoryPage(after=before - 1, limit=1000, images=True))
     assert [recorded.entry for recorded in found] == [entry(text), *changes.entries]

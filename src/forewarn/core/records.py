@@ -53,6 +53,14 @@ KEYS: dict[str, str] = {
     "document": "key",
 }
 
+#: Columns that never change once a record is there: what it belongs to. A store that leaves them
+#: as they are need not look at their indexes and references again.
+FIXED: dict[str, tuple[str, ...]] = {
+    "operation": ("request", "cause", "impact", "source", "host", "of_vm", "created_ms"),
+    "event": ("operation", "group"),
+    "document": ("group",),
+}
+
 #: Lists whose text is remembered: the VMs of an operation are written at each of its steps.
 LISTS_REMEMBERED = 256
 

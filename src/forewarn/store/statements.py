@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from forewarn.core.records import KEYS, KINDS, columns_of
+from forewarn.core.records import FIXED, KEYS, KINDS, columns_of
 
 #: `group` is a reserved word in SQL; nothing else needs another name.
 TABLE_OF = {kind: {"group": "vm_group"}.get(kind, kind) for kind in KINDS}
@@ -72,7 +72,8 @@ def _upsert(kind: str) -> str:
     names = [column(name) for name in columns_of(kind)]
     key = column(KEYS[kind])
     marks = ", ".join(f":{name}" for name in names)
-    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name != key)
+    fixed = {key, *map(column, FIXED.get(kind, ()))}
+    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name not in fixed)
     return (
         f"INSERT INTO {TABLE_OF[kind]} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608 - names
         f" ON CONFLICT ({key}) DO UPDATE SET {updates}"
