@@ -10,7 +10,7 @@ import json
 from dataclasses import fields
 from enum import Enum
 from functools import cache, lru_cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.document import Enrolment, View
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 Record: TypeAlias = Host | Group | Vm | Operation | Event | Enrolment | View
 Row: TypeAlias = dict[str, str | int]
 _Write: TypeAlias = "Callable[[object], str | int]"
-_Form: TypeAlias = "tuple[_Write, Callable[[str | int], object]]"
-_Plan: TypeAlias = (
+_Read: TypeAlias = "Callable[[str | int], object]"
+_Form: TypeAlias = "tuple[_Write, _Read]"
+_Writing: TypeAlias = (
     "tuple[attrgetter[tuple[str | int, ...]], tuple[str, ...], tuple[tuple[str, _Write], ...]]"
 )
+_Reading: TypeAlias = "tuple[itemgetter[tuple[str | int, ...]], tuple[tuple[int, _Read], ...]]"
 
 #: Record type of each kind; the kind is also its table's name (`group`: `vm_group`).
 KINDS: dict[str, type[Record]] = {
@@ -92,7 +94,7 @@ def to_row(record: Record) -> Row:
     known = _recent.get(id(record))
     if known is not None and known[0] is record:
         return known[1]
-    read, names, written = _plan(KIND_OF[type(record)])
+    read, names, written = _writing(KIND_OF[type(record)])
     row = dict(zip(names, read(record), strict=True))
     for name, write in written:
         row[name] = write(row[name])
@@ -109,21 +111,31 @@ def from_row(kind: str, row: Mapping[str, str | int]) -> Record:
         KeyError: a column is missing that was there from the first; the row is of another kind.
         ValueError: a value is none its column may have.
     """
-    forms = _FORMS[kind]
-    columns = columns_of(kind)
-    if len(row) < len(columns):
+    columns, formed = _reading(kind)
+    if len(row) < len(columns_of(kind)):
         row = {**_BEFORE.get(kind, {}), **row}
-    values = {name: forms[name][1](row[name]) if name in forms else row[name] for name in columns}
+    found = columns(row)
+    values: list[object] = [*found]
+    for place, read in formed:
+        values[place] = read(found[place])
     # The forms give each column its type, which the type checker cannot see through a row.
-    return KINDS[kind](**values)  # type: ignore[arg-type]
+    return KINDS[kind](*values)  # type: ignore[arg-type]
 
 
 @cache
-def _plan(kind: str) -> _Plan:
-    """Return what reads all columns at once, their names, and how those not plain are written."""
+def _writing(kind: str) -> _Writing:
+    """Return what takes all fields at once, their names, and how those not plain are written."""
     names = columns_of(kind)
     written = tuple((name, write) for name, (write, _) in _FORMS[kind].items())
     return attrgetter(*names), names, written
+
+
+@cache
+def _reading(kind: str) -> _Reading:
+    """Return what makes a record, what takes all columns at once, and how those not plain read."""
+    names = columns_of(kind)
+    formed = tuple((names.index(name), read) for name, (_, read) in _FORMS[kind].items())
+    return itemgetter(*names), formed
 
 
 def _number(truth: object) -> int:
