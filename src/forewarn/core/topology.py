@@ -193,14 +193,11 @@ class Topology:
         on_host: defaultdict[str, list[str]] = defaultdict(list)
         in_group: defaultdict[str, list[str]] = defaultdict(list)
         for vm in self.vms.values():
-            for kind, name, known in (
-                ("host", vm.host, self.hosts),
-                ("group", vm.group, self.groups),
-            ):
-                if name not in known:
-                    raise FleetContradiction(
-                        problem=f"vm {vm.name}: there is no {kind} {name}; add it first"
-                    )
+            if vm.host not in self.hosts or vm.group not in self.groups:
+                missing = f"host {vm.host}" if vm.host not in self.hosts else f"group {vm.group}"
+                raise FleetContradiction(
+                    problem=f"vm {vm.name}: there is no {missing}; add it first"
+                )
             on_host[vm.host].append(vm.name)
             in_group[vm.group].append(vm.name)
         for name, members in in_group.items():
@@ -305,12 +302,13 @@ def _check_text(kind: str, name: str, texts: tuple[str, ...]) -> None:
 def _check_recognisable(vms: Iterable[Vm]) -> None:
     seen: dict[tuple[str, str], str] = {}
     for vm in vms:
-        keys = [(address, vm.interface) for address in vm.addresses]
+        for address in vm.addresses:
+            _check_unseen(seen, (address, vm.interface), vm.name)
         if vm.instance_id:
-            keys.append((vm.instance_id, "instance id"))
-        for key in keys:
-            other = seen.setdefault(key, vm.name)
-            if other != vm.name:
-                raise FleetContradiction(
-                    problem=f"vm {vm.name}: {key[0]} already belongs to vm {other}"
-                )
+            _check_unseen(seen, (vm.instance_id, "instance id"), vm.name)
+
+
+def _check_unseen(seen: dict[tuple[str, str], str], key: tuple[str, str], name: str) -> None:
+    other = seen.setdefault(key, name)
+    if other != name:
+        raise FleetContradiction(problem=f"vm {name}: {key[0]} already belongs to vm {other}")
