@@ -6,10 +6,16 @@ No reading of the clock may go in here (that is `clock.py`) and no local time zo
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
+TIMES_REMEMBERED = 128
+"""Times written and read that are remembered: every document says again when its events are due."""
 
+
+@lru_cache(TIMES_REMEMBERED)
 def rfc1123(at_ms: int) -> str:
     """Return `Mon, 19 Sep 2016 18:29:47 GMT`; milliseconds are cut off."""
     days, second = divmod(at_ms // 1000, 86_400)
@@ -27,6 +33,7 @@ def iso8601(at_ms: int) -> str:
     return f"{year:04}-{month:02}-{day:02}T{_clock_of(second)}{fraction}Z"
 
 
+@lru_cache(TIMES_REMEMBERED)
 def parse(text: str) -> int:
     """Return ms since the epoch UTC from RFC 1123 (GMT) or ISO 8601 (UTC).
 

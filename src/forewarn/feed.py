@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from forewarn.errors import PeerError
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
     import asyncio
 
 _T = TypeVar("_T")
+#: What travels of an event, in this order.
+_event_values: attrgetter[tuple[object, ...]] = attrgetter(
+    "event_id",
+    "status",
+    "event_type",
+    "resource_type",
+    "resources",
+    "not_before_ms",
+    "description",
+    "source",
+    "duration_s",
+)
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -109,7 +122,7 @@ def encode(change: Change) -> bytes:
     form = {
         "sequence": change.sequence,
         "whole": change.whole,
-        "callers": [_caller_form(caller) for caller in change.callers],
+        "callers": [_caller_values(caller) for caller in change.callers],
         "gone": list(change.gone),
         "publications": [_publication_form(publication) for publication in change.publications],
     }
@@ -135,27 +148,23 @@ def decode(line: bytes) -> Change:
         raise FeedUnreadable(reason=f"{type(error).__name__}: {error}") from error
 
 
-def _caller_form(caller: Caller) -> dict[str, object]:
-    return {
-        "vm": caller.vm,
-        "group": caller.group,
-        "view": caller.view,
-        "addresses": list(caller.addresses),
-        "interface": caller.interface,
-        "instance_id": caller.instance_id,
-        "instance": dict(caller.instance),
-    }
+def _caller_values(caller: Caller) -> tuple[object, ...]:
+    return (
+        caller.vm,
+        caller.group,
+        caller.view,
+        caller.addresses,
+        caller.interface,
+        caller.instance_id,
+        dict(caller.instance),
+    )
 
 
-def _caller_of(form: Mapping[str, object]) -> Caller:
+def _caller_of(values: object) -> Caller:
+    vm, group, view, addresses, interface, instance_id, instance = _checked(values, list)
+    _check_texts(vm, group, view, interface, instance_id, *_checked(addresses, list))
     return Caller(
-        vm=_checked(form["vm"], str),
-        group=_checked(form["group"], str),
-        view=_checked(form["view"], str),
-        addresses=tuple(_checked(each, str) for each in _checked(form["addresses"], list)),
-        interface=_checked(form["interface"], str),
-        instance_id=_checked(form["instance_id"], str),
-        instance=_checked(form["instance"], dict),
+        vm, group, view, tuple(addresses), interface, instance_id, _checked(instance, dict)
     )
 
 
@@ -164,10 +173,7 @@ def _publication_form(publication: Publication) -> dict[str, object]:
         "view": publication.view,
         "enabled": publication.enabled,
         "incarnation": publication.document.incarnation,
-        "events": [
-            [getattr(event, name) for name in ScheduledEvent.__slots__]
-            for event in publication.document.events
-        ],
+        "events": [_event_values(event) for event in publication.document.events],
     }
 
 
@@ -181,19 +187,25 @@ def _publication_of(form: Mapping[str, object]) -> Publication:
 
 
 def _event_of(values: object) -> ScheduledEvent:
-    fields = dict(zip(ScheduledEvent.__slots__, _checked(values, list), strict=True))
-    not_before_ms = fields["not_before_ms"]
+    event_id, status, kind, place, resources, at_ms, text, source, s = _checked(values, list)
+    _check_texts(event_id, status, kind, place, text, source, *_checked(resources, list))
     return ScheduledEvent(
-        event_id=_checked(fields["event_id"], str),
-        status=_checked(fields["status"], str),
-        event_type=_checked(fields["event_type"], str),
-        resource_type=_checked(fields["resource_type"], str),
-        resources=tuple(_checked(each, str) for each in _checked(fields["resources"], list)),
-        not_before_ms=None if not_before_ms is None else _checked(not_before_ms, int),
-        description=_checked(fields["description"], str),
-        source=_checked(fields["source"], str),
-        duration_s=_checked(fields["duration_s"], int),
+        event_id=event_id,
+        status=status,
+        event_type=kind,
+        resource_type=place,
+        resources=tuple(resources),
+        not_before_ms=None if at_ms is None else _checked(at_ms, int),
+        description=text,
+        source=source,
+        duration_s=_checked(s, int),
     )
+
+
+def _check_texts(*values: object) -> None:
+    for value in values:
+        if not isinstance(value, str):
+            raise TypeError(f"{value!r} is no str")
 
 
 def _checked(value: object, kind: type[_T]) -> _T:

@@ -92,7 +92,9 @@ def instance_facts(topology: Topology, vm: Vm) -> dict[str, object]:
         "osType": vm.os_type,
         "priority": "Spot" if vm.spot else "Regular",
         "evictionPolicy": "Deallocate" if vm.spot else "",
-        "tags": ";".join(f"{name}:{text}" for name, text in vm.tags),
-        "tagsList": [{"name": name, "value": text} for name, text in vm.tags],
     }
-    return {name: fact for name, fact in facts.items() if fact}
+    told = {name: fact for name, fact in facts.items() if fact}
+    if vm.tags:
+        told["tags"] = ";".join(f"{name}:{text}" for name, text in vm.tags)
+        told["tagsList"] = [{"name": name, "value": text} for name, text in vm.tags]
+    return told
