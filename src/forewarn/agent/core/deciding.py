@@ -124,7 +124,7 @@ class AgentCore:
         times = self._table.deadlines()
         if self._following.sighted:
             awaited = (rec.READY, rec.APPROVING)
-            waiting = [r for r in self._following.records if r.stage in awaited and not r.gone]
+            waiting = [r for r in self._following.records if r.stage in awaited]
             times += [record.next_ms for record in waiting if record.next_ms is not None]
         return min(times, default=None)
 
