@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from forewarn.control.api.fleet import NAMES_MAX
 from tests.control.live import Live
 
 
@@ -121,6 +122,20 @@ def test_remove_takes_a_record_out(live: Live) -> None:
     assert live.call("DELETE", "/v1/hosts/h1").status == 204
     assert live.call("GET", "/v1/hosts/h1").code == "unknown"
     assert live.call("DELETE", "/v1/hosts/h1").status == 404
+
+
+def test_several_are_removed_all_or_none(live: Live) -> None:
+    """One that is not there, or that others stand on, keeps the rest; twice the same is once."""
+    vms = {name: {"host": "h1", "group": "g"} for name in ("a", "b", "c")}
+    live.fleet(hosts={"h1": {}, "h2": {}}, groups={"g": {}}, vms=vms)
+    unknown = live.call("DELETE", "/v1/vms?name=a,b,x")
+    assert (unknown.status, unknown.code) == (404, "unknown")
+    assert live.call("DELETE", "/v1/hosts?name=h2,h1").code == "in-use"
+    assert [vm["name"] for vm in live.get("/v1/vms")["vms"]] == ["a", "b", "c"]
+    assert live.call("DELETE", "/v1/vms?name=a,b,a").status == 204
+    assert [vm["name"] for vm in live.get("/v1/vms")["vms"]] == ["c"]
+    many = ",".join(["v" * 128] * (NAMES_MAX + 1))
+    assert live.call("DELETE", f"/v1/vms?name={many}").code == "form-invalid"
 
 
 @pytest.mark.parametrize(

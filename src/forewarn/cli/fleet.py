@@ -47,7 +47,7 @@ def _add_record_actions(commands: Commands, kind: str) -> argparse.ArgumentParse
         listing.add_argument(f"--{column}", metavar="NAME", help=f"only of this {column}")
     show = commands.command("show", f"show one {kind}", run=_show)
     show.add_argument("name", metavar="NAME")
-    remove = commands.command("remove", f"take {kind}s out of the fleet", run=_remove)
+    remove = commands.command("remove", f"take {kind}s out of the fleet, all or none", run=_remove)
     remove.add_argument("names", metavar="NAME", nargs="+")
     for parser in (add, listing, show, remove):
         parser.set_defaults(kind=kind)
@@ -196,11 +196,12 @@ def _show(arguments: argparse.Namespace) -> int:
 def _remove(arguments: argparse.Namespace) -> int:
     from forewarn.cli.client import client_of, part  # noqa: PLC0415
 
-    client = client_of(arguments)
-    for name in arguments.names:
-        client.delete(f"/v1/{arguments.kind}s/{part(name)}")
+    names = list(dict.fromkeys(arguments.names))
+    given = ",".join(map(part, names))
+    client_of(arguments).delete(f"/v1/{arguments.kind}s?name={given}")
+    for name in names:
         note(f"{arguments.kind} {name} is removed")
-    return print_json({"removed": arguments.names}) if arguments.json else OK
+    return print_json({"removed": names}) if arguments.json else OK
 
 
 def _fact(value: object) -> object:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from forewarn.control.api import shapes
 from forewarn.control.api.routes import Answer, Call, Route, listed
 from forewarn.control.forms import tables as forms
-from forewarn.control.forms.fields import NAME, Choice, Field, Flag, Form, Schema, Text, Whole
+from forewarn.control.forms.fields import NAME, Choice, Field, Flag, Form, Many, Schema, Text, Whole
 from forewarn.control.forms.json_text import JSON
 from forewarn.control.forms.topology_file import (
     EXPORTS,
@@ -43,11 +43,14 @@ T = TypeVar("T")
 TOPOLOGY_BYTES_MAX = 4 * 1024 * 1024
 #: Records on one page of a list.
 LIST_MAX = 1000
+#: Names in one query: so many of the longest are well below the 64 KiB a URL may have.
+NAMES_MAX = 400
 
 _PAGE = (
     Field("after", NAME, "Only names after this one."),
     Field("limit", Whole(1, LIST_MAX), f"At most so many; {LIST_MAX} if not said."),
 )
+_NAMES = Field("name", Many(NAME, NAMES_MAX, 1), "Their names.", required=True)
 _NEW = Field("new", Flag(), "Refuse to replace what is there already.")
 
 
@@ -97,12 +100,28 @@ def _routes_of(
             answer=shape,
             also={201: "It is new."},
         ),
+        *_removals_of(kind, acts),
+    )
+
+
+def _removals_of(kind: str, acts: _Records) -> tuple[Route, ...]:
+    return (
         Route(
             method="DELETE",
-            path=f"{path}/{{name}}",
+            path=f"/v1/{kind}s/{{name}}",
             name=f"remove_{kind}",
             summary=f"Take a {kind} out of the fleet.",
             act=acts.remove,
+            answer=None,
+            status=204,
+        ),
+        Route(
+            method="DELETE",
+            path=f"/v1/{kind}s",
+            name=f"remove_{kind}s",
+            summary=f"Take several {kind}s out of the fleet, all or none.",
+            act=acts.remove_all,
+            query=(_NAMES,),
             answer=None,
             status=204,
         ),
@@ -151,6 +170,12 @@ class _Records:
 
     async def remove(self, call: Call) -> Answer:
         change = Change(removed=((self.kind, call.path["name"]),))
+        await call.desk.submit(change, call.actor)
+        return Answer(b"", 204)
+
+    async def remove_all(self, call: Call) -> Answer:
+        names = dict.fromkeys(call.query["name"])
+        change = Change(removed=tuple((self.kind, name) for name in names))
         await call.desk.submit(change, call.actor)
         return Answer(b"", 204)
 
