@@ -205,6 +205,18 @@ def test_approval_on_its_way_is_sent_again() -> None:
     assert brief(after.step(polled(1, event()), NOW)) == ["Approve E1"]
 
 
+def test_approval_of_an_event_that_has_gone_is_not_waited_for() -> None:
+    """While a hook recovers from it, a restarted core has only that hook's end to wait for."""
+    agent = prepared()
+    assert brief(agent.step(polled(2), NOW)) == ["Recover drain"]
+    again = restarted(agent, (DRAIN,))
+    again.step(Resumed({"drain": "running"}), NOW + 1000)
+    again.step(polled(2), NOW + 2000)
+    due_ms = agent.next_deadline()
+    assert due_ms is not None
+    assert again.next_deadline() == due_ms > NOW + 2000
+
+
 def test_approve_hook_that_was_cut_off_runs_again() -> None:
     """Asking changes nothing, so it may be asked again."""
     agent = core(action="approve", checks=(Step("ask"), Step("look")))

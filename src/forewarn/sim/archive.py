@@ -90,9 +90,9 @@ class Disk(SqliteEngine):
         if trouble == "refused":
             raise StoreUnavailable(place=self.place, reason="it is locked")
         with super().writing() as transaction:
+            yield transaction
             if trouble == "full":
                 raise StoreFull(place=self.place, reason="the disk is full")
-            yield transaction
             if trouble == "lost before":
                 raise StoreUncertain(place=self.place, reason="the line was cut")
         self.happened = True if first else self.happened

@@ -337,7 +337,7 @@ class AgentCore:
         if resumed.rebooted:
             self._table.rebooted(now_ms)
         for record in self._following.records:
-            if record.stage == rec.APPROVING:
+            if record.stage == rec.APPROVING and not record.gone:
                 record.next_ms = now_ms
             if resumed.rebooted and not record.gone:
                 record.hit = True
