@@ -14,6 +14,10 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 TIMES_REMEMBERED = 128
 """Times written and read that are remembered: every document says again when its events are due."""
 
+TIME_CHARACTERS = 40
+"""Longest text of a time that is remembered, well above the 29 of RFC 1123: others may be of any
+length, since somebody else has written them."""
+
 
 @lru_cache(TIMES_REMEMBERED)
 def rfc1123(at_ms: int) -> str:
@@ -33,15 +37,21 @@ def iso8601(at_ms: int) -> str:
     return f"{year:04}-{month:02}-{day:02}T{_clock_of(second)}{fraction}Z"
 
 
-@lru_cache(TIMES_REMEMBERED)
 def parse(text: str) -> int:
     """Return ms since the epoch UTC from RFC 1123 (GMT) or ISO 8601 (UTC).
 
     Raises:
         ValueError: the text is in neither form, or names no possible time.
     """
+    return (_parse_known if len(text) <= TIME_CHARACTERS else _parse)(text)
+
+
+def _parse(text: str) -> int:
     text = text.strip()
     return _parse_iso(text) if text[4:5] == "-" else _parse_rfc1123(text)
+
+
+_parse_known = lru_cache(TIMES_REMEMBERED)(_parse)
 
 
 def _clock_of(second: int) -> str:

@@ -180,7 +180,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "stale-answer",
         "nodes go on showing the document they rendered first",
-        (("forewarn.metadata.snapshot", "            self._rendered.clear()\n", "            pass\n"),),
+        (("forewarn.metadata.snapshot", "        if changed:\n", "        if not publication:\n"),),
         caught_by="transcript D-1-incarnation",
     ),
     Mutant(

@@ -102,13 +102,18 @@ class View:
         self._rendered: dict[str, Rendered] = {}
 
     def publish(self, publication: Publication) -> None:
-        """Show another document from now on and wake those who wait for it."""
+        """Show another document from now on and wake those who wait for it.
+
+        The versions that were ever asked for are rendered at once, the others when they are.
+        """
         assert publication.view == self.name
-        if publication.document != self.document:
-            self._rendered.clear()
+        changed = publication.document != self.document
         self.enabled = publication.enabled
         self.document = publication.document
         self.forget()
+        if changed:
+            for version in self._rendered:
+                self._rendered[version] = Rendered(self.document, version, server=self._server)
         self.wake()
 
     def wake(self) -> None:
@@ -117,7 +122,7 @@ class View:
             waiter.view_changed()
 
     def rendered(self, version: str) -> Rendered:
-        """Return the document as this version shows it, rendered when that is first asked for."""
+        """Return the document as this version shows it."""
         found = self._rendered.get(version)
         if found is None:
             found = Rendered(self.document, version, server=self._server)
