@@ -51,6 +51,16 @@ def test_sound_product_is_not_accused(seed: str) -> None:
     assert noticed_in_world(int(seed.removeprefix("world "))) == ""
 
 
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_breakage_applies(mutant: Mutant) -> None:
+    """What a breakage edits stands in its module, once."""
+    for module, old, new in mutant.edits:
+        source = ROOT.joinpath("src", *module.split("."))
+        path = source / "__init__.py" if source.is_dir() else source.with_suffix(".py")
+        assert path.read_text("utf-8").count(old) == 1
+        assert old != new
+
+
 def test_there_are_enough_breakages() -> None:
     """Every name is used once, and every transcript that is named is there."""
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= MUTANTS_MIN

@@ -22,7 +22,7 @@ from forewarn.store import HistoryPage, Store
 from tests.store import strategies
 from tests.store.story import Story, begin, entry, live_records, poll, replayed
 
-R = TypeVar("R", Event, View)
+R = TypeVar("R", Operation, Event, View)
 
 one_store_for_all = settings(
     max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -73,6 +73,38 @@ def test_load_gives_what_was_committed(store: Store, world: Changes) -> None:
     assert loaded == state
     for event in state.events.values():
         assert event.id in loaded.event_ids_of(event.group)
+
+
+@one_store_for_all
+@given(world=strategies.worlds(), later=strategies.worlds())
+def test_record_is_written_again_as_it_is_then(
+    store: Store, world: Changes, later: Changes
+) -> None:
+    """All but what never changes is written each time. Source: L-7."""
+    state = store.load()
+    changes = taking_over(store, state, world)
+    store.commit(changes)
+    state.adopt(changes)
+    operations = zip(changes.operations.values(), later.operations.values(), strict=False)
+    events = zip(changes.events.values(), later.events.values(), strict=False)
+    views = zip(changes.views.values(), later.views.values(), strict=False)
+    again = Changes(
+        last_number=state.last_number,
+        operations={
+            old.number: as_it_began(replace(new, number=old.number), old)
+            for old, new in operations
+            if old.live or not new.live  # what has ended does not begin again
+        },
+        events={old.id: as_it_began(replace(new, id=old.id), old) for old, new in events},
+        views={
+            old.key: as_it_began(replace(new, key=old.key), old)
+            for old, new in views
+            if old and new
+        },
+    )
+    store.commit(again)
+    state.adopt(again)
+    assert store.load() == state
 
 
 @one_store_for_all

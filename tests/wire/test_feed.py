@@ -52,9 +52,13 @@ GOOD = json.loads(encode(Change(1, callers=(Caller("v", "g", "g"),), gone=("x",)
     "form",
     [[], {}, {**GOOD, "sequence": "1"}, {**GOOD, "whole": 1}, {**GOOD, "gone": [1]},
      {**GOOD, "callers": [{}]}, {**GOOD, "callers": 3}, {**GOOD, "callers": [3]},
+     {**GOOD, "callers": [["v", "g", "g"]]},
+     {**GOOD, "callers": [["v", "g", "g", [1], "", "", {}]]},
+     {**GOOD, "callers": [["v", "g", 1, [], "", "", {}]]},
+     {**GOOD, "callers": [["v", "g", "g", [], "", "", []]]},
      {**GOOD, "publications": [{"view": "g", "enabled": True, "incarnation": 1, "events": [[]]}]},
      {**GOOD, "publications": [{"view": "g", "enabled": True, "incarnation": 1, "events": 5}]}],
-    ids=range(10),
+    ids=range(14),
 )  # fmt: skip
 def test_line_of_another_make_is_refused(form: object) -> None:
     """A line that is not ours is refused, not half understood. Source: L-7."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from forewarn.feed import ApprovalRequest, Change
 
 LINE_BYTES_MAX = 256 * 1024 * 1024
-"""Longest line: the whole snapshot of 100,000 groups with an event each has about 60 MB."""
+"""Longest line: the whole snapshot of 100,000 groups with an event each has about 50 MB."""
 
 PENDING_MAX = 10_000
 """Requests that may wait for an answer, or for the feed to come back."""
