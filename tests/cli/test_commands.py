@@ -37,7 +37,7 @@ def test_fleet_is_added_listed_shown_and_removed(run: Run, live: Live) -> None:
     assert run("vm", "show", "v3").out.count("a=b=c") == 1
     refused = run("vm", "remove", "v3", "nobody")
     assert (refused.status, "vm nobody" in refused.err) == (REFUSED, True)
-    removed = run("vm", "remove", "v3", "solo", "v3", "--json")
+    removed = run("vm", "remove", "v3", "solo,v3", "--json")
     assert removed.json == {"removed": ["v3", "solo"]}
     assert run("host", "list", "--zone", "none").err == "there are no such hosts\n"
     assert "PT0S" not in run("group", "list").out

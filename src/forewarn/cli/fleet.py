@@ -196,7 +196,7 @@ def _show(arguments: argparse.Namespace) -> int:
 def _remove(arguments: argparse.Namespace) -> int:
     from forewarn.cli.client import client_of, part  # noqa: PLC0415
 
-    names = list(dict.fromkeys(arguments.names))
+    names = list(dict.fromkeys(",".join(arguments.names).split(",")))
     given = ",".join(map(part, names))
     client_of(arguments).delete(f"/v1/{arguments.kind}s?name={given}")
     for name in names:

@@ -216,7 +216,7 @@ def _settle_fleet(draft: Draft, ended: Operation) -> None:
     elif ended.destination:
         moved = [vm.name for vm in machines if ended.of_vm or vm.host == ended.host]
         after = before.moved(moved, ended.destination)
-    if after.vms != before.vms:
+    if after is not before and after.vms != before.vms:
         fleet.lay_out(draft, after)
         _follow_vms(draft, ended)
     host = before.hosts.get(ended.host)

@@ -36,6 +36,7 @@ DESCRIPTION_SINCE, SOURCE_SINCE, DURATION_SINCE = "2019-04-01", "2019-08-01", "2
 SIZES_NEVER_ANNOUNCED = tuple(f"Standard_{family}" for family in "GMNH")
 """Sizes whose reimage nobody is told of. Source: SPEC 10."""
 DATES_REMEMBERED = 1024
+"""Dates of documents that are written once: each is looked at in several, by many VMs."""
 
 Row = tuple[object, ...]
 _compact = json.JSONEncoder(separators=(",", ":")).encode

@@ -25,9 +25,8 @@ class Value:
         cls.fields = tuple(dict.fromkeys((*cls.fields, *cls.__slots__)))
 
     def _put(self, **fields: object) -> None:
-        put = object.__setattr__
         for name, field in fields.items():
-            put(self, name, field)
+            object.__setattr__(self, name, field)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse: a value does not change."""

@@ -105,27 +105,23 @@ def _routes_of(
 
 
 def _removals_of(kind: str, acts: _Records) -> tuple[Route, ...]:
-    return (
-        Route(
-            method="DELETE",
-            path=f"/v1/{kind}s/{{name}}",
-            name=f"remove_{kind}",
-            summary=f"Take a {kind} out of the fleet.",
-            act=acts.remove,
-            answer=None,
-            status=204,
-        ),
-        Route(
-            method="DELETE",
-            path=f"/v1/{kind}s",
-            name=f"remove_{kind}s",
-            summary=f"Take several {kind}s out of the fleet, all or none.",
-            act=acts.remove_all,
-            query=(_NAMES,),
-            answer=None,
-            status=204,
-        ),
+    one = Route(
+        method="DELETE",
+        path=f"/v1/{kind}s/{{name}}",
+        name=f"remove_{kind}",
+        summary=f"Take a {kind} out of the fleet.",
+        act=acts.remove,
+        answer=None,
+        status=204,
     )
+    several = replace(
+        one,
+        path=f"/v1/{kind}s",
+        name=f"remove_{kind}s",
+        summary=f"Take several {kind}s out of the fleet, all or none.",
+        query=(_NAMES,),
+    )
+    return one, several
 
 
 class _Records:
@@ -169,12 +165,7 @@ class _Records:
         return Answer(_shown(topology, self.kind, name), 201 if added else 200)
 
     async def remove(self, call: Call) -> Answer:
-        change = Change(removed=((self.kind, call.path["name"]),))
-        await call.desk.submit(change, call.actor)
-        return Answer(b"", 204)
-
-    async def remove_all(self, call: Call) -> Answer:
-        names = dict.fromkeys(call.query["name"])
+        names = dict.fromkeys(call.query.get("name") or (call.path["name"],))
         change = Change(removed=tuple((self.kind, name) for name in names))
         await call.desk.submit(change, call.actor)
         return Answer(b"", 204)
