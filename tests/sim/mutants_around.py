@@ -317,7 +317,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "old-writer-comes-back",
         "a writer that was replaced takes the store back as soon as it reaches it",
-        ((PLANE, "self.store.load(again=True)", "self.store.load()"),),
+        (
+            (
+                STORE,
+                "            raise StoreLost(place=self.place)\n        if generation ==",
+                "            self.load()\n            return changes\n        if generation ==",
+            ),
+        ),
         caught_by="transcript L-7-failover-cut-off",
     ),
 )

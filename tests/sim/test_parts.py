@@ -28,9 +28,6 @@ class Deaf:
         """Count."""
         self.durable_count += 1
 
-    def loaded(self) -> None:
-        """Nothing."""
-
 
 def test_dice_are_the_same_everywhere() -> None:
     """These draws are written down: a machine that draws others has other dice."""
@@ -115,6 +112,28 @@ def test_disk_has_bad_days(
                 archive.commit(changes)
         assert witness.durable_count == durable
         assert archive.load().last_number == durable
+
+
+@pytest.mark.parametrize("trouble", ["lost before", "lost after"])
+def test_lost_commit_is_settled_once(trouble: str) -> None:
+    """What it was to make durable is told where it did, also on an empty store. Source: L-7."""
+    weather = Weather(Dice(1, "disk"))
+    with closing(Disk(weather)) as disk:
+        archive = Archive(disk, Fuse(), Deaf())
+        state = archive.load()
+        assert archive.settle() is None
+        weather.next = [trouble, "refused", "fine"]
+        mark = Changes(state.last_number, mark=("a boot", 1))  # which writes no history
+        with pytest.raises(StoreUncertain):
+            archive.commit(mark)
+        assert archive.settle() is (mark if trouble == "lost after" else None)
+        assert archive.settle() is None
+        archive.commit(Changes(1, entries=[Entry(1, "operator", "test.done", "done")]))
+        state = archive.load()
+        assert (state.last_number, state.mark) == (
+            1,
+            mark.mark if trouble == "lost after" else ("", 0),
+        )
 
 
 def test_bad_time_of_a_disk_ends_by_count() -> None:

@@ -101,15 +101,15 @@ def test_second_writer_takes_the_place_of_the_first(postgres_address: str, opene
 
 
 def test_writer_that_was_replaced_is_told_and_does_not_come_back() -> None:
-    """It may not begin anything, nor become the writer again by reading anew. Source: L-7."""
+    """It may not begin anything, nor become the writer again by asking. Source: L-7."""
     engine = SqliteEngine(None)
     migrate(engine)
     first, second = Store(engine), Store(engine)
     first.load()
     first.confirm()
-    first.load(again=True)
+    assert first.settle() is None
     second.load()
-    for refused in (first.confirm, lambda: first.load(again=True)):
+    for refused in (first.confirm, first.settle, first.settle):
         with pytest.raises(StoreLost):
             refused()
     second.confirm()

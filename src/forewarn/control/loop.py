@@ -108,7 +108,7 @@ class ControlLoop:
         self._stopping = threading.Event()
         #: Reports the store would not take yet, in their order.
         self._unreported: list[tuple[Stimulus, str]] = []
-        #: The end of a commit is unknown: the state must be read anew before anything else.
+        #: What the store has is unknown: it must be settled before anything else.
         self._uncertain = False
         #: Deadlines up to here have been looked at.
         self._passed_ms = 0
@@ -212,9 +212,9 @@ class ControlLoop:
         self._refuse_waiting()
 
     def _find_out(self) -> None:
-        """Read what the store has, after a commit whose end is unknown."""
+        """Ask the store what it has, and whether this process is its writer still."""
         try:
-            self._plane.reload()
+            self._plane.settle()
         except StoreLost as lost:
             self._give_up(lost)
         except ForewarnError as error:
@@ -277,7 +277,7 @@ class ControlLoop:
     def _commit(self, stimulus: Stimulus, actor: str) -> Committed:
         """Commit and publish; what comes after publishing waits for its confirmation."""
         if self._uncertain:
-            raise StoreUnavailable(place=self._plane.store.place, reason="it is being read anew")
+            raise StoreUnavailable(place=self._plane.store.place, reason="it is asked what it has")
         if isinstance(stimulus, FleetChange):
             self._driving.check(stimulus.hosts)
         try:

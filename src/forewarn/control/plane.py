@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from forewarn.core.planner import Waiting
     from forewarn.core.policy import Policy
+    from forewarn.core.state import Changes
     from forewarn.core.stimulus import Stimulus
     from forewarn.feed import Change
     from forewarn.store import Store
@@ -69,7 +70,7 @@ class ControlPlane:
         Raises:
             CallerError: the stimulus is refused; nothing was changed.
             ForewarnError: the store could not write; nothing was changed here. After
-                `StoreUncertain`, `reload` before anything else.
+                `StoreUncertain`, `settle` before anything else.
         """
         terms = Terms(self.policy, actor, self._new_guid)
         try:
@@ -79,8 +80,7 @@ class ControlPlane:
         written = outcome.changes
         if written:
             self.store.commit(written)
-            self.state.adopt(written)
-            self._sequence += 1
+            self._adopt(written)
         return Committed(
             operations=self._now(outcome.operations, written.operations),
             change=changes.difference(self.state, written, self._sequence),
@@ -94,14 +94,16 @@ class ControlPlane:
             entries=tuple(written.entries),
         )
 
-    def reload(self) -> None:
-        """Read the state anew, after a commit whose end is unknown.
+    def settle(self) -> None:
+        """Adopt a commit whose end was unknown, if it happened; `recover` before anything else.
 
         Raises:
-            StoreLost: another process has become the writer; it is not to lose that again.
+            StoreLost: another process has become the writer.
             ForewarnError: the store will not tell now.
         """
-        self.state = self.store.load(again=True)
+        happened = self.store.settle()
+        if happened is not None:
+            self._adopt(happened)
 
     def whole(self) -> Change:
         """Everything metadata nodes must know now."""
@@ -121,6 +123,10 @@ class ControlPlane:
             return ()
         draft = Draft(self.state, now_ms, Terms(self.policy, "", self._new_guid))
         return planner.why(draft, operation, driver=driver)
+
+    def _adopt(self, written: Changes) -> None:
+        self.state.adopt(written)
+        self._sequence += 1
 
     def _now(
         self, numbers: tuple[int, ...], written: dict[int, Operation]

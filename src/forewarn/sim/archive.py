@@ -33,9 +33,6 @@ class Witness(Protocol):
     def durable(self, changes: Changes) -> None:
         """A change is durable now."""
 
-    def loaded(self) -> None:
-        """The state was read."""
-
 
 class Weather:
     """How the disk is: what share of writes goes wrong, and how."""
@@ -112,12 +109,15 @@ class Archive(Store):
         self._fuse = fuse
         self._witness = witness
 
-    def load(self, *, again: bool = False) -> State:
-        """Load; from here on a beginning may be repeated."""
+    def load(self) -> State:
+        """Load, over a line that may be cut."""
         self._reach()
-        state = super().load(again=again)
-        self._witness.loaded()
-        return state
+        return super().load()
+
+    def settle(self) -> Changes | None:
+        """Find out what became of a commit, over a line that may be cut."""
+        self._reach()
+        return super().settle()
 
     def commit(self, changes: Changes) -> int:
         """Commit; the durable change is known outside even where the caller never hears of it."""

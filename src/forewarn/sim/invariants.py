@@ -170,9 +170,9 @@ class Judge(Ledger):
         if operation.attempt > 1 + self.retries.get(operation.number, 0):
             raise Violation("9", f"{operation.id} is begun again and nobody asked for it")
         key = (operation.number, operation.attempt)
-        if self._begun.get(key) == self.loads:
+        if self._begun.get(key) == self.recoveries:
             raise Violation("9", f"{operation.id} is begun twice")
-        self._begun[key] = self.loads
+        self._begun[key] = self.recoveries
         for event_id in operation.events:
             event = self.events[event_id]
             enrolment = self.mirror.enrolments.get(event.group)
@@ -253,7 +253,7 @@ class Judge(Ledger):
 
     def _is_late(self, since_ms: int) -> bool:
         """Whether the service has run for long enough to act on what was so since, true time."""
-        return max(since_ms, self.loaded_ms) + LATE_MS < self.agenda.now_ms
+        return max(since_ms, self.recovered_ms) + LATE_MS < self.agenda.now_ms
 
     def healed(self, nodes: Iterable[Node]) -> None:
         """Invariants 12 and 13: after healing, everything came to its end, and all nodes know."""

@@ -70,9 +70,9 @@ class Ledger:
         #: Operation -> since when its driver is owed the word that it has ended, in true ms, or
         #: since when the service runs that owes it.
         self.owed: dict[int, int] = {}
-        #: How often the state was loaded, and when last, in true ms.
-        self.loads = 0
-        self.loaded_ms = 0
+        #: How often the service took up what was cut off, and when last, in true ms.
+        self.recoveries = 0
+        self.recovered_ms = 0
         #: Operation -> times its driver was told since that it ended without it, until it heard.
         self.told: dict[int, int] = {}
         #: Operation -> times its operator asked to try again.
@@ -92,10 +92,10 @@ class Ledger:
         self.documents = Documents(self.mirror)
         self.groups_of: dict[str, set[str]] = {}
 
-    def loaded(self) -> None:
-        """The state was read from the store: a start, or a look after a lost commit."""
-        self.loads += 1
-        self.loaded_ms = self.agenda.now_ms
+    def recovers(self) -> None:
+        """The service takes up what was cut off, at its start or after a lost commit."""
+        self.recoveries += 1
+        self.recovered_ms = self.agenda.now_ms
         self.owed = dict.fromkeys(self.owed, self.agenda.now_ms)
         self.told = {number: tries for number, tries in self.told.items() if tries >= ABORT_TRIES}
 

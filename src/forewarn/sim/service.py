@@ -41,6 +41,14 @@ WAKE_MS_MIN = 1
 class Stepped(ControlLoop):
     """The run loop, turned by hand: what its thread does, without the thread."""
 
+    #: Called before what was cut off is taken up: publishing and beginning may be repeated.
+    on_recover: Callable[[], None] = staticmethod(lambda: None)
+
+    def recover(self) -> Future[None]:
+        """Take up what was left, once that was told."""
+        self.on_recover()
+        return super().recover()
+
     def turn(self) -> None:
         """Handle what is in the inbox, and look at the time after each, as the thread does."""
         for _ in range(TURNS_MAX):
@@ -129,6 +137,8 @@ class Surroundings:
     show: Callable[[Service, Change, Future[None]], None]
     #: Told of each beginning, before a driver is.
     begins: Callable[[Service, Operation], None]
+    #: Called before a process takes up what was cut off: at its start, or after a lost commit.
+    recovers: Callable[[], None]
     #: Called when the process has ended, and when it has read its store, with how far its clock
     #: is ahead of the one before it, in ms: only within one boot of one machine can it go on.
     died: Callable[[Service, str], None]
@@ -213,6 +223,7 @@ class Service:
             default_driver=around.default_driver,
             on_lost=self._loses,
         )
+        self.loop.on_recover = around.recovers
         self._wake_at_ms = 0
         self._lost = ""
         self.late_shows = 0

@@ -73,6 +73,7 @@ class Stage:
             default_driver=next(iter(drivers)),
             show=self._show,
             begins=self._begins,
+            recovers=self.judge.recovers,
             died=self._ended,
             risen=self._risen,
             bugs=self.bugs,
@@ -182,10 +183,6 @@ class Stage:
     def _begins(self, service: Service, operation: Operation) -> None:
         if service is self.rival:
             raise Violation("9", f"{operation.id} is begun by a writer that was replaced")
-
-    def loaded(self) -> None:
-        """The state was read from the store: a start, or a look after a lost commit."""
-        self.judge.loaded()
 
     def durable(self, changes: Changes) -> None:
         """A change is durable: the judge hears of it, machines come and go."""

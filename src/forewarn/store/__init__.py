@@ -69,8 +69,8 @@ class Store:
         self._writer = Ids().token("writer")
         self._generation = 0
         self._history_seq = 0
-        #: History sequence an uncertain commit would have reached; 0 while nothing is uncertain.
-        self._uncertain_seq = 0
+        #: The commit whose end is unknown, if one is.
+        self._uncertain: Changes | None = None
         #: VMs of live operations as `operation_vm` has them, so that they are written once.
         self._placed: dict[int, tuple[str, ...]] = {}
 
@@ -79,23 +79,14 @@ class Store:
         """What is open, for people; never holds a password."""
         return self._engine.place
 
-    def load(self, *, again: bool = False) -> State:
+    def load(self) -> State:
         """Become the writer and return everything that is true now.
 
-        Args:
-            again: only as the writer that this process has been all the time.
-
         Raises:
-            StoreLost: a commit of this process was uncertain, or it was to be loaded again, and
-                another process writes by now.
             StoreDamaged: a record cannot be what the store says it is.
             StoreUnavailable, StoreFull: this process is not the writer now.
         """
-        if self._uncertain_seq:
-            self.settle()
         with self._engine.writing() as transaction:
-            if again and [row[1] for row in transaction.rows("settle")] != [self._writer]:
-                raise StoreLost(place=self.place)
             claimed = transaction.rows("claim", writer=self._writer)
             if len(claimed) != 1:
                 raise StoreDamaged(place=self.place, reason="its row in `service` is missing")
@@ -105,7 +96,7 @@ class Store:
         state = State()
         state.adopt(changes)
         self._generation, self._history_seq = generation, history_seq
-        self._uncertain_seq = 0
+        self._uncertain = None
         self._placed = {each.number: each.vms for each in state.operations.values()}
         assert state.last_number == last_number
         return state
@@ -122,18 +113,16 @@ class Store:
             StoreDamaged, StoreContradiction: nothing was changed; trying again will not help.
         """
         assert self._generation, "load() makes this process the writer"
-        assert not self._uncertain_seq, "an uncertain commit must be settled first"
-        history_seq = self._history_seq + len(changes.entries)
+        assert self._uncertain is None, "an uncertain commit must be settled first"
         try:
-            self._write(changes, history_seq)
+            self._write(changes, self._history_seq + len(changes.entries))
         except StoreUncertain as lost:
-            self._uncertain_seq = history_seq
-            if not self.settle():
+            self._uncertain = changes
+            if self.settle() is None:
                 raise StoreUnavailable(**lost.facts) from lost
         else:
-            self._advanced(history_seq)
-        self._remember(changes)
-        return history_seq
+            self._advance(changes)
+        return self._history_seq
 
     def confirm(self) -> None:
         """See that this process is still the writer, before something that cannot be undone.
@@ -147,30 +136,35 @@ class Store:
         if generation != self._generation:
             raise StoreLost(place=self.place)
 
-    def settle(self) -> bool:
+    def settle(self) -> Changes | None:
         """Find out whether the uncertain commit happened; afterwards `commit` may be called again.
 
         Waits for the lost transaction's lock, so that it cannot be decided after the answer.
 
+        Returns:
+            What is durable by that commit; None if it did not happen, or none was uncertain.
+
         Raises:
             StoreUncertain: the database still cannot be asked.
+            StoreUnavailable, StoreFull: it cannot be asked, and no commit was uncertain.
             StoreLost: another process has become the writer; only it can tell, by what it loads.
         """
-        assert self._uncertain_seq, "no commit is uncertain"
         try:
             with self._engine.writing() as transaction:
                 [(generation, writer)] = transaction.rows("settle")
         except ForewarnError as error:  # also a full disk tells nothing about the lost commit
+            if self._uncertain is None:
+                raise
             raise StoreUncertain(**error.facts) from error
+        changes, self._uncertain = self._uncertain, None
         if writer != self._writer:
-            self._uncertain_seq = 0
             raise StoreLost(place=self.place)
-        assert generation in {self._generation, self._generation + 1}, generation
-        happened = generation != self._generation
-        if happened:
-            self._advanced(self._uncertain_seq)
-        self._uncertain_seq = 0
-        return happened
+        if generation == self._generation:
+            return None
+        assert changes is not None, "another process has written as this one"
+        assert generation == self._generation + 1, generation
+        self._advance(changes)
+        return changes
 
     def history(self, page: HistoryPage) -> list[Recorded]:
         """Return one page of history."""
@@ -225,10 +219,15 @@ class Store:
         """Let go of the database."""
         self._engine.close()
 
-    def _advanced(self, history_seq: int) -> None:
-        assert history_seq >= self._history_seq
+    def _advance(self, changes: Changes) -> None:
+        """Go on after changes that are durable."""
         self._generation += 1
-        self._history_seq = history_seq
+        self._history_seq += len(changes.entries)
+        for number, operation in changes.operations.items():
+            if operation.live:
+                self._placed[number] = operation.vms
+            else:
+                self._placed.pop(number, None)
 
     def _write(self, changes: Changes, history_seq: int) -> None:
         written, gone = _rows(changes)
@@ -265,13 +264,6 @@ class Store:
                 come += [(vm, number) for vm in operation.vms if vm not in known]
                 went += [(vm, number) for vm in known if vm not in operation.vms]
         return come, went
-
-    def _remember(self, changes: Changes) -> None:
-        for number, operation in changes.operations.items():
-            if operation.live:
-                self._placed[number] = operation.vms
-            else:
-                self._placed.pop(number, None)
 
     def _read(self, transaction: Transaction, last_number: int) -> Changes:
         """Return the whole live state as one change of an empty one."""

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.core.document import Enrolment, View
 from forewarn.core.lifecycle import Event, Operation, OperationState
-from forewarn.core.records import KIND_OF, KINDS, Record, columns_of, from_row
+from forewarn.core.records import KIND_OF, columns_of, from_row
 from forewarn.core.state import Entry, Image
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import ForewarnError
@@ -28,11 +27,6 @@ if TYPE_CHECKING:
 PAGE_MAX = 1000
 """Most rows one page holds; a larger limit is cut to it. A page of history entries with images is
 then about 2 MiB."""
-
-REMEMBERED_MAX = 256
-"""Rows of a kind up to which records are remembered by their rows: when a small fleet is loaded
-again after an uncertain commit, few rows are others than before. Under 1 MiB. To remember those of
-a large fleet would cost more than it spares."""
 
 REPLAY_PAGE = 500
 """Entries read at a time by `entries`: large enough that the statement's cost disappears."""
@@ -209,11 +203,11 @@ class Reading:
 
     def _decoded(self, kind: type[R], rows: list[Row]) -> list[R]:
         name = KIND_OF[kind]
-        read = _record if len(rows) <= REMEMBERED_MAX else _record.__wrapped__
+        names = columns_of(name)
         found: list[R] = []
         for row in rows:
             try:
-                record = read(name, row)
+                record = from_row(name, dict(zip(names, row, strict=True)))
             except (ForewarnError, ValueError, TypeError) as error:
                 raise StoreDamaged(
                     place=self._engine.place, reason=f"{name} {row[0]} is none: {error}"
@@ -221,11 +215,6 @@ class Reading:
             assert isinstance(record, kind)
             found.append(record)
         return found
-
-
-@lru_cache(len(KINDS) * REMEMBERED_MAX)
-def _record(kind: str, row: Row) -> Record:
-    return from_row(kind, dict(zip(columns_of(kind), row, strict=True)))
 
 
 def _given(page: HistoryPage | OperationPage, filters: Iterable[str]) -> dict[str, Value]:
