@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from forewarn.errors import PeerError
+from forewarn.values import value
 from forewarn.wire import Document, ScheduledEvent
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class FeedUnreadable(PeerError):
     advice = "Run the same version of Forewarn on both sides."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Caller:
     """A VM that may ask, and how it is known."""
 
@@ -62,7 +63,7 @@ class Caller:
     empty. Source: I-1."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Publication:
     """The document one view shows now."""
 
@@ -71,7 +72,7 @@ class Publication:
     document: Document
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Change:
     """One step of the feed: what a node must know to be up to date with `sequence`."""
 
@@ -84,7 +85,7 @@ class Change:
     publications: tuple[Publication, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ApprovalRequest:
     """A StartRequest body from a VM: approve all these events, or none."""
 
@@ -95,7 +96,7 @@ class ApprovalRequest:
     """Where the request came from, for history."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ApprovalAnswer:
     """What became of an approval; `accepted` is said only when it is durable. Source: A-6."""
 
@@ -203,9 +204,9 @@ def _event_of(values: object) -> ScheduledEvent:
 
 
 def _check_texts(*values: object) -> None:
-    for value in values:
-        if not isinstance(value, str):
-            raise TypeError(f"{value!r} is no str")
+    for each in values:
+        if not isinstance(each, str):
+            raise TypeError(f"{each!r} is no str")
 
 
 def _checked(value: object, kind: type[_T]) -> _T:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from forewarn.core.records import KIND_OF, Record, key_of, to_row
 from forewarn.core.state import Entry, Image
 from forewarn.core.stimulus import Change, Enable
 from forewarn.core.topology import Group, Health, Vm
+from forewarn.values import replace
 from tests.core.rig import Rig, small, small_fleet
 
 VERBS = ("added", "changed", "removed")

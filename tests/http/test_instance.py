@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from forewarn.metadata.instance import INSTANCE_VERSIONS
+from forewarn.values import replace
 from tests.http.live import VM_A, Live
 
 INSTANCE = "/metadata/instance"

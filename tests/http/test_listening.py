@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from forewarn.metadata.identity import Callers, Peer, canonical
 from forewarn.metadata.limit import RateLimit
 from forewarn.metadata.server import MetadataServer
 from forewarn.settings import MetadataSettings
+from forewarn.values import replace
 from tests.http.live import (
     VM_A,
     VM_C,

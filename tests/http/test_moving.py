@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from forewarn.feed import Caller, Change, Publication
+from forewarn.values import replace
 from forewarn.wire import Document
 from tests.http.live import EVENTS, FREEZE, PREEMPT, VM_A, VM_C, Live, Raw, request, wait_for
 

@@ -5,7 +5,6 @@ No test may go in here.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeVar
 
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
 from forewarn.core.records import Record, key_of
 from forewarn.core.state import Changes
 from forewarn.core.topology import DOMAIN_MAX, Group, GroupKind, Health, Host, Topology, Vm
+from forewarn.values import replace
 from forewarn.wire import Document, ScheduledEvent
 
 R = TypeVar("R", Host, Group, Vm, Operation, Event)

@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from forewarn.store import HistoryPage, OperationPage, Store
 from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreLost
 from forewarn.store.migrations import migrate
 from forewarn.store.sqlite import SqliteEngine
+from forewarn.values import replace
 from tests.store.story import Story, begin, entry, live_records, replayed
 
 Opener = Callable[[str], Store]

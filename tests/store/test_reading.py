@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -14,6 +13,7 @@ from forewarn.core.state import Changes
 from forewarn.core.stimulus import Approve, Ask, Cancel
 from forewarn.store import HistoryPage, OperationPage, Store
 from forewarn.store.reading import PAGE_MAX
+from forewarn.values import replace
 from tests.store.story import Story, begin, entry
 
 Opener = Callable[[str], Store]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from enum import Enum
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ from forewarn.core.records import FIXED, KIND_OF, KINDS, Record, from_row, to_ro
 from forewarn.core.state import Changes, Draft, Image, State, Terms
 from forewarn.core.topology import Group, GroupKind, Health, Host
 from forewarn.store import HistoryPage, Store
+from forewarn.values import replace
 from tests.store import strategies
 from tests.store.story import Story, begin, entry, live_records, poll, replayed
 

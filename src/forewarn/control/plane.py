@@ -7,7 +7,6 @@ No thread, no clock and no network may live here: see `loop.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.control import changes
@@ -17,6 +16,7 @@ from forewarn.core.refusals import Unknown, WrongState
 from forewarn.core.state import Draft, Entry, State, Terms
 from forewarn.core.step import next_deadline_ms, step
 from forewarn.core.stimulus import Cancel, Complete, Recover, Retry
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from forewarn.store import Store
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Committed:
     """What is durable now, and what must be done about it, in this order: publish, begin, abort."""
 

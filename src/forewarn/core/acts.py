@@ -14,7 +14,7 @@ from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.refusals import Unknown, UnknownEvent, UnknownWork, WrongState
 from forewarn.core.topology import Health
-from forewarn.core.values import replace
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core import stimulus as stimuli

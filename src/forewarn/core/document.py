@@ -5,11 +5,10 @@ Reads operations and events, never changes them; bytes are made in `wire.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import SHOWN_AS, EventState
-from forewarn.core.values import replace
+from forewarn.values import replace, value
 from forewarn.wire import Document, ScheduledEvent
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 RESOURCE_TYPE = "VirtualMachine"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Enrolment:
     """A group for which Scheduled Events is enabled. Times in ms since the epoch, UTC."""
 
@@ -31,7 +30,7 @@ class Enrolment:
     polled_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class View:
     """One document as last shown: a group's, or one VM's own (S-3)."""
 

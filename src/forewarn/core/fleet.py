@@ -12,7 +12,7 @@ from forewarn.core.document import ahead_of
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.refusals import AlreadyThere, FleetBusy, InUse, Unknown
 from forewarn.core.topology import Group, Health, Topology, Vm
-from forewarn.core.values import replace
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

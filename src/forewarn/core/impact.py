@@ -5,9 +5,11 @@ Only tables and the values they are made of live here; nothing that changes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +91,7 @@ FAILURE_TEXT = "Virtual machine has encountered a failure."
 MIGRATION_S = 5
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Traits:
     """What a cause means unless its request says otherwise."""
 

@@ -6,12 +6,11 @@ is drawn from them. No rule about *when* a move happens may live here (that is `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from forewarn.core.impact import DURATION_UNKNOWN_S, SECOND_MS, Cause, Impact, Source
-from forewarn.core.values import replace
 from forewarn.errors import OurError
+from forewarn.values import replace, value
 
 
 class IllegalMove(OurError):
@@ -85,7 +84,7 @@ LIVE_OPERATION = frozenset({OperationState.PLANNED, OperationState.NOTICED, Oper
 LIVE_EVENT = frozenset(SHOWN_AS)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Operation:
     """One disturbance of one host or one VM that carries maintenance out.
 
@@ -164,7 +163,7 @@ class Operation:
         return since_ms + (max(self.duration_s, 0) + grace_s) * SECOND_MS
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Event:
     """One group's share of an operation: what its VMs are shown and approve."""
 

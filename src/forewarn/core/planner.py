@@ -31,8 +31,8 @@ from forewarn.core.refusals import (
 )
 from forewarn.core.stimulus import TARGETS_MAX
 from forewarn.core.topology import TEXT_LENGTH_MAX, Health
-from forewarn.core.values import replace
 from forewarn.core.work import approved_by_policy, earliest_ms, unapproving
+from forewarn.values import replace, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ DURATION_S_MAX = 24 * 3600
 AHEAD_S_MAX = 366 * 24 * 3600
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Waiting:
     """Why something has not happened yet; the same value feeds `why`, the API and the log."""
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import DAY_S, NOTICE_S, PREDICTION_S, Impact
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Policy:
     """Fleet-wide rules; every duration is in seconds unless the name says otherwise.
 

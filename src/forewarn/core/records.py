@@ -7,7 +7,6 @@ No SQL and no rules about change may live here.
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from enum import Enum
 from functools import cache, lru_cache
 from operator import attrgetter, itemgetter
@@ -83,10 +82,9 @@ def key_of(record: Record) -> str | int:
     return key
 
 
-@cache
 def columns_of(kind: str) -> tuple[str, ...]:
     """Return the names of a kind's columns, in the record's order."""
-    return tuple(field.name for field in fields(KINDS[kind]) if not field.name.startswith("_"))
+    return KINDS[kind].__match_args__
 
 
 def to_row(record: Record) -> Row:

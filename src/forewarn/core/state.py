@@ -15,6 +15,7 @@ from forewarn.core.document import Enrolment, View
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.records import KIND_OF, Record, Row, key_of, to_row
 from forewarn.core.topology import Group, Host, Topology, Vm
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,7 +37,7 @@ _TABLES: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Image:
     """What one record became: its row, or None where it is no more."""
 
@@ -45,7 +46,7 @@ class Image:
     row: Row | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Entry:
     """One line of history: what happened, to what, by whom, and what became of the records."""
 
@@ -162,7 +163,7 @@ class Changes:
         return bool(self.entries or self.mark) or any(True for _ in self.images())
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Terms:
     """What a step is given besides the state, the stimulus and the time."""
 

@@ -8,7 +8,6 @@ No single stimulus's own rules may live here: they are in `acts.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.core import acts, planner, work
@@ -16,6 +15,7 @@ from forewarn.core import stimulus as stimuli
 from forewarn.core.document import refreshed, visible
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.state import Changes, Draft, State, Terms
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.core.policy import Policy
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROUNDS_MAX = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Outcome:
     """What a step comes to. The order of effects is: commit, publish, begin (and abort)."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from forewarn.values import value
+
 if TYPE_CHECKING:
     from forewarn.core.impact import Cause, Impact, Source
     from forewarn.core.topology import Group, Host, Vm
@@ -35,7 +37,7 @@ class Ask:
     destination: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Approve:
     """A VM approves events of its document. Source: A-1."""
 
@@ -43,14 +45,14 @@ class Approve:
     event_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Acknowledge:
     """An operator approves events from outside their VMs, all or none. Source: A-9."""
 
     event_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Cancel:
     """An operator or user withdraws an operation that has not started. Source: L-3."""
 
@@ -58,7 +60,7 @@ class Cancel:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Complete:
     """An operator says that a running operation has ended, well or not. Source: L-8."""
 
@@ -67,21 +69,21 @@ class Complete:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Retry:
     """An operator has a running operation begun once more. Source: L-8."""
 
     operation: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Repair:
     """An operator says that a host is well again."""
 
     host: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Begun:
     """A driver confirms that it has begun an attempt."""
 
@@ -89,7 +91,7 @@ class Begun:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Done:
     """A driver reports that an attempt has ended well."""
 
@@ -97,7 +99,7 @@ class Done:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Broke:
     """A driver reports that an attempt has failed, and why. Source: L-8."""
 
@@ -106,7 +108,7 @@ class Broke:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Aborted:
     """A driver was told that an operation ended without it. Source: L-7."""
 
@@ -115,14 +117,14 @@ class Aborted:
     failed: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Shown:
     """What these operations announce was published. Source: L-7."""
 
     operations: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Marked:
     """The service's clock has this mark from now on. Source: N-4."""
 
@@ -131,21 +133,21 @@ class Marked:
     ahead_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Enable:
     """A VM of the group asked for the first time. Source: B-1."""
 
     group: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Polled:
     """VMs of these groups asked since the last such report. Source: B-2."""
 
     groups: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Change:
     """The fleet's layout changes: records put, and names taken out, all or nothing."""
 
@@ -158,12 +160,12 @@ class Change:
     absent: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tick:
     """Time has passed: whatever is due happens."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Recover:
     """The service has started again: what a crash cut off is taken up. Source: L-7."""
 

@@ -18,7 +18,7 @@ from forewarn.core.impact import (
     Impact,
 )
 from forewarn.core.refusals import FleetContradiction
-from forewarn.core.values import replace
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

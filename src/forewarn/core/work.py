@@ -20,7 +20,7 @@ from forewarn.core.lifecycle import (
     move_operation,
 )
 from forewarn.core.topology import Health
-from forewarn.core.values import replace
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.state import Draft

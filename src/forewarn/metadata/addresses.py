@@ -10,10 +10,10 @@ import socket
 import stat
 import struct
 import sys
-from dataclasses import dataclass
 from typing import cast
 
 from forewarn.errors import CallerError, OurError
+from forewarn.values import value
 
 _LOCALHOST = "127.0.0.1"
 BACKLOG = 4096  # the kernel caps it at net.core.somaxconn
@@ -47,7 +47,7 @@ class AddressUnavailable(OurError):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Address:
     """One place to listen on."""
 
@@ -66,7 +66,7 @@ class Address:
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Listener:
     """A listening socket."""
 

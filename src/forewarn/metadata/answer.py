@@ -7,13 +7,13 @@ settings only, so it is made once for all requests of the same bytes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn import wire
 from forewarn.errors import CallerError
 from forewarn.metadata import instance
 from forewarn.metadata.response import JSON, TEXT, Answer, compact, refusal
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.feed import ApprovalAnswer, Caller
@@ -44,14 +44,14 @@ class QueryInvalid(CallerError):
     advice = "Give each query parameter once, in its documented form."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Refuse:
     """Answer this, whoever asks."""
 
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Show:
     """Show the VM's document, perhaps only once it has changed."""
 
@@ -63,12 +63,12 @@ class Show:
     incarnation: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Approve:
     """Approve events of the VM; the ids are read when the body is here."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Describe:
     """Show a part of the VM's instance metadata. Source: I-1, I-2."""
 
@@ -80,7 +80,7 @@ class Describe:
 Plan = Refuse | Show | Approve | Describe
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Planned:
     """A plan and what has to be known about the caller before it counts."""
 

@@ -5,15 +5,16 @@ No fault is thought up in here; the emulator decides, this says what it can ask 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.metadata.request import Request
     from forewarn.metadata.response import Answer
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Disturbance:
     """What happens to one answer; the parts may be combined."""
 

@@ -8,9 +8,9 @@ refused, since a request that got this far may have passed a proxy that read it 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from forewarn.errors import CallerError
+from forewarn.values import value
 
 HEAD_BYTES_MAX = 16 * 1024  # nginx allows 8 KiB a line, Go 1 MiB; clients seen send under 1 KiB
 HEADERS_MAX = 100
@@ -74,7 +74,7 @@ class RequestSlow(CallerError):
     advice = "Send the whole request at once."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Request:
     """One request; `body` is empty until it was read."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+
+from forewarn.values import value
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
@@ -28,7 +29,7 @@ _REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """One answer, before it knows the time and the connection."""
 

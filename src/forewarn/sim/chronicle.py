@@ -9,7 +9,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from forewarn.core.values import replace
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.state import Entry

@@ -23,7 +23,6 @@ from forewarn.core.stimulus import (
     Stimulus,
 )
 from forewarn.core.topology import Group, GroupKind, Host, Vm
-from forewarn.core.values import replace
 from forewarn.errors import ForewarnError
 from forewarn.sim.agenda import START_MS
 from forewarn.sim.grammar import meant, read
@@ -32,6 +31,7 @@ from forewarn.sim.mishaps import Mishaps
 from forewarn.sim.scriptstage import HandDriver, ScriptStage, told
 from forewarn.sim.spans import clock_time, seconds
 from forewarn.sim.telling import Teller
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

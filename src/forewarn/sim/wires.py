@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from forewarn import wire
 from forewarn.agent.contact import ANSWER_MS, APPROVAL_MS
 from forewarn.sim import node as nodes
 from forewarn.sim.node import Reply
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ LATE_MS_MAX = 20 * 60 * 1000
 NEVER_MS = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Weather:
     """What share of requests, in a thousand, meets which fate."""
 

@@ -6,7 +6,6 @@ Nothing may be written in here. Every read is bounded by a page.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.core.document import Enrolment, View
@@ -16,6 +15,7 @@ from forewarn.core.state import Entry, Image
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import ForewarnError
 from forewarn.store.errors import StoreDamaged
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ REPLAY_PAGE = 500
 """Entries read at a time by `entries`: large enough that the statement's cost disappears."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HistoryPage:
     """Which entries are wanted; every filter that is given must hold."""
 
@@ -53,7 +53,7 @@ class HistoryPage:
     images: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OperationPage:
     """Which operations are wanted, newest first; every filter that is given must hold."""
 
@@ -70,7 +70,7 @@ class OperationPage:
     limit: int = 100
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Recorded:
     """An entry of history and its place: sequence numbers start at 1 and have no gaps."""
 

@@ -11,6 +11,8 @@ from forewarn.agent.core.values import Value
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
+    from typing import Final
+
     from forewarn.agent.core.names import Identity
     from forewarn.agent.core.records import EventRecord
 
@@ -19,10 +21,10 @@ class Turn(Value):
     """Whether this VM may approve now, and if not, when and why it may."""
 
     __slots__ = ("go", "missing", "reason", "until_ms")
-    go: bool
-    reason: str
-    until_ms: int | None
-    missing: tuple[str, ...]
+    go: Final[bool]
+    reason: Final[str]
+    until_ms: Final[int | None]
+    missing: Final[tuple[str, ...]]
 
     def __init__(
         self,
@@ -40,7 +42,10 @@ class Turn(Value):
             until_ms: When it is this VM's turn without anything else happening, if ever.
             missing: The VMs that have not said that they are prepared.
         """
-        self._put(go=go, reason=reason, until_ms=until_ms, missing=missing)
+        self.go = go
+        self.reason = reason
+        self.until_ms = until_ms
+        self.missing = missing
 
 
 def turn(record: EventRecord, identity: Identity, *, now_ms: int) -> Turn:

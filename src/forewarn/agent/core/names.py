@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from forewarn.agent.core.values import Value
 
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from typing import Final
+
 NAME_CHARACTERS_MAX = 255
 NOT_NAMES = frozenset(" \"'<>{}/\\")
 COMPUTER_NAME_DIGITS = 6  # scale sets name computers PREFIX + six base-36 digits
@@ -16,15 +20,16 @@ class Identity(Value):
     """The names under which this VM may appear in Resources. Compared without case."""
 
     __slots__ = ("name", "names")
-    name: str
-    names: frozenset[str]
+    name: Final[str]
+    names: Final[frozenset[str]]
     """In lower case, each also with the underscore that the oldest form puts before it."""
 
     def __init__(self, name: str, aliases: tuple[str, ...] = ()) -> None:
         """Take the name of the instance metadata, and others that mean the same VM."""
         assert name
         names = frozenset(text.lower() for text in (name, *aliases))
-        self._put(name=name, names=names | {f"_{text}" for text in names})
+        self.name = name
+        self.names = names | {f"_{text}" for text in names}
 
     def is_me(self, resource: str) -> bool:
         """Tell whether a resource is this VM."""

@@ -9,6 +9,8 @@ from forewarn.agent.core.values import Value
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
+    from typing import Final
+
     from forewarn.agent.core.names import Identity
     from forewarn.wire import ScheduledEvent
 
@@ -33,13 +35,13 @@ class Step(Value):
     """One step of a preparation, together with what undoes it."""
 
     __slots__ = ("does", "name", "on_failure", "repeatable", "spec", "timeout_s", "undoes")
-    name: str
-    timeout_s: float
-    on_failure: str
-    repeatable: bool
-    does: bool
-    undoes: bool
-    spec: str
+    name: Final[str]
+    timeout_s: Final[float]
+    on_failure: Final[str]
+    repeatable: Final[bool]
+    does: Final[bool]
+    undoes: Final[bool]
+    spec: Final[str]
 
     def __init__(
         self,
@@ -65,27 +67,25 @@ class Step(Value):
                 recovery after the reboot is the one that belonged to the preparation.
         """
         assert on_failure in FAILURES
-        self._put(
-            name=name,
-            timeout_s=timeout_s,
-            on_failure=on_failure,
-            repeatable=repeatable,
-            does=does,
-            undoes=undoes,
-            spec=spec,
-        )
+        self.name = name
+        self.timeout_s = timeout_s
+        self.on_failure = on_failure
+        self.repeatable = repeatable
+        self.does = does
+        self.undoes = undoes
+        self.spec = spec
 
 
 class Match(Value):
     """What an event must be like for a rule to apply; what is not given matches everything."""
 
     __slots__ = ("about", "description", "duration_s", "notice_s", "sources", "types")
-    types: tuple[str, ...]
-    sources: tuple[str, ...]
-    duration_s: tuple[float, float] | None
-    notice_s: tuple[float, float] | None
-    description: str
-    about: str
+    types: Final[tuple[str, ...]]
+    sources: Final[tuple[str, ...]]
+    duration_s: Final[tuple[float, float] | None]
+    notice_s: Final[tuple[float, float] | None]
+    description: Final[str]
+    about: Final[str]
 
     def __init__(
         self,
@@ -109,14 +109,12 @@ class Match(Value):
             description: A part of the description, compared without case.
             about: `this` (the event names this VM), `others` (it does not) or `any`.
         """
-        self._put(
-            types=tuple(name.lower() for name in types),
-            sources=tuple(name.lower() for name in sources),
-            duration_s=duration_s,
-            notice_s=notice_s,
-            description=description.lower(),
-            about=about,
-        )
+        self.types = tuple(name.lower() for name in types)
+        self.sources = tuple(name.lower() for name in sources)
+        self.duration_s = duration_s
+        self.notice_s = notice_s
+        self.description = description.lower()
+        self.about = about
 
     def matches(self, event: ScheduledEvent, identity: Identity, now_ms: int) -> bool:
         """Tell whether the event is as described, seen by this VM now."""
@@ -144,14 +142,14 @@ class Rule(Value):
     """What is done with the events that match; the first rule that matches decides."""
 
     __slots__ = ("action", "checks", "coordination", "match", "name", "stand_in_s", "steps", "then")
-    name: str
-    match: Match
-    action: str
-    then: str
-    steps: tuple[tuple[Step, ...], ...]
-    checks: tuple[Step, ...]
-    coordination: str
-    stand_in_s: float
+    name: Final[str]
+    match: Final[Match]
+    action: Final[str]
+    then: Final[str]
+    steps: Final[tuple[tuple[Step, ...], ...]]
+    checks: Final[tuple[Step, ...]]
+    coordination: Final[str]
+    stand_in_s: Final[float]
 
     def __init__(
         self,
@@ -181,16 +179,14 @@ class Rule(Value):
         assert action in ACTIONS
         assert then in ("approve", "hold")
         assert coordination in COORDINATIONS
-        self._put(
-            name=name,
-            match=match,
-            action=action,
-            then=then,
-            steps=steps,
-            checks=checks,
-            coordination=coordination,
-            stand_in_s=stand_in_s,
-        )
+        self.name = name
+        self.match = match
+        self.action = action
+        self.then = then
+        self.steps = steps
+        self.checks = checks
+        self.coordination = coordination
+        self.stand_in_s = stand_in_s
 
 
 KNOWN_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")

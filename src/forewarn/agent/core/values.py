@@ -1,7 +1,8 @@
 """What goes into the agent's core and what comes out of it: stimuli and intents, as values.
 
 No decision and no I/O may go in here. `dataclasses` costs the resident agent 1.7 MiB, so these
-values are written by hand: slotted, frozen, compared field by field.
+values are written by hand: slotted, compared field by field, and frozen by the type checker alone,
+since what is refused at run time is a call for each field that is set.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Final
 
     from forewarn.agent.core.rules import Step
     from forewarn.wire import Document, ScheduledEvent
 
 
 class Value:
-    """A frozen value: set once by its constructor, equal to another of equal fields."""
+    """A value: its fields are final, and it equals another of equal fields."""
 
     __slots__: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
@@ -23,18 +25,6 @@ class Value:
     def __init_subclass__(cls) -> None:
         """Collect the fields, those of a parent first."""
         cls.fields = tuple(dict.fromkeys((*cls.fields, *cls.__slots__)))
-
-    def _put(self, **fields: object) -> None:
-        for name, field in fields.items():
-            object.__setattr__(self, name, field)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        """Refuse: a value does not change."""
-        raise AttributeError(name)
-
-    def __delattr__(self, name: str) -> None:
-        """Refuse: a value does not change."""
-        raise AttributeError(name)
 
     def __eq__(self, other: object) -> bool:
         """Compare class and fields."""
@@ -71,20 +61,20 @@ class Polled(Stimulus):
     """A document was read. A failed poll is no stimulus: it says nothing about events."""
 
     __slots__ = ("document",)
-    document: Document
+    document: Final[Document]
 
     def __init__(self, document: Document) -> None:
         """Carry the document as it was read."""
-        self._put(document=document)
+        self.document = document
 
 
 class HookEnded(Stimulus):
     """A hook the core asked for (`Prepare`, `Check`, `Recover`, `Cancel`) is no longer running."""
 
     __slots__ = ("exit_status", "key", "reason")
-    key: str
-    exit_status: int
-    reason: str
+    key: Final[str]
+    exit_status: Final[int]
+    reason: Final[str]
 
     def __init__(self, key: str, exit_status: int, *, reason: str = "") -> None:
         """Name the hook by the `key` of its intent.
@@ -94,32 +84,37 @@ class HookEnded(Stimulus):
             exit_status: 0 to 255; negative: ended by that signal, or never started.
             reason: A few words for people, such as "timeout".
         """
-        self._put(key=key, exit_status=exit_status, reason=reason)
+        self.key = key
+        self.exit_status = exit_status
+        self.reason = reason
 
 
 class ApprovalEnded(Stimulus):
     """The service answered an `Approve`, or could not be reached for it."""
 
     __slots__ = ("accepted", "event_id", "reason")
-    event_id: str
-    accepted: bool
-    reason: str
+    event_id: Final[str]
+    accepted: Final[bool]
+    reason: Final[str]
 
     def __init__(self, event_id: str, *, accepted: bool, reason: str = "") -> None:
         """Say for one event whether the approval was answered 200."""
-        self._put(event_id=event_id, accepted=accepted, reason=reason)
+        self.event_id = event_id
+        self.accepted = accepted
+        self.reason = reason
 
 
 class PeersSeen(Stimulus):
     """An `Ask` was answered: which VMs say that they are prepared for the event."""
 
     __slots__ = ("event_id", "prepared")
-    event_id: str
-    prepared: tuple[str, ...]
+    event_id: Final[str]
+    prepared: Final[tuple[str, ...]]
 
     def __init__(self, event_id: str, prepared: tuple[str, ...]) -> None:
         """Name the prepared VMs by their resource names, in any order."""
-        self._put(event_id=event_id, prepared=prepared)
+        self.event_id = event_id
+        self.prepared = prepared
 
 
 class Resumed(Stimulus):
@@ -133,12 +128,13 @@ class Resumed(Stimulus):
     """
 
     __slots__ = ("found", "rebooted")
-    found: Mapping[str, str]
-    rebooted: bool
+    found: Final[Mapping[str, str]]
+    rebooted: Final[bool]
 
     def __init__(self, found: Mapping[str, str], *, rebooted: bool = False) -> None:
         """Carry what is known of the hooks, by key, and whether the VM itself was restarted."""
-        self._put(found=found, rebooted=rebooted)
+        self.found = found
+        self.rebooted = rebooted
 
     def __hash__(self) -> int:
         """Hash the found ends, whatever mapping holds them."""
@@ -158,12 +154,12 @@ class HookIntent(Intent):
     """Start a hook; it ends with a `HookEnded` of the same key, always."""
 
     __slots__ = ("attempt", "deadline_ms", "event", "key", "run", "step")
-    key: str
-    step: Step
-    event: ScheduledEvent
-    deadline_ms: int
-    attempt: int
-    run: int
+    key: Final[str]
+    step: Final[Step]
+    event: Final[ScheduledEvent]
+    deadline_ms: Final[int]
+    attempt: Final[int]
+    run: Final[int]
     phase = ""
 
     def __init__(
@@ -188,9 +184,12 @@ class HookIntent(Intent):
             run: A number that no two intents of one journal share, so that what an earlier hook
                 of the same key left behind is not taken for this one's.
         """
-        self._put(
-            key=key, step=step, event=event, deadline_ms=deadline_ms, attempt=attempt, run=run
-        )
+        self.key = key
+        self.step = step
+        self.event = event
+        self.deadline_ms = deadline_ms
+        self.attempt = attempt
+        self.run = run
 
 
 class Prepare(HookIntent):
@@ -225,59 +224,64 @@ class Stop(Intent):
     """End a running hook, politely at first; its `HookEnded` follows as for any other."""
 
     __slots__ = ("key", "reason")
-    key: str
-    reason: str
+    key: Final[str]
+    reason: Final[str]
 
     def __init__(self, key: str, reason: str) -> None:
         """Name the hook by the key of its intent, and why it must end."""
-        self._put(key=key, reason=reason)
+        self.key = key
+        self.reason = reason
 
 
 class Approve(Intent):
     """Post a StartRequest for the event; answer with `ApprovalEnded`. Safe to repeat (A-1)."""
 
     __slots__ = ("event",)
-    event: ScheduledEvent
+    event: Final[ScheduledEvent]
 
     def __init__(self, event: ScheduledEvent) -> None:
         """Carry the event to approve."""
-        self._put(event=event)
+        self.event = event
 
 
 class Announce(Intent):
     """Tell the other VMs of the event whether this one is prepared; nothing is answered."""
 
     __slots__ = ("event", "prepared")
-    event: ScheduledEvent
-    prepared: bool
+    event: Final[ScheduledEvent]
+    prepared: Final[bool]
 
     def __init__(self, event: ScheduledEvent, *, prepared: bool) -> None:
         """Carry the event; False takes an earlier announcement back."""
-        self._put(event=event, prepared=prepared)
+        self.event = event
+        self.prepared = prepared
 
 
 class Ask(Intent):
     """Find out which VMs of the event are prepared; answer with `PeersSeen`, or not at all."""
 
     __slots__ = ("event",)
-    event: ScheduledEvent
+    event: Final[ScheduledEvent]
 
     def __init__(self, event: ScheduledEvent) -> None:
         """Carry the event whose Resources are asked about."""
-        self._put(event=event)
+        self.event = event
 
 
 class Notify(Intent):
     """Tell people and logs: one sentence per change, with a stable name of what happened."""
 
     __slots__ = ("action", "event", "level", "text")
-    action: str
-    event: ScheduledEvent
-    text: str
-    level: str
+    action: Final[str]
+    event: Final[ScheduledEvent]
+    text: Final[str]
+    level: Final[str]
 
     def __init__(
         self, action: str, event: ScheduledEvent, *, text: str, level: str = "info"
     ) -> None:
         """Carry the event, the sentence, and `info`, `warning` or `error`."""
-        self._put(action=action, event=event, text=text, level=level)
+        self.action = action
+        self.event = event
+        self.text = text
+        self.level = level

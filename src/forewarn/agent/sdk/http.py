@@ -11,6 +11,10 @@ import sys
 from forewarn.agent.core.values import Value
 from forewarn.errors import CallerError, PeerError
 
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from typing import Final
+
 HEAD_BYTES_MAX = 64 * 1024  # what other clients allow for status line and headers
 BODY_BYTES_MAX = 4 * 1024 * 1024 + 64  # the longest document that is read, and a newline
 PORT = 80
@@ -39,13 +43,15 @@ class Target(Value):
     """Where a service listens."""
 
     __slots__ = ("host", "path", "port")
-    host: str
-    port: int
-    path: str
+    host: Final[str]
+    port: Final[int]
+    path: Final[str]
 
     def __init__(self, host: str, port: int = PORT, *, path: str = "") -> None:
         """Name an address and port, or with `path` a unix socket."""
-        self._put(host=host, port=port, path=path)
+        self.host = host
+        self.port = port
+        self.path = path
 
     def __str__(self) -> str:
         """Return the endpoint as it would be configured."""
@@ -62,13 +68,15 @@ class Answer(Value):
     """A complete answer; header names in lower case."""
 
     __slots__ = ("body", "headers", "status")
-    status: int
-    headers: dict[str, str]
-    body: bytes
+    status: Final[int]
+    headers: Final[dict[str, str]]
+    body: Final[bytes]
 
     def __init__(self, status: int, headers: dict[str, str], *, body: bytes) -> None:
         """Carry the three parts of it."""
-        self._put(status=status, headers=headers, body=body)
+        self.status = status
+        self.headers = headers
+        self.body = body
 
 
 def target_of(endpoint: str) -> Target:

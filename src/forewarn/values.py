@@ -1,0 +1,50 @@
+"""Values: records that never change, and new ones made of old ones, as every step does.
+
+Nothing that knows what a value means may go in here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TypeAlias, TypeVar, dataclass_transform
+
+_R = TypeVar("_R")
+_Fields: TypeAlias = "tuple[attrgetter[tuple[object, ...]], dict[str, int]]"
+
+_KNOWN: dict[type[object], _Fields] = {}
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def value(kind: type[_R]) -> type[_R]:
+    """Make a class a dataclass whose objects nobody changes, equal and hashed by their fields.
+
+    The type checker refuses a change; at run time nothing does. A dataclass that is frozen there,
+    too, sets each field by a call: an operation takes ten times as long to make. Source: ADR 0013.
+    """
+    return dataclass(slots=True, unsafe_hash=True)(kind)
+
+
+def replace(record: _R, **changes: object) -> _R:
+    """Return a record with other values in some fields.
+
+    What `dataclasses.replace` does, in less than half the time: an operation has 28 fields, and
+    one request for work makes eight new values. Only for dataclasses whose fields are positional.
+
+    Raises:
+        KeyError: the record has no such field.
+    """
+    kind = type(record)
+    read, places = _KNOWN.get(kind) or _fields_of(kind)
+    values = list(read(record))
+    for name, new in changes.items():
+        values[places[name]] = new
+    return kind(*values)
+
+
+def _fields_of(kind: type[object]) -> _Fields:
+    """Return what reads all fields at once, and where each stands; remembered."""
+    names: tuple[str, ...] = kind.__match_args__  # type: ignore[attr-defined]  # of a dataclass
+    assert len(names) > 1, kind  # of one field it would read no tuple
+    found = _KNOWN[kind] = attrgetter(*names), {name: n for n, name in enumerate(names)}
+    return found
