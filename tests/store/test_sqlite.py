@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
 from forewarn.core.state import Changes
 from forewarn.store import HistoryPage, Store, open_store
 from forewarn.store.errors import (
@@ -21,7 +22,7 @@ from forewarn.store.errors import (
     StoreInUse,
     StoreUnavailable,
 )
-from forewarn.store.reading import _HISTORY_FILTERS, _OPERATION_FILTERS
+from forewarn.store.reading import _HISTORY_FILTERS, _OPERATION_FILTERS, _in_states
 from forewarn.store.sqlite import LOG_BYTES, SqliteEngine
 from tests.store.story import Story, begin, entry, live_records, replayed
 
@@ -267,6 +268,14 @@ def test_operations_are_found_through_an_index(memory: Store, filters: str) -> N
 def test_loading_reads_only_live_work(memory: Store, kind: str) -> None:
     """A restart costs the same after years as on the first day. Source: L-7."""
     assert f"USING INDEX {kind}_live" in plan_of(memory, f"load_{kind}")
+
+
+@pytest.mark.parametrize("states", [LIVE_OPERATION, frozenset({OperationState.RUNNING})])
+def test_live_operations_are_found_by_their_own_index(
+    memory: Store, states: frozenset[OperationState]
+) -> None:
+    """What is asked for most does not get slower with the years. Source: L-5."""
+    assert "INDEX operation_live" in plan_of(memory, "operations", filters=_in_states(states))
 
 
 def test_notice_wakes_another_thread(memory: Store) -> None:

@@ -53,13 +53,15 @@ SELECT {group} FROM vm_group ORDER BY name
 SELECT {vm} FROM vm ORDER BY name
 
 -- name: load_operation
-SELECT {operation} FROM operation WHERE state IN ('planned', 'noticed', 'running')
+SELECT {operation} FROM operation
+WHERE state = 'planned' OR state = 'noticed' OR state = 'running'
 UNION ALL
 SELECT {operation} FROM operation WHERE abort_owed = 1
 ORDER BY number
 
 -- name: load_event
-SELECT {event} FROM event WHERE state IN ('scheduled', 'approved', 'started')
+SELECT {event} FROM event
+WHERE state = 'scheduled' OR state = 'approved' OR state = 'started'
 ORDER BY operation, group_name
 
 -- name: load_enrolment

@@ -176,9 +176,7 @@ class Reading:
         values = _given(page, _OPERATION_FILTERS)
         filters = [_OPERATION_FILTERS[name] for name in values]
         if page.states:
-            # States are our own words, so they may stand in the text: the partial index needs it.
-            listed = ", ".join(f"'{each.value}'" for each in OperationState if each in page.states)
-            filters.append(f"state IN ({listed})")
+            filters.append(_in_states(page.states))
         with self._engine.reading() as transaction:
             rows = transaction.rows_filled(
                 "operations", {"filters": _joined(filters)}, limit=_bounded(page.limit), **values
@@ -221,6 +219,12 @@ def _given(page: HistoryPage | OperationPage, filters: Iterable[str]) -> dict[st
     """Return the values of the filters that were given."""
     wanted = {name: getattr(page, name) for name in filters}
     return {name: value for name, value in wanted.items() if value}
+
+
+def _in_states(states: frozenset[OperationState]) -> str:
+    """Return the filter for any of these states, in the words of the index of live operations."""
+    wanted = (each.value for each in OperationState if each in states)
+    return "(" + " OR ".join(f"state = '{word}'" for word in wanted) + ")"
 
 
 def _joined(filters: Iterable[str]) -> str:
