@@ -1,24 +1,24 @@
-"""What the control plane tells metadata nodes and what they ask of it: values and their lines.
+"""What the control plane tells metadata nodes and what they ask of it: messages and their lines.
+
+A line is a message's name and values, in their order, as JSON: `["ack",7]`.
 
 No I/O may go in here, and no decision: who may see what is settled before a change is made.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import msgspec
 
 from forewarn.errors import PeerError
-from forewarn.values import value
 from forewarn.wire import Document, ScheduledEvent
 
 if TYPE_CHECKING:
     import asyncio
 
-_T = TypeVar("_T")
 #: What travels of an event, in this order.
 _event_values: attrgetter[tuple[object, ...]] = attrgetter(
     "event_id",
@@ -31,7 +31,9 @@ _event_values: attrgetter[tuple[object, ...]] = attrgetter(
     "source",
     "duration_s",
 )
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+#: What instance metadata says of a VM by one name.
+Fact: TypeAlias = str | int | bool | dict[str, str] | list[dict[str, str]] | None
+_EventValues: TypeAlias = tuple[str, str, str, str, tuple[str, ...], int | None, str, str, int]
 
 
 class FeedUnreadable(PeerError):
@@ -42,8 +44,11 @@ class FeedUnreadable(PeerError):
     advice = "Run the same version of Forewarn on both sides."
 
 
-@value
-class Caller:
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """A value that travels as an array of its fields."""
+
+
+class Caller(Row, frozen=True):
     """A VM that may ask, and how it is known."""
 
     vm: str
@@ -58,13 +63,12 @@ class Caller:
     """Receiving interface its addresses count on; empty: any."""
     instance_id: str = ""
     """What a proxy calls it in `X-Instance-ID`; empty: no proxy asks for it."""
-    instance: Mapping[str, object] = field(default_factory=dict)
+    instance: Mapping[str, Fact] = msgspec.field(default_factory=dict)
     """Its instance metadata, flat, by the names of `compute` and `network`; what is not there is
     empty. Source: I-1."""
 
 
-@value
-class Publication:
+class Publication(Row, frozen=True):
     """The document one view shows now."""
 
     view: str
@@ -72,8 +76,7 @@ class Publication:
     document: Document
 
 
-@value
-class Change:
+class Change(Row, frozen=True, tag="change"):
     """One step of the feed: what a node must know to be up to date with `sequence`."""
 
     sequence: int
@@ -85,8 +88,7 @@ class Change:
     publications: tuple[Publication, ...] = ()
 
 
-@value
-class ApprovalRequest:
+class ApprovalRequest(Row, frozen=True):
     """A StartRequest body from a VM: approve all these events, or none."""
 
     vm: str
@@ -96,13 +98,52 @@ class ApprovalRequest:
     """Where the request came from, for history."""
 
 
-@value
-class ApprovalAnswer:
+class ApprovalAnswer(Row, frozen=True):
     """What became of an approval; `accepted` is said only when it is durable. Source: A-6."""
 
     accepted: bool
     error: str = ""
     """Why not, in one sentence, for the body of the refusal."""
+
+
+class Answered(Row, frozen=True, tag="answered"):
+    """What became of a node's request."""
+
+    number: int
+    answer: ApprovalAnswer | None
+    """None: it could not be handed on."""
+
+
+class Ack(Row, frozen=True, tag="ack"):
+    """A node shows everything up to a change."""
+
+    sequence: int
+
+
+class Approve(Row, frozen=True, tag="approve"):
+    """A node hands an approval on."""
+
+    number: int
+    request: ApprovalRequest
+
+
+class Enable(Row, frozen=True, tag="enable"):
+    """A node asks for the group of a VM to be enabled. Source: B-1."""
+
+    number: int
+    vm: str
+
+
+class Polled(Row, frozen=True, tag="polled"):
+    """VMs of these groups have asked a node. Source: B-2."""
+
+    groups: tuple[str, ...]
+
+
+Told: TypeAlias = Change | Answered
+"""What a node is told; the first change is whole."""
+Asked: TypeAlias = Ack | Approve | Enable | Polled
+"""What a node says once it shows that."""
 
 
 class Upstream(Protocol):
@@ -118,98 +159,61 @@ class Upstream(Protocol):
         """Note that VMs of these groups asked within the last second. Source: B-2."""
 
 
-def encode(change: Change) -> bytes:
-    """Return the change as one line of JSON, the newline included."""
-    form = {
-        "sequence": change.sequence,
-        "whole": change.whole,
-        "callers": [_caller_values(caller) for caller in change.callers],
-        "gone": list(change.gone),
-        "publications": [_publication_form(publication) for publication in change.publications],
-    }
-    return _encode(form).encode("ascii") + b"\n"
+def line_of(message: Told | Asked) -> bytes:
+    """Return a message as its line, the newline included."""
+    return _encoder.encode(message) + b"\n"
 
 
-def decode(line: bytes) -> Change:
-    """Read one line of the feed.
+def read_told(line: bytes) -> Told:
+    """Read what a node is told.
 
     Raises:
-        FeedUnreadable: the line is not what `encode` writes.
+        FeedUnreadable: the line is no such message.
     """
     try:
-        form = json.loads(line)
-        return Change(
-            sequence=_checked(form["sequence"], int),
-            whole=_checked(form["whole"], bool),
-            callers=tuple(_caller_of(caller) for caller in form["callers"]),
-            gone=tuple(_checked(name, str) for name in form["gone"]),
-            publications=tuple(_publication_of(each) for each in form["publications"]),
-        )
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise FeedUnreadable(reason=f"{type(error).__name__}: {error}") from error
+        return _told.decode(line)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise FeedUnreadable(reason=str(error)) from error
 
 
-def _caller_values(caller: Caller) -> tuple[object, ...]:
-    return (
-        caller.vm,
-        caller.group,
-        caller.view,
-        caller.addresses,
-        caller.interface,
-        caller.instance_id,
-        dict(caller.instance),
-    )
+def read_asked(line: bytes) -> Asked:
+    """Read what a node says.
+
+    Raises:
+        FeedUnreadable: the line is no such message.
+    """
+    try:
+        return _asked.decode(line)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise FeedUnreadable(reason=str(error)) from error
 
 
-def _caller_of(values: object) -> Caller:
-    vm, group, view, addresses, interface, instance_id, instance = _checked(values, list)
-    _check_texts(vm, group, view, interface, instance_id, *_checked(addresses, list))
-    return Caller(
-        vm, group, view, tuple(addresses), interface, instance_id, _checked(instance, dict)
-    )
+def _document_values(document: object) -> tuple[int, tuple[tuple[object, ...], ...]]:
+    assert isinstance(document, Document), document
+    return document.incarnation, tuple(map(_event_values, document.events))
 
 
-def _publication_form(publication: Publication) -> dict[str, object]:
-    return {
-        "view": publication.view,
-        "enabled": publication.enabled,
-        "incarnation": publication.document.incarnation,
-        "events": [_event_values(event) for event in publication.document.events],
-    }
+def _document_of(kind: type, values: object) -> Document:
+    assert kind is Document, kind
+    incarnation, events = msgspec.convert(values, tuple[int, tuple[_EventValues, ...]])
+    return Document(incarnation, tuple(map(_event_of, events)))
 
 
-def _publication_of(form: Mapping[str, object]) -> Publication:
-    events = tuple(_event_of(values) for values in _checked(form["events"], list))
-    return Publication(
-        view=_checked(form["view"], str),
-        enabled=_checked(form["enabled"], bool),
-        document=Document(_checked(form["incarnation"], int), events),
-    )
-
-
-def _event_of(values: object) -> ScheduledEvent:
-    event_id, status, kind, place, resources, at_ms, text, source, s = _checked(values, list)
-    _check_texts(event_id, status, kind, place, text, source, *_checked(resources, list))
+def _event_of(values: _EventValues) -> ScheduledEvent:
+    event_id, status, event_type, resource_type, resources, at_ms, text, source, duration_s = values
     return ScheduledEvent(
         event_id=event_id,
         status=status,
-        event_type=kind,
-        resource_type=place,
-        resources=tuple(resources),
-        not_before_ms=None if at_ms is None else _checked(at_ms, int),
+        event_type=event_type,
+        resource_type=resource_type,
+        resources=resources,
+        not_before_ms=at_ms,
         description=text,
         source=source,
-        duration_s=_checked(s, int),
+        duration_s=duration_s,
     )
 
 
-def _check_texts(*values: object) -> None:
-    for each in values:
-        if not isinstance(each, str):
-            raise TypeError(f"{each!r} is no str")
-
-
-def _checked(value: object, kind: type[_T]) -> _T:
-    if not isinstance(value, kind):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
-    return value
+_encoder = msgspec.json.Encoder(enc_hook=_document_values)
+_told: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told, dec_hook=_document_of)
+_asked: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)

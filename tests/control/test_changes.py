@@ -53,7 +53,9 @@ def test_what_is_left_out_reads_as_empty(vm: Vm, kind: GroupKind, shown: dict[st
     host = Host("h", fault_domain=1, update_domain=2, zone="3")
     state = State()
     state.topology = Topology({"h": host}, {"g": Group("g", kind)}, {"v": vm})
-    [caller] = feed.decode(feed.encode(whole(state, 1))).callers
+    told = feed.read_told(feed.line_of(whole(state, 1)))
+    assert isinstance(told, feed.Change)
+    [caller] = told.callers
     body, plain = instance.render(caller, NEWEST, path="compute", form="json")
     assert not plain
     compute = json.loads(body)

@@ -31,6 +31,7 @@ ROOMS_OF_PACKAGES = {
     "uvloop": ("forewarn.running",),
     "starlette": ("forewarn.control",),
     "uvicorn": ("forewarn.control",),
+    "msgspec": ("forewarn.feed", "forewarn.store", "forewarn.sim"),
     "psycopg": ("forewarn.store",),
     "yaml": ("forewarn.control",),
     "shtab": ("forewarn.cli",),

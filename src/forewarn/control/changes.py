@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.topology import GroupKind
-from forewarn.feed import Caller, Change, Publication
+from forewarn.feed import Caller, Change, Fact, Publication
 from forewarn.wire import Document
 
 if TYPE_CHECKING:
@@ -71,14 +71,14 @@ def _caller(topology: Topology, vm: Vm) -> Caller:
     )
 
 
-def instance_facts(topology: Topology, vm: Vm) -> dict[str, object]:
+def instance_facts(topology: Topology, vm: Vm) -> dict[str, Fact]:
     """What instance metadata says of a VM, by the names of `compute`. Source: I-1.
 
     What is empty is left out, and the name, which the caller has: the feed tells it of every VM.
     """
     host, group = topology.hosts[vm.host], topology.groups[vm.group]
     of_scale_set = group.kind is GroupKind.SCALE_SET
-    facts: dict[str, object] = {
+    facts: dict[str, Fact] = {
         "vmId": vm.vm_id,
         "location": vm.location,
         "zone": host.zone,
@@ -93,7 +93,7 @@ def instance_facts(topology: Topology, vm: Vm) -> dict[str, object]:
         "priority": "Spot" if vm.spot else "Regular",
         "evictionPolicy": "Deallocate" if vm.spot else "",
     }
-    told = {name: fact for name, fact in facts.items() if fact}
+    told: dict[str, Fact] = {name: fact for name, fact in facts.items() if fact}
     if vm.tags:
         told["tags"] = ";".join(f"{name}:{text}" for name, text in vm.tags)
         told["tagsList"] = [{"name": name, "value": text} for name, text in vm.tags]

@@ -13,8 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn import feed
-from forewarn.feed import ApprovalAnswer, ApprovalRequest, Change, FeedUnreadable
-from forewarn.metadata.follower import LINE_BYTES_MAX, line_of, message_of
+from forewarn.feed import (
+    Ack,
+    Answered,
+    ApprovalAnswer,
+    Approve,
+    Change,
+    Enable,
+    FeedUnreadable,
+    Polled,
+)
+from forewarn.metadata.follower import LINE_BYTES_MAX
 
 if TYPE_CHECKING:
     from forewarn.feed import Caller, Publication, Upstream
@@ -98,7 +107,7 @@ class FeedServer:
         self._callers.update((caller.vm, caller) for caller in change.callers)
         self._publications.update((each.view, each) for each in change.publications)
         self._sequence = change.sequence
-        line = _change_line(change)
+        line = feed.line_of(change)
         for node in tuple(self._nodes):
             if node.writer.transport.get_write_buffer_size() > BEHIND_BYTES_MAX:
                 _LOG.warning("A metadata node is too far behind.", extra={"action": "node-cut"})
@@ -126,7 +135,7 @@ class FeedServer:
         assert task is not None
         self._tasks.add(task)
         node = Node(writer)
-        writer.write(_change_line(self._whole()))
+        writer.write(feed.line_of(self._whole()))
         self._nodes[node] = None
         try:
             while line := await reader.readline():
@@ -151,61 +160,27 @@ class FeedServer:
         )
 
     def _take(self, node: Node, line: bytes) -> None:
-        kind, form = message_of(line)
-        try:
-            if kind == "ack":
-                node.shown = _number(form["ack"])
+        match feed.read_asked(line):
+            case Ack(sequence):
+                node.shown = sequence
                 self._acked.set()
-            elif kind == "polled":
-                self._upstream.polled(frozenset(_texts(form["polled"])))
-            elif kind == "approve":
-                request = ApprovalRequest(
-                    _text(form["vm"]), tuple(_texts(form["ids"])), _text(form["address"])
-                )
+            case Polled(groups):
+                self._upstream.polled(frozenset(groups))
+            case Approve(number, request):
                 approved = self._upstream.approve(request)
-                approved.add_done_callback(partial(self._approved, node, _number(form["number"])))
-            elif kind == "enable":
-                enabled = self._upstream.enable(_text(form["vm"]))
-                enabled.add_done_callback(partial(self._enabled, node, _number(form["number"])))
-            else:
-                raise FeedUnreadable(reason=f"unknown message {kind}")
-        except (LookupError, TypeError) as error:
-            raise FeedUnreadable(reason=f"{kind}: {error}") from error
+                approved.add_done_callback(partial(self._approved, node, number))
+            case Enable(number, vm):
+                enabled = self._upstream.enable(vm)
+                enabled.add_done_callback(partial(self._enabled, node, number))
 
     def _approved(self, node: Node, number: int, done: asyncio.Future[ApprovalAnswer]) -> None:
-        if done.cancelled() or done.exception() is not None:
-            self._answer(node, {"number": number, "failed": True})
-            return
-        answer = done.result()
-        form = {"number": number, "accepted": answer.accepted, "error": answer.error}
-        self._answer(node, form)
+        failed = done.cancelled() or done.exception() is not None
+        self._answer(node, Answered(number, None if failed else done.result()))
 
     def _enabled(self, node: Node, number: int, done: asyncio.Future[None]) -> None:
         failed = done.cancelled() or done.exception() is not None
-        self._answer(node, {"number": number, "accepted": not failed, "failed": failed})
+        self._answer(node, Answered(number, None if failed else ApprovalAnswer(accepted=True)))
 
-    def _answer(self, node: Node, form: dict[str, object]) -> None:
+    def _answer(self, node: Node, message: Answered) -> None:
         if node in self._nodes:
-            node.writer.write(line_of({"answer": form}))
-
-
-def _change_line(change: Change) -> bytes:
-    return b'{"change":' + feed.encode(change).rstrip(b"\n") + b"}\n"
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
-
-
-def _number(value: object) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"{value!r} is no number")
-    return value
-
-
-def _texts(value: object) -> list[str]:
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r} is no list")
-    return [_text(each) for each in value]
+            node.writer.write(feed.line_of(message))

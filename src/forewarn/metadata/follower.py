@@ -1,27 +1,26 @@
 """A metadata node away from the control plane: its snapshot follows a feed over a stream.
 
-No document may be decided here and no VM answered. The stream is JSON lines, one message each.
-The control process sends `{"change": …}` (the first is whole) and `{"answer": …}`; a node sends
-`{"ack": sequence}` once it shows a change, and `{"approve": …}`, `{"enable": …}`, `{"polled": …}`.
+No document may be decided here and no VM answered. Both ends send messages of `feed.py`, each a
+line: the control process `Change` (the first is whole) and `Answered`; a node `Ack` once it shows
+a change, and `Approve`, `Enable` and `Polled`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
-from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn import feed
 from forewarn.errors import OurError
-from forewarn.feed import ApprovalAnswer, FeedUnreadable
+from forewarn.feed import Answered, FeedUnreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.feed import ApprovalRequest, Change
+    from forewarn.feed import ApprovalAnswer, ApprovalRequest, Change
 
 LINE_BYTES_MAX = 256 * 1024 * 1024
 """Longest line: the whole snapshot of 100,000 groups with an event each has about 50 MB."""
@@ -77,8 +76,7 @@ class Follower:
 
     def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
         """Hand an approval on; while the feed is away it waits for it. Source: A-6."""
-        form = {"vm": request.vm, "ids": list(request.event_ids), "address": request.address}
-        return self._ask("approve", form)
+        return self._ask(partial(feed.Approve, request=request))
 
     def enable(self, vm: str) -> asyncio.Future[None]:
         """Have a group enabled. Source: B-1."""
@@ -93,24 +91,26 @@ class Follower:
             else:
                 done.set_result(None)
 
-        self._ask("enable", {"vm": vm}).add_done_callback(answered)
+        self._ask(partial(feed.Enable, vm=vm)).add_done_callback(answered)
         return done
 
     def polled(self, groups: frozenset[str]) -> None:
         """Hand poll marks on; while the feed is away they are gathered. Source: B-2."""
         self._polled |= groups
         if self._writer is not None:
-            self._send({"polled": sorted(self._polled)})
+            self._writer.write(feed.line_of(feed.Polled(tuple(sorted(self._polled)))))
             self._polled.clear()
 
-    def _ask(self, kind: str, form: Mapping[str, object]) -> asyncio.Future[ApprovalAnswer]:
+    def _ask(
+        self, message: Callable[[int], feed.Approve | feed.Enable]
+    ) -> asyncio.Future[ApprovalAnswer]:
         future: asyncio.Future[ApprovalAnswer] = asyncio.get_running_loop().create_future()
         if len(self._pending) >= PENDING_MAX:
             future.set_exception(FeedLost())
             return future
         self._number += 1
         number = self._number
-        line = line_of({kind: {"number": number, **form}})
+        line = feed.line_of(message(number))
         self._pending[number] = line, future
         # Whoever gave up waiting has told its client to repeat; the request may still be sent,
         # since an approval that is made twice is made once.
@@ -118,10 +118,6 @@ class Follower:
         if self._writer is not None:
             self._writer.write(line)
         return future
-
-    def _send(self, form: Mapping[str, object]) -> None:
-        if self._writer is not None:
-            self._writer.write(line_of(form))
 
     async def _follow(self) -> None:
         told = False
@@ -153,17 +149,14 @@ class Follower:
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take messages until the end. Requests go out once the first change is shown."""
         while line := await reader.readline():
-            kind, form = message_of(line)
-            if kind == "change":
-                change = feed.decode(line_of(form))
-                self._apply(change)
-                if self._writer is None:
-                    self._catch_up(writer)
-                self._send({"ack": change.sequence})
-            elif kind == "answer":
-                self._answered(form)
-            else:
-                raise FeedUnreadable(reason=f"unknown message {kind}")
+            message = feed.read_told(line)
+            if isinstance(message, Answered):
+                self._answered(message)
+                continue
+            self._apply(message)
+            if self._writer is None:
+                self._catch_up(writer)
+            writer.write(feed.line_of(feed.Ack(message.sequence)))
 
     def _catch_up(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -173,16 +166,14 @@ class Follower:
         if self._polled:
             self.polled(frozenset())
 
-    def _answered(self, form: Mapping[str, object]) -> None:
-        number, error = form.get("number"), form.get("error")
-        waiting = self._pending.get(number) if isinstance(number, int) else None
-        if waiting is None or waiting[1].done():
+    def _answered(self, message: Answered) -> None:
+        _, waiting = self._pending.get(message.number, (b"", None))
+        if waiting is None or waiting.done():
             return
-        if form.get("failed"):
-            waiting[1].set_exception(FeedLost())
+        if message.answer is None:
+            waiting.set_exception(FeedLost())
         else:
-            accepted = form.get("accepted") is True
-            waiting[1].set_result(ApprovalAnswer(accepted, str(error or "")))
+            waiting.set_result(message.answer)
 
 
 async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -192,24 +183,3 @@ async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWri
         return await asyncio.open_unix_connection(path, limit=LINE_BYTES_MAX)
     host, _, port = address.rpartition(":")
     return await asyncio.open_connection(host.strip("[]"), int(port), limit=LINE_BYTES_MAX)
-
-
-def line_of(form: Mapping[str, object]) -> bytes:
-    """Return a message as a line."""
-    return json.dumps(form, separators=(",", ":")).encode("ascii") + b"\n"
-
-
-def message_of(line: bytes) -> tuple[str, dict[str, object]]:
-    """Return a message's kind and content; a content that is no object is under its kind.
-
-    Raises:
-        FeedUnreadable: the line is no message.
-    """
-    try:
-        form = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise FeedUnreadable(reason="it is not JSON") from error
-    if not isinstance(form, dict) or len(form) != 1:
-        raise FeedUnreadable(reason="it is no message")
-    ((kind, content),) = form.items()
-    return kind, content if isinstance(content, dict) else {kind: content}

@@ -6,8 +6,9 @@ What an entry means is judged in `invariants.py`.
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from forewarn.values import replace
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from forewarn.sim.archive import Archive
     from forewarn.store.reading import Recorded
 
-_line = json.JSONEncoder(separators=(",", ":")).encode
+_line = msgspec.json.Encoder().encode
 
 
 class Chronicle:
@@ -62,4 +63,4 @@ def _told(recorded: Recorded) -> bytes:
     entry = recorded.entry
     images = [(image.kind, image.key, image.row) for image in entry.images]
     line = (recorded.seq, entry.at_ms, entry.actor, entry.action, entry.text, images)
-    return _line(line).encode() + b"\n"
+    return _line(line) + b"\n"

@@ -208,7 +208,7 @@ class Stage:
         else:
             self._apply(self.nodes[0], change)
             shown.set_result(None)
-        told = feed.decode(feed.encode(change))  # what travels is a line of the feed
+        told = _travelled(change)
         for number, node in enumerate(self.nodes[1:], start=1):
             if node.connected:
                 at_ms = self._in_order(number, self._lag_dice.between(1, FOLLOWER_LAG_MS))
@@ -261,6 +261,13 @@ class Stage:
 
     def _tell_all(self, node: Node) -> None:
         if self.service.up and node.connected:
-            told = feed.decode(feed.encode(self.service.plane.whole()))
+            told = _travelled(self.service.plane.whole())
             at_ms = self._in_order(self.nodes.index(node), FOLLOWER_LAG_MS)
             self.agenda.at(at_ms, partial(self._deliver, node, told))
+
+
+def _travelled(change: feed.Change) -> feed.Change:
+    """The change as it comes out of its line."""
+    told = feed.read_told(feed.line_of(change))
+    assert isinstance(told, feed.Change), told
+    return told

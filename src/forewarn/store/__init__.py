@@ -7,9 +7,10 @@ shown. No rule about what may change lives here, and no SQL: see `queries.sql`.
 from __future__ import annotations
 
 from functools import partial
-from json import JSONEncoder
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from forewarn.core.document import Enrolment, View
 from forewarn.core.lifecycle import Event, Operation
@@ -48,7 +49,7 @@ __all__ = [
     "open_store",
 ]
 
-_json = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_json = msgspec.json.Encoder().encode
 
 
 class Store:
@@ -363,7 +364,7 @@ def _history_rows(entries: list[Entry], first_seq: int) -> list[Row]:
             entry.group,
             entry.vm,
             entry.host,
-            _json([(image.kind, image.key, image.row) for image in entry.images]),
+            _json([(image.kind, image.key, image.row) for image in entry.images]).decode(),
         )
         for seq, entry in enumerate(entries, start=first_seq)
     ]

@@ -5,8 +5,9 @@ Nothing may be written in here. Every read is bounded by a page.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from forewarn.core.document import Enrolment, View
 from forewarn.core.lifecycle import Event, Operation, OperationState
@@ -77,6 +78,8 @@ class Recorded:
     seq: int
     entry: Entry
 
+
+_images = msgspec.json.Decoder(list[tuple[str, str | int, dict[str, str | int] | None]]).decode
 
 # A VM's history is found by way of the operations that disturb it: a row of history for each of a
 # host's VMs would make every commit longer. Of their events only those that name the VM count.
@@ -249,6 +252,6 @@ def _recorded(row: Row) -> Recorded:
             group=str(group),
             vm=str(vm),
             host=str(host),
-            images=tuple(Image(*image) for image in json.loads(str(images))),
+            images=tuple(Image(*image) for image in _images(str(images))),
         ),
     )
