@@ -19,21 +19,8 @@ from forewarn.wire import Document, ScheduledEvent
 if TYPE_CHECKING:
     import asyncio
 
-#: What travels of an event, in this order.
-_event_values: attrgetter[tuple[object, ...]] = attrgetter(
-    "event_id",
-    "status",
-    "event_type",
-    "resource_type",
-    "resources",
-    "not_before_ms",
-    "description",
-    "source",
-    "duration_s",
-)
 #: What instance metadata says of a VM by one name.
 Fact: TypeAlias = str | int | bool | dict[str, str] | list[dict[str, str]] | None
-_EventValues: TypeAlias = tuple[str, str, str, str, tuple[str, ...], int | None, str, str, int]
 
 
 class FeedUnreadable(PeerError):
@@ -140,6 +127,27 @@ class Polled(Row, frozen=True, tag="polled"):
     groups: tuple[str, ...]
 
 
+class _EventRow(Row, frozen=True):
+    """What travels of an event."""
+
+    event_id: str
+    status: str
+    event_type: str
+    resource_type: str
+    resources: tuple[str, ...]
+    not_before_ms: int | None
+    description: str
+    source: str
+    duration_s: int
+
+
+class _DocumentRow(Row, frozen=True):
+    """What travels of a document."""
+
+    incarnation: int
+    events: tuple[_EventRow, ...]
+
+
 Told: TypeAlias = Change | Answered
 """What a node is told; the first change is whole."""
 Asked: TypeAlias = Ack | Approve | Enable | Polled
@@ -195,25 +203,25 @@ def _document_values(document: object) -> tuple[int, tuple[tuple[object, ...], .
 
 def _document_of(kind: type, values: object) -> Document:
     assert kind is Document, kind
-    incarnation, events = msgspec.convert(values, tuple[int, tuple[_EventValues, ...]])
-    return Document(incarnation, tuple(map(_event_of, events)))
+    row = msgspec.convert(values, _DocumentRow)
+    return Document(row.incarnation, tuple(map(_event_of, row.events)))
 
 
-def _event_of(values: _EventValues) -> ScheduledEvent:
-    event_id, status, event_type, resource_type, resources, at_ms, text, source, duration_s = values
+def _event_of(row: _EventRow) -> ScheduledEvent:
     return ScheduledEvent(
-        event_id=event_id,
-        status=status,
-        event_type=event_type,
-        resource_type=resource_type,
-        resources=resources,
-        not_before_ms=at_ms,
-        description=text,
-        source=source,
-        duration_s=duration_s,
+        event_id=row.event_id,
+        status=row.status,
+        event_type=row.event_type,
+        resource_type=row.resource_type,
+        resources=row.resources,
+        not_before_ms=row.not_before_ms,
+        description=row.description,
+        source=row.source,
+        duration_s=row.duration_s,
     )
 
 
+_event_values: attrgetter[tuple[object, ...]] = attrgetter(*_EventRow.__struct_fields__)
 _encoder = msgspec.json.Encoder(enc_hook=_document_values)
 _told: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told, dec_hook=_document_of)
 _asked: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)

@@ -6,6 +6,7 @@ Nothing that knows what a value means may go in here.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from operator import attrgetter
 from typing import TypeAlias, TypeVar, dataclass_transform
 
@@ -23,6 +24,12 @@ def value(kind: type[_R]) -> type[_R]:
     too, sets each field by a call: an operation takes ten times as long to make. Source: ADR 0013.
     """
     return dataclass(slots=True, unsafe_hash=True)(kind)
+
+
+class Word(Enum):
+    """One of a few words; hashed by what it is, since Enum's own hash is written in Python."""
+
+    __hash__ = object.__hash__
 
 
 def replace(record: _R, **changes: object) -> _R:

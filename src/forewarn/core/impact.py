@@ -6,10 +6,9 @@ Only tables and the values they are made of live here; nothing that changes.
 from __future__ import annotations
 
 from dataclasses import field
-from enum import Enum
 from typing import TYPE_CHECKING
 
-from forewarn.values import value
+from forewarn.values import Word, value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +28,7 @@ PREDICTION_S = 7 * DAY_S
 DURATION_UNKNOWN_S = -1
 
 
-class Impact(Enum):
+class Impact(Word):
     """What happens to the virtual machines; the wire's `EventType`. Source: D-4."""
 
     FREEZE = "Freeze"
@@ -39,21 +38,21 @@ class Impact(Enum):
     TERMINATE = "Terminate"
 
 
-class Source(Enum):
+class Source(Word):
     """Who asked for it; the wire's `EventSource`. Source: D-8."""
 
     PLATFORM = "Platform"
     USER = "User"
 
 
-class Target(Enum):
+class Target(Word):
     """What a piece of maintenance is done to."""
 
     HOST = "host"
     VM = "vm"
 
 
-class Cause(Enum):
+class Cause(Word):
     """Why a disturbance happens: one row of the table of causes. Source: SPEC 10."""
 
     LIVE_MIGRATION = "live-migration"

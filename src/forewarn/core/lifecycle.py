@@ -6,11 +6,9 @@ is drawn from them. No rule about *when* a move happens may live here (that is `
 
 from __future__ import annotations
 
-from enum import Enum
-
 from forewarn.core.impact import DURATION_UNKNOWN_S, SECOND_MS, Cause, Impact, Source
 from forewarn.errors import OurError
-from forewarn.values import replace, value
+from forewarn.values import Word, replace, value
 
 
 class IllegalMove(OurError):
@@ -20,7 +18,7 @@ class IllegalMove(OurError):
     message = "{subject} is {state}: it cannot {move}."
 
 
-class OperationState(Enum):
+class OperationState(Word):
     """Where an operation stands."""
 
     PLANNED = "planned"
@@ -31,7 +29,7 @@ class OperationState(Enum):
     CANCELLED = "cancelled"
 
 
-class EventState(Enum):
+class EventState(Word):
     """Where one group's event of an operation stands."""
 
     SCHEDULED = "scheduled"
@@ -41,7 +39,7 @@ class EventState(Enum):
     CANCELLED = "cancelled"
 
 
-class Move(Enum):
+class Move(Word):
     """What makes a machine move."""
 
     NOTICE = "notice"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import (
@@ -18,7 +17,7 @@ from forewarn.core.impact import (
     Impact,
 )
 from forewarn.core.refusals import FleetContradiction
-from forewarn.values import replace
+from forewarn.values import Word, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,7 +32,7 @@ TAGS_MAX = 64
 TEXT_LENGTH_MAX = 256
 
 
-class GroupKind(Enum):
+class GroupKind(Word):
     """What makes virtual machines share a document. Source: SPEC 1."""
 
     AVAILABILITY_SET = "availability-set"
@@ -42,7 +41,7 @@ class GroupKind(Enum):
     LONE = "lone"
 
 
-class Health(Enum):
+class Health(Word):
     """What is known of a host's hardware."""
 
     HEALTHY = "healthy"

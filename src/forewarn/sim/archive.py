@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Protocol
 from forewarn.store import Store
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
 from forewarn.store.migrations import migrate
+from forewarn.store.reading import Reading
 from forewarn.store.sqlite import SqliteEngine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from forewarn.core.records import Record
     from forewarn.core.state import Changes, State
     from forewarn.sim.crash import Fuse
     from forewarn.sim.dice import Dice
-    from forewarn.store.engine import Transaction
+    from forewarn.store.engine import Row, Transaction
     from forewarn.store.lease import Lease
 
 TROUBLES = ("refused", "full", "lost before", "lost after")
@@ -72,6 +74,8 @@ class Disk(SqliteEngine):
         self._weather = weather
         #: Whether the first write since this was set to None happened.
         self.happened: bool | None = None
+        #: What rows hold that were read.
+        self.records: dict[tuple[str, Row], Record] = {}
         migrate(self)
 
     def lost_write_happened(self) -> bool:
@@ -97,12 +101,29 @@ class Disk(SqliteEngine):
             raise StoreUncertain(place=self.place, reason="the line was cut")
 
 
+class Remembering(Reading):
+    """Reads a disk; what a row holds is found out once, however often a process starts."""
+
+    def __init__(self, disk: Disk) -> None:
+        """Remember what was read from this disk before."""
+        super().__init__(disk)
+        self._known = disk.records
+
+    def record(self, kind: str, row: Row) -> Record:
+        """Return the record a row holds."""
+        known = self._known.get((kind, row))
+        if known is None:
+            known = self._known[kind, row] = super().record(kind, row)
+        return known
+
+
 class Archive(Store):
     """A store that can crash its process, and tells what it has made durable."""
 
     def __init__(self, disk: Disk, fuse: Fuse, witness: Witness) -> None:
         """Open a disk whose schema is up to date, as every process does anew."""
         super().__init__(disk)
+        self._reading = Remembering(disk)
         #: Whether its process cannot reach the disk, which others still can.
         self.cut = False
         self._disk = disk

@@ -11,7 +11,7 @@ import msgspec
 
 from forewarn.core.document import Enrolment, View
 from forewarn.core.lifecycle import Event, Operation, OperationState
-from forewarn.core.records import KIND_OF, columns_of, from_row
+from forewarn.core.records import KIND_OF, Record, columns_of, from_row
 from forewarn.core.state import Entry, Image
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import ForewarnError
@@ -202,13 +202,16 @@ class Reading:
         """Return every record of a kind that is part of the live state."""
         return self._decoded(kind, transaction.rows(f"load_{KIND_OF[kind]}"))
 
+    def record(self, kind: str, row: Row) -> Record:
+        """Return the record a row of a kind's table holds."""
+        return from_row(kind, dict(zip(columns_of(kind), row, strict=True)))
+
     def _decoded(self, kind: type[R], rows: list[Row]) -> list[R]:
         name = KIND_OF[kind]
-        names = columns_of(name)
         found: list[R] = []
         for row in rows:
             try:
-                record = from_row(name, dict(zip(names, row, strict=True)))
+                record = self.record(name, row)
             except (ForewarnError, ValueError, TypeError) as error:
                 raise StoreDamaged(
                     place=self._engine.place, reason=f"{name} {row[0]} is none: {error}"
@@ -239,19 +242,7 @@ def _bounded(limit: int) -> int:
 
 
 def _recorded(row: Row) -> Recorded:
-    seq, at_ms, actor, action, text, operation, event, group, vm, host, images = row
-    return Recorded(
-        seq=int(seq),
-        entry=Entry(
-            at_ms=int(at_ms),
-            actor=str(actor),
-            action=str(action),
-            text=str(text),
-            operation=int(operation),
-            event=str(event),
-            group=str(group),
-            vm=str(vm),
-            host=str(host),
-            images=tuple(Image(*image) for image in _images(str(images))),
-        ),
-    )
+    seq, *told, images = row
+    became = tuple([Image(*image) for image in _images(str(images))])
+    # The columns are the fields, which the type checker cannot see through a row.
+    return Recorded(int(seq), Entry(*told, became))  # type: ignore[arg-type, call-arg]
