@@ -230,12 +230,12 @@ def render_document(document: Document, version: str) -> bytes:
     Source: V-1, V-2, D-2, D-7, D-10, E-7.
     """
     shown = [
-        _event_form(event, version)
+        _event_text(event, version)
         for event in document.events
         if TYPE_SINCE.get(event.event_type, "~") <= version
     ]
-    form = {"DocumentIncarnation": document.incarnation, "Events": shown}
-    return _encode(form).encode("ascii")
+    text = f'{{"DocumentIncarnation":{document.incarnation},"Events":[{",".join(shown)}]}}'
+    return text.encode("ascii")
 
 
 def read_document(body: bytes | str) -> Document:
@@ -325,6 +325,7 @@ def parse_not_before(text: str) -> int | None:
 
 _event_values: attrgetter[tuple[object, ...]] = attrgetter(*ScheduledEvent.__slots__)
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+_quoted = json.encoder.encode_basestring_ascii
 
 
 def _event_of(*values: object) -> ScheduledEvent:
@@ -332,23 +333,22 @@ def _event_of(*values: object) -> ScheduledEvent:
     return ScheduledEvent(**fields)  # type: ignore[arg-type]  # values of the same slots
 
 
-def _event_form(event: ScheduledEvent, version: str) -> dict[str, object]:
+def _event_text(event: ScheduledEvent, version: str) -> str:
+    """Return an event as JSON; put together here, in less than half the time. Source: E-7."""
     prefix = "_" if version == UNDERSCORE_VERSION else ""
-    form: dict[str, object] = {
-        "EventId": event.event_id,
-        "EventStatus": event.status,
-        "EventType": event.event_type,
-        "ResourceType": event.resource_type,
-        "Resources": [prefix + name for name in event.resources],
-        "NotBefore": format_not_before(event.not_before_ms),
-        "Description": event.description,
-        "EventSource": event.source,
-        "DurationInSeconds": event.duration_s,
-    }
-    for field, since in FIELD_SINCE.items():
-        if version < since:
-            del form[field]
-    return form
+    names = ",".join([_quoted(prefix + name) for name in event.resources])
+    text = (
+        f'{{"EventId":{_quoted(event.event_id)},"EventStatus":{_quoted(event.status)}'
+        f',"EventType":{_quoted(event.event_type)},"ResourceType":{_quoted(event.resource_type)}'
+        f',"Resources":[{names}],"NotBefore":{_quoted(format_not_before(event.not_before_ms))}'
+    )
+    if version >= FIELD_SINCE["Description"]:
+        text += f',"Description":{_quoted(event.description)}'
+    if version >= FIELD_SINCE["EventSource"]:
+        text += f',"EventSource":{_quoted(event.source)}'
+    if version >= FIELD_SINCE["DurationInSeconds"]:
+        text += f',"DurationInSeconds":{event.duration_s}'
+    return text + "}"
 
 
 def _read_event(form: object) -> ScheduledEvent:

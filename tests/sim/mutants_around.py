@@ -18,7 +18,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 PLANE,
-                ("            self.store.commit(written)\n            self.state.adopt(written)\n"),
+                "            self.store.commit(written)\n            self._adopt(written)\n",
                 (
                     "            before = self.state\n"
                     "            self.state = copy.deepcopy(before)\n"
@@ -29,13 +29,13 @@ MUTANTS: tuple[Mutant, ...] = (
                     "                self.early(early)\n"
                     "            self.state = before\n"
                     "            self.store.commit(written)\n"
-                    "            self.state.adopt(written)\n"
+                    "            self._adopt(written)\n"
                 ),
             ),
             (
                 PLANE,
-                "from dataclasses import dataclass\n",
-                ("import copy\nfrom dataclasses import dataclass\n"),
+                "from typing import TYPE_CHECKING\n",
+                "import copy\nfrom typing import TYPE_CHECKING\n",
             ),
             (
                 LOOP,
@@ -61,8 +61,8 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
             (
                 PLANE,
-                "from dataclasses import dataclass\n",
-                ("from dataclasses import dataclass\nfrom forewarn.errors import PeerError\n"),
+                "from typing import TYPE_CHECKING\n",
+                "from typing import TYPE_CHECKING\nfrom forewarn.errors import PeerError\n",
             ),
         ),
         caught_by="transcript A-6-lost-before-commit",

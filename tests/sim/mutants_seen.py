@@ -90,8 +90,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 WIRE,
-                '"EventStatus": event.status,',
-                '"EventStatus": event.status if version > "2020" else "Scheduled",',
+                '"EventStatus":{_quoted(event.status)}',
+                '"EventStatus":{_quoted(event.status if version > "2020" else "Scheduled")}',
             ),
         ),
         caught_by="world 1: 7",

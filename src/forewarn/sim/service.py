@@ -133,8 +133,8 @@ class Surroundings:
     new_guid: Callable[[], str]
     drivers: Mapping[str, Driver]
     default_driver: str
-    #: Shows a change to every metadata node of this service; then settles the future.
-    show: Callable[[Service, Change, Future[None]], None]
+    #: Shows a change to every metadata node of this service; then the future is done.
+    show: Callable[[Service, Change], Future[None]]
     #: Told of each beginning, before a driver is.
     begins: Callable[[Service, Operation], None]
     #: Called before a process takes up what was cut off: at its start, or after a lost commit.
@@ -291,8 +291,7 @@ class Service:
     def publish(self, change: Change) -> Future[None]:
         """Hand a change on, as the product's publisher does."""
         self._fuse.passes("before publish")
-        shown: Future[None] = Future()
-        self._around.show(self, change, shown)
+        shown = self._around.show(self, change)
         self._fuse.passes("after publish")
         return shown
 

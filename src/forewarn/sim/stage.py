@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,7 +29,6 @@ from forewarn.sim.wires import Wires
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from concurrent.futures import Future
 
     from forewarn.core.lifecycle import Operation
     from forewarn.core.policy import Policy
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 FOLLOWER_LAG_MS = 120
 GC_THRESHOLDS = (100_000, 20, 100)
 """A world keeps most of what it makes: the usual thresholds cost a seventh of the run."""
+
+SHOWN: Future[None] = Future()
+"""Of what is shown at once."""
+SHOWN.set_result(None)
 
 
 class Stage:
@@ -196,18 +200,19 @@ class Stage:
 
     # ---- showing -------------------------------------------------------------------------------
 
-    def _show(self, service: Service, change: feed.Change, shown: Future[None]) -> None:
+    def _show(self, service: Service, change: feed.Change) -> Future[None]:
         """Bring a change to every node; the service waits for its own only."""
         if service is self.rival:
             raise Violation("8", "a writer that was replaced shows a change")
         if self.show_lag_ms or service.late_shows:  # one after another
+            shown: Future[None] = Future()
             service.late_shows += 1
             self.shown_late += 1
             show = partial(self._show_late, service, service.loop, change, shown)
             self.agenda.at(self._in_order(0, self.show_lag_ms), partial(service.once_awake, show))
         else:
+            shown = SHOWN
             self._apply(self.nodes[0], change)
-            shown.set_result(None)
         told = _travelled(change)
         for number, node in enumerate(self.nodes[1:], start=1):
             if node.connected:
@@ -215,6 +220,7 @@ class Stage:
                 self.agenda.at(at_ms, partial(self._deliver, node, told))
             else:
                 self.missed += 1
+        return shown
 
     def _in_order(self, number: int, lag_ms: int) -> int:
         self._delivered[number] = max(self._delivered[number], self.agenda.now_ms + lag_ms)

@@ -64,6 +64,8 @@ class StepTable:
 
     def deadlines(self) -> list[int]:
         """Return when hooks must end or undoing is to be tried again, ms since the epoch."""
+        if not self._steps:
+            return []
         times = [held.deadline_ms for held in self._steps.values() if held.status == rec.RUNNING]
         again = [held for held in self._steps.values() if held.status == rec.AGAIN]
         return times + [held.retry_ms for held in again if held.phase in ("recover", "cancel")]
