@@ -68,6 +68,25 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="transcript A-6-lost-before-commit",
     ),
     Mutant(
+        "lost-commit-forgotten",
+        "a lost commit that did happen is not adopted",
+        ((PLANE, "            self._adopt(happened)\n", "            pass\n"),),
+        caught_by="transcript A-6-lost-after-commit",
+    ),
+    Mutant(
+        "lost-commit-believed",
+        "a lost commit is adopted though it did not happen",
+        (
+            (
+                STORE,
+                "        if generation == self._generation:\n            return None\n",
+                "        if changes is None:\n            return None\n",
+            ),
+            (STORE, "        assert generation == self._generation + 1, generation\n", ""),
+        ),
+        caught_by="transcript A-6-lost-before-commit",
+    ),
+    Mutant(
         "id-reused",
         "event ids are drawn from sixteen",
         (
