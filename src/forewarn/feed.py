@@ -31,8 +31,8 @@ class FeedUnreadable(PeerError):
     advice = "Run the same version of Forewarn on both sides."
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True):
-    """A value that travels as an array of its fields."""
+class Row(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A value that travels as an array of its fields; one missing at the end has its default."""
 
 
 class Caller(Row, frozen=True):
@@ -180,7 +180,7 @@ def read_told(line: bytes) -> Told:
     """
     try:
         return _told.decode(line)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FeedUnreadable(reason=str(error)) from error
 
 
@@ -192,7 +192,7 @@ def read_asked(line: bytes) -> Asked:
     """
     try:
         return _asked.decode(line)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FeedUnreadable(reason=str(error)) from error
 
 

@@ -5,7 +5,7 @@ Nothing that knows what a value means may go in here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from operator import attrgetter
 from typing import TypeAlias, TypeVar, dataclass_transform
@@ -51,7 +51,9 @@ def replace(record: _R, **changes: object) -> _R:
 
 def _fields_of(kind: type[object]) -> _Fields:
     """Return what reads all fields at once, and where each stands; remembered."""
-    names: tuple[str, ...] = kind.__match_args__  # type: ignore[attr-defined]  # of a dataclass
-    assert len(names) > 1, kind  # of one field it would read no tuple
+    positional = [field for field in fields(kind) if field.init]  # type: ignore[arg-type]
+    assert len(positional) > 1, kind  # of one field it would read no tuple
+    assert not any(field.kw_only for field in positional), kind
+    names = [field.name for field in positional]
     found = _KNOWN[kind] = attrgetter(*names), {name: n for n, name in enumerate(names)}
     return found

@@ -23,5 +23,5 @@ def test_missing_package_is_named_with_its_remedy() -> None:
         check=False,
     )
     assert done.returncode == exits.REFUSED
-    assert "needs the package uvicorn" in done.stderr
+    assert "needs the package msgspec" in done.stderr
     assert "pip install './forewarn[server]'" in done.stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.core.impact import Cause
-from forewarn.core.state import Changes, State
+from forewarn.core.state import Changes, Image, State
 from forewarn.core.stimulus import Ask
 from forewarn.core.topology import Vm
 from forewarn.store import HistoryPage, OperationPage, Store
@@ -54,6 +54,9 @@ def spoiled(changes: Changes, spoil: str) -> Changes:
             changes.entries.append(entry(at_ms=TOO_LARGE))
         case "surrogate":
             changes.entries.append(entry("\ud800"))
+        case "image":
+            odd_image = Image("vm", "v", {"name": "\ud800"})
+            changes.entries.append(replace(entry(), images=(odd_image,)))
         case "reference":
             changes.vms["lost"] = Vm("lost", "no-such-host", "web")
         case _:
@@ -63,7 +66,7 @@ def spoiled(changes: Changes, spoil: str) -> Changes:
     return changes
 
 
-@pytest.mark.parametrize("spoil", ["history", "surrogate", "reference", "number", "word"])
+@pytest.mark.parametrize("spoil", ["history", "surrogate", "image", "reference", "number", "word"])
 def test_commit_changes_nothing_when_refused(story: Story, spoil: str) -> None:
     """A commit that fails in any statement leaves no trace and can be repeated. Source: L-7."""
     before = seen_by_others(story)

@@ -34,6 +34,7 @@ def test_approval_reads_back_upper_case_each_once(
         ('{"StartRequests":[{"EventId":"a","EventType":"Freeze","x":[]},{"EventId":"A"}]}', ("A",)),
         ('\ufeff{"StartRequests":[{"EventId":"A"}]} ', ("A",)),
         ('{"StartRequests":[{"EventId":""}]}', ("",)),
+        ('{"StartRequests":[{"EventId":"a\\ud800"}]}', ("A\\ud800",)),
     ],
 )
 def test_approval_in_odd_form_is_read(body: str, ids: tuple[str, ...]) -> None:

@@ -110,14 +110,16 @@ def test_line_is_what_it_is_said_to_be() -> None:
 
 @pytest.mark.parametrize(
     "form",
-    [[], {}, 3, ["fly", 1], ["ack"], ["answered", 1], ["answered", "1", None],
+    [[], {}, 3, ["fly", 1], ["ack"], ["ack", 1, 2], ["answered", 1], ["answered", "1", None],
+     ["approve", 1, ["v", ["E"], "", "x"]], change_of(event=[*EVENT, 1]), change_of([*CALLER, 1]),
+     change_of(publications=[["g", True, [1, [], 2]]]), change_of(more=1),
      change_of(sequence="1"), change_of(whole=1), change_of(gone=[1]), change_of(callers=3),
      change_of({}), change_of(3), change_of(["v", "g"]),
      change_of(["v", "g", "g", [1], "", "", {}]), change_of(["v", "g", 1, [], "", "", {}]),
      change_of(["v", "g", "g", [], "", "", []]), change_of(event=[]), change_of(event=EVENT[:8]),
      change_of(event=[*EVENT[:5], "soon", *EVENT[6:]]), change_of(publications=[["g", True, 5]]),
      change_of(publications=[["g", True, [1, 5]]])],
-    ids=range(22),
+    ids=range(28),
 )  # fmt: skip
 def test_line_of_another_make_is_refused(form: object) -> None:
     """A line that is not ours is refused, not half understood. Source: L-7."""
@@ -127,7 +129,19 @@ def test_line_of_another_make_is_refused(form: object) -> None:
             read(line)
 
 
-@pytest.mark.parametrize("line", [b"x\n", b"\n", b"[" * 100_000, b'["ack",1]]', b"\xff"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"x\n",
+        b"\n",
+        b"[" * 100_000,
+        b'["ack",1]]',
+        b"\xff",
+        b'["polled",["\xff"]]',
+        b'["change",1,true,[["\xff"]]]',
+    ],
+    ids=range(7),
+)
 def test_line_that_is_no_message_is_refused(line: bytes) -> None:
     """Nothing but our own messages is taken. Source: L-7."""
     for read in (read_told, read_asked):

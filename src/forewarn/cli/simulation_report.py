@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from forewarn.cli.counting import noun
 from forewarn.cli.table import note, print_json, print_table
 from forewarn.clock import SystemClock
-from forewarn.sim.runs import command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -165,7 +164,7 @@ def _violation(result: Result) -> dict[str, object]:
         "invariant": result.invariant,
         "text": result.text,
         "step": result.steps,
-        "command": command(result.plan),
+        "command": result.command,
         "history": result.last,
     }
 
@@ -175,7 +174,7 @@ def print_violation(result: Result) -> None:
     note(f"seed {result.plan.seed}, step {result.steps}: {result.text}")
     for line in result.last:
         note(f"  {line}")
-    note(f"repeat it with: {command(result.plan)}")
+    note(f"repeat it with: {result.command}")
 
 
 def _counts(counts: Mapping[str, int]) -> str:

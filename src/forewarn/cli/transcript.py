@@ -12,14 +12,13 @@ from forewarn.cli.counting import noun
 from forewarn.cli.simulation_report import STATES
 from forewarn.cli.table import note, print_json, print_table
 from forewarn.exits import OK, REFUSED, USAGE
-from forewarn.sim.commands import Actor
-from forewarn.sim.crash import Violation
-from forewarn.sim.script import parse, play
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from forewarn.sim.commands import Actor
+    from forewarn.sim.crash import Violation
     from forewarn.sim.script import Told, Transcript
 
 NOTHING = ("nothing",)
@@ -31,6 +30,10 @@ def play_file(path: Path, *, json: bool) -> int:
     Raises:
         ScriptWrong: a line of it is no command, or cannot be done.
     """
+    from forewarn.sim.commands import Actor  # noqa: PLC0415 - a bare install cannot play
+    from forewarn.sim.crash import Violation  # noqa: PLC0415
+    from forewarn.sim.script import parse, play  # noqa: PLC0415
+
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -115,7 +115,7 @@ class Driving:
         try:
             self._named(name).begin(operation)
         except Exception as error:  # noqa: BLE001 - a driver's failure is the operation's
-            self._report(Broke(operation.number, operation.attempt, str(error)), name)
+            self._report(Broke(operation.number, operation.attempt, _text_of(error)), name)
             return
         self._asks[operation.number] = (operation.attempt, now_ms)
         self._report(Begun(operation.number, operation.attempt), name)
@@ -160,7 +160,7 @@ class Driving:
             progress = self._named(name).progress(operation, now_ms)
         except Exception as error:  # noqa: BLE001 - a driver's failure is the operation's
             del self._asks[number]
-            self._report(Broke(number, attempt, str(error)), name)
+            self._report(Broke(number, attempt, _text_of(error)), name)
             return
         if progress.waits and not (progress.done or progress.failed):
             self._waits[number] = progress.waits
@@ -171,13 +171,13 @@ class Driving:
         if progress.done:
             self._report(Done(number, attempt), name)
         elif progress.failed:
-            self._report(Broke(number, attempt, progress.failed), name)
+            self._report(Broke(number, attempt, _text_of(progress.failed)), name)
 
     def _abort_again(
         self, operation: Operation, error: Exception, *, now_ms: int, tries: int
     ) -> None:
         """Plan to tell a driver once more, or leave it to people."""
-        reason = str(error) or type(error).__name__
+        reason = _text_of(error) or type(error).__name__
         if tries >= ABORT_TRIES:
             self._report(Aborted(operation.number, reason), self._name(operation))
             return
@@ -196,3 +196,8 @@ class Driving:
         if driver is None:
             raise DriverUnknown(name=name, known=", ".join(self._drivers))
         return driver
+
+
+def _text_of(said: object) -> str:
+    """What a driver said, as it can be written: an odd byte of a program's output is escaped."""
+    return str(said).encode("utf-8", "backslashreplace").decode("utf-8")

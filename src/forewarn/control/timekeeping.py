@@ -48,8 +48,8 @@ class Timekeeping:
     def take_up(self) -> None:
         """Go on by the time of the process before this one if a notice runs; else the system's.
 
-        To be called before anything is decided or shown, and again whenever the state was read
-        anew.
+        To be called before anything is decided or shown, and again whenever the store had to be
+        asked what it has.
 
         Raises:
             ForewarnError: the store could not keep the clock's mark; nothing may be decided.

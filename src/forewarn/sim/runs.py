@@ -56,6 +56,11 @@ class Result:
     text: str = ""
     last: tuple[str, ...] = ()
 
+    @property
+    def command(self) -> str:
+        """The command that repeats it."""
+        return command(self.plan)
+
 
 def run_world(plan: Plan) -> Result:
     """Run one world to its end, or to the first broken promise."""

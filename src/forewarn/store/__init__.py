@@ -232,7 +232,6 @@ class Store:
 
     def _write(self, changes: Changes, history_seq: int) -> None:
         written, gone = _rows(changes)
-        entries = _history_rows(changes.entries, self._history_seq + 1)
         come, went = self._places(changes)
         with self._engine.writing() as transaction:
             advanced = transaction.rows(
@@ -243,6 +242,7 @@ class Store:
             )
             if not advanced:
                 raise StoreLost(place=self.place)
+            entries = _history_rows(changes.entries, self._history_seq + 1)
             assert advanced == [(history_seq,)], (advanced, history_seq)
             for kind, rows in written.items():
                 transaction.run_many(f"put_{kind}", rows)
