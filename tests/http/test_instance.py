@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from forewarn.metadata.instance import INSTANCE_VERSIONS
-from forewarn.values import replace
 from tests.http.live import VM_A, Live
 
 INSTANCE = "/metadata/instance"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from forewarn.clock import VirtualClock
 from forewarn.feed import Caller, Change
@@ -20,7 +21,6 @@ from forewarn.metadata.identity import Callers, Peer, canonical
 from forewarn.metadata.limit import RateLimit
 from forewarn.metadata.server import MetadataServer
 from forewarn.settings import MetadataSettings
-from forewarn.values import replace
 from tests.http.live import (
     VM_A,
     VM_C,

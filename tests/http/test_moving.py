@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from forewarn.feed import Caller, Change, Publication
-from forewarn.values import replace
 from forewarn.wire import Document
 from tests.http.live import EVENTS, FREEZE, PREEMPT, VM_A, VM_C, Live, Raw, request, wait_for
 
