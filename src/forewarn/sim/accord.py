@@ -123,8 +123,13 @@ class Accord:
                 )
 
     def _ready_ms(self, machine: Machine, record: EventRecord) -> int:
-        """Since when a VM is prepared for an event and its agent runs; 0 if it is not."""
-        seen_ms = max(record.seen_ms - machine.ahead_ms, machine.began_ms)
+        """Since when a VM is prepared for an event and its agent knows; 0 if it is not.
+
+        One that was restarted acts on nothing before it has seen what is still announced.
+        """
+        if not machine.sees_ms:
+            return 0
+        seen_ms = max(record.seen_ms - machine.ahead_ms, machine.sees_ms)
         if not _needs(record.event) and machine.seat.habit.approves:
             return seen_ms
         since_ms, until_ms = self._drained.get(machine.seat.name, (0, 1))

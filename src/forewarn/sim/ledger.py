@@ -260,7 +260,7 @@ class Ledger:
         left_out = set(topology.vms_on(operation.host)) - set(operation.vms)
         if left_out and not operation.of_vm:
             raise Violation("1", f"{operation.id} disturbs {sorted(left_out)}, who were not told")
-        blocked = self.blocked(operation, topology, changes.operations)
+        blocked = self.blocked(operation, topology, _without_later_starts(operation, changes))
         if blocked:
             raise Violation("5", blocked)
 
@@ -352,3 +352,10 @@ class Ledger:
         if group.strict_approval or not left:
             return all(name in asked for name in left)
         return any(event.group in self.groups_of[vm] for vm in asked)
+
+
+def _without_later_starts(operation: Operation, changes: Changes) -> dict[int, Operation]:
+    """The changed operations, less those that start in the same change after this one."""
+    starts = [entry.operation for entry in changes.entries if entry.action == "operation.started"]
+    later = starts[starts.index(operation.number) + 1 :]
+    return {number: each for number, each in changes.operations.items() if number not in later}

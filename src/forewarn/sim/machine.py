@@ -81,8 +81,7 @@ class Machine:
     ) -> None:
         """Begin switched off."""
         self.seat = seat
-        self.up = False
-        self._scrapped = False
+        self.up = self._scrapped = False
         #: No poll leaves it while this is set, for a group that falls silent.
         self.muted = False
         self._agenda = agenda
@@ -98,14 +97,13 @@ class Machine:
         self._poll_planned = False
         #: Whether a poll is on its way, and whether something has changed meanwhile.
         self._polling = self._poll_again = False
-        self._tick_ms = 0
-        self._life = 0
+        self._tick_ms = self._life = 0
         #: What it did by habit -> how often; a world has one for all.
         self.deeds: Counter[str] = Counter()
         #: Whether the machine has restarted since the journal, which names the boot, was written.
         self._rebooted = False
-        #: When the agent began last, true time in ms.
-        self.began_ms = 0
+        #: Since when its agent runs and has seen what is announced, true time in ms; 0: it has not.
+        self.sees_ms = 0
         #: Whether asking its peers again may bring something new: they spoke, or words were lost.
         self.unheard = False
         #: Events for which an answer of its peers is on its way: one is asked for at a time.
@@ -161,7 +159,7 @@ class Machine:
         journal = self._journal
         self._core = AgentCore(self.identity, self._rules, journal=journal)
         self._written = self._core.generation
-        self.began_ms = self._agenda.now_ms
+        self.sees_ms = 0
         if journal is not None:
             found = dict.fromkeys(self._core.running(), "interrupted")
             self._step(Resumed(found, rebooted=self._rebooted))
@@ -227,7 +225,10 @@ class Machine:
             self.plan_poll(self._dice.between(RETRY_MS_MIN, RETRY_MS_MAX))
             return
         self._step(Polled(read(body)))
-        if again or (self._core is not None and self._core.doubts):
+        doubts = self._core is not None and self._core.doubts
+        if not (doubts or self.sees_ms):
+            self.sees_ms = self._agenda.now_ms
+        if again or doubts:
             self.plan_poll()
         if self.seat.habit.nosy and self._dice.chance(200):
             self.deeds[self.seat.habit.name] += 1
