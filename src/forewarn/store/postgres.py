@@ -126,6 +126,8 @@ class PostgresEngine(Engine):
                 with self._transaction(self._writer, "BEGIN") as transaction:
                     yield transaction
             finally:
+                if self._closed:  # a question may end after the store was closed
+                    self._writer.close()
                 if self._writer.closed:
                     self._writer = None
                 else:
@@ -171,7 +173,10 @@ class PostgresEngine(Engine):
             if self._listener is None:
                 listener = self._connect()
                 listener.execute(f"LISTEN {CHANNEL}".encode())
-                self._listener = listener
+                if self._closed:
+                    listener.close()
+                else:
+                    self._listener = listener
                 return True
             try:
                 return any(True for _ in self._listener.notifies(timeout=timeout_s, stop_after=1))
