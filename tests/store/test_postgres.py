@@ -20,6 +20,7 @@ from forewarn.store.errors import (
     StoreUnavailable,
     StoreUncertain,
 )
+from forewarn.store.postgres import PostgresEngine
 from tests.postgres import PostgresServer
 from tests.store.proxy import ADVANCED, COMMITTED, Proxy, running_proxy
 from tests.store.story import Story, begin, entry
@@ -206,6 +207,17 @@ def test_uncertain_commit_of_a_deposed_writer_is_lost(
         story.store.settle()
     other.reboot("h0")
     assert story.store.load() == other.state
+
+
+def test_question_after_the_end_leaves_no_connection(story: Story) -> None:
+    """One that comes while the store closes may still be answered, and nothing stays open."""
+    engine = story.store._engine
+    assert isinstance(engine, PostgresEngine)
+    story.store.close()
+    assert story.store.settle() is None
+    assert story.store.notice(0.0)
+    story.store.history(HistoryPage())
+    assert (engine._writer, engine._listener, [*engine._idle]) == (None, None, [])
 
 
 def test_server_that_is_away_is_unavailable(story: Story, proxy: Proxy) -> None:
