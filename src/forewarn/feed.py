@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from forewarn.wire import Document, ScheduledEvent
 if TYPE_CHECKING:
     import asyncio
 
+_M = TypeVar("_M")
 #: What instance metadata says of a VM by one name.
 Fact: TypeAlias = str | int | bool | dict[str, str] | list[dict[str, str]] | None
 
@@ -178,10 +179,7 @@ def read_told(line: bytes) -> Told:
     Raises:
         FeedUnreadable: the line is no such message.
     """
-    try:
-        return _told.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FeedUnreadable(reason=str(error)) from error
+    return _read(_told, line)
 
 
 def read_asked(line: bytes) -> Asked:
@@ -190,8 +188,12 @@ def read_asked(line: bytes) -> Asked:
     Raises:
         FeedUnreadable: the line is no such message.
     """
+    return _read(_asked, line)
+
+
+def _read(decoder: msgspec.json.Decoder[_M], line: bytes) -> _M:
     try:
-        return _asked.decode(line)
+        return decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FeedUnreadable(reason=str(error)) from error
 
