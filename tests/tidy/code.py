@@ -159,7 +159,7 @@ def impurities_at_home(source: Source) -> Found:
 
 @check("src/*.py", bad="import flask\n", good="import json\n")
 def packages_in_their_rooms(source: Source) -> Found:
-    """A third-party package appears in one room, so that it can be replaced."""
+    """A third-party package appears in its rooms alone, so that it can be replaced."""
     for line, name in source.imports():
         top = name.partition(".")[0]
         if top in sys.stdlib_module_names or top == "forewarn":
