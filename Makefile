@@ -7,7 +7,7 @@ DEV := $(VENV)/.dev-installed
 SEED ?= 1
 N ?= 100
 UPDATE ?=
-FULLY_COVERED := src/forewarn/core/*,src/forewarn/wire.py,src/forewarn/agent/core/*
+FULLY_COVERED := src/forewarn/core/*,src/forewarn/protocol/*,src/forewarn/agent/core/*
 PYTEST ?= $(BIN)/pytest
 BENCHES := bench-metadata bench-latency bench-start bench-store bench-agent
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn import wire
 from forewarn.cli.main import COMMANDS, parser_for
+from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from tools.docs.pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -118,9 +118,7 @@ def test_change_notes_have_a_kind() -> None:
 def test_every_api_version_is_documented() -> None:
     """A reader finds every api-version in the reference of the metadata service."""
     text = ROOT.joinpath("docs/reference/metadata.md").read_text("utf-8")
-    missing = [
-        version for version in (*wire.VERSIONS, wire.PREVIEW_VERSION) if f"`{version}`" not in text
-    ]
+    missing = [version for version in (*VERSIONS, PREVIEW_VERSION) if f"`{version}`" not in text]
     assert not missing
 
 

@@ -39,7 +39,7 @@ recover = ["true"]
 DRIVER = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from forewarn.agent.start import load
+from forewarn.agent.startup import load
 from forewarn.agent.log import Log
 from forewarn.agent.runner import Runner
 from forewarn.clock import SystemClock

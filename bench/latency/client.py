@@ -9,7 +9,7 @@ import json
 import socket
 from typing import Any
 
-ANSWER_S_MAX = 30.0
+ANSWER_TIMEOUT_S = 30.0
 
 
 class Line:
@@ -17,7 +17,7 @@ class Line:
 
     def __init__(self, port: int) -> None:
         """Connect on loopback."""
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S_MAX)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._rest = b""
 

@@ -8,10 +8,16 @@ import sys
 from pathlib import Path
 
 from forewarn.clock import SystemClock
-from forewarn.feed import ApprovalAnswer, ApprovalRequest, Caller, Change, Publication
 from forewarn.metadata.server import MetadataServer, freeze_garbage
+from forewarn.protocol.documents import read_document
+from forewarn.replication.messages import (
+    ApprovalAnswer,
+    ApprovalRequest,
+    Caller,
+    DocumentChange,
+    Publication,
+)
 from forewarn.settings import MetadataSettings
-from forewarn.wire import read_document
 
 
 class Nobody:
@@ -35,7 +41,7 @@ async def main(listen: str, body: bytes, rate_per_s: float) -> None:
     server = MetadataServer(settings, Nobody(), clock=SystemClock())
     publication = Publication("group", enabled=True, document=read_document(body))
     caller = Caller("vm", "group", "group", addresses=("127.0.0.1",))
-    server.apply(Change(1, whole=True, callers=(caller,), publications=(publication,)))
+    server.apply(DocumentChange(1, whole=True, callers=(caller,), publications=(publication,)))
     await server.start([listen])
     freeze_garbage()
     ended = asyncio.Event()

@@ -20,7 +20,14 @@ from pathlib import Path
 
 from forewarn.core.impact import Cause
 from forewarn.core.state import Changes
-from forewarn.core.stimulus import Acknowledge, Ask, Begun, Done, Shown, Stimulus
+from forewarn.core.stimulus import (
+    Acknowledge,
+    DriverBegun,
+    DriverDone,
+    NoticeShown,
+    RequestMaintenance,
+    Stimulus,
+)
 from forewarn.store import Store, open_store
 from tests.postgres import running_postgres
 from tests.store.story import Story, begin
@@ -33,14 +40,14 @@ def steps(story: Story) -> Iterator[Stimulus]:
     """The steps of one host reboot after another."""
     while True:
         for host in ("h0", "h1"):
-            yield Ask(cause=Cause.HOST_REBOOT, targets=(host,))
+            yield RequestMaintenance(cause=Cause.HOST_REBOOT, targets=(host,))
             number = story.state.last_number
-            yield Shown((number,))
+            yield NoticeShown((number,))
             for event_id in story.state.operations[number].events:
                 yield Acknowledge((event_id,))
             attempt = story.state.operations[number].attempt
-            yield Begun(number, attempt)
-            yield Done(number, attempt)
+            yield DriverBegun(number, attempt)
+            yield DriverDone(number, attempt)
 
 
 class Committing:

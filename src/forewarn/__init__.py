@@ -11,9 +11,14 @@ TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from forewarn.agent.sdk.aio import AsyncClient
     from forewarn.agent.sdk.client import Client
-    from forewarn.agent.sdk.dialogue import NotNow, NoVersion, Refused
+    from forewarn.agent.sdk.dialogue import (
+        RequestRejected,
+        TemporarilyUnavailable,
+        UnsupportedApiVersion,
+    )
     from forewarn.errors import CallerError, ForewarnError, OurError, PeerError
-    from forewarn.wire import VERSIONS, Document, ScheduledEvent
+    from forewarn.protocol.documents import Document, ScheduledEvent
+    from forewarn.protocol.versions import VERSIONS
 
 __all__ = [
     "VERSIONS",
@@ -22,27 +27,27 @@ __all__ = [
     "Client",
     "Document",
     "ForewarnError",
-    "NoVersion",
-    "NotNow",
     "OurError",
     "PeerError",
-    "Refused",
+    "RequestRejected",
     "ScheduledEvent",
+    "TemporarilyUnavailable",
+    "UnsupportedApiVersion",
 ]
 
 _HOMES = {
+    "VERSIONS": "forewarn.protocol.versions",
     "AsyncClient": "forewarn.agent.sdk.aio",
     "CallerError": "forewarn.errors",
     "Client": "forewarn.agent.sdk.client",
-    "Document": "forewarn.wire",
+    "Document": "forewarn.protocol.documents",
     "ForewarnError": "forewarn.errors",
-    "NoVersion": "forewarn.agent.sdk.dialogue",
-    "NotNow": "forewarn.agent.sdk.dialogue",
     "OurError": "forewarn.errors",
     "PeerError": "forewarn.errors",
-    "Refused": "forewarn.agent.sdk.dialogue",
-    "ScheduledEvent": "forewarn.wire",
-    "VERSIONS": "forewarn.wire",
+    "RequestRejected": "forewarn.agent.sdk.dialogue",
+    "ScheduledEvent": "forewarn.protocol.documents",
+    "TemporarilyUnavailable": "forewarn.agent.sdk.dialogue",
+    "UnsupportedApiVersion": "forewarn.agent.sdk.dialogue",
 }
 
 

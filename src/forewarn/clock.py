@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     #: clock is ahead of the time since that boot.
     Mark = tuple[str, int]
 
-WAIT_S_MAX = 3600.0
+WAIT_TIMEOUT_S = 3600.0
 """Longest wait in seconds any clock asks for; a sleeper then asks again. Keeps a paused clock
 and a far deadline from turning into an infinite or overflowing timeout."""
 
@@ -60,7 +60,7 @@ class Clock(abc.ABC):
 
     @abc.abstractmethod
     def wait_s(self, until_ms: int) -> float:
-        """Return how many real seconds remain until `until_ms`, from 0 to `WAIT_S_MAX`.
+        """Return how many real seconds remain until `until_ms`, from 0 to `WAIT_TIMEOUT_S`.
 
         A sleeper waits that long, or until the clock is changed (`listen`), and asks again.
         """
@@ -129,7 +129,7 @@ class SystemClock(Clock):
     def wait_s(self, until_ms: int) -> float:
         """Return the real seconds until `until_ms`."""
         left_ns = until_ms * 1_000_000 - self._monotonic_ns() - self._offset_ns
-        return min(max(left_ns / 1e9, 0.0), WAIT_S_MAX)
+        return min(max(left_ns / 1e9, 0.0), WAIT_TIMEOUT_S)
 
     def off_ms(self) -> int:
         """Return how far the system's clock is ahead of this one, in ms; negative: behind."""
@@ -228,14 +228,14 @@ class ScaledClock(Clock):
             return int(self._now_ms())
 
     def wait_s(self, until_ms: int) -> float:
-        """Return the real seconds until `until_ms`; `WAIT_S_MAX` while paused before it."""
+        """Return the real seconds until `until_ms`; `WAIT_TIMEOUT_S` while paused before it."""
         with self._lock:
             left_ms = until_ms - self._now_ms()
             if left_ms <= 0:
                 return 0.0
             if self._paused:
-                return WAIT_S_MAX
-            return min(left_ms / 1000.0 / self._speed, WAIT_S_MAX)
+                return WAIT_TIMEOUT_S
+            return min(left_ms / 1000.0 / self._speed, WAIT_TIMEOUT_S)
 
     def pause(self) -> None:
         """Let the clock stand still until `resume`."""
@@ -287,7 +287,7 @@ class VirtualClock(Clock):
 
     def wait_s(self, until_ms: int) -> float:
         """Return the virtual seconds until `until_ms`."""
-        return min(max((until_ms - self._now_ms) / 1000.0, 0.0), WAIT_S_MAX)
+        return min(max((until_ms - self._now_ms) / 1000.0, 0.0), WAIT_TIMEOUT_S)
 
     def set(self, now_ms: int) -> None:
         """Go ahead to `now_ms`; going back raises and changes nothing."""

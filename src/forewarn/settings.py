@@ -46,20 +46,20 @@ class MetadataSettings:
 
     enable_delay_s: float = 0.0
     """How long the first answer to a group is held; then the group is enabled. Source: B-1."""
-    enable_wait_s_max: float = 120.0
+    enable_timeout_s: float = 120.0
     """Longest hold of a first answer while the control plane enables the group. B-1."""
-    approve_wait_s_max: float = 30.0
+    approve_timeout_s: float = 30.0
     """Longest hold of an approval until it is durable; then 503, and the client repeats it."""
-    wait_s_max: float = 300.0
+    wait_timeout_s: float = 300.0
     """Longest `wait` of a long poll; a longer one is cut to this. Source: E-9."""
 
-    idle_s_max: float = 120.0
+    idle_timeout_s: float = 120.0
     """How long a connection may stay without a request before it is closed."""
-    request_s_max: float = 10.0
+    request_timeout_s: float = 10.0
     """How long a request may take to arrive, from its first byte; then 408."""
-    stall_s_max: float = 20.0
+    stall_timeout_s: float = 20.0
     """How long a client may refuse to read its answer before it is cut off."""
-    connections_max: int = 20_000
+    max_connections: int = 20_000
     """Open connections; beyond it the oldest idle one makes room."""
 
 
@@ -83,7 +83,7 @@ class OperatorSettings:
     """Bearer tokens as `NAME:TOKEN`; the name is the actor in history. Best set by environment."""
     open_on_loopback: bool = False
     """Whether callers on this machine need no token; the emulator says yes."""
-    answer_s_max: float = 30.0
+    answer_timeout_s: float = 30.0
     """Longest wait for the control plane and its database; then 503, which says what is known."""
 
 
@@ -113,7 +113,7 @@ class PolicySettings:
     """Added to each notice for the time from decision to first view, in milliseconds."""
     prediction_s: int = 604_800
     """How far ahead predicted failure is announced where no time is given. Source: N-2."""
-    user_operations_max: int = 10
+    max_user_operations: int = 10
     """User-initiated operations an owner may have scheduled at a time. Source: O-1."""
     disable_after_s: int = 86_400
     """A group nobody asked for this long is disabled. Source: B-2."""
@@ -135,7 +135,7 @@ class LogSettings:
 
     level: str = "info"
     """`debug`, `info`, `warning` or `error`."""
-    form: str = "text"
+    format: str = "text"
     """`text` for people, `json` for machines: one object a line."""
 
 

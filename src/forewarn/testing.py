@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from forewarn.emulator.emulator import Emulator
     from forewarn.emulator.options import Options
-    from forewarn.wire import Document
+    from forewarn.protocol.documents import Document
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class EmulatorThread:
 
     def advance(self, by: str | float) -> None:
         """Let seconds, `90s`, `15m` or `7d` pass at once; returns when that has had its effect."""
-        from forewarn.control.forms.fields import Duration  # noqa: PLC0415 - with the emulator
+        from forewarn.validation.fields import Duration  # noqa: PLC0415 - with the emulator
 
         by_s = by if isinstance(by, int | float) else Duration().read(by, "the time to pass")
         self.call(lambda: self.emulator.pacing.advance(round(by_s * 1000)))
@@ -106,9 +106,9 @@ class EmulatorThread:
     def ask(self, cause: str, *targets: str, duration_s: int | None = None) -> str:
         """Ask for maintenance, as docs/reference/causes.md names it; return the operation's id."""
         from forewarn.core.impact import Cause  # noqa: PLC0415 - with the emulator
-        from forewarn.core.stimulus import Ask  # noqa: PLC0415
+        from forewarn.core.stimulus import RequestMaintenance  # noqa: PLC0415
 
-        ask = Ask(cause=Cause(cause), targets=targets, duration_s=duration_s)
+        ask = RequestMaintenance(cause=Cause(cause), targets=targets, duration_s=duration_s)
         submitted = self.emulator.control.submit(ask, "test")
         committed = submitted.result(ACT_S_MAX)
         self.settle()
@@ -156,13 +156,13 @@ class EmulatorThread:
 
     def document(self, vm: str = "") -> Document:
         """Return what a VM reads, the default one if none is named."""
-        from forewarn.wire import read_document  # noqa: PLC0415
+        from forewarn.protocol.documents import read_document  # noqa: PLC0415
 
         return read_document(self._http(vm, None))
 
     def approve(self, *event_ids: str, vm: str = "") -> None:
         """Approve events as a VM; returns when that is durable and has had its effect."""
-        from forewarn.wire import render_approval  # noqa: PLC0415
+        from forewarn.protocol.approvals import render_approval  # noqa: PLC0415
 
         self._http(vm, render_approval(event_ids))
         self.settle()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.agent.core.deciding import AgentCore
-from forewarn.agent.core.names import Identity
-from forewarn.agent.core.rules import Match, Rule, Step
-from forewarn.agent.core.values import HookEnded, HookIntent, Polled
-from forewarn.wire import Document, ScheduledEvent
+from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.identity import Identity
+from forewarn.agent.core.rules import Match, PreparationStep, Rule
+from forewarn.agent.core.values import DocumentPolled, HookEnded, HookIntent
+from forewarn.protocol.documents import Document, ScheduledEvent
 
 if TYPE_CHECKING:
     from forewarn.agent.core.values import Intent
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 ME = Identity("vm_0")
 NOW = 1_795_000_000_000
 NOTICE_MS = 15 * 60 * 1000
-DRAIN = Step("drain")
-STOP = Step("stop")
+DRAIN = PreparationStep("drain")
+STOP = PreparationStep("stop")
 BOTH = ("vm_0", "vm_1")
 
 
@@ -38,33 +38,35 @@ def document(incarnation: int, *events: ScheduledEvent) -> Document:
     return Document(incarnation, events)
 
 
-def polled(incarnation: int, *events: ScheduledEvent) -> Polled:
+def polled(incarnation: int, *events: ScheduledEvent) -> DocumentPolled:
     """Return the stimulus of a document read."""
-    return Polled(document(incarnation, *events))
+    return DocumentPolled(document(incarnation, *events))
 
 
-def rule(*groups: tuple[Step, ...], **fields: object) -> Rule:
+def rule(*groups: tuple[PreparationStep, ...], **fields: object) -> Rule:
     """Return a rule that prepares for everything that names this VM, changed as told."""
     known: dict[str, object] = {"action": "prepare", "steps": groups}
     match = fields.pop("match", Match())
     return Rule("test", match, **{**known, **fields})  # type: ignore[arg-type]
 
 
-def core(*groups: tuple[Step, ...], **fields: object) -> AgentCore:
+def core(*groups: tuple[PreparationStep, ...], **fields: object) -> AgentEngine:
     """Return a core with one rule."""
-    return AgentCore(ME, (rule(*groups, **fields),))
+    return AgentEngine(ME, (rule(*groups, **fields),))
 
 
-def restarted(before: AgentCore, *groups: tuple[Step, ...], **fields: object) -> AgentCore:
+def restarted(
+    before: AgentEngine, *groups: tuple[PreparationStep, ...], **fields: object
+) -> AgentEngine:
     """Return the core of a new process that found the journal of an earlier one."""
-    return AgentCore(ME, (rule(*groups, **fields),), journal=before.journal())
+    return AgentEngine(ME, (rule(*groups, **fields),), journal=before.journal())
 
 
 def brief(intents: tuple[Intent, ...]) -> list[str]:
     """Return intents as words, notifications left out: `Prepare drain`, `Approve E1`."""
     words = []
     for intent in intents:
-        kind = type(intent).__name__
+        kind = type(intent).__name__.removesuffix("Intent")
         if isinstance(intent, HookIntent):
             words.append(f"{kind} {intent.key}")
         elif kind == "Stop":
@@ -76,10 +78,10 @@ def brief(intents: tuple[Intent, ...]) -> list[str]:
 
 def told(intents: tuple[Intent, ...]) -> list[str]:
     """Return the actions of the notifications."""
-    return [intent.action for intent in intents if type(intent).__name__ == "Notify"]  # type: ignore[attr-defined]
+    return [intent.action for intent in intents if type(intent).__name__ == "NotifyIntent"]  # type: ignore[attr-defined]
 
 
-def prepared(**fields: object) -> AgentCore:
+def prepared(**fields: object) -> AgentEngine:
     """Return a core that has prepared E1 and has sent its approval."""
     agent = core((DRAIN,), **fields)
     agent.step(polled(1, event()), NOW)
@@ -89,7 +91,7 @@ def prepared(**fields: object) -> AgentCore:
 
 def said(intents: tuple[Intent, ...]) -> list[str]:
     """Return the sentences of the notifications."""
-    return [intent.text for intent in intents if type(intent).__name__ == "Notify"]  # type: ignore[attr-defined]
+    return [intent.text for intent in intents if type(intent).__name__ == "NotifyIntent"]  # type: ignore[attr-defined]
 
 
 STARTED = event(status="Started")

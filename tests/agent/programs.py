@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.agent.prepare.waiting import until
+from forewarn.agent.preparations.wait_until import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,13 +14,9 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import parse_qs, urlsplit
 
 from forewarn.errors import CallerError
-from forewarn.wire import (
-    VERSIONS,
-    Document,
-    ScheduledEvent,
-    read_approval,
-    render_document,
-)
+from forewarn.protocol.approvals import read_approval
+from forewarn.protocol.documents import Document, ScheduledEvent, render_document
+from forewarn.protocol.versions import VERSIONS
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -18,7 +18,8 @@ import pytest
 import forewarn
 from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT
 from forewarn.agent.sdk.discovery import endpoints, option_245
-from forewarn.wire import VERSIONS, Document
+from forewarn.protocol.documents import Document
+from forewarn.protocol.versions import VERSIONS
 from tests.agent.making import event
 from tests.agent.service import LIMIT_S, Service, cut, reset, status
 
@@ -54,7 +55,7 @@ def test_client_with_one_version_does_not_negotiate() -> None:
     """A version that was asked for is used or refused."""
     with Service(versions=VERSIONS[:2]) as service:
         client = forewarn.Client(service.endpoint, api_version="2020-07-01", patience_s=0)
-        with client, pytest.raises(forewarn.Refused):
+        with client, pytest.raises(forewarn.RequestRejected):
             client.get()
 
 
@@ -62,7 +63,7 @@ def test_service_without_a_common_version_is_said_so() -> None:
     """Nothing is guessed where nothing is common."""
     with Service(versions=("2031-01-01",)) as service:
         client = forewarn.Client(service.endpoint)
-        with client, pytest.raises(forewarn.NoVersion):
+        with client, pytest.raises(forewarn.UnsupportedApiVersion):
             client.get()
 
 
@@ -100,7 +101,7 @@ def test_what_passes_is_tried_again(service: Service, fault: Fault) -> None:
 def test_redirect_is_never_followed(service: Service) -> None:
     """A redirect may lead out of the machine. Source: C-7."""
     service.faults = [status(302, Location="http://127.0.0.1:1/")]
-    with forewarn.Client(service.endpoint) as client, pytest.raises(forewarn.Refused):
+    with forewarn.Client(service.endpoint) as client, pytest.raises(forewarn.RequestRejected):
         client.get()
     assert len(service.requests) == 1
 
@@ -116,7 +117,7 @@ def test_proxies_of_the_environment_are_ignored(
 
 def test_unknown_event_is_refused(service: Service) -> None:
     """An approval of what is not there is an error, at once. Source: A-3."""
-    with forewarn.Client(service.endpoint) as client, pytest.raises(forewarn.Refused):
+    with forewarn.Client(service.endpoint) as client, pytest.raises(forewarn.RequestRejected):
         client.approve("no-such-event")
 
 
@@ -124,7 +125,7 @@ def test_impatient_client_says_why(service: Service) -> None:
     """A client that may not wait raises what it met."""
     service.faults = [status(500)]
     client = forewarn.Client(service.endpoint, patience_s=0)
-    with client, pytest.raises(forewarn.NotNow, match="500"):
+    with client, pytest.raises(forewarn.TemporarilyUnavailable, match="500"):
         client.get()
 
 
@@ -147,7 +148,7 @@ def test_async_client_does_the_same(service: Service) -> None:
             service.show(EVENT)
             document = await anext(changes)
             await client.approve(*document.events)
-            with pytest.raises(forewarn.Refused):
+            with pytest.raises(forewarn.RequestRejected):
                 await client.approve("no-such-event")
             await changes.aclose()
 
@@ -179,7 +180,7 @@ def test_cancelled_poll_does_not_answer_an_approval(service: Service) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await poll
             gate.set()
-            with pytest.raises(forewarn.Refused):
+            with pytest.raises(forewarn.RequestRejected):
                 await client.approve("no-such-event")
 
     asyncio.run(story())
@@ -198,7 +199,7 @@ def test_interrupted_poll_does_not_answer_an_approval(service: Service) -> None:
         with pytest.raises(KeyboardInterrupt):
             client.get()
         gate.set()
-        with pytest.raises(forewarn.Refused):
+        with pytest.raises(forewarn.RequestRejected):
             client.approve("no-such-event")
 
 

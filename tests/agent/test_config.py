@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn import exits
-from forewarn.agent import start
+from forewarn import exit_codes
+from forewarn.agent import startup
+from forewarn.agent.cli import STARTER, main
 from forewarn.agent.config import ConfigInvalid, read_config
-from forewarn.agent.preparations import PREPARATIONS
+from forewarn.agent.preparation_catalog import PREPARATIONS
 from forewarn.agent.settings import AgentSettings
-from forewarn.agent.start import load
-from forewarn.agent.typed import STARTER, main
+from forewarn.agent.startup import load
 from forewarn.cli.main import main as forewarn
 from forewarn.errors import CallerError, ForewarnError
 
@@ -262,7 +262,7 @@ def test_missing_configuration_is_answered_with_what_helps(
 ) -> None:
     """Advice can be typed as the agent was started; the same mistake has one exit status."""
     monkeypatch.setattr("sys.argv", [started, action])
-    assert start.main([action, "--config", str(path)]) == exits.USAGE
+    assert startup.main([action, "--config", str(path)]) == exit_codes.USAGE
     said = capsys.readouterr().err
     assert said == (
         f"{path} is not there. Write one with `{typed} init`, or name another with --config.\n"
@@ -274,7 +274,10 @@ def test_unusable_configuration_has_one_exit_status(path: Path, action: str) -> 
     """A supervisor sees the same, however the agent was started."""
     path.write_text("[agent]\nnonsense = 1\n")
     words = [action, "--config", str(path)]
-    assert (start.main(words), forewarn(["agent", *words])) == (exits.USAGE, exits.USAGE)
+    assert (startup.main(words), forewarn(["agent", *words])) == (
+        exit_codes.USAGE,
+        exit_codes.USAGE,
+    )
 
 
 def test_hook_files_on_windows_are_known_by_their_ending(
@@ -298,7 +301,7 @@ def test_hook_files_on_windows_are_known_by_their_ending(
 def test_running_agent_keeps_neither_parser_nor_checks() -> None:
     """What only the start needs is not in the memory of the agent."""
     program = (
-        "import sys; from forewarn.agent.start import load; load(sys.argv[1], must_exist=False);"
+        "import sys; from forewarn.agent.startup import load; load(sys.argv[1], must_exist=False);"
         "from forewarn.agent import runner; print(*sys.modules)"
     )
     command = [sys.executable, "-c", program, "/nonexistent/agent.toml"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forewarn.agent.core.coordination import Turn, turn
-from forewarn.agent.core.names import Identity
+from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.records import EventRecord
 from tests.agent.making import NOW, event
 

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.agent.core.deciding import AgentCore
-from forewarn.agent.core.following import EVENTS_MAX
-from forewarn.agent.core.rules import Step, default_rules
+from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.event_tracking import EVENTS_MAX
+from forewarn.agent.core.rules import PreparationStep, default_rules
 from forewarn.agent.core.values import (
     ApprovalEnded,
-    Cancel,
+    CancelIntent,
     HookEnded,
     PeersSeen,
-    Prepare,
-    Recover,
-    Tick,
+    PrepareIntent,
+    RecoverIntent,
+    TimePassed,
 )
 from tests.agent.making import (
     BOTH,
@@ -35,7 +35,7 @@ from tests.agent.making import (
 )
 
 if TYPE_CHECKING:
-    from forewarn.wire import ScheduledEvent
+    from forewarn.protocol.documents import ScheduledEvent
 
 
 def test_event_is_prepared_then_approved_then_recovered() -> None:
@@ -66,7 +66,7 @@ def test_same_document_again_asks_for_nothing() -> None:
 
 def test_steps_of_a_group_run_together() -> None:
     """The groups run one after another, the steps of one group at the same time."""
-    agent = core((DRAIN, STOP), (Step("last"),))
+    agent = core((DRAIN, STOP), (PreparationStep("last"),))
     assert brief(agent.step(polled(1, event()), NOW)) == ["Prepare drain", "Prepare stop"]
     assert brief(agent.step(HookEnded("stop", 0), NOW)) == []
     assert brief(agent.step(HookEnded("drain", 0), NOW)) == ["Prepare last"]
@@ -86,9 +86,11 @@ def test_cancelled_event_undoes_only_what_was_done() -> None:
 @pytest.mark.parametrize(
     ("last", "at_ms", "hook"),
     [
-        pytest.param(STARTED, NOW, Recover, id="seen started"),
-        pytest.param(event(), NOW + NOTICE_MS, Recover, id="due and missed between two polls"),
-        pytest.param(event(), NOW, Cancel, id="neither"),
+        pytest.param(STARTED, NOW, RecoverIntent, id="seen started"),
+        pytest.param(
+            event(), NOW + NOTICE_MS, RecoverIntent, id="due and missed between two polls"
+        ),
+        pytest.param(event(), NOW, CancelIntent, id="neither"),
     ],
 )
 def test_gone_event_is_over_or_cancelled(last: object, at_ms: int, hook: type) -> None:
@@ -105,7 +107,7 @@ def test_held_rule_never_approves() -> None:
     """`then = "hold"` leaves the start to NotBefore."""
     agent = prepared(then="hold")
     assert agent.events[0].stage == "held"
-    assert brief(agent.step(Tick(), NOW + NOTICE_MS)) == []
+    assert brief(agent.step(TimePassed(), NOW + NOTICE_MS)) == []
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_exit_status_decides(
     exit_status: int, on_failure: str, stage: str, intents: list[str]
 ) -> None:
     """A hook that does not succeed never leads to an approval unless its step says so."""
-    agent = core((Step("drain", on_failure=on_failure),), (STOP,))
+    agent = core((PreparationStep("drain", on_failure=on_failure),), (STOP,))
     agent.step(polled(1, event()), NOW)
     result = agent.step(HookEnded("drain", exit_status), NOW)
     assert brief(result) == intents
@@ -154,19 +156,21 @@ def test_aborted_event_is_left_alone_until_it_is_gone() -> None:
 
 def test_hook_that_hangs_is_stopped_at_its_deadline() -> None:
     """A hook never outlives its time; afterwards nothing is approved."""
-    agent = core((Step("drain", timeout_s=60),))
-    (intent,) = (one for one in agent.step(polled(1, event()), NOW) if isinstance(one, Prepare))
+    agent = core((PreparationStep("drain", timeout_s=60),))
+    (intent,) = (
+        one for one in agent.step(polled(1, event()), NOW) if isinstance(one, PrepareIntent)
+    )
     assert intent.deadline_ms == NOW + 60_000 == agent.next_deadline()
-    assert agent.step(Tick(), NOW + 59_999) == ()
-    assert brief(agent.step(Tick(), NOW + 60_000)) == ["Stop drain"]
-    assert agent.step(Tick(), NOW + 61_000) == ()
+    assert agent.step(TimePassed(), NOW + 59_999) == ()
+    assert brief(agent.step(TimePassed(), NOW + 60_000)) == ["Stop drain"]
+    assert agent.step(TimePassed(), NOW + 61_000) == ()
     agent.step(HookEnded("drain", -9, reason="its time is up"), NOW + 65_000)
     assert agent.events[0].stage == "held"
 
 
 def test_deadline_of_a_step_is_not_after_not_before() -> None:
     """A preparation that is not done by NotBefore has failed. Source: D-7."""
-    agent = core((Step("drain", timeout_s=3600),))
+    agent = core((PreparationStep("drain", timeout_s=3600),))
     agent.step(polled(1, event()), NOW)
     assert agent.next_deadline() == NOW + NOTICE_MS
 
@@ -237,8 +241,8 @@ def test_approval_that_fails_is_repeated_with_growing_pauses() -> None:
         agent.step(ApprovalEnded("e1", accepted=False, reason="no answer"), now_ms)
         due_ms = agent.next_deadline()
         assert due_ms is not None
-        assert brief(agent.step(Tick(), due_ms - 1)) == []
-        assert brief(agent.step(Tick(), due_ms)) == ["Approve E1"]
+        assert brief(agent.step(TimePassed(), due_ms - 1)) == []
+        assert brief(agent.step(TimePassed(), due_ms)) == ["Approve E1"]
         pauses.append((due_ms - now_ms) // 1000)
         now_ms = due_ms
     assert pauses == [2, 4, 8, 16, 30, 30, 30]
@@ -250,7 +254,7 @@ def test_failed_approval_is_told_once() -> None:
     assert told(agent.step(ApprovalEnded("E1", accepted=False, reason="x"), NOW)) == [
         "approval-failed"
     ]
-    agent.step(Tick(), NOW + 2000)
+    agent.step(TimePassed(), NOW + 2000)
     assert told(agent.step(ApprovalEnded("E1", accepted=False, reason="x"), NOW + 2000)) == []
 
 
@@ -294,7 +298,7 @@ def test_approved_event_that_goes_is_recovered() -> None:
 
 def test_approve_hooks_run_before_the_approval() -> None:
     """Approve hooks have the last word."""
-    agent = core((DRAIN,), checks=(Step("ask"), Step("look")))
+    agent = core((DRAIN,), checks=(PreparationStep("ask"), PreparationStep("look")))
     agent.step(polled(1, event()), NOW)
     assert brief(agent.step(HookEnded("drain", 0), NOW)) == ["Check E1/ask", "Check E1/look"]
     assert brief(agent.step(HookEnded("E1/ask", 0), NOW)) == []
@@ -304,17 +308,17 @@ def test_approve_hooks_run_before_the_approval() -> None:
 
 def test_approve_hook_that_says_not_now_is_asked_again() -> None:
     """A refusal may be for the moment only."""
-    agent = core(action="approve", checks=(Step("ask"),))
+    agent = core(action="approve", checks=(PreparationStep("ask"),))
     agent.step(polled(1, event()), NOW)
     assert brief(agent.step(HookEnded("E1/ask", 75), NOW)) == []
     due_ms = agent.next_deadline()
     assert due_ms == NOW + 30_000
-    assert brief(agent.step(Tick(), due_ms)) == ["Check E1/ask"]
+    assert brief(agent.step(TimePassed(), due_ms)) == ["Check E1/ask"]
 
 
 def test_approve_hook_can_abort() -> None:
     """An abort undoes what was prepared."""
-    agent = core((DRAIN,), checks=(Step("ask"),))
+    agent = core((DRAIN,), checks=(PreparationStep("ask"),))
     agent.step(polled(1, event()), NOW)
     agent.step(HookEnded("drain", 0), NOW)
     assert brief(agent.step(HookEnded("E1/ask", 77), NOW)) == ["Cancel drain"]
@@ -322,7 +326,7 @@ def test_approve_hook_can_abort() -> None:
 
 def test_approve_hook_is_stopped_when_the_event_goes() -> None:
     """Nothing is left running for an event that is over."""
-    agent = core((DRAIN,), checks=(Step("ask"), Step("look")))
+    agent = core((DRAIN,), checks=(PreparationStep("ask"), PreparationStep("look")))
     agent.step(polled(1, event()), NOW)
     agent.step(HookEnded("drain", 0), NOW)
     agent.step(HookEnded("E1/look", 0), NOW)
@@ -339,8 +343,8 @@ def test_second_vm_stands_in_after_a_delay() -> None:
     agent.step(polled(1, event(resources=("vm_1", "vm_0"))), NOW)
     assert brief(agent.step(HookEnded("drain", 0), NOW)) == []
     assert agent.next_deadline() == NOW + 100_000
-    assert brief(agent.step(Tick(), NOW + 99_999)) == []
-    assert brief(agent.step(Tick(), NOW + 100_000)) == ["Approve E1"]
+    assert brief(agent.step(TimePassed(), NOW + 99_999)) == []
+    assert brief(agent.step(TimePassed(), NOW + 100_000)) == ["Approve E1"]
 
 
 @pytest.mark.parametrize(
@@ -353,7 +357,7 @@ def test_second_vm_stands_in_after_a_delay() -> None:
 )
 def test_at_once_waits_for_no_leader(second: ScheduledEvent) -> None:
     """The default rules approve at once whoever else is named first. Source: C-4, A-1."""
-    agent = AgentCore(ME, default_rules())
+    agent = AgentEngine(ME, default_rules())
     assert brief(agent.step(polled(1, second), NOW)) == ["Approve E1"]
 
 
@@ -362,9 +366,9 @@ def test_all_waits_for_the_others() -> None:
     agent = core((DRAIN,), coordination="all")
     agent.step(polled(1, event(resources=BOTH)), NOW)
     result = brief(agent.step(HookEnded("drain", 0), NOW))
-    assert result == ["Announce E1", "Announce E1", "Ask E1"]
+    assert result == ["Announce E1", "Announce E1", "AskPeers E1"]
     assert agent.step(PeersSeen("E1", ()), NOW) == ()
-    assert brief(agent.step(Tick(), NOW + 5000)) == ["Announce E1", "Ask E1"]
+    assert brief(agent.step(TimePassed(), NOW + 5000)) == ["Announce E1", "AskPeers E1"]
     assert brief(agent.step(PeersSeen("E1", ("VM_1",)), NOW + 5001)) == ["Approve E1"]
     assert agent.step(PeersSeen("E1", ()), NOW + 5002) == ()
     assert agent.step(PeersSeen("unknown", ()), NOW) == ()
@@ -374,7 +378,7 @@ def test_all_asks_also_where_nothing_is_prepared() -> None:
     """An event that is only approved needs the others, too, and tells them. Source: C-4, C-5."""
     agent = core(action="approve", coordination="all")
     told_all = brief(agent.step(polled(1, event(resources=BOTH)), NOW))
-    assert told_all == ["Announce E1", "Announce E1", "Ask E1"]
+    assert told_all == ["Announce E1", "Announce E1", "AskPeers E1"]
     assert brief(agent.step(PeersSeen("E1", ("vm_1",)), NOW)) == ["Approve E1"]
     assert brief(agent.step(polled(2), NOW)) == ["Announce E1"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forewarn.agent.core.following import FINISHED_MAX
+from forewarn.agent.core.event_tracking import FINISHED_MAX
 from forewarn.agent.core.rules import Match
 from forewarn.agent.core.values import (
     ApprovalEnded,

@@ -6,17 +6,11 @@ import json
 
 import pytest
 
-from forewarn.agent.core.deciding import AgentCore
-from forewarn.agent.core.rules import Step
-from forewarn.agent.core.steps import UNDO_TRIES_MAX, UNRECOVERED_MAX
-from forewarn.agent.core.values import (
-    Announce,
-    ApprovalEnded,
-    HookEnded,
-    Resumed,
-    Tick,
-)
-from forewarn.agent.status import prepared_form
+from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.rules import PreparationStep
+from forewarn.agent.core.step_table import UNDO_TRIES_MAX, UNRECOVERED_MAX
+from forewarn.agent.core.values import AnnounceIntent, ApprovalEnded, HookEnded, Resumed, TimePassed
+from forewarn.agent.status_server import prepared_form
 from tests.agent.making import (
     BOTH,
     DRAIN,
@@ -39,7 +33,9 @@ from tests.agent.making import (
 
 def test_step_with_nothing_to_do_or_to_undo_runs_no_hook() -> None:
     """A step may have only one side."""
-    agent = core((Step("only recover", does=False), Step("only prepare", undoes=False)))
+    agent = core(
+        (PreparationStep("only recover", does=False), PreparationStep("only prepare", undoes=False))
+    )
     assert brief(agent.step(polled(1, event()), NOW)) == ["Prepare only prepare"]
     agent.step(HookEnded("only prepare", 0), NOW)
     assert brief(agent.step(polled(2), NOW)) == ["Recover only recover"]
@@ -53,9 +49,9 @@ def test_recovery_that_fails_is_tried_three_times() -> None:
     for _ in range(UNDO_TRIES_MAX - 1):
         assert told(agent.step(HookEnded("drain", 1), now_ms)) == ["undo-failed"]
         assert agent.next_deadline() == now_ms + 10_000
-        assert agent.step(Tick(), now_ms) == ()
+        assert agent.step(TimePassed(), now_ms) == ()
         now_ms += 10_000
-        assert brief(agent.step(Tick(), now_ms)) == ["Recover drain"]
+        assert brief(agent.step(TimePassed(), now_ms)) == ["Recover drain"]
     assert told(agent.step(HookEnded("drain", 1), now_ms)) == ["unrecovered", "finished"]
     assert agent.unrecovered == {"drain": "exit status 1"}
 
@@ -66,7 +62,7 @@ def test_later_recovery_clears_the_complaint() -> None:
     agent.step(polled(2), NOW)
     for n in range(UNDO_TRIES_MAX):
         agent.step(HookEnded("drain", 1), NOW + n * 10_000)
-        agent.step(Tick(), NOW + (n + 1) * 10_000)
+        agent.step(TimePassed(), NOW + (n + 1) * 10_000)
     agent.step(polled(3, event("E2")), NOW + 40_000)
     agent.step(HookEnded("drain", 0), NOW + 40_000)
     agent.step(polled(4), NOW + 40_000)
@@ -76,7 +72,7 @@ def test_later_recovery_clears_the_complaint() -> None:
 
 def test_only_so_many_complaints_are_kept() -> None:
     """The journal does not grow with the steps."""
-    many = tuple(Step(f"s{n}") for n in range(UNRECOVERED_MAX + 3))
+    many = tuple(PreparationStep(f"s{n}") for n in range(UNRECOVERED_MAX + 3))
     agent = core(many)
     agent.step(polled(1, event()), NOW)
     for step in many:
@@ -85,7 +81,7 @@ def test_only_so_many_complaints_are_kept() -> None:
     for n in range(UNDO_TRIES_MAX):
         for step in many:
             agent.step(HookEnded(step.name, 1), NOW + n * 10_000)
-        agent.step(Tick(), NOW + (n + 1) * 10_000)
+        agent.step(TimePassed(), NOW + (n + 1) * 10_000)
     assert len(agent.unrecovered) == UNRECOVERED_MAX
 
 
@@ -101,11 +97,11 @@ def test_end_of_a_hook_that_does_not_run_is_ignored() -> None:
 
 def test_journal_is_json_and_reads_back_the_same() -> None:
     """What is written is what is known. Source: C-9."""
-    agent = core((DRAIN,), (STOP,), checks=(Step("ask"),))
+    agent = core((DRAIN,), (STOP,), checks=(PreparationStep("ask"),))
     agent.step(polled(1, event()), NOW)
     agent.step(HookEnded("drain", 0), NOW)
     form = json.loads(json.dumps(agent.journal()))
-    again = AgentCore(ME, (rule(),), journal=form)
+    again = AgentEngine(ME, (rule(),), journal=form)
     assert again.journal() == agent.journal()
     assert again.running() == {"stop": 2}
 
@@ -113,7 +109,7 @@ def test_journal_is_json_and_reads_back_the_same() -> None:
 def test_first_stimulus_after_a_restart_is_what_became_of_the_hooks() -> None:
     """A core that does not know what runs must not decide."""
     with pytest.raises(AssertionError):
-        restarted(prepared()).step(Tick(), NOW)
+        restarted(prepared()).step(TimePassed(), NOW)
 
 
 def test_second_resumption_is_a_bug() -> None:
@@ -154,12 +150,12 @@ def test_interrupted_preparation(
     fate: str | None, repeatable: bool, intents: list[str], stage: str
 ) -> None:
     """After a crash a preparation is never blindly repeated nor blindly believed."""
-    step = Step("drain", repeatable=repeatable)
+    step = PreparationStep("drain", repeatable=repeatable)
     agent = core((step,))
     agent.step(polled(1, event()), NOW)
     after = restarted(agent, (step,))
     assert brief(after.step(Resumed({"drain": fate} if fate else {}), NOW)) == []
-    assert after.step(Tick(), NOW) == ()
+    assert after.step(TimePassed(), NOW) == ()
     assert brief(after.step(polled(1, event()), NOW)) == intents
     assert after.events[0].stage == stage
 
@@ -189,7 +185,7 @@ def test_interrupted_recovery_is_begun_again(fate: str | None) -> None:
 
 def test_cut_off_repeatable_step_of_a_gone_event_is_undone() -> None:
     """What may have begun is undone, even if it was to be begun again."""
-    agent = core((Step("drain", repeatable=True),))
+    agent = core((PreparationStep("drain", repeatable=True),))
     agent.step(polled(1, event()), NOW)
     after = restarted(agent)
     after.step(Resumed({}), NOW)
@@ -219,7 +215,7 @@ def test_approval_of_an_event_that_has_gone_is_not_waited_for() -> None:
 
 def test_approve_hook_that_was_cut_off_runs_again() -> None:
     """Asking changes nothing, so it may be asked again."""
-    agent = core(action="approve", checks=(Step("ask"), Step("look")))
+    agent = core(action="approve", checks=(PreparationStep("ask"), PreparationStep("look")))
     agent.step(polled(1, event()), NOW)
     agent.step(HookEnded("E1/look", 0), NOW)
     after = restarted(agent)
@@ -242,7 +238,7 @@ def test_vm_that_was_restarted_takes_its_word_back() -> None:
     agent.step(HookEnded("drain", 0), NOW)
     after = restarted(agent)
     said = after.step(Resumed({}, rebooted=True), NOW)
-    assert [intent.prepared for intent in said if isinstance(intent, Announce)] == [False]
+    assert [intent.prepared for intent in said if isinstance(intent, AnnounceIntent)] == [False]
     assert prepared_form("vm_0", after)["prepared"] == []
 
 
@@ -258,7 +254,7 @@ def test_step_of_before_a_restart_is_not_believed(
     then: list[str], after_that: list[str], *, repeatable: bool
 ) -> None:
     """A later event has it prepared again, or is held where that may not be done twice."""
-    drain = Step("drain", repeatable=repeatable)
+    drain = PreparationStep("drain", repeatable=repeatable)
     agent = core((drain,))
     agent.step(polled(1, event()), NOW)
     agent.step(HookEnded("drain", 0), NOW)
@@ -286,4 +282,4 @@ def test_pauses_between_recoveries_outlive_a_restart() -> None:
     agent.step(HookEnded("drain", 1), NOW)
     after = restarted(agent)
     assert brief(after.step(Resumed({}), NOW)) == []
-    assert brief(after.step(Tick(), NOW + 10_000)) == ["Recover drain"]
+    assert brief(after.step(TimePassed(), NOW + 10_000)) == ["Recover drain"]

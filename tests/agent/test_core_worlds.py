@@ -8,37 +8,37 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.agent.core.deciding import AgentCore
-from forewarn.agent.core.rules import Match, Rule, Step
+from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.rules import Match, PreparationStep, Rule
 from forewarn.agent.core.values import (
     ApprovalEnded,
-    Approve,
-    Cancel,
-    Check,
+    ApproveIntent,
+    CancelIntent,
+    CheckIntent,
+    DocumentPolled,
     HookEnded,
     HookIntent,
     Intent,
-    Notify,
+    NotifyIntent,
     PeersSeen,
-    Polled,
-    Prepare,
-    Recover,
+    PrepareIntent,
+    RecoverIntent,
     Resumed,
     Stimulus,
-    Stop,
-    Tick,
+    StopIntent,
+    TimePassed,
 )
-from forewarn.wire import Document, ScheduledEvent
+from forewarn.protocol.documents import Document, ScheduledEvent
 from tests.agent.making import ME, NOTICE_MS, NOW, event
 
 STEPS = (
-    (Step("a", timeout_s=30), Step("b", timeout_s=400, repeatable=True)),
-    (Step("c", on_failure="go-on"), Step("d", undoes=False)),
+    (PreparationStep("a", timeout_s=30), PreparationStep("b", timeout_s=400, repeatable=True)),
+    (PreparationStep("c", on_failure="go-on"), PreparationStep("d", undoes=False)),
 )
 RULES = (
     Rule("now", Match(types=("Freeze",)), action="approve"),
     Rule("all", Match(types=("Redeploy",)), action="prepare", steps=STEPS[:1], coordination="all"),
-    Rule("two", Match(), action="prepare", steps=STEPS, checks=(Step("ask"),)),
+    Rule("two", Match(), action="prepare", steps=STEPS, checks=(PreparationStep("ask"),)),
 )
 FREE = {"c", "d"}
 """Steps whose failure is allowed, or that nothing undoes: not watched as strictly."""
@@ -60,7 +60,7 @@ class World:
         self.unseen: dict[int, int] = {}
         self.done: dict[str, str] = {}
         self.approvals: list[str] = []
-        self.core = AgentCore(ME, RULES)
+        self.core = AgentEngine(ME, RULES)
 
     # -- the service --
 
@@ -106,7 +106,7 @@ class World:
         if self.core.generation != before:
             self.disk = json.dumps(self.core.journal())
         for intent in intents:
-            if isinstance(intent, Notify) and intent.action == "unrecovered":
+            if isinstance(intent, NotifyIntent) and intent.action == "unrecovered":
                 name = intent.text.split(": ")[1].split()[1]
                 self.done.pop(name, None)  # from here on it is a person's
         for place, intent in enumerate(intents):
@@ -117,12 +117,12 @@ class World:
 
     def poll(self, crash: int = -1) -> None:
         """Read the document."""
-        self.give(Polled(Document(self.incarnation, tuple(self.announced))), crash)
+        self.give(DocumentPolled(Document(self.incarnation, tuple(self.announced))), crash)
 
     def restart(self) -> None:
         """Be killed and come back with what is on disk; the hooks survive, or have ended."""
         journal = json.loads(self.disk) if self.disk else None
-        self.core = AgentCore(ME, RULES, journal=journal)
+        self.core = AgentEngine(ME, RULES, journal=journal)
         if journal:
             found = {}
             for key, run in self.core.running().items():
@@ -139,20 +139,20 @@ class World:
         if isinstance(intent, HookIntent):
             assert intent.key not in self.running, "two hooks of a step at once"
             assert self.now_ms < intent.deadline_ms
-            if isinstance(intent, Prepare):
+            if isinstance(intent, PrepareIntent):
                 assert intent.key in FREE or self.done.get(intent.key) != "done", "prepared twice"
                 assert self.has(intent.event), "prepared for an event that is gone"
-            elif isinstance(intent, (Recover, Cancel)):
+            elif isinstance(intent, (RecoverIntent, CancelIntent)):
                 assert intent.key in self.done, "undone though not begun, or twice"
             self.running[intent.key] = intent
-            if isinstance(intent, Prepare):
+            if isinstance(intent, PrepareIntent):
                 self.done[intent.key] = "begun"
-        elif isinstance(intent, Approve):
+        elif isinstance(intent, ApproveIntent):
             record = next(r for r in self.core.events if r.event_id == intent.event.event_id)
             wanted = [step.name for group in record.plan for step in group if step.name not in FREE]
             assert all(self.done[name] == "done" for name in wanted), "approved unprepared"
             self.approvals.append(intent.event.event_id)
-        elif isinstance(intent, Stop):
+        elif isinstance(intent, StopIntent):
             assert intent.key in self.running, "a hook stopped that does not run"
 
     def has(self, wanted: ScheduledEvent) -> bool:
@@ -166,9 +166,9 @@ class World:
         key = tuple(self.running)[number % len(self.running)]
         intent = self.running.pop(key)
         status = STATUSES[number % len(STATUSES)]
-        if isinstance(intent, Prepare):
+        if isinstance(intent, PrepareIntent):
             self.done[key] = "done" if status in (0, 75) else "begun"
-        elif status == 0 and not isinstance(intent, Check):
+        elif status == 0 and not isinstance(intent, CheckIntent):
             del self.done[key]
         self.unseen[intent.run] = status
         if crash == 0:
@@ -186,13 +186,13 @@ class World:
                 return
             for key in tuple(self.running):
                 intent = self.running.pop(key)
-                if isinstance(intent, Prepare):
+                if isinstance(intent, PrepareIntent):
                     self.done[key] = "done"
-                elif not isinstance(intent, Check):
+                elif not isinstance(intent, CheckIntent):
                     del self.done[key]
                 self.give(HookEnded(key, 0))
             self.now_ms += 11_000
-            self.give(Tick())
+            self.give(TimePassed())
             self.poll()
 
 
@@ -240,7 +240,7 @@ def run(world: World, moves: list[tuple[str, int, int]]) -> None:
             world.give(PeersSeen("E1", ("vm_1",)), crash)
         else:
             world.now_ms += number * 1000
-            world.give(Tick(), crash)
+            world.give(TimePassed(), crash)
 
 
 @settings(max_examples=1000)
@@ -263,6 +263,6 @@ def test_journal_tells_the_whole_state(seed: int) -> None:
     """At any moment a core read from the journal knows what the running one knows."""
     world = World()
     run(world, moves_of(seed, 0))
-    again = AgentCore(ME, RULES, journal=json.loads(json.dumps(world.core.journal())))
+    again = AgentEngine(ME, RULES, journal=json.loads(json.dumps(world.core.journal())))
     assert again.journal() == world.core.journal()
     assert again.running() == world.core.running()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.wire import Document
+from forewarn.protocol.documents import Document
 from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.service import Service

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.agent.core.names import is_name
+from forewarn.agent.core.identity import is_name
 from forewarn.agent.sdk.dialogue import Dialogue
-from forewarn.agent.sdk.http import Answer
+from forewarn.agent.sdk.http import HttpResponse
 from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.service import Service, status
@@ -16,7 +16,7 @@ from tests.agent.service import Service, status
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forewarn.wire import ScheduledEvent
+    from forewarn.protocol.documents import ScheduledEvent
 
 FAR_MS = 4_000_000_000_000
 PAGE = b"<html><body>Please log in</body></html>"
@@ -87,7 +87,7 @@ def test_versions_are_not_looked_for_without_end() -> None:
     """A body that no parser can hold names no version; the next older one is tried."""
     dialogue = Dialogue(("http://127.0.0.1",))
     newest = dialogue.version
-    answer = Answer(400, {}, body=b'{"version":' + b"[" * 100_000)
+    answer = HttpResponse(400, {}, body=b'{"version":' + b"[" * 100_000)
     assert dialogue.take_poll(answer, elapsed_s=0, waited=False) is None
     assert dialogue.version < newest
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from forewarn.agent.sdk.http import (
     HEAD_BYTES_MAX,
-    AnswerBroken,
-    AnswerReader,
+    Endpoint,
     EndpointInvalid,
-    Target,
+    ResponseInvalid,
+    ResponseReader,
     request_bytes,
     target_of,
 )
@@ -27,7 +27,7 @@ WHOLE = (LENGTH, CHUNKED, CONTINUED)
 @given(st.sampled_from(WHOLE), st.lists(st.integers(1, 20)))
 def test_answer_is_the_same_however_it_is_cut(whole: bytes, cuts: list[int]) -> None:
     """TCP knows no messages."""
-    reader, rest, complete = AnswerReader(), whole, False
+    reader, rest, complete = ResponseReader(), whole, False
     for size in [*cuts, len(whole)]:
         if rest and not complete:
             complete = reader.feed(rest[:size])
@@ -41,20 +41,20 @@ def test_answer_is_the_same_however_it_is_cut(whole: bytes, cuts: list[int]) -> 
 def test_answer_that_is_cut_off_is_broken(whole: bytes, data: st.DataObject) -> None:
     """A connection that closes in the middle leaves no answer. Source: E-10."""
     end = data.draw(st.integers(0, len(whole) - 1))
-    reader = AnswerReader()
+    reader = ResponseReader()
     assert end == 0 or not reader.feed(whole[:end])
-    with pytest.raises(AnswerBroken):
+    with pytest.raises(ResponseInvalid):
         reader.feed(b"")
 
 
 @given(st.binary(min_size=1, max_size=200))
 def test_noise_is_no_answer(noise: bytes) -> None:
     """Whatever comes, it is an answer, an error or not yet complete."""
-    reader = AnswerReader()
+    reader = ResponseReader()
     try:
         if not reader.feed(noise):
             reader.feed(b"")
-    except AnswerBroken:
+    except ResponseInvalid:
         return
     assert reader.answer is not None
 
@@ -70,7 +70,7 @@ def test_noise_is_no_answer(noise: bytes) -> None:
 )
 def test_connection_is_kept_only_where_it_can_be(text: bytes, keeps: bool, body: bytes) -> None:
     """The next request goes over the same connection, or over a new one. Source: E-7."""
-    reader = AnswerReader()
+    reader = ResponseReader()
     assert reader.feed(text)
     assert reader.answer is not None
     assert (reader.keeps, reader.answer.body) == (keeps, body)
@@ -78,7 +78,7 @@ def test_connection_is_kept_only_where_it_can_be(text: bytes, keeps: bool, body:
 
 def test_answer_without_a_length_ends_with_the_connection() -> None:
     """Old servers do that."""
-    reader = AnswerReader()
+    reader = ResponseReader()
     assert not reader.feed(b"HTTP/1.1 200 OK\r\n\r\nhel")
     assert not reader.feed(b"lo")
     assert reader.feed(b"")
@@ -104,22 +104,22 @@ def test_answer_without_a_length_ends_with_the_connection() -> None:
 )
 def test_nonsense_is_refused(text: bytes) -> None:
     """What cannot become an answer is given up at once."""
-    with pytest.raises(AnswerBroken):
-        AnswerReader().feed(text)
+    with pytest.raises(ResponseInvalid):
+        ResponseReader().feed(text)
 
 
 @pytest.mark.parametrize(
     ("endpoint", "target"),
     [
-        ("http://169.254.169.254", Target("169.254.169.254")),
-        ("http://127.0.0.1:8169/", Target("127.0.0.1", 8169)),
-        ("http://[::1]:80", Target("::1")),
-        ("http://[fe80::1]", Target("fe80::1")),
-        ("unix:/run/x.sock", Target("localhost", path="/run/x.sock")),
-        ("unix:///run/x.sock", Target("localhost", path="/run/x.sock")),
+        ("http://169.254.169.254", Endpoint("169.254.169.254")),
+        ("http://127.0.0.1:8169/", Endpoint("127.0.0.1", 8169)),
+        ("http://[::1]:80", Endpoint("::1")),
+        ("http://[fe80::1]", Endpoint("fe80::1")),
+        ("unix:/run/x.sock", Endpoint("localhost", path="/run/x.sock")),
+        ("unix:///run/x.sock", Endpoint("localhost", path="/run/x.sock")),
     ],
 )
-def test_endpoint_names_a_target(endpoint: str, target: Target) -> None:
+def test_endpoint_names_a_target(endpoint: str, target: Endpoint) -> None:
     """Endpoints are written as people write them."""
     assert target_of(endpoint) == target
 
@@ -157,7 +157,7 @@ def test_unix_socket_is_refused_on_windows(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_request_is_one_that_every_server_reads() -> None:
     """The bytes of an approval."""
-    text = request_bytes("POST", Target("::1", 8), path="/a", headers=(("B", "c"),), body=b"{}")
+    text = request_bytes("POST", Endpoint("::1", 8), path="/a", headers=(("B", "c"),), body=b"{}")
     assert text == b"POST /a HTTP/1.1\r\nHost: [::1]:8\r\nB: c\r\nContent-Length: 2\r\n\r\n{}"
     with pytest.raises(AssertionError):
-        request_bytes("GET", Target("x"), path="/a\r\nInjected: yes")
+        request_bytes("GET", Endpoint("x"), path="/a\r\nInjected: yes")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.agent.prepare.calling import Called, call
-from forewarn.agent.prepare.kubernetes import MARK
+from forewarn.agent.preparations.http_call import Called, call
+from forewarn.agent.preparations.kubernetes import MARK
 from tests.agent.programs import answers, do, done, free_port, program, running, until
 from tests.agent.test_peers import ask_peers
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.agent.prepare.calling import CallFailed, call
-from forewarn.agent.prepare.patroni import LEADING
+from forewarn.agent.preparations.http_call import CallFailed, call
+from forewarn.agent.preparations.patroni import LEADING
 from tests.agent.programs import answers, do, done, free_port, program, running, until
 
 if TYPE_CHECKING:

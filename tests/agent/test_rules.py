@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.agent.core.names import Identity, resource_name
-from forewarn.agent.core.rules import IGNORE_OTHERS, Match, Rule, Step, choose, default_rules
-from forewarn.agent.core.values import HookEnded, Prepare, Resumed, Stop, Tick
+from forewarn.agent.core.identity import Identity, resource_name
+from forewarn.agent.core.rules import (
+    IGNORE_OTHERS,
+    Match,
+    PreparationStep,
+    Rule,
+    choose,
+    default_rules,
+)
+from forewarn.agent.core.values import HookEnded, PrepareIntent, Resumed, StopIntent, TimePassed
 from tests.agent.making import DRAIN, ME, NOTICE_MS, NOW, event
 
 
@@ -119,15 +126,15 @@ def test_values_compare_by_field() -> None:
     """Two values of equal fields are one value, of whatever depth of class."""
     end = HookEnded("a", 0)
     assert end == HookEnded("a", 0) != HookEnded("a", 1)
-    assert len({end, HookEnded("a", 0), Tick(), Tick(), Stop("a", "")}) == 3
-    assert end != Tick()
+    assert len({end, HookEnded("a", 0), TimePassed(), TimePassed(), StopIntent("a", "")}) == 3
+    assert end != TimePassed()
     assert repr(end) == "HookEnded(exit_status=0, key='a', reason='')"
     known = {"event": event(), "deadline_ms": 1, "attempt": 1}
-    assert Prepare("a", DRAIN, run=1, **known) != Prepare("a", DRAIN, run=2, **known)  # type: ignore[arg-type]
+    assert PrepareIntent("a", DRAIN, run=1, **known) != PrepareIntent("a", DRAIN, run=2, **known)  # type: ignore[arg-type]
     assert len({Resumed({"a": "0"}), Resumed({"a": "0"}), Resumed({}, rebooted=True)}) == 2
 
 
 def test_step_refuses_an_unknown_failure() -> None:
     """What no setting can say cannot be constructed."""
     with pytest.raises(AssertionError):
-        Step("a", on_failure="explode")
+        PreparationStep("a", on_failure="explode")

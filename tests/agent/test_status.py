@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn import exits
+from forewarn import exit_codes
+from forewarn.agent.cli import main
 from forewarn.agent.metrics import HELP
-from forewarn.agent.prepare.calling import call
-from forewarn.agent.typed import main
+from forewarn.agent.preparations.http_call import call
 from forewarn.cli.main import main as forewarn
 from tests.agent.agents import LIMIT_S, Agent
 from tests.agent.making import event
@@ -106,7 +106,7 @@ def test_status_before_the_first_answer_says_so(
         agent, address = watched(tmp_path, service)
     with agent:
         agent.until_said("agent-started")
-        assert main(["status", "--address", address]) == exits.OK
+        assert main(["status", "--address", address]) == exit_codes.OK
     said = capsys.readouterr().out
     assert said.startswith(f"The service at {service.endpoint} has not answered yet.\n")
     assert "None" not in said
@@ -117,12 +117,15 @@ def test_status_without_an_agent_is_told_calmly(
     service: Service, command: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nobody there, somebody else there and no address: a sentence, and a status for each."""
-    assert command(["status", "--address", f"127.0.0.1:{free_port()}"]) == exits.UNREACHABLE
+    assert command(["status", "--address", f"127.0.0.1:{free_port()}"]) == exit_codes.UNREACHABLE
     assert "Connection refused" in capsys.readouterr().err
     place = service.endpoint.removeprefix("http://")
-    assert command(["status", "--address", place]) == exits.UNREACHABLE
+    assert command(["status", "--address", place]) == exit_codes.UNREACHABLE
     assert "somebody else answers" in capsys.readouterr().err
-    assert command(["status", "--address", "nonsense:port"]) in {exits.USAGE, exits.REFUSED}
+    assert command(["status", "--address", "nonsense:port"]) in {
+        exit_codes.USAGE,
+        exit_codes.REFUSED,
+    }
     assert "port is missing" in capsys.readouterr().err
 
 

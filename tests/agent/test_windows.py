@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.agent.hooks import HookRoom
-from forewarn.agent.windows import WindowsChild, start
+from forewarn.agent.windows_processes import WindowsChild, start
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from forewarn import wire
-from forewarn.exits import OK, REFUSED, USAGE
+from forewarn.exit_codes import OK, REFUSED, USAGE
+from forewarn.protocol.documents import read_document
 from tests.cli.conftest import Run
-from tests.control.live import FLEET, Live
+from tests.operator_api.live import FLEET, Live
 
 
 def test_fleet_is_added_listed_shown_and_removed(run: Run, live: Live) -> None:
@@ -66,7 +66,7 @@ def test_empty_lists_say_so(run: Run) -> None:
 def test_topology_goes_out_and_in(run: Run, tmp_path: Path, form: str) -> None:
     """What `topology show` prints, `topology apply` takes."""
     file = tmp_path / f"fleet.{form}"
-    file.write_text(run("topology", "show", "--form", form).out, "utf-8")
+    file.write_text(run("topology", "show", "--format", form).out, "utf-8")
     same = run("topology", "apply", str(file), "--prune")
     assert (same.status, same.out) == (0, "")
     assert same.err == "0 added, 0 changed, 0 removed\n"
@@ -88,7 +88,7 @@ def test_topology_apply_says_what_it_does(
     assert run(*words[:-1]).out == dry.out
     text = json.dumps(FLEET).encode()
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
-    assert run("topology", "apply", "-", "--form", "json", "--json").json["applied"] is True
+    assert run("topology", "apply", "-", "--format", "json", "--json").json["applied"] is True
 
 
 @pytest.mark.parametrize("name", ["none.toml", "fleet.txt", "fleet"])
@@ -259,7 +259,7 @@ def test_events_documents_and_operations_are_shown(run: Run, live: Live) -> None
     url = f"http://{live.metadata_url}?vm=web-0"
     for place in (url, url.replace("?", "/metadata/scheduledevents?")):
         direct = run("document", "--url", place, "--json")
-        assert wire.read_document(direct.out).incarnation == 1
+        assert read_document(direct.out).incarnation == 1
     assert run("document", "--url", url).err.startswith("incarnation 1, read at 2027-01-15T08:00:0")
     assert "op-1" in run("operations", "--vm", "web-0").out
     assert run("operations", "--host", "h2", "--json").json == {"operations": []}

@@ -8,17 +8,17 @@ import sys
 
 import pytest
 
-from forewarn import exits
+from forewarn import exit_codes
 from forewarn.cli.main import COMMANDS, main, parser_for
 from tests.cli.conftest import Run
-from tests.control.live import Live
+from tests.operator_api.live import Live
 
 COMMAND = (sys.executable, "-m", "forewarn.cli.main")
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     """`forewarn --help` is the table of commands."""
-    assert main(["--help"]) == exits.OK
+    assert main(["--help"]) == exit_codes.OK
     text = capsys.readouterr().out
     for name in COMMANDS:
         assert f"\n    {name} " in text
@@ -27,13 +27,13 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each command's module is there and says what it takes."""
-    assert main([name, "--help"]) == exits.OK
+    assert main([name, "--help"]) == exit_codes.OK
     assert f"forewarn {name}" in capsys.readouterr().out
 
 
 def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """`--version` prints one line."""
-    assert main(["--version"]) == exits.OK
+    assert main(["--version"]) == exit_codes.OK
     assert capsys.readouterr().out.startswith("forewarn 0.")
 
 
@@ -51,7 +51,7 @@ def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_wrong_command_line_is_2(words: tuple[str, ...]) -> None:
     """A command line that says nothing sensible ends with the status of usage."""
-    assert main(words) == exits.USAGE
+    assert main(words) == exit_codes.USAGE
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_wrong_command_line_is_told_by_its_command(
     typed: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The usage is of the command that was typed; one line says what is wrong and what to do."""
-    assert main(typed.split()) == exits.USAGE
+    assert main(typed.split()) == exit_codes.USAGE
     usage, *_, line = capsys.readouterr().err.splitlines()
     program = line.partition(":")[0]
     assert usage.startswith(f"usage: {program} [-h]")
@@ -109,7 +109,7 @@ def test_output_goes_on_where_a_character_is_missing() -> None:
         capture_output=True,
         check=False,
     )
-    assert ran.returncode == exits.OK, ran.stderr
+    assert ran.returncode == exit_codes.OK, ran.stderr
     assert b"KIND,\\u2026" in ran.stdout
 
 
@@ -144,7 +144,7 @@ def test_missing_package_is_named(live: Live) -> None:
         timeout=60,
         check=False,
     )
-    assert ran.returncode == exits.REFUSED
+    assert ran.returncode == exit_codes.REFUSED
     assert "needs the package shtab" in ran.stderr
 
 
@@ -161,7 +161,7 @@ def test_closed_pipe_is_calm(live: Live) -> None:
     process.stdout.readline()
     process.stdout.close()
     complaint = process.stderr.read()
-    assert process.wait(60) == exits.PIPE_CLOSED
+    assert process.wait(60) == exit_codes.PIPE_CLOSED
     assert complaint == b""
     process.stderr.close()
 
@@ -172,9 +172,9 @@ def test_interrupt_is_calm(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("forewarn.cli.client.Client.get", interrupt)
+    monkeypatch.setattr("forewarn.cli.api_client.ApiClient.get", interrupt)
     stopped = run("host", "list")
-    assert (stopped.status, stopped.err) == (exits.INTERRUPTED, "\n")
+    assert (stopped.status, stopped.err) == (exit_codes.INTERRUPTED, "\n")
 
 
 def test_all_commands_share_one_parser() -> None:

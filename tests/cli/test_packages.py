@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from forewarn import exits
+from forewarn import exit_codes
 
 TYPED = ("emulate", "--listen", "127.0.0.1:0", "--operator-listen", "127.0.0.1:0")
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -22,6 +22,6 @@ def test_missing_package_is_named_with_its_remedy() -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == exits.REFUSED
+    assert done.returncode == exit_codes.REFUSED
     assert "needs the package msgspec" in done.stderr
     assert "pip install './forewarn[server]'" in done.stderr

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from forewarn.core.stimulus import Complete
-from forewarn.exits import INTERRUPTED, OK, REFUSED, TIMED_OUT
+from forewarn.exit_codes import INTERRUPTED, OK, REFUSED, TIMED_OUT
 from tests.cli.conftest import Run
-from tests.control.live import Live
+from tests.operator_api.live import Live
 
 PATIENCE = ("--wait", "--timeout", "20")
 
@@ -47,7 +47,7 @@ def test_wait_ends_at_once_for_what_has_ended(run: Run, live: Live) -> None:
     live.daemon.drivers["manual"] = live.daemon.drivers["simulated"]
     ended = run("vm", "reboot", "web-0", "--wait", "--timeout", "0.2", "--json")
     assert ended.status == TIMED_OUT
-    assert ended.json["operations"][0]["state"] == "noticed"
+    assert ended.json["operations"][0]["state"] == "announced"
 
 
 def test_wait_gives_up_after_its_limit(run: Run) -> None:
@@ -56,7 +56,7 @@ def test_wait_gives_up_after_its_limit(run: Run) -> None:
     assert late.status == TIMED_OUT
     assert "op-1 waits: group db has not approved event" in late.err
     assert late.err.endswith("the work goes on\n")
-    assert "noticed" in late.out
+    assert "announced" in late.out
 
 
 def test_wait_tells_what_happened_before_what_is_awaited(run: Run) -> None:
@@ -73,7 +73,7 @@ def test_interrupted_wait_is_calm(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("forewarn.cli.work._follow", interrupt)
+    monkeypatch.setattr("forewarn.cli.work_requests._follow", interrupt)
     stopped = run("host", "reboot", "h1", "--wait")
     assert stopped.status == INTERRUPTED
     assert "forewarn why op-1" in stopped.err

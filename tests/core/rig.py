@@ -10,30 +10,30 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from forewarn.core.admission import Waiting, why
 from forewarn.core.document import View
 from forewarn.core.history import Replay
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Event, Operation, OperationState
-from forewarn.core.planner import Waiting, why
 from forewarn.core.policy import Policy
 from forewarn.core.records import key_of
 from forewarn.core.state import Draft, Entry, State, Terms
 from forewarn.core.step import Outcome, next_deadline_ms, step
 from forewarn.core.stimulus import (
     Approve,
-    Ask,
-    Begun,
-    Change,
-    Done,
+    ChangeTopology,
+    DriverBegun,
+    DriverDone,
     Enable,
-    Shown,
+    NoticeShown,
+    RequestMaintenance,
     Stimulus,
     Tick,
 )
 from forewarn.core.topology import Group, Health, Host, Vm
 from forewarn.errors import ForewarnError
 from forewarn.ids import Ids
-from forewarn.wire import ScheduledEvent
+from forewarn.protocol.documents import ScheduledEvent
 
 START_MS = 1_790_000_000_000
 MINUTE_MS = 60_000
@@ -79,7 +79,7 @@ class Rig:
 
     def ask(self, cause: Cause, *targets: str, **more: object) -> Operation:
         """Ask for maintenance of one or more targets; return the first operation as it is then."""
-        outcome = self.tell(Ask(cause=cause, targets=targets, **more))  # type: ignore[arg-type]
+        outcome = self.tell(RequestMaintenance(cause=cause, targets=targets, **more))  # type: ignore[arg-type]
         return self.operations[outcome.operations[0]]
 
     def show(self) -> None:
@@ -87,9 +87,9 @@ class Rig:
         waiting = [
             each.number
             for each in self.state.operations.values()
-            if each.state is OperationState.NOTICED and not each.shown_ms
+            if each.state is OperationState.ANNOUNCED and not each.shown_ms
         ]
-        self.tell(Shown(tuple(waiting)))
+        self.tell(NoticeShown(tuple(waiting)))
 
     def approve(self, vm: str, operation: Operation | int) -> None:
         """A VM approves its group's event of an operation."""
@@ -98,7 +98,10 @@ class Rig:
     def finish(self, operation: Operation | int) -> None:
         """The driver begins and ends a running operation."""
         current = self.now(operation)
-        self.tell(Begun(current.number, current.attempt), Done(current.number, current.attempt))
+        self.tell(
+            DriverBegun(current.number, current.attempt),
+            DriverDone(current.number, current.attempt),
+        )
 
     def wait(self, ms: int) -> None:
         """Let time pass, tick by tick, as the run loop does."""
@@ -190,10 +193,10 @@ def view_of(rig: Rig, key: str) -> View:
     return rig.state.views[key]
 
 
-def small_fleet(**more: Group) -> Change:
+def small_fleet(**more: Group) -> ChangeTopology:
     """Two hosts in two fault domains; `web` on both, `db` beside it on the first, `far` alone."""
     groups = {"web": Group("web"), "db": Group("db", owner="bob"), "far": Group("far"), **more}
-    return Change(
+    return ChangeTopology(
         hosts=(Host("h0", 0, 0), Host("h1", 1, 1), Host("h2", 2, 2)),
         groups=tuple(groups.values()),
         vms=(

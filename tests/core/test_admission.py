@@ -6,7 +6,7 @@ import pytest
 
 from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import Cancel, Change, Complete, Enable
+from forewarn.core.stimulus import Cancel, ChangeTopology, Complete, Enable
 from forewarn.core.topology import Host, Vm
 from tests.core.rig import MINUTE_MS, Rig, small
 
@@ -34,7 +34,7 @@ def test_next_fault_domain_follows_right_after() -> None:
     rig.approve("db_0", first)
     rig.wait(MINUTE_MS)
     rig.finish(first)
-    assert rig.now(second).state is S.NOTICED
+    assert rig.now(second).state is S.ANNOUNCED
     assert rig.now(second).not_before_ms == rig.now_ms + 15 * MINUTE_MS
     assert rig.why(second)[0].reason == "approval"
 
@@ -47,16 +47,16 @@ def test_cancelling_the_first_admits_the_second() -> None:
     third = rig.ask(Cause.HOST_REBOOT, "h0")
     rig.tell(Cancel(third.number))
     rig.tell(Cancel(first.number))
-    assert rig.now(second).state is S.NOTICED
+    assert rig.now(second).state is S.ANNOUNCED
     assert rig.now(third).state is S.CANCELLED
 
 
 def test_same_fault_domain_may_be_disturbed_together() -> None:
     """Two hosts of one fault domain may be worked on at once. Source: G-1."""
     rig = small()
-    rig.tell(Change(hosts=(Host("h3", 0, 3),), vms=(Vm("web_3", "h3", "web"),)))
+    rig.tell(ChangeTopology(hosts=(Host("h3", 0, 3),), vms=(Vm("web_3", "h3", "web"),)))
     rig.ask(Cause.HOST_REBOOT, "h0")
-    assert rig.ask(Cause.HOST_REBOOT, "h3").state is S.NOTICED
+    assert rig.ask(Cause.HOST_REBOOT, "h3").state is S.ANNOUNCED
     events = rig.document("web")[1]
     assert [event.resources for event in events] == [("web_0",), ("web_3",)], "G-2: one each"
 
@@ -65,7 +65,7 @@ def test_groups_apart_do_not_wait_for_each_other() -> None:
     """Work that disturbs other groups is admitted at once. Source: G-1, G-2."""
     rig = small()
     rig.ask(Cause.HOST_REBOOT, "h0")
-    assert rig.ask(Cause.HOST_REBOOT, "h2").state is S.NOTICED
+    assert rig.ask(Cause.HOST_REBOOT, "h2").state is S.ANNOUNCED
 
 
 def test_routine_work_waits_for_a_failure() -> None:
@@ -75,10 +75,10 @@ def test_routine_work_waits_for_a_failure() -> None:
     rig.show()
     failure = rig.ask(Cause.HARDWARE_FAILURE, "h0")
     rig.approve("web_1", routine)
-    assert rig.now(routine).state is S.NOTICED
+    assert rig.now(routine).state is S.ANNOUNCED
     assert [waiting.reason for waiting in rig.why(routine)] == ["fault-domain"]
     rig.wait(30 * MINUTE_MS)
-    assert rig.now(routine).state is S.NOTICED, "NotBefore does not override it"
+    assert rig.now(routine).state is S.ANNOUNCED, "NotBefore does not override it"
     rig.tell(Complete(failure.number))
     assert rig.now(routine).state is S.RUNNING
 
@@ -87,8 +87,8 @@ def test_other_work_is_not_held_up() -> None:
     """Users' own acts and failures wait for no fault domain. Source: G-1, L-4."""
     rig = small()
     rig.ask(Cause.HOST_REBOOT, "h0")
-    assert rig.ask(Cause.REBOOT, "web_1").state is S.NOTICED
-    assert rig.ask(Cause.HARDWARE_DEGRADED, "h1").state is S.NOTICED
+    assert rig.ask(Cause.REBOOT, "web_1").state is S.ANNOUNCED
+    assert rig.ask(Cause.HARDWARE_DEGRADED, "h1").state is S.ANNOUNCED
     assert rig.ask(Cause.HARDWARE_FAILURE, "h1").state is S.RUNNING
 
 
@@ -122,14 +122,14 @@ def test_a_wave_of_hosts_passes_one_fault_domain_at_a_time() -> None:
     from forewarn.core.topology import Group
 
     vms = tuple(Vm(f"v{n}", f"h{n}", "g") for n in range(6))
-    rig.tell(Change(hosts=hosts, groups=(Group("g"),), vms=vms), Enable("g"))
+    rig.tell(ChangeTopology(hosts=hosts, groups=(Group("g"),), vms=vms), Enable("g"))
     rig.ask(Cause.HOST_REBOOT, *(host.name for host in hosts))
     rounds = 0
     while rig.state.operations:
         rounds += 1
         rig.show()
-        noticed = list(rig.state.operations.values())
-        for operation in [each for each in noticed if each.state is S.NOTICED]:
+        announced = list(rig.state.operations.values())
+        for operation in [each for each in announced if each.state is S.ANNOUNCED]:
             rig.approve(operation.vms[0], operation)
         running = [each for each in rig.state.operations.values() if each.state is S.RUNNING]
         assert len({each.host for each in running} & {"h0", "h3"}) in {0, 2}
@@ -158,6 +158,6 @@ def test_platform_work_on_a_vm_and_on_a_host_take_turns() -> None:
     update = rig.ask(Cause.HOST_UPDATE, "h1")
     assert [waiting.on for waiting in rig.why(update)] == [(image.id,)]
     beside = rig.ask(Cause.HOST_UPDATE, "h0")
-    assert rig.now(beside).state is S.NOTICED
+    assert rig.now(beside).state is S.ANNOUNCED
     rig.finish(image)
     assert [waiting.on for waiting in rig.why(update)] == [(beside.id,)]

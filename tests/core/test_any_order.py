@@ -16,23 +16,23 @@ from forewarn.core.records import FIXED, Record
 from forewarn.core.stimulus import (
     Acknowledge,
     Approve,
-    Ask,
-    Begun,
-    Broke,
     Cancel,
-    Change,
+    ChangeTopology,
     Complete,
-    Done,
+    DriverBegun,
+    DriverDone,
+    DriverFailed,
     Enable,
-    Polled,
+    GroupsPolled,
     Recover,
     Repair,
+    RequestMaintenance,
     Retry,
     Stimulus,
 )
 from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.errors import CallerError
-from forewarn.wire import ScheduledEvent
+from forewarn.protocol.documents import ScheduledEvent
 from tests.core.rig import MINUTE_MS, Rig
 
 S = OperationState
@@ -66,7 +66,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.documents: dict[str, tuple[int, tuple[ScheduledEvent, ...]]] = {}
         self.seen_ids: set[str] = set()
         self.fixed: dict[tuple[str, str | int], dict[str, object]] = {}
-        self.tell(Change(hosts=HOSTS, groups=GROUPS, vms=VMS))
+        self.tell(ChangeTopology(hosts=HOSTS, groups=GROUPS, vms=VMS))
 
     def tell(self, stimulus: Stimulus) -> None:
         """Tell it; a refusal changes nothing, which the rig's own tests see to."""
@@ -113,12 +113,12 @@ class AnyOrder(RuleBasedStateMachine):
         """Somebody asks for something."""
         of_vm = TRAITS[cause].target.value == "vm"
         targets = tuple(dict.fromkeys((vm, other))) if of_vm else (host,)
-        self.tell(Ask(cause=cause, targets=targets))
+        self.tell(RequestMaintenance(cause=cause, targets=targets))
 
     @rule(host=host_names, to=host_names)
     def evacuate(self, host: str, to: str) -> None:
         """A host's VMs are moved elsewhere."""
-        self.tell(Ask(cause=Cause.LIVE_MIGRATION, targets=(host,), destination=to))
+        self.tell(RequestMaintenance(cause=Cause.LIVE_MIGRATION, targets=(host,), destination=to))
 
     @rule(vm=vm_names, pick=st.randoms(use_true_random=False))
     def approve(self, vm: str, pick: object) -> None:
@@ -143,15 +143,15 @@ class AnyOrder(RuleBasedStateMachine):
         """The operator ends something."""
         self.tell(Complete(number, failed=failed))
 
-    @rule(number=numbers, attempt=attempts, report=st.sampled_from([Begun, Done]))
-    def report(self, number: int, attempt: int, report: type[Begun | Done]) -> None:
+    @rule(number=numbers, attempt=attempts, report=st.sampled_from([DriverBegun, DriverDone]))
+    def report(self, number: int, attempt: int, report: type[DriverBegun | DriverDone]) -> None:
         """A driver reports, perhaps on another time."""
         self.tell(report(number, attempt))
 
     @rule(number=numbers, attempt=attempts)
     def break_down(self, number: int, attempt: int) -> None:
         """A driver fails."""
-        self.tell(Broke(number, attempt, "it fell over"))
+        self.tell(DriverFailed(number, attempt, "it fell over"))
 
     @rule(number=numbers)
     def retry(self, number: int) -> None:
@@ -177,17 +177,17 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(group=group_names)
     def poll(self, group: str) -> None:
         """A group polls."""
-        self.tell(Polled(frozenset({group})))
+        self.tell(GroupsPolled(frozenset({group})))
 
     @rule(vm=vm_names, host=host_names)
     def move(self, vm: str, host: str) -> None:
         """The fleet is described differently."""
-        self.tell(Change(vms=(Vm(vm, host, vm.partition("_")[0]),)))
+        self.tell(ChangeTopology(vms=(Vm(vm, host, vm.partition("_")[0]),)))
 
     @rule(vm=vm_names)
     def remove(self, vm: str) -> None:
         """A VM is taken out of the fleet."""
-        self.tell(Change(removed=(("vm", vm),)))
+        self.tell(ChangeTopology(removed=(("vm", vm),)))
 
     @rule(minutes=st.sampled_from([0, 1, 5, 16, 90, 1500]))
     def wait(self, minutes: int) -> None:
@@ -255,8 +255,8 @@ class AnyOrder(RuleBasedStateMachine):
     def notice_is_what_is_owed(self) -> None:
         """Invariant 6. Source: N-1."""
         for operation in self.rig.state.operations.values():
-            if operation.state is S.NOTICED and not operation.silent:
-                since_ms = operation.shown_ms or operation.noticed_ms
+            if operation.state is S.ANNOUNCED and not operation.silent:
+                since_ms = operation.shown_ms or operation.announced_ms
                 owed_ms = NOTICE_S[operation.impact] * 1000
                 assert operation.not_before_ms - since_ms >= owed_ms
 
@@ -265,7 +265,7 @@ class AnyOrder(RuleBasedStateMachine):
         """What is announced or running on a host names every VM on it. Source: N-1, L-5."""
         topology = self.rig.state.topology
         for operation in self.rig.state.operations.values():
-            if operation.state is S.NOTICED and not operation.of_vm:
+            if operation.state is S.ANNOUNCED and not operation.of_vm:
                 assert set(topology.vms_on(operation.host)) <= set(operation.vms)
 
     @invariant()

@@ -7,7 +7,7 @@ import pytest
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.refusals import Unknown, UnknownEvent
-from forewarn.core.stimulus import Acknowledge, Approve, Cancel, Change, Enable, Tick
+from forewarn.core.stimulus import Acknowledge, Approve, Cancel, ChangeTopology, Enable, Tick
 from forewarn.core.topology import Group, GroupKind, Vm
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet
 
@@ -38,7 +38,7 @@ def test_shared_host_waits_for_every_group() -> None:
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     assert [waiting.on for waiting in rig.why(operation)] == [("db",), ("web",)]
     rig.approve("web_0", operation)
-    assert rig.now(operation).state is S.NOTICED
+    assert rig.now(operation).state is S.ANNOUNCED
     assert [waiting.on for waiting in rig.why(operation)] == [("db",)]
     rig.approve("db_0", operation)
     assert rig.now(operation).state is S.RUNNING
@@ -104,7 +104,7 @@ def test_vm_with_a_document_of_its_own_approves_only_what_it_shows() -> None:
     rig = Rig()
     rig.tell(
         small_fleet(web=Group("web", GroupKind.SCALE_SET, fault_domain_count=1)),
-        Change(vms=(Vm("web_2", "h2", "web", gpu=True),)),
+        ChangeTopology(vms=(Vm("web_2", "h2", "web", gpu=True),)),
         Enable("web"),
     )
     operation = rig.ask(Cause.REBOOT, "web_0")
@@ -142,7 +142,7 @@ def strict() -> Rig:
     rig = Rig()
     rig.tell(
         small_fleet(web=Group("web", strict_approval=True)),
-        Change(vms=(Vm("web_2", "h0", "web"),)),
+        ChangeTopology(vms=(Vm("web_2", "h0", "web"),)),
         Enable("web"),
     )
     return rig
@@ -155,7 +155,7 @@ def test_strict_group_needs_every_named_vm() -> None:
     rig.approve("web_1", operation)  # it is not named: its word does not count
     rig.approve("web_2", operation)
     rig.approve("web_2", operation)
-    assert rig.now(operation).state is S.NOTICED
+    assert rig.now(operation).state is S.ANNOUNCED
     assert "missing: web_0" in rig.why(operation)[0].text
     rig.approve("web_0", operation)
     assert rig.now(operation).state is S.RUNNING
@@ -207,7 +207,7 @@ def test_automatic_approval_skips_scheduled() -> None:
 def test_automatic_approval_covers_nothing_else(cause: Cause, target: str) -> None:
     """Other impacts, and the platform's work, are announced as ever. Source: A-10."""
     rig = automatic()
-    assert rig.ask(cause, target).state is S.NOTICED
+    assert rig.ask(cause, target).state is S.ANNOUNCED
 
 
 def test_automatic_approval_leaves_platform_work_alone() -> None:
@@ -227,7 +227,7 @@ def test_automatic_approval_keeps_the_time_asked_for() -> None:
     rig.show()
     assert rig.shown("web") == ["Reboot Scheduled"]
     rig.wait(20 * 60 * MINUTE_MS - 1)
-    assert rig.now(operation).state is S.NOTICED
+    assert rig.now(operation).state is S.ANNOUNCED
     rig.wait(1)
     assert rig.now(operation).state is S.RUNNING
 
@@ -237,7 +237,7 @@ def coupled(*enabled: str) -> Rig:
     rig = Rig()
     rig.tell(
         small_fleet(web=Group("web", terminate_notice_s=300)),
-        Change(vms=(Vm("web_2", "h2", "web"),)),
+        ChangeTopology(vms=(Vm("web_2", "h2", "web"),)),
         *(Enable(group) for group in enabled or ("web",)),
     )
     return rig
@@ -248,7 +248,7 @@ def test_deletions_of_one_request_wait_for_each_other() -> None:
     rig = coupled()
     first = rig.ask(Cause.DELETION, "web_0", "web_1")
     rig.approve("web_0", first)
-    assert rig.now(first).state is S.NOTICED
+    assert rig.now(first).state is S.ANNOUNCED
     assert [waiting.reason for waiting in rig.why(first)] == ["coupled"]
     rig.approve("web_0", first.number + 1)
     assert rig.now(first).state is rig.now(first.number + 1).state is S.RUNNING
@@ -290,7 +290,7 @@ def test_group_that_falls_silent_is_waited_for_no_longer() -> None:
     rig.now_ms += 2 * DAY_MS
     rig.tell(Tick())
     assert not rig.state.enrolments
-    assert rig.now(operation).state is S.NOTICED, "the operator asked for later"
+    assert rig.now(operation).state is S.ANNOUNCED, "the operator asked for later"
     rig.wait(DAY_MS)
     assert rig.now(operation).state is S.RUNNING
 
@@ -300,7 +300,7 @@ def test_a_vm_that_is_gone_is_not_waited_for(first: str) -> None:
     """In a strict group only those that still exist must approve, in any order. Source: A-7."""
     rig = small()
     rig.tell(
-        Change(
+        ChangeTopology(
             groups=(Group("str", strict_approval=True),),
             vms=(Vm("str_0", "h0", "str"), Vm("str_1", "h0", "str"), Vm("str_2", "h0", "str")),
         ),

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import pytest
 
+from forewarn.core.admission import DURATION_S_MAX
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.planner import DURATION_S_MAX
 from forewarn.core.policy import Policy
 from forewarn.core.refusals import (
     AlreadyAsked,
     NoticeTooShort,
+    OperationInvalid,
     TooManyUserOperations,
     Unknown,
-    WorkInvalid,
 )
-from forewarn.core.stimulus import TARGETS_MAX, Ask, Change, Enable
+from forewarn.core.stimulus import TARGETS_MAX, ChangeTopology, Enable, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
 from tests.core.rig import DAY_MS, MINUTE_MS, START_MS, Rig, small
 
 
-def a_request(**wrong: object) -> Ask:
+def a_request(**wrong: object) -> RequestMaintenance:
     """A good request for work on `h0`, but for what is wrong with it."""
-    return Ask(**{"cause": Cause.HOST_REBOOT, "targets": ("h0",), **wrong})  # type: ignore[arg-type]
+    return RequestMaintenance(**{"cause": Cause.HOST_REBOOT, "targets": ("h0",), **wrong})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def a_request(**wrong: object) -> Ask:
 )
 def test_contradictory_request_is_refused(wrong: dict[str, object], sentence: str) -> None:
     """A request that contradicts itself is refused and changes nothing. Source: O-1, D-9."""
-    assert sentence in str(small().refuses(a_request(**wrong), WorkInvalid))
+    assert sentence in str(small().refuses(a_request(**wrong), OperationInvalid))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_same_work_is_not_asked_for_twice(cause: Cause, target: str) -> None:
     """The same work under way on a target is refused; routine work may queue. Source: O-1."""
     rig = small()
     rig.ask(cause, target)
-    rig.refuses(Ask(cause=cause, targets=(target,)), AlreadyAsked)
+    rig.refuses(RequestMaintenance(cause=cause, targets=(target,)), AlreadyAsked)
 
 
 def test_routine_work_may_queue() -> None:
@@ -150,25 +150,30 @@ def test_host_that_failed_is_struck_once() -> None:
     """A host that has failed does not fail again beside that; its failure must end first."""
     rig = small()
     rig.ask(Cause.HARDWARE_FAILURE, "h0")
-    rig.refuses(Ask(cause=Cause.HARDWARE_FAILURE, targets=("h0",)), AlreadyAsked)
-    error = rig.refuses(Ask(cause=Cause.HOST_REBOOT, targets=("h0",)), WorkInvalid)
+    rig.refuses(RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=("h0",)), AlreadyAsked)
+    error = rig.refuses(
+        RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h0",)), OperationInvalid
+    )
     assert "repair it first" in str(error)
     error = rig.refuses(
-        Ask(cause=Cause.LIVE_MIGRATION, targets=("h1",), destination="h0"), WorkInvalid
+        RequestMaintenance(cause=Cause.LIVE_MIGRATION, targets=("h1",), destination="h0"),
+        OperationInvalid,
     )
     assert "nothing can be moved there" in str(error)
     rig.ask(Cause.HOST_LOST, "h0", destination="h1")
-    error = rig.refuses(Ask(cause=Cause.HARDWARE_FAILURE, targets=("h0",)), AlreadyAsked)
+    error = rig.refuses(
+        RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=("h0",)), AlreadyAsked
+    )
     assert "host-lost of h0" in str(error)
 
 
 def a_crowd(count: int, *, limit: int) -> Rig:
     """A group of one owner with many VMs."""
-    rig = Rig(policy=Policy(user_operations_max=limit))
+    rig = Rig(policy=Policy(max_user_operations=limit))
     vms = tuple(Vm(f"v{n}", "h", "g", spot=True) for n in range(count))
     other = Vm("w", "h", "other")
     rig.tell(
-        Change(
+        ChangeTopology(
             hosts=(Host("h"),),
             groups=(Group("g", owner="ann"), Group("other", owner="bob")),
             vms=(*vms, other),
@@ -182,11 +187,13 @@ def test_user_initiated_work_is_limited() -> None:
     rig = a_crowd(12, limit=10)
     rig.tell(Enable("g"), Enable("other"))
     rig.ask(Cause.REBOOT, *(f"v{n}" for n in range(9)))
-    error = rig.refuses(Ask(cause=Cause.REBOOT, targets=("v9", "v10")), TooManyUserOperations)
+    error = rig.refuses(
+        RequestMaintenance(cause=Cause.REBOOT, targets=("v9", "v10")), TooManyUserOperations
+    )
     assert error.status == 409
     assert "ann has 9 user-initiated operations scheduled and asks for 2 more; 10" in str(error)
     rig.ask(Cause.REBOOT, "v9")
-    rig.refuses(Ask(cause=Cause.REDEPLOY, targets=("v0",)), TooManyUserOperations)
+    rig.refuses(RequestMaintenance(cause=Cause.REDEPLOY, targets=("v0",)), TooManyUserOperations)
 
 
 def test_limit_counts_per_owner_and_until_the_start() -> None:
@@ -198,7 +205,7 @@ def test_limit_counts_per_owner_and_until_the_start() -> None:
     rig.ask(Cause.EVICTION, "v1")
     rig.approve("v0", first)
     assert rig.now(first).state is OperationState.RUNNING
-    assert rig.ask(Cause.REBOOT, "v2").state is OperationState.NOTICED
+    assert rig.ask(Cause.REBOOT, "v2").state is OperationState.ANNOUNCED
 
 
 def test_silent_work_does_not_count() -> None:
@@ -211,8 +218,10 @@ def test_silent_work_does_not_count() -> None:
 def test_limit_says_that_too_much_was_asked_for_at_once() -> None:
     """Where nothing is scheduled there is nothing to cancel: ask for fewer. Source: O-1."""
     rig = a_crowd(3, limit=2)
-    rig.tell(Change(groups=(Group("g"),)))
-    error = rig.refuses(Ask(cause=Cause.REBOOT, targets=("v0", "v1", "v2")), TooManyUserOperations)
+    rig.tell(ChangeTopology(groups=(Group("g"),)))
+    error = rig.refuses(
+        RequestMaintenance(cause=Cause.REBOOT, targets=("v0", "v1", "v2")), TooManyUserOperations
+    )
     assert "Owner (none) has 0 user-initiated operations" in str(error)
     assert error.advice_text().startswith("Ask for fewer")
 
@@ -221,8 +230,10 @@ def test_work_approved_by_policy_does_not_count() -> None:
     """What skips Scheduled is never scheduled; what is asked for later is. Source: O-1, A-10."""
     rig = a_crowd(4, limit=1)
     keen = Group("g", owner="ann", automatic_approval=frozenset({Impact.REBOOT}))
-    rig.tell(Change(groups=(keen,)), Enable("g"))
+    rig.tell(ChangeTopology(groups=(keen,)), Enable("g"))
     rig.ask(Cause.REDEPLOY, "v0")
     rig.ask(Cause.REBOOT, "v1", "v2")
-    later = Ask(cause=Cause.REBOOT, targets=("v3",), not_before_ms=rig.now_ms + 60 * MINUTE_MS)
+    later = RequestMaintenance(
+        cause=Cause.REBOOT, targets=("v3",), not_before_ms=rig.now_ms + 60 * MINUTE_MS
+    )
     rig.refuses(later, TooManyUserOperations)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from forewarn.core.acts import MARK_COARSENESS_S
+from forewarn.core.handlers import MARK_COARSENESS_S
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.refusals import Unknown
 from forewarn.core.step import next_deadline_ms
-from forewarn.core.stimulus import Enable, Polled, Tick
-from forewarn.wire import Document
+from forewarn.core.stimulus import Enable, GroupsPolled, Tick
+from forewarn.protocol.documents import Document
 from tests.core.rig import DAY_MS, MINUTE_MS, small, view_of
 
 S = OperationState
@@ -32,7 +32,7 @@ def test_group_enabled_late_sees_the_truth() -> None:
     assert rig.document("web")[0] == 1
     assert rig.shown("web") == ["Reboot Scheduled"]
     rig.approve("db_0", operation)
-    assert rig.now(operation).state is S.NOTICED, "web is asked now, too"
+    assert rig.now(operation).state is S.ANNOUNCED, "web is asked now, too"
 
 
 def test_disabled_group_delays_nothing() -> None:
@@ -76,9 +76,9 @@ def test_polls_keep_a_group_enabled() -> None:
     """A poll is noted to the minute, and a day counts from it. Source: B-2."""
     rig = small()
     rig.now_ms += MINUTE_MS - 1
-    assert not rig.tell(Polled(frozenset({"web"}))).changes, "not a write for every poll"
+    assert not rig.tell(GroupsPolled(frozenset({"web"}))).changes, "not a write for every poll"
     rig.now_ms += 1
-    rig.tell(Polled(frozenset({"web", "nobody"})))
+    rig.tell(GroupsPolled(frozenset({"web", "nobody"})))
     rig.wait(DAY_MS)
     assert set(rig.state.enrolments) == {"web"}
     rig.check_replay()

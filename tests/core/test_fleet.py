@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from forewarn.core.impact import Cause
-from forewarn.core.refusals import AlreadyThere, FleetBusy, FleetContradiction, InUse, Unknown
-from forewarn.core.stimulus import Change, Enable
+from forewarn.core.refusals import AlreadyExists, FleetBusy, FleetContradiction, InUse, Unknown
+from forewarn.core.stimulus import ChangeTopology, Enable
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
-from forewarn.wire import Document
+from forewarn.protocol.documents import Document
 from tests.core.rig import Rig, small, small_fleet
 
 
 def test_fleet_is_put_and_removed() -> None:
     """Hosts, groups and VMs come, change and go, each with its entry. Source: S-1."""
     rig = small()
-    rig.tell(Change(vms=(Vm("far_0", "h2", "far", size="D2"),)))
-    rig.tell(Change(removed=(("vm", "far_0"), ("group", "far"), ("host", "h2"))))
+    rig.tell(ChangeTopology(vms=(Vm("far_0", "h2", "far", size="D2"),)))
+    rig.tell(ChangeTopology(removed=(("vm", "far_0"), ("group", "far"), ("host", "h2"))))
     assert "h2" not in rig.state.topology.hosts
     assert set(rig.state.enrolments) == set(rig.state.views) == {"web", "db"}
     actions = [entry.action for entry in rig.entries]
@@ -39,14 +39,14 @@ def test_nothing_new_writes_nothing() -> None:
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        (Change(vms=(Vm("x", "h9", "web"),)), FleetContradiction),
-        (Change(removed=(("host", "h9"),)), Unknown),
-        (Change(removed=(("host", "h0"),)), InUse),
-        (Change(removed=(("group", "web"),)), InUse),
+        (ChangeTopology(vms=(Vm("x", "h9", "web"),)), FleetContradiction),
+        (ChangeTopology(removed=(("host", "h9"),)), Unknown),
+        (ChangeTopology(removed=(("host", "h0"),)), InUse),
+        (ChangeTopology(removed=(("group", "web"),)), InUse),
     ],
     ids=["no-host", "not-there", "host-in-use", "group-in-use"],
 )
-def test_wrong_change_is_refused(change: Change, error: type[InUse]) -> None:
+def test_wrong_change_is_refused(change: ChangeTopology, error: type[InUse]) -> None:
     """A change that cannot be is refused whole and changes nothing. Source: S-1."""
     small().refuses(change, error)
 
@@ -54,13 +54,13 @@ def test_wrong_change_is_refused(change: Change, error: type[InUse]) -> None:
 def test_users_of_a_host_are_named_but_not_all() -> None:
     """The refusal to remove a host names a few of those on it."""
     rig = small()
-    rig.tell(Change(vms=tuple(Vm(f"v{n}", "h0", "web") for n in range(3))))
-    error = rig.refuses(Change(removed=(("host", "h0"),)), InUse)
+    rig.tell(ChangeTopology(vms=tuple(Vm(f"v{n}", "h0", "web") for n in range(3))))
+    error = rig.refuses(ChangeTopology(removed=(("host", "h0"),)), InUse)
     assert str(error).endswith("and others are still there.")
-    error = rig.refuses(Change(removed=(("group", "db"),)), InUse)
+    error = rig.refuses(ChangeTopology(removed=(("group", "db"),)), InUse)
     assert str(error).endswith("vm db_0 is still there.")
-    rig.tell(Change(vms=(Vm("db_1", "h0", "db"),)))
-    error = rig.refuses(Change(removed=(("group", "db"),)), InUse)
+    rig.tell(ChangeTopology(vms=(Vm("db_1", "h0", "db"),)))
+    error = rig.refuses(ChangeTopology(removed=(("group", "db"),)), InUse)
     assert str(error).endswith("vm db_0, db_1 are still there.")
 
 
@@ -71,23 +71,23 @@ def test_what_must_be_absent_is_not_replaced(absent: tuple[str, str]) -> None:
     """A change that asks for something new is refused whole where it is there."""
     rig = small()
     new = (Host("h7"),)
-    rig.refuses(Change(hosts=new, absent=(("host", "h7"), absent)), AlreadyThere)
-    rig.tell(Change(hosts=new, absent=(("host", "h7"), (absent[0], "other"))))
+    rig.refuses(ChangeTopology(hosts=new, absent=(("host", "h7"), absent)), AlreadyExists)
+    rig.tell(ChangeTopology(hosts=new, absent=(("host", "h7"), (absent[0], "other"))))
     assert "h7" in rig.state.topology.hosts
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        Change(vms=(Vm("web_0", "h2", "web"),)),
-        Change(vms=(Vm("web_0", "h0", "db"),)),
-        Change(removed=(("vm", "web_0"),)),
-        Change(hosts=(Host("h0", 2, 0),)),
-        Change(vms=(Vm("new", "h0", "web"),)),
+        ChangeTopology(vms=(Vm("web_0", "h2", "web"),)),
+        ChangeTopology(vms=(Vm("web_0", "h0", "db"),)),
+        ChangeTopology(removed=(("vm", "web_0"),)),
+        ChangeTopology(hosts=(Host("h0", 2, 0),)),
+        ChangeTopology(vms=(Vm("new", "h0", "web"),)),
     ],
     ids=["move", "regroup", "remove", "other-domain", "arrive"],
 )
-def test_announced_work_holds_its_machines(change: Change) -> None:
+def test_announced_work_holds_its_machines(change: ChangeTopology) -> None:
     """What announced work names stays where it is, and nobody joins. Source: L-5, N-1."""
     rig = small()
     rig.ask(Cause.HOST_REBOOT, "h0")
@@ -99,16 +99,16 @@ def test_planned_work_holds_only_its_host() -> None:
     rig = small()
     rig.ask(Cause.HOST_REBOOT, "h0")
     rig.ask(Cause.HOST_REBOOT, "h1")
-    rig.tell(Change(vms=(Vm("new", "h1", "web"), Vm("web_1", "h2", "web"))))
-    rig.refuses(Change(removed=(("vm", "new"), ("host", "h1"))), FleetBusy)
+    rig.tell(ChangeTopology(vms=(Vm("new", "h1", "web"), Vm("web_1", "h2", "web"))))
+    rig.refuses(ChangeTopology(removed=(("vm", "new"), ("host", "h1"))), FleetBusy)
 
 
 def test_destination_is_not_removed() -> None:
     """A host that VMs are to be moved to stays. Source: L-5."""
     rig = small()
-    rig.tell(Change(hosts=(Host("spare"),)))
+    rig.tell(ChangeTopology(hosts=(Host("spare"),)))
     rig.ask(Cause.LIVE_MIGRATION, "h0", destination="spare")
-    rig.refuses(Change(removed=(("host", "spare"),)), FleetBusy)
+    rig.refuses(ChangeTopology(removed=(("host", "spare"),)), FleetBusy)
 
 
 def test_name_of_a_deleted_vm_is_not_free_yet() -> None:
@@ -118,7 +118,7 @@ def test_name_of_a_deleted_vm_is_not_free_yet() -> None:
     eviction = rig.ask(Cause.EVICTION, "web_0")
     rig.approve("web_1", eviction)
     rig.finish(eviction)
-    again = Change(vms=(Vm("web_0", "h2", "web"),))
+    again = ChangeTopology(vms=(Vm("web_0", "h2", "web"),))
     rig.refuses(again, FleetBusy)
     rig.approve("web_1", reboot)
     rig.approve("db_0", reboot)
@@ -130,7 +130,7 @@ def test_health_is_not_set_by_a_description() -> None:
     """Describing a host does not heal it."""
     rig = small()
     rig.ask(Cause.HARDWARE_FAILURE, "h0")
-    rig.tell(Change(hosts=(Host("h0", 0, 0, driver="manual"),)))
+    rig.tell(ChangeTopology(hosts=(Host("h0", 0, 0, driver="manual"),)))
     assert rig.state.topology.hosts["h0"].health is Health.FAILED
 
 
@@ -142,13 +142,13 @@ def test_documents_follow_the_layout() -> None:
         Enable("web"),
     )
     rig.ask(Cause.REBOOT, "web_0")
-    rig.tell(Change(vms=(Vm("web_1", "h1", "web", gpu=True),)))
+    rig.tell(ChangeTopology(vms=(Vm("web_1", "h1", "web", gpu=True),)))
     assert rig.state.views["web/web_1"].document == Document(2, ())
-    rig.tell(Change(vms=(Vm("web_0", "h0", "web", gpu=True),)))
+    rig.tell(ChangeTopology(vms=(Vm("web_0", "h0", "web", gpu=True),)))
     assert rig.document("web/web_0")[0] == 1
-    rig.tell(Change(groups=(Group("web"),)))
+    rig.tell(ChangeTopology(groups=(Group("web"),)))
     assert set(rig.state.views) == {"web"}
-    rig.tell(Change(groups=(Group("more", GroupKind.SCALE_SET, fault_domain_count=1),)))
+    rig.tell(ChangeTopology(groups=(Group("more", GroupKind.SCALE_SET, fault_domain_count=1),)))
     rig.check_replay()
 
 
@@ -157,10 +157,10 @@ def test_group_removed_under_an_event_of_a_deleted_vm() -> None:
     rig = small()
     reboot = rig.ask(Cause.HOST_REBOOT, "h0")
     eviction = rig.ask(Cause.EVICTION, "db_0")
-    rig.tell(Change())
+    rig.tell(ChangeTopology())
     rig.approve("db_0", eviction)
     rig.finish(eviction)
-    rig.tell(Change(removed=(("group", "db"),)))
+    rig.tell(ChangeTopology(removed=(("group", "db"),)))
     assert [waiting.on for waiting in rig.why(reboot)] == [("web",)]
     rig.approve("web_0", reboot)
     rig.finish(reboot)

@@ -14,7 +14,7 @@ from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.records import KIND_OF, Record, key_of, to_row
 from forewarn.core.state import Entry, Image
-from forewarn.core.stimulus import Change, Enable
+from forewarn.core.stimulus import ChangeTopology, Enable
 from forewarn.core.topology import Group, Health, Vm
 from forewarn.values import replace
 from tests.core.rig import Rig, small, small_fleet
@@ -84,7 +84,7 @@ def test_work_is_announced_only_where_somebody_is_told(cause: Cause, group: str,
     """History calls no notice what nobody was shown as Scheduled. Source: A-6, A-10, B-3, N-1."""
     rig = Rig()
     keen = Group("keen", automatic_approval=frozenset({Impact.REBOOT}))
-    rig.tell(small_fleet(keen=keen), Change(vms=(Vm("keen_0", "h2", "keen"),)))
+    rig.tell(small_fleet(keen=keen), ChangeTopology(vms=(Vm("keen_0", "h2", "keen"),)))
     rig.tell(Enable("web"), Enable("keen"))
     rig.ask(cause, f"{group}_0")
     assert said in [entry.text for entry in rig.entries]
@@ -97,7 +97,7 @@ def test_altered_history_of_an_operation_is_refused(state: OperationState) -> No
     """A move that no table has is no history. Source: L-1."""
     rig = small()
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
-    with pytest.raises(HistoryIllegal, match=f"from noticed to {state.value}"):
+    with pytest.raises(HistoryIllegal, match=f"from announced to {state.value}"):
         rig.replay.extend([an_entry(replace(operation, state=state))])
     with pytest.raises(HistoryIllegal, match=f"from planned to {state.value}"):
         Replay().extend([an_entry(replace(operation, state=state))])

@@ -21,16 +21,16 @@ from forewarn.core.lifecycle import (
     move_operation,
 )
 
-Stage, E, M = OperationState, EventState, Move
+State, E, M = OperationState, EventState, Move
 
 LEGAL_OF_OPERATION = {
-    (Stage.PLANNED, M.NOTICE): Stage.NOTICED,
-    (Stage.PLANNED, M.CANCEL): Stage.CANCELLED,
-    (Stage.PLANNED, M.FAULT): Stage.RUNNING,
-    (Stage.NOTICED, M.DUE): Stage.RUNNING,
-    (Stage.NOTICED, M.CANCEL): Stage.CANCELLED,
-    (Stage.RUNNING, M.DONE): Stage.SUCCEEDED,
-    (Stage.RUNNING, M.FAIL): Stage.FAILED,
+    (State.PLANNED, M.ANNOUNCE): State.ANNOUNCED,
+    (State.PLANNED, M.CANCEL): State.CANCELLED,
+    (State.PLANNED, M.FAULT): State.RUNNING,
+    (State.ANNOUNCED, M.DUE): State.RUNNING,
+    (State.ANNOUNCED, M.CANCEL): State.CANCELLED,
+    (State.RUNNING, M.DONE): State.SUCCEEDED,
+    (State.RUNNING, M.FAIL): State.FAILED,
 }
 LEGAL_OF_EVENT = {
     (E.SCHEDULED, M.APPROVE): E.APPROVED,

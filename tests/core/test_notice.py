@@ -7,7 +7,7 @@ import pytest
 from forewarn.core.impact import DAY_S, Cause, Impact
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.policy import Policy
-from forewarn.core.stimulus import Change, Enable, Recover, Repair, Shown, Tick
+from forewarn.core.stimulus import ChangeTopology, Enable, NoticeShown, Recover, Repair, Tick
 from forewarn.core.topology import Group, Health, Vm
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet
 
@@ -38,7 +38,7 @@ def test_starts_when_notbefore_is_reached() -> None:
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     rig.show()
     rig.wait(15 * MINUTE_MS - 1)
-    assert rig.now(operation).state is S.NOTICED
+    assert rig.now(operation).state is S.ANNOUNCED
     rig.wait(1)
     assert rig.now(operation).state is S.RUNNING
     assert rig.document("web")[1][0].not_before_ms is None
@@ -49,12 +49,12 @@ def test_does_not_start_before_it_was_shown() -> None:
     rig = small()
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     rig.wait(20 * MINUTE_MS)
-    assert rig.now(operation).state is S.NOTICED
-    rig.tell(Shown((operation.number,)))
+    assert rig.now(operation).state is S.ANNOUNCED
+    rig.tell(NoticeShown((operation.number,)))
     renewed = rig.now(operation)
     assert renewed.shown_ms == 0
     assert renewed.not_before_ms >= rig.now_ms + 15 * MINUTE_MS
-    rig.tell(Shown((operation.number,)))
+    rig.tell(NoticeShown((operation.number,)))
     assert rig.now(operation).shown_ms == rig.now_ms
     rig.wait(renewed.not_before_ms - rig.now_ms)
     assert rig.now(operation).state is S.RUNNING
@@ -66,7 +66,7 @@ def test_second_try_at_showing_has_room() -> None:
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     for _ in range(2):
         rig.now_ms += 1500
-        rig.tell(Shown((operation.number,)))
+        rig.tell(NoticeShown((operation.number,)))
     assert rig.now(operation).shown_ms == rig.now_ms
 
 
@@ -87,7 +87,7 @@ def test_confirmation_counts_once() -> None:
     rig.show()
     before = rig.document("web")
     rig.now_ms += MINUTE_MS
-    rig.tell(Shown((operation.number, 99)))
+    rig.tell(NoticeShown((operation.number, 99)))
     assert rig.document("web") == before
 
 
@@ -96,7 +96,7 @@ def test_confirmation_of_what_has_started_means_nothing() -> None:
     rig = small()
     operation = rig.ask(Cause.HOST_REBOOT, "h2")
     rig.approve("far_0", operation)
-    assert not rig.tell(Shown((operation.number,))).changes
+    assert not rig.tell(NoticeShown((operation.number,))).changes
 
 
 def test_crash_before_publication_gives_notice_anew() -> None:
@@ -159,7 +159,7 @@ def with_web(group: Group, *vms: Vm) -> Rig:
     rig = Rig()
     rig.tell(small_fleet(web=group), Enable("web"))
     if vms:
-        rig.tell(Change(vms=vms))
+        rig.tell(ChangeTopology(vms=vms))
     return rig
 
 
@@ -185,7 +185,7 @@ def test_silent_deletion_may_be_asked_for_later() -> None:
     """A silent deletion waits for the time its user asked for. Source: B-3."""
     rig = with_web(Group("web"))
     operation = rig.ask(Cause.DELETION, "web_0", not_before_ms=rig.now_ms + MINUTE_MS)
-    assert rig.now(operation).state is S.NOTICED
+    assert rig.now(operation).state is S.ANNOUNCED
     assert [waiting.reason for waiting in rig.why(operation)] == ["time"]
     rig.show()
     rig.wait(MINUTE_MS)

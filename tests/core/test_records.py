@@ -20,7 +20,7 @@ from forewarn.core.records import (
     key_of,
     to_row,
 )
-from forewarn.wire import Document
+from forewarn.protocol.documents import Document
 from tests.core.rig import small
 from tests.store import strategies as made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forewarn.core.document import View, fresh, refreshed
 from forewarn.core.impact import Cause
-from forewarn.core.stimulus import Cancel, Change, Enable
+from forewarn.core.stimulus import Cancel, ChangeTopology, Enable
 from forewarn.core.topology import Group, GroupKind, Vm
 from tests.core.rig import MINUTE_MS, Rig, small, small_fleet
 
@@ -12,7 +12,7 @@ from tests.core.rig import MINUTE_MS, Rig, small, small_fleet
 def test_each_group_gets_its_own_event() -> None:
     """A host with two groups gives each its own event, naming its own VMs. Source: S-5, S-4."""
     rig = small()
-    rig.tell(Change(vms=(Vm("db_1", "h0", "db"),)))
+    rig.tell(ChangeTopology(vms=(Vm("db_1", "h0", "db"),)))
     rig.ask(Cause.HOST_REBOOT, "h0")
     (web,), (db,) = rig.document("web")[1], rig.document("db")[1]
     assert (web.resources, db.resources) == (("web_0",), ("db_0", "db_1"))
@@ -73,7 +73,9 @@ def test_gpu_vm_sees_only_events_that_name_it() -> None:
     rig = Rig()
     rig.tell(
         small_fleet(web=Group("web", GroupKind.SCALE_SET, fault_domain_count=1)),
-        Change(vms=(Vm("web_2", "h2", "web", gpu=True), Vm("web_3", "h1", "web", gpu=True))),
+        ChangeTopology(
+            vms=(Vm("web_2", "h2", "web", gpu=True), Vm("web_3", "h1", "web", gpu=True))
+        ),
         Enable("web"),
     )
     rig.ask(Cause.HOST_REBOOT, "h2")

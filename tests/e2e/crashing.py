@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
-from forewarn.core.stimulus import Change
+from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, Host, Vm
-from forewarn.daemon import Daemon
 from forewarn.ids import Ids
+from forewarn.service.daemon import Daemon
 from forewarn.settings import (
     DriverSettings,
     ListenSettings,
@@ -48,7 +48,7 @@ APPROVAL_CHANCE = 0.3
 #: Length of a lease here, so that a standby need not wait for long.
 TERM_MS = 1000
 #: Everything the children need, imported once by the server they are forked from.
-PRELOAD = ["tests.e2e.crashing", "forewarn.control.serving", "forewarn.control.api"]
+PRELOAD = ["tests.e2e.crashing", "forewarn.operator_api.server", "forewarn.operator_api.app"]
 
 
 def serve(store: str, ready: Connection) -> None:
@@ -63,7 +63,7 @@ def serve(store: str, ready: Connection) -> None:
 
     def lay_out(plane: ControlPlane) -> None:
         if not plane.state.topology.vms:
-            change = Change(hosts=HOSTS, groups=GROUPS, vms=VMS)
+            change = ChangeTopology(hosts=HOSTS, groups=GROUPS, vms=VMS)
             plane.commit(change, actor="test", now_ms=SystemClock().now_ms())
 
     async def run() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from forewarn.core.history import Replay
 from forewarn.core.lifecycle import Event, Operation
+from forewarn.protocol.documents import read_document
 from forewarn.store import open_store
-from forewarn.wire import read_document
 from tests.e2e.crashing import Seen, live_and_die, live_on
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def test_crash_loses_no_operation(aftermath: Aftermath) -> None:
 
 
 @pytest.mark.parametrize(
-    "action", ["operation.planned", "operation.noticed", "operation.started", "operation.begun"]
+    "action", ["operation.planned", "operation.announced", "operation.started", "operation.begun"]
 )
 def test_crash_repeats_no_transition(aftermath: Aftermath, action: str) -> None:
     """No operation is announced, started or begun twice. Source: L-7."""

@@ -18,10 +18,10 @@ import pytest
 
 from forewarn.clock import SystemClock
 from forewarn.core.impact import Cause
-from forewarn.core.stimulus import Ask, Change
+from forewarn.core.stimulus import ChangeTopology, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
-from forewarn.daemon import Daemon
 from forewarn.ids import Ids
+from forewarn.service.daemon import Daemon
 from forewarn.settings import (
     DriverSettings,
     ListenSettings,
@@ -44,7 +44,7 @@ TERM_MS = 60
 RENEWALS_MISSED = 30
 #: What a client is told that should ask again.
 NOT_READY = '{"error":"Service is not ready. Try again."}'
-FLEET = Change(hosts=(Host("h"),), groups=(Group("g"),), vms=(Vm("v", "h", "g"),))
+FLEET = ChangeTopology(hosts=(Host("h"),), groups=(Group("g"),), vms=(Vm("v", "h", "g"),))
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def live_through(daemon: Daemon, proxy: Proxy, caplog: pytest.LogCaptureFi
     try:
         await asyncio.wrap_future(daemon.control.submit(FLEET, "test"))
         await ask(daemon)
-        work = Ask(cause=Cause.HOST_REBOOT, targets=("h",))
+        work = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))
         committed = await asyncio.wrap_future(daemon.control.submit(work, "test"))
         approval = {"StartRequests": [{"EventId": committed.operations[0].events[0]}]}
         before = await ask(daemon)

@@ -19,10 +19,11 @@ import pytest
 
 from forewarn.clock import SystemClock
 from forewarn.core.impact import Cause
-from forewarn.core.stimulus import Ask, Change
+from forewarn.core.stimulus import ChangeTopology, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
-from forewarn.daemon import Daemon
 from forewarn.ids import Ids
+from forewarn.service.daemon import Daemon
+from forewarn.service.workers import FEED, FOLDER_PREFIX, WorkerFailed
 from forewarn.settings import (
     DriverSettings,
     ListenSettings,
@@ -30,7 +31,6 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
-from forewarn.workers import FEED, FOLDER_PREFIX, WorkerFailed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ pytestmark = [
 WORKERS = 2
 #: Connections that together meet every worker: each is as likely to meet either.
 CLIENTS = 24
-ANSWER_S_MAX = 20
+ANSWER_TIMEOUT_S = 20
 
 
 def settings_for(*addresses: str) -> Settings:
@@ -64,7 +64,9 @@ async def serving(settings: Settings) -> AsyncIterator[Daemon]:
     """Run a service with one VM."""
 
     def lay_out(plane: ControlPlane) -> None:
-        fleet = Change(hosts=(Host("h"),), groups=(Group("g"),), vms=(Vm("vm_0", "h", "g"),))
+        fleet = ChangeTopology(
+            hosts=(Host("h"),), groups=(Group("g"),), vms=(Vm("vm_0", "h", "g"),)
+        )
         plane.commit(fleet, actor="test", now_ms=SystemClock().now_ms())
 
     daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
@@ -84,7 +86,7 @@ async def ask(daemon: Daemon, query: str = "", body: object = None) -> bytes:
     request = urllib.request.Request(url + query, data=sent, headers={"Metadata": "true"})
 
     def answer() -> bytes:
-        with urllib.request.urlopen(request, timeout=ANSWER_S_MAX) as response:
+        with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as response:
             body = response.read()
             assert isinstance(body, bytes)
             return body
@@ -94,7 +96,7 @@ async def ask(daemon: Daemon, query: str = "", body: object = None) -> bytes:
 
 async def announce(daemon: Daemon) -> str:
     """Announce work on the host; return the event's id."""
-    work = Ask(cause=Cause.HOST_REBOOT, targets=("h",))
+    work = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))
     committed = await asyncio.wrap_future(daemon.control.submit(work, "test"))
     return committed.operations[0].events[0]
 
@@ -106,7 +108,7 @@ def test_workers_all_learn_of_a_change() -> None:
         async with serving(settings_for("127.0.0.1:0")) as daemon:
             await ask(daemon)
             waiting = [
-                asyncio.create_task(ask(daemon, f"&wait={ANSWER_S_MAX}&incarnation=0"))
+                asyncio.create_task(ask(daemon, f"&wait={ANSWER_TIMEOUT_S}&incarnation=0"))
                 for _ in range(CLIENTS)
             ]
             event_id = await announce(daemon)
@@ -126,7 +128,7 @@ def test_approval_through_a_worker_starts_the_event() -> None:
             await ask(daemon)
             event_id = await announce(daemon)
             await ask(daemon, body={"StartRequests": [{"EventId": event_id}]})
-            document = json.loads(await ask(daemon, f"&wait={ANSWER_S_MAX}&incarnation=1"))
+            document = json.loads(await ask(daemon, f"&wait={ANSWER_TIMEOUT_S}&incarnation=1"))
             assert document["Events"][0]["EventStatus"] == "Started"
 
     asyncio.run(story())
@@ -163,7 +165,7 @@ def test_a_killed_worker_is_replaced() -> None:
             await victim.wait()
             replaced = daemon.workers.replaced
             await announce(daemon)
-            await asyncio.wait_for(replaced.wait(), ANSWER_S_MAX)
+            await asyncio.wait_for(replaced.wait(), ANSWER_TIMEOUT_S)
             documents = await asyncio.gather(*(ask(daemon) for _ in range(CLIENTS)))
             assert {json.loads(each)["DocumentIncarnation"] for each in documents} == {1}
 

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 
-from forewarn.cli.client import Client
+from forewarn.cli.api_client import ApiClient
 from tests.emulator.conftest import ANYWHERE, Process
 
 PATH = "/metadata/scheduledevents?api-version=2020-07-01"
@@ -52,8 +52,8 @@ def events(document: Mapping[str, object]) -> list[dict[str, object]]:
     return found
 
 
-def started(process: Start, *arguments: str) -> tuple[Process, str, Client]:
+def started(process: Start, *arguments: str) -> tuple[Process, str, ApiClient]:
     """Start an emulator on free ports; return it, where to poll, and its operator API."""
     emulator = process("--listen", ANYWHERE, "--operator-listen", ANYWHERE, *arguments)
     url, operator = places(emulator.read_until("clock advance"))
-    return emulator, url, Client(operator)
+    return emulator, url, ApiClient(operator)

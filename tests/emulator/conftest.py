@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.cli.client import Client
+from forewarn.cli.api_client import ApiClient
 from forewarn.emulator.options import Options
 from forewarn.testing import EmulatorThread
 
@@ -34,7 +34,7 @@ class Stage:
         """Start with these options on free ports."""
         options = Options(listen=(ANYWHERE,), operator=ANYWHERE, **given)  # type: ignore[arg-type]
         self.emulator = EmulatorThread(options).start()
-        self.api = Client(self.emulator.operator_url)
+        self.api = ApiClient(self.emulator.operator_url)
 
     def run(self, scenario: str, **form: object) -> dict[str, object]:
         """Begin a scenario through the operator API; return when its first steps are done."""

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from forewarn.cli.client import Client
+from forewarn.cli.api_client import ApiClient
 from tests.emulator.asking import PATH, Start, events, get, started
 from tests.emulator.conftest import ANYWHERE
 
@@ -117,7 +117,7 @@ def test_operators_elsewhere_need_a_token(process: Start, monkeypatch: pytest.Mo
     monkeypatch.setenv("FOREWARN_OPERATOR_TOKENS", "ada:0123456789abcdef0123456789abcdef")
     _, _, api = started(process)
     api.post("/v1/vms/vm-1/reboot")
-    known = Client(api.server, "0123456789abcdef0123456789abcdef")
+    known = ApiClient(api.server, "0123456789abcdef0123456789abcdef")
     known.post("/v1/operations/op-1/cancel")
     actors = {entry["action"]: entry["actor"] for entry in known.get("/v1/history")["entries"]}
     assert "ada" in actors["operation.cancelled"]

@@ -10,15 +10,15 @@ from collections.abc import Callable
 
 import pytest
 
-from forewarn import civil
-from forewarn.cli.client import Refused
+from forewarn.cli.api_client import ApiRefused
 from forewarn.emulator.options import margin_ms
+from forewarn.protocol import timestamps
 from tests.emulator.conftest import Stage
 
 
 def clock_ms(stage: Stage) -> int:
     """Return the time the clock shows."""
-    return civil.parse(stage.api.get("/v1/clock")["now"])
+    return timestamps.parse(stage.api.get("/v1/clock")["now"])
 
 
 def test_clock_stands_while_it_is_paused(stage: Stage) -> None:
@@ -32,7 +32,7 @@ def test_clock_moves_by_what_it_is_told(stage: Stage) -> None:
     before_ms = clock_ms(stage)
     stage.run("host-reboot")
     answer = stage.api.post("/v1/clock/advance", {"by": "PT15M"})
-    assert civil.parse(answer["now"]) == before_ms + 900_000
+    assert timestamps.parse(answer["now"]) == before_ms + 900_000
     stage.advance("1h")
     assert clock_ms(stage) == before_ms + 4_500_000
 
@@ -42,23 +42,23 @@ def test_advanced_hour_is_the_hour_that_passed(stage: Stage) -> None:
     stage.run("host-reboot")
     stage.advance("10h")
     operation = stage.api.get("/v1/operations/op-1")["operation"]
-    started_ms = civil.parse(operation["started"])
-    assert started_ms == civil.parse(operation["not_before"])
-    assert civil.parse(operation["ended"]) == started_ms + 300_000
+    started_ms = timestamps.parse(operation["started"])
+    assert started_ms == timestamps.parse(operation["not_before"])
+    assert timestamps.parse(operation["ended"]) == started_ms + 300_000
 
 
 def test_shown_times_are_the_emulators(stage: Stage) -> None:
     """Date and NotBefore follow the emulator's clock. Source: E-7, D-7, N-1."""
     stage.advance("30d")
-    noticed_ms = clock_ms(stage)
+    announced_ms = clock_ms(stage)
     stage.run("host-reboot")
     not_before_ms = stage.emulator.document().events[0].not_before_ms
     assert not_before_ms is not None
-    assert 900_000 <= not_before_ms - noticed_ms <= 902_000
+    assert 900_000 <= not_before_ms - announced_ms <= 902_000
     ask = urllib.request.Request(stage.emulator.endpoint, headers={"Metadata": "true"})
     with urllib.request.urlopen(ask) as answer:
-        shown_ms = civil.parse(answer.headers["Date"])
-    assert 0 <= noticed_ms - shown_ms < 1000
+        shown_ms = timestamps.parse(answer.headers["Date"])
+    assert 0 <= announced_ms - shown_ms < 1000
 
 
 def test_running_clock_needs_nobody(stage: Stage) -> None:
@@ -75,13 +75,13 @@ def test_running_clock_needs_nobody(stage: Stage) -> None:
         incarnation = stage.emulator.document().incarnation
     operation = stage.api.get("/v1/operations/op-1")["operation"]
     assert operation["state"] == "succeeded"
-    assert civil.parse(operation["started"]) >= civil.parse(operation["not_before"])
+    assert timestamps.parse(operation["started"]) >= timestamps.parse(operation["not_before"])
 
 
 @pytest.mark.parametrize("speed", [0, -1, 1e9])
 def test_impossible_speed_is_refused(stage: Stage, speed: float) -> None:
     """A clock that runs backwards or not at all is refused; pause is another word."""
-    with pytest.raises(Refused, match="cannot run at speed"):
+    with pytest.raises(ApiRefused, match="cannot run at speed"):
         stage.api.post("/v1/clock/speed", {"speed": speed})
     assert stage.api.get("/v1/clock")["speed"] == 1.0
 
@@ -90,7 +90,7 @@ def test_clock_is_not_moved_too_far_or_back(stage: Stage) -> None:
     """A month at once is the most, and nobody goes back."""
     before_ms = clock_ms(stage)
     for by in ("32d", "-5m", -5, "soon", None):
-        with pytest.raises(Refused):
+        with pytest.raises(ApiRefused):
             stage.api.post("/v1/clock/advance", {"by": by})
     assert clock_ms(stage) == before_ms
 
@@ -114,5 +114,5 @@ def test_notice_is_whole_at_high_speed(staged: Callable[..., Stage]) -> None:
             answer.read()
         seen = stage.emulator.document().incarnation
     entries = stage.api.get("/v1/history", operation="op-1")["entries"]
-    at_ms = {entry["action"]: civil.parse(entry["at"]) for entry in entries}
+    at_ms = {entry["action"]: timestamps.parse(entry["at"]) for entry in entries}
     assert at_ms["operation.started"] - at_ms["operation.shown"] >= 900_000

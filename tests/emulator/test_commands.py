@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.cli.main import main
-from forewarn.emulator.faults import Kind
+from forewarn.emulator.faults import FaultKind
 from forewarn.emulator.scenario_files import read_scenario, shipped
 from tests.emulator.conftest import Stage
 
@@ -80,7 +80,7 @@ def test_every_fault_is_named_where_one_is_set(capsys: pytest.CaptureFixture[str
     for words in (["fault", "set", "--help"], ["emulate", "--help"]):
         assert main(words) == 0
         said = " ".join(capsys.readouterr().out.split())
-        assert [kind.value for kind in Kind if kind.value not in said] == []
+        assert [kind.value for kind in FaultKind if kind.value not in said] == []
 
 
 def test_fault_of_a_vm_that_is_not_there_is_refused(command: Run) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from forewarn.cli.main import parser_for
 from forewarn.emulator import scenario_files
-from forewarn.emulator.faults import Kind
+from forewarn.emulator.faults import FaultKind
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = ("howto/emulator.md", "howto/emulator-faults.md", "reference/scenarios.md")
@@ -62,7 +62,7 @@ def emulate_help() -> str:
 def test_every_fault_is_explained() -> None:
     """The page of faults has a row for each. Source: E-10."""
     text = DOCS.joinpath("howto/emulator-faults.md").read_text("utf-8")
-    for kind in Kind:
+    for kind in FaultKind:
         assert f"| `{kind.value}` |" in text
 
 

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from forewarn.cli.client import Client
+from forewarn.cli.api_client import ApiClient
 from forewarn.cli.main import main
-from forewarn.exits import USAGE
+from forewarn.exit_codes import USAGE
 from tests.emulator.asking import PATH, Start, events, get, post, started
 from tests.emulator.conftest import ANYWHERE
 
@@ -125,7 +125,7 @@ def test_programs_are_greeted_in_json(process: Start) -> None:
     """With `--json` the first line says where everything is, the others what happens."""
     emulator = process("--json", "--listen", ANYWHERE, "--operator-listen", ANYWHERE)
     greeting = json.loads(emulator.read_until("metadata"))
-    Client(greeting["operator"]).post("/v1/vms/vm-1/reboot")
+    ApiClient(greeting["operator"]).post("/v1/vms/vm-1/reboot")
     line = json.loads(emulator.read_until("announced"))
     assert line["text"] == "op-1 reboot of vm-1 is announced"
     assert get(greeting["metadata"][0] + PATH)["DocumentIncarnation"] == 1
@@ -143,7 +143,7 @@ def test_listener_may_go_away(tmp_path: Path, free_ports: tuple[int, int]) -> No
     assert emulator.stdout is not None
     assert b"metadata" in emulator.stdout.readline()
     emulator.stdout.close()
-    api = Client(f"http://127.0.0.1:{operator}")
+    api = ApiClient(f"http://127.0.0.1:{operator}")
     for number in (1, 2):
         api.post("/v1/vms/vm-1/reboot")
         api.post(f"/v1/operations/op-{number}/cancel")
@@ -274,7 +274,7 @@ sys.modules["msvcrt"] = windows
 asyncio.new_event_loop().close()  # of this system: Python chooses the kind once
 sys.platform = "win32"
 import importlib, pkgutil
-import forewarn.agent, forewarn.cli, forewarn.emulator, forewarn.metadata.streams
+import forewarn.agent, forewarn.cli, forewarn.emulator, forewarn.metadata.http.asyncio_transport
 for room in (forewarn.cli, forewarn.emulator, forewarn.agent):
     for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
         importlib.import_module(module.name)

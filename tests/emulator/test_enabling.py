@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from forewarn.cli.client import Refused
+from forewarn.cli.api_client import ApiRefused
 from tests.emulator.conftest import Stage
 
 #: The usual VM, as one that may be evicted.
@@ -103,7 +103,7 @@ def test_removed_vm_stays_away(stage: Stage) -> None:
     stage.advance("1h")
     with pytest.raises(OSError, match="404"):
         stage.sees()
-    with pytest.raises(Refused, match="there is no such VM"):
+    with pytest.raises(ApiRefused, match="there is no such VM"):
         stage.run("host-reboot")
 
 

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from forewarn.cli.client import Refused
-from forewarn.emulator.faults import FaultInvalid, FaultPlan, Kind, read_fault
-from forewarn.metadata.request import Request, parse_head
+from forewarn.cli.api_client import ApiRefused
+from forewarn.emulator.faults import FaultInvalid, FaultKind, FaultPlan, read_fault
+from forewarn.metadata.http.request import HttpRequest, parse_head
 from tests.emulator.conftest import Stage
 
 PATH = "/metadata/scheduledevents?api-version=2020-07-01"
@@ -187,9 +187,9 @@ def test_faults_are_listed_and_taken_back(stage: Stage, vm: Vm) -> None:
     assert [each["fault"] for each in listed] == ["429=3x,get", "500=25%,30s"]
     stage.api.delete("/v1/faults/429")
     assert [each["kind"] for each in stage.api.get("/v1/faults")["faults"]] == ["500"]
-    with pytest.raises(Refused, match="429 is not set"):
+    with pytest.raises(ApiRefused, match="429 is not set"):
         stage.api.delete("/v1/faults/429")
-    with pytest.raises(Refused, match="nonsense is not set"):
+    with pytest.raises(ApiRefused, match="nonsense is not set"):
         stage.api.delete("/v1/faults/nonsense")
 
 
@@ -212,7 +212,7 @@ def test_fault_is_told_as_it_was_read(text: str) -> None:
     assert str(read_fault(text)) == text
 
 
-def request(method: str = "GET") -> Request:
+def request(method: str = "GET") -> HttpRequest:
     """Return a request for the document."""
     return parse_head(f"{method} {PATH} HTTP/1.1\r\nHost: x\r\nMetadata: true".encode())
 
@@ -248,7 +248,7 @@ def test_faults_may_come_together() -> None:
     assert first is not None
     assert second is not None
     assert (first.hold_s, first.reset, second.hold_s, second.reset) == (5.0, True, 0.0, True)
-    plan.clear(Kind.RESET)
+    plan.clear(FaultKind.RESET)
     assert plan.meet("vm-1", request()) is None
     other = plan.meet("vm-2", request())
     assert other is not None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from forewarn.cli.client import Refused
+from forewarn.cli.api_client import ApiRefused
 from forewarn.emulator.scenario_files import shipped
 from tests.emulator.conftest import Stage
 
@@ -236,7 +236,7 @@ def test_scenario_runs_again_and_again(stage: Stage) -> None:
 def test_scenario_runs_once_at_a_time(stage: Stage) -> None:
     """The same scenario twice at once would be two casts on one stage."""
     stage.run("host-reboot")
-    with pytest.raises(Refused, match="runs already"):
+    with pytest.raises(ApiRefused, match="runs already"):
         stage.run("host-reboot")
     stage.run("user-reboot")
     assert len(stage.sees()) == 2
@@ -254,7 +254,7 @@ def test_scenario_happens_to_the_vm_that_is_named(staged: Callable[..., Stage]) 
     stage = staged(vms=("web-1", "web-2"))
     stage.run("host-reboot", vm="web-2")
     assert stage.sees("web-1") == ["Reboot Scheduled web-2 Platform 300"]
-    with pytest.raises(Refused, match="there is no such VM"):
+    with pytest.raises(ApiRefused, match="there is no such VM"):
         stage.run("user-reboot", vm="web-9")
 
 

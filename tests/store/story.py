@@ -16,13 +16,13 @@ from forewarn.core.state import Changes, Entry, State, Terms
 from forewarn.core.step import step
 from forewarn.core.stimulus import (
     Acknowledge,
-    Ask,
-    Begun,
-    Change,
-    Done,
+    ChangeTopology,
+    DriverBegun,
+    DriverDone,
     Enable,
-    Polled,
-    Shown,
+    GroupsPolled,
+    NoticeShown,
+    RequestMaintenance,
     Stimulus,
 )
 from forewarn.core.topology import Group, Host, Vm
@@ -31,7 +31,7 @@ from forewarn.store import Store
 
 START_MS = 1_790_000_000_000
 
-FLEET = Change(
+FLEET = ChangeTopology(
     hosts=(Host("h0", fault_domain=0), Host("h1", fault_domain=1)),
     groups=(Group("web"), Group("db", owner="Ümit's")),
     vms=(
@@ -68,14 +68,14 @@ class Story:
 
     def reboot(self, host: str) -> int:
         """Carry a host's reboot through, notice to end; return the operation's number."""
-        self.tell(Ask(cause=Cause.HOST_REBOOT, targets=(host,)))
+        self.tell(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=(host,)))
         number = self.state.last_number
-        self.tell(Shown((number,)))
+        self.tell(NoticeShown((number,)))
         for event_id in self.state.operations[number].events:
             self.tell(Acknowledge((event_id,)))
         operation = self.state.operations[number]
         assert operation.state is OperationState.RUNNING
-        self.tell(Begun(number, operation.attempt), Done(number, operation.attempt))
+        self.tell(DriverBegun(number, operation.attempt), DriverDone(number, operation.attempt))
         return number
 
 
@@ -90,7 +90,7 @@ def begin(store: Store) -> Story:
 def poll(story: Story) -> Changes:
     """A change that is no transition: it brings no entry of history."""
     story.now_ms += 120_000
-    changes = story.decide(Polled(frozenset({"web"})))
+    changes = story.decide(GroupsPolled(frozenset({"web"})))
     assert changes
     assert not changes.entries
     return changes

@@ -21,8 +21,8 @@ from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
 from forewarn.core.records import Record, key_of
 from forewarn.core.state import Changes
 from forewarn.core.topology import DOMAIN_MAX, Group, GroupKind, Health, Host, Topology, Vm
+from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.values import replace
-from forewarn.wire import Document, ScheduledEvent
 
 R = TypeVar("R", Host, Group, Vm, Operation, Event)
 
@@ -94,7 +94,7 @@ operations = st.builds(
     asked_ms=times,
     not_before_ms=times,
     created_ms=times,
-    noticed_ms=times,
+    announced_ms=times,
     shown_ms=times,
     started_ms=times,
     begun_ms=times,

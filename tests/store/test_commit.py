@@ -14,7 +14,7 @@ import pytest
 
 from forewarn.core.impact import Cause
 from forewarn.core.state import Changes, Image, State
-from forewarn.core.stimulus import Ask
+from forewarn.core.stimulus import RequestMaintenance
 from forewarn.core.topology import Vm
 from forewarn.store import HistoryPage, OperationPage, Store
 from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreLost
@@ -70,7 +70,7 @@ def spoiled(changes: Changes, spoil: str) -> Changes:
 def test_commit_changes_nothing_when_refused(story: Story, spoil: str) -> None:
     """A commit that fails in any statement leaves no trace and can be repeated. Source: L-7."""
     before = seen_by_others(story)
-    ask = Ask(cause=Cause.HOST_REBOOT, targets=("h0",))
+    ask = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h0",))
     with pytest.raises(StoreContradiction) as refused:
         story.store.commit(spoiled(story.decide(ask), spoil))
     assert str(refused.value).startswith("The store ")
@@ -82,7 +82,7 @@ def test_commit_changes_nothing_when_refused(story: Story, spoil: str) -> None:
 
 def test_commit_returns_the_sequence_it_ends_with(story: Story) -> None:
     """History is numbered from 1 without gaps, failures included. Source: DESIGN invariant 10."""
-    last = story.tell(Ask(cause=Cause.HOST_REBOOT, targets=("h0",)))
+    last = story.tell(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h0",)))
     with pytest.raises(StoreContradiction):
         story.store.commit(Changes(story.state.last_number, entries=[entry(at_ms=TOO_LARGE)]))
     assert story.store.commit(Changes(story.state.last_number, entries=[entry()])) == last + 1
@@ -93,7 +93,7 @@ def test_second_writer_takes_the_place_of_the_first(postgres_address: str, opene
     """Whoever loads last writes; the other is told and has changed nothing. Source: L-7."""
     first = begin(opened(postgres_address))
     second = begin(opened(postgres_address))
-    ask = Ask(cause=Cause.HOST_REBOOT, targets=("h0",))
+    ask = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h0",))
     with pytest.raises(StoreLost):
         first.store.commit(first.decide(ask))
     assert second.store.operations(OperationPage()) == []
@@ -163,7 +163,7 @@ def test_store_without_its_row_is_damaged(store: Store) -> None:
 )
 def test_record_that_is_none_is_damage(story: Story, statement: str) -> None:
     """A row that no version has written is reported by name, never half used. Source: L-7."""
-    story.tell(Ask(cause=Cause.HOST_REBOOT, targets=("h0",)))
+    story.tell(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h0",)))
     with story.store._engine.writing() as transaction:
         transaction.run_text("DELETE FROM vm WHERE host = 'h1'")
         transaction.run_text(statement)

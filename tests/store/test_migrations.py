@@ -10,19 +10,19 @@ import pytest
 
 from forewarn import store as store_module
 from forewarn.core.records import KINDS, columns_of
-from forewarn.store import Store, open_store
+from forewarn.store import HistoryPage, Store, open_store
 from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreTooNew
-from forewarn.store.migrations import Step, every_step, migrate
+from forewarn.store.migrations import Migration, every_step, migrate
 from forewarn.store.statements import TABLE_OF, column
 from tests.postgres import PostgresServer
 from tests.store.story import begin
 
 Opener = Callable[[str], Store]
 NEXT = len(every_step()) + 1
-GOOD = Step(
+GOOD = Migration(
     NEXT, f"{NEXT:04}_good", "-- a remark; with a semicolon\nCREATE TABLE extra (a BIGINT);\n"
 )
-BAD = Step(
+BAD = Migration(
     NEXT, f"{NEXT:04}_bad", "CREATE TABLE extra (a BIGINT);\nINSERT INTO nowhere VALUES (1);\n"
 )
 OLD_OPERATION = """
@@ -34,6 +34,15 @@ INSERT INTO operation (
     1, 1, 'host-reboot', 'Reboot', 'Platform', 1, 'h', '[]', 0, '', -1,
     900, 0, 'running', 0, 0, 1, 1, 1, 1,
     1, 0, 1, '', 0, '', 'operator', '[]'
+)
+"""
+
+OLD_ENTRY = """
+INSERT INTO history (
+    seq, at_ms, actor, action, text, operation, event, group_name, vm, host, images
+) VALUES (
+    1, 7, 'operator', 'operation.noticed', 'op-2 is announced', 2, '', '', '', 'h',
+    '[["operation",2,{"number":2,"state":"noticed","noticed_ms":7}]]'
 )
 """
 
@@ -91,12 +100,21 @@ def carry_on(address: str) -> None:
     assert migrate(engine, every_step()[:1]) == 1
     with engine.writing() as transaction:
         transaction.run_text(OLD_OPERATION)
+        transaction.run_text(
+            OLD_OPERATION.replace("1, 1,", "2, 2,", 1).replace("running", "noticed")
+        )
+        transaction.run_text(OLD_ENTRY)
     engine.close()
     store = open_store(address)
-    state = store.load()
+    state, history = store.load(), store.history(HistoryPage(images=True))
     store.close()
-    assert [each.id for each in state.operations.values()] == ["op-1"]
+    states = {each.id: (each.state.value, each.announced_ms) for each in state.operations.values()}
+    assert states == {"op-1": ("running", 1), "op-2": ("announced", 1)}
     assert not state.aborts
+    assert [each.entry.action for each in history] == ["operation.announced"]
+    row = history[0].entry.images[0].row
+    assert row is not None
+    assert (row["state"], row["announced_ms"]) == ("announced", 7)
 
 
 def test_store_of_the_first_schema_is_carried_on(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.state import Changes
-from forewarn.core.stimulus import Approve, Ask, Cancel
+from forewarn.core.stimulus import Approve, Cancel, RequestMaintenance
 from forewarn.store import HistoryPage, OperationPage, Store
 from forewarn.store.reading import PAGE_MAX
 from forewarn.values import replace
@@ -25,7 +25,7 @@ def story(store: Store) -> Story:
     story = begin(store)
     story.reboot("h0")
     story.reboot("h1")
-    story.tell(Ask(cause=Cause.REBOOT, targets=("db_0",)))
+    story.tell(RequestMaintenance(cause=Cause.REBOOT, targets=("db_0",)))
     return story
 
 
@@ -108,7 +108,7 @@ def test_history_pages_both_ways(story: Story) -> None:
     [
         HistoryPage(operation=1),
         HistoryPage(host="h0"),
-        HistoryPage(action="operation.noticed"),
+        HistoryPage(action="operation.announced"),
         HistoryPage(operation=1, action="event.approved", after=3, before=1000),
     ],
     ids=["operation", "host", "action", "several"],
@@ -171,7 +171,7 @@ def test_history_of_a_vm_is_all_that_happened_to_it(story: Story) -> None:
 
 def test_history_of_a_vm_has_its_approvals(story: Story) -> None:
     """What a VM approved for another of its group is its history. Source: A-6, S-1."""
-    story.tell(Ask(cause=Cause.REBOOT, targets=("web_0",)))
+    story.tell(RequestMaintenance(cause=Cause.REBOOT, targets=("web_0",)))
     (event_id,) = story.state.operations[4].events
     story.tell(Approve("web_1", (event_id,)))
     for vm in ("web_0", "web_1"):

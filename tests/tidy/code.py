@@ -28,12 +28,12 @@ BANNED_WORDS = {
 }  # fmt: skip
 
 ROOMS_OF_PACKAGES = {
-    "uvloop": ("forewarn.running",),
-    "starlette": ("forewarn.control",),
-    "uvicorn": ("forewarn.control",),
-    "msgspec": ("forewarn.feed", "forewarn.store", "forewarn.sim"),
+    "uvloop": ("forewarn.service.process",),
+    "starlette": ("forewarn.operator_api", "forewarn.emulator"),
+    "uvicorn": ("forewarn.operator_api",),
+    "msgspec": ("forewarn.replication.messages", "forewarn.store", "forewarn.simulator"),
     "psycopg": ("forewarn.store",),
-    "yaml": ("forewarn.control",),
+    "yaml": ("forewarn.validation",),
     "shtab": ("forewarn.cli",),
     "pytest": ("forewarn.testing",),
 }
@@ -231,7 +231,7 @@ def tests_do_not_sleep(source: Source) -> Found:
 @check(
     "tests/*.py",
     bad="from unittest import mock\n",
-    good="from tests.wire import fakes\n",
+    good="from tests.protocol import fakes\n",
     at="tests/core/test_sample.py",
 )
 def tests_do_not_mock(source: Source) -> Found:

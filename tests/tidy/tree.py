@@ -22,11 +22,11 @@ ENTRY_POINTS = {
 
 LIGHT_MODULES = (
     "forewarn",
-    "forewarn.civil",
     "forewarn.clock",
     "forewarn.errors",
     "forewarn.ids",
-    "forewarn.wire",
+    "forewarn.protocol.approvals",
+    "forewarn.protocol.documents",
 )
 """What the agent imports. Every mebibyte here is paid once in every VM of a fleet."""
 
@@ -69,7 +69,7 @@ def dead_modules(sources: Iterable[Source]) -> list[Finding]:
     ]
 
 
-CLIENT_ROOMS = ("forewarn.agent", "forewarn.cli", "forewarn.wire")
+CLIENT_ROOMS = ("forewarn.agent", "forewarn.cli", "forewarn.protocol")
 """What a bare install must be able to import: agent, SDK and command line."""
 
 
@@ -114,5 +114,5 @@ def _texts(source: Source) -> set[str]:
 
 
 def _room(module: str) -> str:
-    """Return the room a module is in: `forewarn.agent` of `forewarn.agent.prepare.consul`."""
+    """Return the room a module is in: `forewarn.agent` of `forewarn.agent.preparations.consul`."""
     return ".".join(module.split(".")[:2])

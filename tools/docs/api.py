@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from forewarn.control.api import every_route
-from forewarn.control.api.openapi import document as openapi_document
 from forewarn.core.actions import ACTIONS
-from forewarn.emulator.api import routes_of
+from forewarn.emulator.routes import routes_of
+from forewarn.operator_api.app import every_route
+from forewarn.operator_api.openapi import document as openapi_document
 from tools.docs.reference import page, table
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forewarn import exits
+from forewarn import exit_codes
 from forewarn.cli.main import COMMANDS, parser_for
 from tools.docs.reference import page, table
 
@@ -43,7 +43,9 @@ def cli_page() -> str:
         "",
         "## Exit statuses",
         "",
-        *table(("status", "meaning"), ((f"`{n}`", text) for n, text in exits.MEANINGS.items())),
+        *table(
+            ("status", "meaning"), ((f"`{n}`", text) for n, text in exit_codes.MEANINGS.items())
+        ),
     ]
     for command in commands_of(root, "forewarn"):
         own = [one for one in command.arguments if not known.intersection(one.option_strings)]

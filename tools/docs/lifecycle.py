@@ -21,7 +21,7 @@ Moves = Collection[tuple[tuple[Enum, Move], Enum]]
 
 OPERATION_PLACES: dict[Enum, Point] = {
     OpState.PLANNED: (100, 120),
-    OpState.NOTICED: (320, 120),
+    OpState.ANNOUNCED: (320, 120),
     OpState.RUNNING: (540, 120),
     OpState.SUCCEEDED: (760, 85),
     OpState.FAILED: (760, 155),
@@ -126,7 +126,7 @@ def _draw_state(state: Enum, place: Point) -> str:
     kind = ""
     if state in {OpState.RUNNING, EventState.STARTED}:
         kind = " felt"
-    elif state in {OpState.NOTICED, EventState.SCHEDULED, EventState.APPROVED}:
+    elif state in {OpState.ANNOUNCED, EventState.SCHEDULED, EventState.APPROVED}:
         kind = " live"
     box = f'<rect class="box{kind}" x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}"'
     if not isinstance(state, EventState):

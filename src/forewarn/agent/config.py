@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.agent.core.rules import ACTIONS, COORDINATIONS, FAILURES, TIMEOUT_S
-from forewarn.agent.preparations import PREPARATIONS
+from forewarn.agent.preparation_catalog import PREPARATIONS
 from forewarn.agent.sdk.http import target_of
 from forewarn.agent.settings import DEFAULTS
 from forewarn.errors import CallerError
-from forewarn.wire import VERSIONS
+from forewarn.protocol.versions import VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ import signal
 import sys
 
 from forewarn.agent.core.records import event_form
-from forewarn.wire import format_not_before
+from forewarn.protocol.documents import format_not_before
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class HookRoom:
         with open(f"{mark}.json", "wb") as file:  # noqa: PTH123  the same
             file.write(stdin)
         if sys.platform == "win32":
-            from forewarn.agent.windows import start  # noqa: PLC0415  only there
+            from forewarn.agent.windows_processes import start  # noqa: PLC0415  only there
 
             return start(command, mark, env=env)
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
-    from forewarn.agent.contact import Contact
-    from forewarn.agent.core.deciding import AgentCore
-    from forewarn.agent.core.values import HookEnded, HookIntent, Notify
+    from forewarn.agent.core.engine import AgentEngine
+    from forewarn.agent.core.values import HookEnded, HookIntent, NotifyIntent
+    from forewarn.agent.poller import Poller
 
 HELP = {
     "forewarn_agent_polls_total": "Polls that were answered with a document.",
@@ -63,7 +63,7 @@ class Metrics:
         key = (phase, "ok" if ended.exit_status == 0 else "failed")
         self._hooks[key] = self._hooks.get(key, 0) + 1
 
-    def told(self, notify: Notify, now_ms: int) -> None:
+    def told(self, notify: NotifyIntent, now_ms: int) -> None:
         """Count what people are told of."""
         event_id = notify.event.event_id
         if notify.action in TOLD:
@@ -76,7 +76,7 @@ class Metrics:
         elif notify.action in ("ended", "cancelled"):
             self._seen_ms.pop(event_id, None)
 
-    def exposition(self, core: AgentCore | None, contact: Contact, *, now_ms: int) -> str:
+    def exposition(self, core: AgentEngine | None, contact: Poller, *, now_ms: int) -> str:
         """Return all metrics in Prometheus's text format."""
         events = core.events if core is not None else ()
         stages: dict[str, int] = {}

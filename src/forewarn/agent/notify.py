@@ -11,11 +11,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from forewarn.agent.forms import words
-from forewarn.agent.prepare.calling import CallFailed
-from forewarn.agent.prepare.webhook import post
-from forewarn.civil import iso8601
+from forewarn.agent.json_fields import words
+from forewarn.agent.preparations.http_call import CallFailed
+from forewarn.agent.preparations.webhook import post
 from forewarn.clock import SystemClock
+from forewarn.protocol.timestamps import iso8601
 
 LEVELS = ("info", "warning", "error")
 APPRISE_TYPES = {"info": "info", "warning": "warning", "error": "failure"}

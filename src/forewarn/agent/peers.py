@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from urllib.parse import quote
 
-from forewarn.agent.prepare import kubernetes
-from forewarn.agent.prepare.calling import Called, CallFailed, call, expect, secret
+from forewarn.agent.preparations import kubernetes
+from forewarn.agent.preparations.http_call import Called, CallFailed, call, expect, secret
 
 NAMESPACE = "default"
 

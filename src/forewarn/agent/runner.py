@@ -11,29 +11,29 @@ import select
 import signal
 import socket
 
-from forewarn.agent.children import Children
-from forewarn.agent.contact import Contact
-from forewarn.agent.core.deciding import AgentCore
-from forewarn.agent.core.names import Identity, resource_name
+from forewarn.agent.background_jobs import BackgroundJobs
+from forewarn.agent.child_processes import ChildProcesses
+from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.identity import Identity, resource_name
 from forewarn.agent.core.values import (
-    Announce,
-    Approve,
-    Ask,
+    AnnounceIntent,
+    ApproveIntent,
+    AskPeersIntent,
     HookIntent,
-    Notify,
+    NotifyIntent,
     PeersSeen,
     Resumed,
-    Stop,
-    Tick,
+    StopIntent,
+    TimePassed,
 )
-from forewarn.agent.forms import FormOdd
 from forewarn.agent.hooks import HookRoom
 from forewarn.agent.journal import Journal, JournalLost, boot_id
+from forewarn.agent.json_fields import FieldInvalid
 from forewarn.agent.metrics import Metrics
-from forewarn.agent.readiness import Readiness
+from forewarn.agent.poller import Poller
+from forewarn.agent.sd_notify import SdNotify
 from forewarn.agent.sdk.dialogue import Dialogue
 from forewarn.agent.sdk.discovery import endpoints
-from forewarn.agent.side import SideJobs
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from forewarn.agent.inhibitor import Inhibitor
     from forewarn.agent.log import Log
     from forewarn.agent.settings import AgentSettings
-    from forewarn.agent.status import StatusServer
+    from forewarn.agent.status_server import StatusServer
     from forewarn.clock import Clock
     from forewarn.ids import Ids
 
@@ -59,7 +59,7 @@ class Runner:
         clock: Clock,
         ids: Ids,
         log: Log,
-        readiness: Readiness | None = None,
+        readiness: SdNotify | None = None,
     ) -> None:
         """Open the journal; nothing is asked or begun yet.
 
@@ -78,18 +78,18 @@ class Runner:
         self.clock = clock
         self.log = log
         self.metrics = Metrics()
-        self.core: AgentCore | None = None
+        self.core: AgentEngine | None = None
         self.identity = Identity(socket.gethostname())
         self._journal = Journal(settings.state_dir)
         self._room = HookRoom(os.path.join(settings.state_dir, "hooks"))  # noqa: PTH118
         dialogue = Dialogue(
             endpoints(settings.endpoint), api_version=settings.api_version, wait_s=settings.wait_s
         )
-        self.contact = Contact(dialogue, ids, interval_s=settings.interval_s)
+        self.contact = Poller(dialogue, ids, interval_s=settings.interval_s)
         self.contact.asks_name = not settings.name
-        self._children: Children | None = None
-        self._side = SideJobs(settings, self._room, log=log)
-        self._readiness = readiness or Readiness()
+        self._children: ChildProcesses | None = None
+        self._side = BackgroundJobs(settings, self._room, log=log)
+        self._readiness = readiness or SdNotify()
         self._inhibitor: Inhibitor | None = None
         self._status: StatusServer | None = None
         self._intents: list[Intent] = []
@@ -127,7 +127,7 @@ class Runner:
             self._collect(now_ms)
             deadline_ms = self.core.next_deadline()
             if deadline_ms is not None and now_ms >= deadline_ms:
-                self._give((Tick(),))
+                self._give((TimePassed(),))
         self._flush(now_ms)
         if self._inhibitor is not None and self.core is not None:
             self._inhibitor.hold(wanted=bool(self.core.running()))
@@ -159,7 +159,7 @@ class Runner:
         if hasattr(signal, "SIGHUP"):
             signal.signal(signal.SIGHUP, self._renew)
         if self.settings.status_listen:
-            from forewarn.agent.status import StatusServer  # noqa: PLC0415  only where it is wanted
+            from forewarn.agent.status_server import StatusServer  # noqa: PLC0415  only where it is wanted
 
             self._status = StatusServer(self)
         if self.settings.inhibit_shutdown:
@@ -193,15 +193,15 @@ class Runner:
                 self.log.say("name-unfit", text, level="warning")
         self.identity = Identity(name, tuple(aliases))
         state = self._journal.read()
-        self._children = Children(self._room, self.identity, grace_s=settings.stop_grace_s)
+        self._children = ChildProcesses(self._room, self.identity, grace_s=settings.stop_grace_s)
         reason = "unreadable"
         try:
-            self.core = AgentCore(self.identity, settings.rules, journal=state)
-        except FormOdd as error:  # a whole one, but of a release that this one does not know
+            self.core = AgentEngine(self.identity, settings.rules, journal=state)
+        except FieldInvalid as error:  # a whole one, but of a release that this one does not know
             reason = f"of another release ({error})"
             state = None
             self._journal.put_aside()
-            self.core = AgentCore(self.identity, settings.rules)
+            self.core = AgentEngine(self.identity, settings.rules)
         if self._journal.corrupt:
             text = f"The journal was {reason} and is now {self._journal.corrupt}."
             self.log.say("journal-corrupt", text, level="error")
@@ -257,17 +257,17 @@ class Runner:
                 run=intent.run,
             )
             self._children.start(intent)
-        elif isinstance(intent, Stop):
+        elif isinstance(intent, StopIntent):
             self._children.stop(intent.key, intent.reason, now_ms=now_ms)
-        elif isinstance(intent, Approve):
+        elif isinstance(intent, ApproveIntent):
             self.contact.approve(intent.event.event_id)
-        elif isinstance(intent, Notify):
+        elif isinstance(intent, NotifyIntent):
             self.metrics.told(intent, now_ms)
             self.log.say(
                 intent.action, intent.text, level=intent.level, event=intent.event.event_id
             )
             self._side.notify(intent, self.identity)
-        elif isinstance(intent, (Announce, Ask)):
+        elif isinstance(intent, (AnnounceIntent, AskPeersIntent)):
             self._side.coordinate(intent, self.identity)
 
     # ---- waiting and collecting ----------------------------------------------------------------

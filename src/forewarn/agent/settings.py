@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import json
 
-from forewarn.agent.core.rules import STAND_IN_S, TIMEOUT_S, Match, Rule, Step, default_rules
-from forewarn.agent.forms import flag, inner, member, number, several, words
+from forewarn.agent.core.rules import (
+    STAND_IN_S,
+    TIMEOUT_S,
+    Match,
+    PreparationStep,
+    Rule,
+    default_rules,
+)
+from forewarn.agent.json_fields import flag, inner, member, number, several, words
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
-    from forewarn.agent.forms import Form
+    from forewarn.agent.json_fields import Form
 
 DEFAULTS: dict[str, object] = {
     "endpoint": "",
@@ -97,11 +104,11 @@ def _rules(form: Form, freeze_tolerated_s: int) -> tuple[Rule, ...]:
     return default_rules(every, checks, freeze_tolerated_s=freeze_tolerated_s)
 
 
-def _step(form: Form) -> Step:
+def _step(form: Form) -> PreparationStep:
     """Return a step; its spec is what `commands.py` turns into a command, phase by phase."""
     spec = inner(form, "spec")
     own = bool(spec.get("use"))
-    return Step(
+    return PreparationStep(
         member(form, "name", ""),
         timeout_s=number(form, "timeout_s", TIMEOUT_S),
         on_failure=member(form, "on_failure", "hold"),
@@ -112,7 +119,9 @@ def _step(form: Form) -> Step:
     )
 
 
-def _rule(form: Form, steps: dict[str, Step], *, checks: tuple[Step, ...]) -> Rule:
+def _rule(
+    form: Form, steps: dict[str, PreparationStep], *, checks: tuple[PreparationStep, ...]
+) -> Rule:
     groups: list[list[str]] = member(form, "steps", [])
     match = inner(form, "match")
     return Rule(

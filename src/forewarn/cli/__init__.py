@@ -3,10 +3,10 @@
 How a command is made. A module of this package holds the commands that belong together and
 has one public function, which `main.py` calls when one of its commands is typed::
 
-    from forewarn.cli.client import client_of
-    from forewarn.exits import OK
+    from forewarn.cli.api_client import client_of
+    from forewarn.exit_codes import OK
     from forewarn.cli.parsing import Commands
-    from forewarn.cli.table import print_json, print_table
+    from forewarn.cli.output import print_json, print_table
 
     def add_commands(commands: Commands) -> None:
         emulate = commands.command("emulate", run=_emulate, remote=False)   # `forewarn emulate`
@@ -25,7 +25,7 @@ has one public function, which `main.py` calls when one of its commands is typed
 - `main.COMMANDS` names each command once, with its module and the line `forewarn --help` shows;
   a top-level command or group takes that line, an action of a group gives its own. A module that
   is new is also named in the `TYPE_CHECKING` block there.
-- `run` gets the parsed arguments and returns an exit status of `exits.py`.
+- `run` gets the parsed arguments and returns an exit status of `exit_codes.py`.
 - `--json` is on every command (`arguments.json`). `--server` and `--token-file` are too, unless
   `remote=False` says that the command talks to no server.
 - Refusals are raised, never printed: any `ForewarnError` becomes `forewarn: sentence` and its

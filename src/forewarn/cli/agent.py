@@ -1,13 +1,13 @@
 """`forewarn agent`: its actions beside the other commands.
 
-What they do is in `agent/typed.py`, which the agent has also where there is no command line.
+What they do is in `agent/cli.py`, which the agent has also where there is no command line.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.agent.typed import ACTIONS, add_arguments
+from forewarn.agent.cli import ACTIONS, add_arguments
 
 if TYPE_CHECKING:
     from forewarn.cli.parsing import Commands

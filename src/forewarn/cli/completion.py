@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.exits import OK
+from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
     import argparse

@@ -9,20 +9,20 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from forewarn.cli.files import text_of
-from forewarn.cli.program import typed_name
-from forewarn.cli.steering import FAULT_HELP
+from forewarn.cli.emulator_commands import FAULT_HELP
+from forewarn.cli.program_name import typed_name
+from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
-from forewarn.exits import OK, REFUSED
+from forewarn.exit_codes import OK, REFUSED
 
 if TYPE_CHECKING:
     import argparse
 
     from forewarn.cli.parsing import Commands
-    from forewarn.control.forms.fields import Kind
     from forewarn.emulator.emulator import Emulator
     from forewarn.emulator.options import Options
     from forewarn.emulator.scenario import Scenario
+    from forewarn.validation.fields import ValueType
 
 
 class OptionInvalid(CallerError):
@@ -132,7 +132,7 @@ def _rate(text: str) -> float:
 
 
 def _emulate(arguments: argparse.Namespace) -> int:
-    from forewarn.running import run  # noqa: PLC0415 - the other commands need none of it
+    from forewarn.service.process import run  # noqa: PLC0415 - the other commands need none of it
 
     options = _options(arguments)
     _log_troubles(told=not arguments.quiet)
@@ -147,7 +147,7 @@ def _options(arguments: argparse.Namespace) -> Options:
 
     delay_s: object = 0
     if arguments.enable_on_first_request:
-        from forewarn.control.forms.fields import Duration  # noqa: PLC0415 - seldom wanted
+        from forewarn.validation.fields import Duration  # noqa: PLC0415 - seldom wanted
 
         where = "The delay of --enable-on-first-request"
         delay_s = _read(Duration(0, 120), arguments.enable_on_first_request, where)
@@ -181,26 +181,26 @@ def _vms_of(given: list[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...
             raise OptionInvalid(problem=f"--vm names {name} twice.")
         found = addresses.setdefault(name, ())
         if equals:
-            from forewarn.control.forms.fields import Address  # noqa: PLC0415 - seldom wanted
+            from forewarn.validation.fields import IpAddress  # noqa: PLC0415 - seldom wanted
 
             where = f"The address of {name} with --vm"
-            addresses[name] = (*found, str(_read(Address(), address, where)))
+            addresses[name] = (*found, str(_read(IpAddress(), address, where)))
     return tuple(addresses), addresses
 
 
-def _read(kind: Kind, text: str, where: str) -> object:
+def _read(kind: ValueType, text: str, where: str) -> object:
     """Return a value in an option; what is wrong with it is told without the API's words."""
-    from forewarn.control.forms.fields import FormInvalid  # noqa: PLC0415 - seldom wanted
+    from forewarn.validation.fields import ValidationFailed  # noqa: PLC0415 - seldom wanted
 
     try:
         return kind.read(text, where)
-    except FormInvalid as error:
+    except ValidationFailed as error:
         raise OptionInvalid(problem=str(error)) from error
 
 
 def _tokens() -> tuple[str, ...]:
     """Return the operators' tokens of the environment, as the service itself reads them."""
-    from forewarn.configuration import load_settings  # noqa: PLC0415
+    from forewarn.settings_loader import load_settings  # noqa: PLC0415
 
     return load_settings(()).operator.tokens
 
@@ -209,7 +209,7 @@ def _log_troubles(*, told: bool) -> None:
     """Have troubles on standard error; alerts about work only where the voice does not tell."""
     import logging  # noqa: PLC0415
 
-    from forewarn.logs import configure_logs  # noqa: PLC0415
+    from forewarn.log_format import configure_logs  # noqa: PLC0415
 
     configure_logs("warning", "text")
     if told:
@@ -218,7 +218,7 @@ def _log_troubles(*, told: bool) -> None:
 
 async def _serve(options: Options, arguments: argparse.Namespace) -> int:
     from forewarn.emulator.emulator import Emulator  # noqa: PLC0415
-    from forewarn.running import run_until_stopped  # noqa: PLC0415
+    from forewarn.service.process import run_until_stopped  # noqa: PLC0415
 
     emulator = Emulator(options)
     for text in arguments.fault:
@@ -250,8 +250,8 @@ def _scenario(name: str) -> Scenario:
 
 def _speak(emulator: Emulator, *, as_json: bool) -> None:
     """Greet, and tell each change from now on."""
-    from forewarn import civil  # noqa: PLC0415
-    from forewarn.emulator import voice  # noqa: PLC0415
+    from forewarn.emulator import console  # noqa: PLC0415
+    from forewarn.protocol import timestamps  # noqa: PLC0415
 
     def write(text: str) -> None:
         try:
@@ -261,21 +261,23 @@ def _speak(emulator: Emulator, *, as_json: bool) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def now() -> str:
-        return civil.iso8601(emulator.pace.now_ms())
+        return timestamps.iso8601(emulator.pace.now_ms())
 
     assert emulator.bound is not None
     vms, speed = emulator.vms, emulator.pace.speed
     if as_json:
         import json  # noqa: PLC0415 - only then
 
-        write(json.dumps(voice.greeting(emulator.bound, vms=vms, speed=speed)) + "\n")
-        speaker = voice.Voice(lambda text: write(json.dumps({"at": now(), "text": text}) + "\n"))
+        write(json.dumps(console.greeting(emulator.bound, vms=vms, speed=speed)) + "\n")
+        speaker = console.Console(
+            lambda text: write(json.dumps({"at": now(), "text": text}) + "\n")
+        )
     else:
         program, tokens = typed_name(), bool(emulator.options.tokens)
-        said = voice.banner(emulator.bound, vms=vms, speed=speed, program=program, tokens=tokens)
+        said = console.banner(emulator.bound, vms=vms, speed=speed, program=program, tokens=tokens)
         write(said + "\n")
-        dated = voice.Dated(emulator.pace.now_ms())
-        speaker = voice.Voice(lambda text: write(dated.lines(text, emulator.pace.now_ms())))
+        dated = console.Dated(emulator.pace.now_ms())
+        speaker = console.Console(lambda text: write(dated.lines(text, emulator.pace.now_ms())))
     emulator.on_commit = speaker.tell
     emulator.say = speaker.say
     for name in emulator.taken_back:

@@ -1,20 +1,20 @@
 """`forewarn host`, `group` and `vm`: adding, listing, showing, removing, and work on them.
 
-What work means is decided by the server; how it is asked for stands in `work.py`.
+What work means is decided by the server; how it is asked for stands in `work_requests.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.table import note, print_facts, print_json, print_table
-from forewarn.cli.work import add_host_work, add_vm_work
-from forewarn.exits import OK
+from forewarn.cli.output import note, print_facts, print_json, print_table
+from forewarn.cli.work_requests import add_host_work, add_vm_work
+from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
     import argparse
 
-    from forewarn.cli.client import Answer
+    from forewarn.cli.api_client import Answer
     from forewarn.cli.parsing import Commands
 
 _COLUMNS = {
@@ -141,7 +141,7 @@ def _tag(text: str) -> tuple[str, str]:
 
 
 def _add(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.client import client_of, part  # noqa: PLC0415 - `--help` needs no client
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415 - `--help` needs no client
 
     form = {name: getattr(arguments, name) for name in arguments.members}
     if "group_kind" in form:
@@ -158,7 +158,7 @@ def _add(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.client import client_of  # noqa: PLC0415
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
 
     client = client_of(arguments)
     plural = f"{arguments.kind}s"
@@ -184,7 +184,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.client import client_of, part  # noqa: PLC0415
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
 
     answer = client_of(arguments).get(f"/v1/{arguments.kind}s/{part(arguments.name)}")
     if arguments.json:
@@ -194,7 +194,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _remove(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.client import client_of, part  # noqa: PLC0415
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
 
     names = list(dict.fromkeys(",".join(arguments.names).split(",")))
     given = ",".join(map(part, names))

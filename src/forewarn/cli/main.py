@@ -13,9 +13,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from forewarn import exits
+from forewarn import exit_codes
 from forewarn.cli.parsing import Commands, Parser, add_json_option, add_server_options
-from forewarn.cli.program import typed_name
+from forewarn.cli.program_name import typed_name
 from forewarn.errors import CallerError, ForewarnError, PeerError
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
         agent,
         completion,
         emulate,
+        emulator_commands,
         fleet,
         operations,
-        reading,
+        queries,
         serve,
-        steering,
         topology,
-        watching,
+        watch,
     )
 
 #: Every command: the module of this package that defines it, and what it is for.
@@ -44,19 +44,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "group": ("fleet", "the groups of VMs that share a document"),
     "vm": ("fleet", "the virtual machines: add, list, and work on them"),
     "topology": ("topology", "hosts, groups and VMs from one file"),
-    "events": ("reading", "what the VMs are told now"),
-    "document": ("reading", "the document as a VM reads it"),
-    "operations": ("reading", "the work that is planned, announced, running or over"),
+    "events": ("queries", "what the VMs are told now"),
+    "document": ("queries", "the document as a VM reads it"),
+    "operations": ("queries", "the work that is planned, announced, running or over"),
     "why": ("operations", "what an operation waits for"),
     "approve": ("operations", "approve an event from outside its VM"),
     "cancel": ("operations", "withdraw work that has not started"),
     "complete": ("operations", "say that running work has ended"),
     "retry": ("operations", "begin running work once more"),
-    "history": ("reading", "everything that happened, and who did it"),
-    "watch": ("watching", "follow what happens"),
-    "clock": ("steering", "the emulator's clock: show, advance, speed, pause"),
-    "scenario": ("steering", "the emulator's stories: list, run, stop"),
-    "fault": ("steering", "faults on demand of the emulator"),
+    "history": ("queries", "everything that happened, and who did it"),
+    "watch": ("watch", "follow what happens"),
+    "clock": ("emulator_commands", "the emulator's clock: show, advance, speed, pause"),
+    "scenario": ("emulator_commands", "the emulator's stories: list, run, stop"),
+    "fault": ("emulator_commands", "faults on demand of the emulator"),
     "simulate": ("simulate", "run simulated worlds and transcripts"),
     "completion": ("completion", "print the completion script of a shell"),
 }
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = arguments.run(arguments)
         sys.stdout.flush()
     except SystemExit as end:  # argparse has said what there was to say
-        return end.code if isinstance(end.code, int) else exits.USAGE
+        return end.code if isinstance(end.code, int) else exit_codes.USAGE
     except ForewarnError as error:
         return _refuse(error)
     except ModuleNotFoundError as missing:
@@ -107,11 +107,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(PackagesMissing(command=_command_in(words), package=missing.name))
     except KeyboardInterrupt:
         print(file=sys.stderr)
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output is gone; Python must not try to write the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exits.PIPE_CLOSED
+        return exit_codes.PIPE_CLOSED
     return status
 
 
@@ -172,12 +172,12 @@ def _refuse(error: ForewarnError) -> int:
 
 def status_of(error: ForewarnError) -> int:
     """Return the exit status of an error: who must act decides, and what a server said is its."""
-    from forewarn.cli.client import Refused  # noqa: PLC0415 - only where something is wrong
+    from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - only where something is wrong
 
     if isinstance(error, PeerError):
-        return exits.UNREACHABLE
-    typed = isinstance(error, CallerError) and not isinstance(error, Refused)
-    return exits.USAGE if typed and error.status in _MISTAKES else exits.REFUSED
+        return exit_codes.UNREACHABLE
+    typed = isinstance(error, CallerError) and not isinstance(error, ApiRefused)
+    return exit_codes.USAGE if typed and error.status in _MISTAKES else exit_codes.REFUSED
 
 
 if __name__ == "__main__":

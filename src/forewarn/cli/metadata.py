@@ -8,15 +8,15 @@ from __future__ import annotations
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from forewarn import civil
-from forewarn.cli.client import local_now_ms, reason_of
+from forewarn.cli.api_client import local_now_ms, reason_of
 from forewarn.errors import CallerError, PeerError
-from forewarn.wire import DOCUMENT_BYTES_MAX
+from forewarn.protocol import timestamps
+from forewarn.protocol.documents import DOCUMENT_BYTES_MAX
 
 #: Where a metadata service answers, below its address. Source: E-1.
 METADATA_PATH = "/metadata/scheduledevents"
 #: How long the first answer may take, in seconds: up to two minutes. Source: B-1, C-1.
-ANSWER_S_MAX = 125.0
+ANSWER_TIMEOUT_S = 125.0
 
 
 class MetadataAddressInvalid(CallerError):
@@ -63,7 +63,7 @@ def get_document(url: str, api_version: str) -> tuple[bytes, int]:
         raise MetadataAddressInvalid(url=url)
     query = {"api-version": api_version, **dict(parse_qsl(split.query))}
     path = split.path if split.path.strip("/") else METADATA_PATH
-    connection = HTTPConnection(host, port, timeout=ANSWER_S_MAX)
+    connection = HTTPConnection(host, port, timeout=ANSWER_TIMEOUT_S)
     try:
         connection.request("GET", f"{path}?{urlencode(query)}", headers={"Metadata": "true"})
         answer = connection.getresponse()
@@ -76,6 +76,6 @@ def get_document(url: str, api_version: str) -> tuple[bytes, int]:
         text = body.decode("utf-8", "replace")[:200]
         raise MetadataRefused(url=url, status=answer.status, text=text)
     try:
-        return body, civil.parse(answer.headers.get("Date", ""))
+        return body, timestamps.parse(answer.headers.get("Date", ""))
     except ValueError:
         return body, local_now_ms()

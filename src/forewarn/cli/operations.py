@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.table import print_facts, print_json, when
-from forewarn.cli.work import (
+from forewarn.cli.output import print_facts, print_json, when
+from forewarn.cli.work_requests import (
     add_wait_options,
     awaited_text,
     begin_of_wait,
     print_operations,
     wait,
 )
-from forewarn.exits import OK
+from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
     import argparse
@@ -49,14 +49,14 @@ def add_commands(commands: Commands) -> None:
 
 
 def _why(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.client import client_of, part  # noqa: PLC0415 - `--help` needs no client
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415 - `--help` needs no client
 
     client = client_of(arguments)
     answer = client.get(f"/v1/operations/{part(arguments.id)}/why")
     if arguments.json:
         return print_json(answer)
     operation = answer["operation"]
-    notices = operation["state"] == "noticed"  # what runs has nothing before it any more
+    notices = operation["state"] == "announced"  # what runs has nothing before it any more
     not_before = when(operation["not_before"], client.now_ms) if notices else ""
     print_facts(
         (
@@ -77,7 +77,7 @@ def _why(arguments: argparse.Namespace) -> int:
 
 
 def _act(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.client import client_of, part  # noqa: PLC0415
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
 
     client = client_of(arguments)
     waits = getattr(arguments, "wait", False)

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from forewarn.core.actions import ACTIONS
-from forewarn.exits import USAGE
+from forewarn.exit_codes import USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -50,22 +50,22 @@ def serve(arguments: argparse.Namespace) -> int:
     """Run the service; return its exit status."""
     from dataclasses import replace  # noqa: PLC0415 - the client side starts without all this
 
-    from forewarn.configuration import load_settings  # noqa: PLC0415
-    from forewarn.logs import configure_logs  # noqa: PLC0415
-    from forewarn.running import run  # noqa: PLC0415
-    from forewarn.soundness import check_settings  # noqa: PLC0415
+    from forewarn.log_format import configure_logs  # noqa: PLC0415
+    from forewarn.service.process import run  # noqa: PLC0415
+    from forewarn.service.settings_check import check_settings  # noqa: PLC0415
+    from forewarn.settings_loader import load_settings  # noqa: PLC0415
 
     files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
     settings = load_settings(files)
     if arguments.workers is not None:
         settings = replace(settings, listen=replace(settings.listen, workers=arguments.workers))
     check_settings(settings)
-    configure_logs(settings.log.level, settings.log.form)
+    configure_logs(settings.log.level, settings.log.format)
     if arguments.check:
         _check_rest(settings)
         print("the settings are sound", file=sys.stderr)
         if arguments.json:
-            from forewarn.cli.table import print_json  # noqa: PLC0415 - only where it is asked for
+            from forewarn.cli.output import print_json  # noqa: PLC0415 - only where it is asked for
 
             print_json({"sound": True})
         return 0
@@ -75,10 +75,10 @@ def serve(arguments: argparse.Namespace) -> int:
 def _check_rest(settings: Settings) -> None:
     """Check what a start finds out by itself, a little later."""
     from forewarn.clock import SystemClock  # noqa: PLC0415
-    from forewarn.control.api.guard import read_tokens  # noqa: PLC0415
-    from forewarn.control.listening import check_address  # noqa: PLC0415
-    from forewarn.daemon import Daemon  # noqa: PLC0415
     from forewarn.ids import Ids  # noqa: PLC0415
+    from forewarn.operator_api.auth import read_tokens  # noqa: PLC0415
+    from forewarn.operator_api.listener import check_address  # noqa: PLC0415
+    from forewarn.service.daemon import Daemon  # noqa: PLC0415
     from forewarn.store import check_store_address  # noqa: PLC0415
 
     Daemon(settings, clock=SystemClock(), ids=Ids())
@@ -92,9 +92,9 @@ async def _serve(settings: Settings) -> int:
     import logging  # noqa: PLC0415
 
     from forewarn.clock import SystemClock  # noqa: PLC0415
-    from forewarn.daemon import Bound, Daemon  # noqa: PLC0415
     from forewarn.ids import Ids  # noqa: PLC0415
-    from forewarn.running import run_until_stopped  # noqa: PLC0415
+    from forewarn.service.daemon import Bound, Daemon  # noqa: PLC0415
+    from forewarn.service.process import run_until_stopped  # noqa: PLC0415
 
     log = logging.getLogger("forewarn")
 

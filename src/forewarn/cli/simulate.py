@@ -10,15 +10,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.exits import INTERRUPTED, OK, REFUSED, USAGE
+from forewarn.exit_codes import INTERRUPTED, OK, REFUSED, USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from forewarn.cli.parsing import Commands
     from forewarn.cli.simulation_report import Summary
-    from forewarn.sim.runs import Result
-    from forewarn.sim.world import Plan
+    from forewarn.simulator.runs import Result
+    from forewarn.simulator.world.world import Plan
 
 RUNS_MAX = 1_000_000
 HOSTS_MAX = 500
@@ -121,8 +121,8 @@ def _misplaced(given: list[str]) -> str:
 
 
 def _problem(arguments: argparse.Namespace) -> str:
-    from forewarn.sim.faults import KINDS  # noqa: PLC0415
-    from forewarn.sim.people import OPTIONAL  # noqa: PLC0415
+    from forewarn.simulator.world.faults import KINDS  # noqa: PLC0415
+    from forewarn.simulator.world.people import OPTIONAL  # noqa: PLC0415
 
     for name, (low, high) in LIMITS.items():
         if not low <= getattr(arguments, name) <= high:
@@ -139,8 +139,8 @@ def _without(arguments: argparse.Namespace) -> list[str]:
 
 
 def _plans(arguments: argparse.Namespace) -> Iterator[Plan]:
-    from forewarn.sim.faults import KINDS  # noqa: PLC0415
-    from forewarn.sim.world import Plan  # noqa: PLC0415
+    from forewarn.simulator.world.faults import KINDS  # noqa: PLC0415
+    from forewarn.simulator.world.world import Plan  # noqa: PLC0415
 
     without = frozenset(_without(arguments))
     if "faults" in without:
@@ -178,9 +178,9 @@ def _worlds(arguments: argparse.Namespace) -> int:
 def _shrink(found: Result, summary: Summary) -> None:
     """Look for a shorter run; what is known by then is told however the search ends."""
     from forewarn.cli.simulation_report import print_violation  # noqa: PLC0415
-    from forewarn.sim.faults import KINDS  # noqa: PLC0415
-    from forewarn.sim.people import OPTIONAL  # noqa: PLC0415
-    from forewarn.sim.runs import shrinking  # noqa: PLC0415
+    from forewarn.simulator.runs import shrinking  # noqa: PLC0415
+    from forewarn.simulator.world.faults import KINDS  # noqa: PLC0415
+    from forewarn.simulator.world.people import OPTIONAL  # noqa: PLC0415
 
     print("looking for a shorter run that breaks the same promise …", file=sys.stderr)
     best = found
@@ -197,7 +197,7 @@ def _shrink(found: Result, summary: Summary) -> None:
 
 
 def _results(arguments: argparse.Namespace) -> Iterator[Result]:
-    from forewarn.sim.runs import run_many, run_world  # noqa: PLC0415
+    from forewarn.simulator.runs import run_many, run_world  # noqa: PLC0415
 
     jobs = min(arguments.jobs, arguments.runs)
     if jobs == 1:

@@ -9,15 +9,15 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from forewarn.cli.counting import noun
-from forewarn.cli.table import note, print_json, print_table
+from forewarn.cli.output import note, print_json, print_table
+from forewarn.cli.plurals import noun
 from forewarn.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from forewarn.clock import Clock
-    from forewarn.sim.runs import Result
+    from forewarn.simulator.runs import Result
 
 DAY_MS = 24 * 3600 * 1000
 STATES = ("succeeded", "failed", "cancelled")

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.cli.table import note, print_json
+from forewarn.cli.output import note, print_json
 from forewarn.errors import CallerError
-from forewarn.exits import OK
+from forewarn.exit_codes import OK
 
 if TYPE_CHECKING:
     import argparse
@@ -33,7 +33,7 @@ class TopologyUnreadable(CallerError):
 
     code = "topology-unreadable"
     message = "The topology {path} cannot be read: {reason}."
-    advice = "Name a file that ends in .toml, .yaml or .json, or - with --form."
+    advice = "Name a file that ends in .toml, .yaml or .json, or - with --format."
 
 
 def add_commands(commands: Commands) -> None:
@@ -41,19 +41,21 @@ def add_commands(commands: Commands) -> None:
     topology = commands.group("topology")
     apply = topology.command("apply", "make the fleet as a file describes it", run=_apply)
     apply.add_argument("file", metavar="FILE", help=".toml, .yaml or .json; - is standard input")
-    apply.add_argument("--form", choices=("toml", "yaml", "json"), help="else by the file's ending")
+    apply.add_argument(
+        "--format", choices=("toml", "yaml", "json"), help="else by the file's ending"
+    )
     apply.add_argument("--prune", action="store_true", help="also remove what is not in it")
     apply.add_argument("--dry-run", action="store_true", help="only say what would change")
     show = topology.command("show", "print the fleet as a file that can be applied", run=_show)
-    show.add_argument("--form", choices=("toml", "yaml", "json"), help="toml if not said")
+    show.add_argument("--format", choices=("toml", "yaml", "json"), help="toml if not said")
 
 
 def _apply(arguments: argparse.Namespace) -> int:
     import json  # noqa: PLC0415 - `--help` needs neither
 
-    from forewarn.cli.client import Refused, client_of  # noqa: PLC0415
+    from forewarn.cli.api_client import ApiRefused, client_of  # noqa: PLC0415
 
-    ending = f".{arguments.form}" if arguments.form else Path(arguments.file).suffix.lower()
+    ending = f".{arguments.format}" if arguments.format else Path(arguments.file).suffix.lower()
     media = _MEDIA.get(ending)
     if media is None:
         raise TopologyUnreadable(path=arguments.file, reason=f"its ending is {ending or 'none'}")
@@ -69,7 +71,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     path = f"/v1/topology?{query}" if query else "/v1/topology"
     try:
         answer = json.loads(client_of(arguments).send("PUT", path, body=body, kind=media))
-    except Refused as refusal:
+    except ApiRefused as refusal:
         if refusal.code != "body-unreadable":
             raise
         reason = str(refusal).partition(": ")[2].removesuffix(".")
@@ -85,9 +87,9 @@ def _apply(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.client import client_of  # noqa: PLC0415
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
 
-    form = "json" if arguments.json else arguments.form or "toml"
-    body = client_of(arguments).send("GET", f"/v1/topology?form={form}")
+    form = "json" if arguments.json else arguments.format or "toml"
+    body = client_of(arguments).send("GET", f"/v1/topology?format={form}")
     print(body.decode("utf-8"), end="")
     return OK

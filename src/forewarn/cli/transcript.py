@@ -1,6 +1,6 @@
 """`forewarn simulate FILE`: a transcript is played, and what differs, broke or came of it is told.
 
-What its commands do is in `forewarn.sim`.
+What its commands do is in `forewarn.simulator`.
 """
 
 from __future__ import annotations
@@ -8,18 +8,18 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from forewarn.cli.counting import noun
+from forewarn.cli.output import note, print_json, print_table
+from forewarn.cli.plurals import noun
 from forewarn.cli.simulation_report import STATES
-from forewarn.cli.table import note, print_json, print_table
-from forewarn.exits import OK, REFUSED, USAGE
+from forewarn.exit_codes import OK, REFUSED, USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from forewarn.sim.commands import Actor
-    from forewarn.sim.crash import Violation
-    from forewarn.sim.script import Told, Transcript
+    from forewarn.simulator.transcripts.commands import CommandRunner
+    from forewarn.simulator.transcripts.transcript import Transcript, TranscriptResult
+    from forewarn.simulator.world.crash_points import Violation
 
 NOTHING = ("nothing",)
 
@@ -28,11 +28,11 @@ def play_file(path: Path, *, json: bool) -> int:
     """Play a transcript; the status says whether it came out as expected, no promise broken.
 
     Raises:
-        ScriptWrong: a line of it is no command, or cannot be done.
+        TranscriptInvalid: a line of it is no command, or cannot be done.
     """
-    from forewarn.sim.commands import Actor  # noqa: PLC0415 - a bare install cannot play
-    from forewarn.sim.crash import Violation  # noqa: PLC0415
-    from forewarn.sim.script import parse, play  # noqa: PLC0415
+    from forewarn.simulator.transcripts.commands import CommandRunner  # noqa: PLC0415 - a bare install cannot play
+    from forewarn.simulator.transcripts.transcript import parse, play  # noqa: PLC0415
+    from forewarn.simulator.world.crash_points import Violation  # noqa: PLC0415
 
     try:
         text = path.read_text(encoding="utf-8")
@@ -41,8 +41,8 @@ def play_file(path: Path, *, json: bool) -> int:
         print(f"forewarn simulate: {path} cannot be read: {reason}", file=sys.stderr)
         return USAGE
     transcript = parse(text, str(path))
-    actor = Actor()
-    told: list[Told] = []
+    actor = CommandRunner()
+    told: list[TranscriptResult] = []
     broken: Violation | None = None
     if not json:
         print(f"{transcript.title}\n")
@@ -61,7 +61,7 @@ def play_file(path: Path, *, json: bool) -> int:
     return REFUSED if broken or differ else OK
 
 
-def _print_told(told: Told, *, expects: bool) -> None:
+def _print_told(told: TranscriptResult, *, expects: bool) -> None:
     _print_block(told.block.commands, told.lines)
     if expects and not told.agrees:
         print("expected instead:")
@@ -76,7 +76,9 @@ def _print_block(commands: Sequence[str], lines: Sequence[str]) -> None:
     print()
 
 
-def _print_end(transcript: Transcript, actor: Actor, differ: int, broken: Violation | None) -> None:
+def _print_end(
+    transcript: Transcript, actor: CommandRunner, differ: int, broken: Violation | None
+) -> None:
     """What it all came to; on a broken promise the commands up to the one after which it broke."""
     blocks = len(transcript.blocks)
     if broken is not None:
@@ -96,7 +98,7 @@ def _print_end(transcript: Transcript, actor: Actor, differ: int, broken: Violat
         note(f"{blocks} {noun(blocks, 'block')} {told}")
 
 
-def _rows(actor: Actor) -> list[dict[str, str | int]]:
+def _rows(actor: CommandRunner) -> list[dict[str, str | int]]:
     """What became of the operations of each cause."""
     judge = actor.stage.judge
     rows: list[dict[str, str | int]] = []
@@ -119,7 +121,10 @@ def _rows(actor: Actor) -> list[dict[str, str | int]]:
 
 
 def _form(
-    transcript: Transcript, told: Sequence[Told], actor: Actor, broken: Violation | None
+    transcript: Transcript,
+    told: Sequence[TranscriptResult],
+    actor: CommandRunner,
+    broken: Violation | None,
 ) -> dict[str, object]:
     agrees = not transcript.expects or all(each.agrees for each in told)
     return {

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Submission:
     """Something to be decided and committed."""
 
     stimulus: Stimulus
@@ -28,7 +28,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(Generic[T]):
+class StateQuery(Generic[T]):
     """A question about the state, asked on the loop's own thread."""
 
     query: Callable[[ControlPlane], T]
@@ -39,6 +39,6 @@ class Reading(Generic[T]):
 class Published:
     """Every node shows what was committed, and the rest may be done: note, begin, abort."""
 
-    noticed: tuple[int, ...]
+    announced: tuple[int, ...]
     begin: tuple[Operation, ...]
     abort: tuple[Operation, ...]

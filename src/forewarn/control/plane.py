@@ -2,15 +2,15 @@
 
 The phases stand apart so that their order can be kept, and broken in the simulator: `commit`,
 then the caller publishes `Committed.change`, then begins `Committed.begin` (L-7).
-No thread, no clock and no network may live here: see `loop.py`.
+No thread, no clock and no network may live here: see `engine.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.control import changes
-from forewarn.core import planner
+from forewarn.control import publication
+from forewarn.core import admission
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.refusals import Unknown, WrongState
 from forewarn.core.state import Draft, Entry, State, Terms
@@ -21,11 +21,11 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.core.planner import Waiting
+    from forewarn.core.admission import Waiting
     from forewarn.core.policy import Policy
     from forewarn.core.state import Changes
     from forewarn.core.stimulus import Stimulus
-    from forewarn.feed import Change
+    from forewarn.replication.messages import DocumentChange
     from forewarn.store import Store
 
 
@@ -36,13 +36,13 @@ class Committed:
     #: Operations the stimulus was about, as they are now.
     operations: tuple[Operation, ...] = ()
     #: To be published; None if no VM sees a difference.
-    change: Change | None = None
+    change: DocumentChange | None = None
     #: To be begun once that is published.
     begin: tuple[Operation, ...] = ()
     #: To be aborted.
     abort: tuple[Operation, ...] = ()
     #: Announced by this; to be confirmed with `Shown` once published.
-    noticed: tuple[int, ...] = ()
+    announced: tuple[int, ...] = ()
     entries: tuple[Entry, ...] = ()
 
 
@@ -83,13 +83,13 @@ class ControlPlane:
             self._adopt(written)
         return Committed(
             operations=self._now(outcome.operations, written.operations),
-            change=changes.difference(self.state, written, self._sequence),
+            change=publication.difference(self.state, written, self._sequence),
             begin=self._now(outcome.begin, written.operations),
             abort=self._now(outcome.abort, written.operations),
-            noticed=tuple(
+            announced=tuple(
                 number
                 for number, operation in written.operations.items()
-                if operation.state is OperationState.NOTICED and not operation.shown_ms
+                if operation.state is OperationState.ANNOUNCED and not operation.shown_ms
             ),
             entries=tuple(written.entries),
         )
@@ -105,9 +105,9 @@ class ControlPlane:
         if happened is not None:
             self._adopt(happened)
 
-    def whole(self) -> Change:
+    def whole(self) -> DocumentChange:
         """Everything metadata nodes must know now."""
-        return changes.whole(self.state, self._sequence)
+        return publication.whole(self.state, self._sequence)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When time alone makes something happen, ms since the epoch UTC; None if never."""
@@ -122,7 +122,7 @@ class ControlPlane:
         if operation is None:
             return ()
         draft = Draft(self.state, now_ms, Terms(self.policy, "", self._new_guid))
-        return planner.why(draft, operation, driver=driver)
+        return admission.why(draft, operation, driver=driver)
 
     def _adopt(self, written: Changes) -> None:
         self.state.adopt(written)

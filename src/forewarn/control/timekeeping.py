@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.clock import NO_MARK, STEP_MS_MIN, SystemClock
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import Marked, Polled
+from forewarn.core.stimulus import ClockMarked, GroupsPolled
 
 if TYPE_CHECKING:
     from forewarn.clock import Clock
@@ -76,7 +76,7 @@ class Timekeeping:
         if clock is None or clock.now_ms() < self._look_ms:
             return 0
         step_ms = 0
-        if not self._noticed_ms():
+        if not self._announced_ms():
             step_ms = clock.adopt()
             _say("the system's clock was %.3f s ahead of the service's; it is followed", step_ms)
             self._keep_mark(clock)
@@ -86,9 +86,9 @@ class Timekeeping:
 
     def _resume(self, clock: SystemClock) -> int:
         """Go on by the old time or not; return what the new one is ahead of it, in ms."""
-        noticed_ms = self._noticed_ms()
-        step_ms = clock.resume(self._plane.state.mark, since_ms=noticed_ms)
-        if noticed_ms:
+        announced_ms = self._announced_ms()
+        step_ms = clock.resume(self._plane.state.mark, since_ms=announced_ms)
+        if announced_ms:
             text = "the system's clock is %.3f s ahead; a notice goes on by the service's own"
             _say(text, step_ms)
             return 0
@@ -97,25 +97,25 @@ class Timekeeping:
         clock.resume(NO_MARK, since_ms=0)
         return step_ms
 
-    def _noticed_ms(self) -> int:
+    def _announced_ms(self) -> int:
         """When the newest notice that runs was given, ms since the epoch UTC; 0 if none runs."""
-        noticed = (
-            each.noticed_ms
+        announced = (
+            each.announced_ms
             for each in self._plane.state.operations.values()
-            if each.state is OperationState.NOTICED
+            if each.state is OperationState.ANNOUNCED
         )
-        return max(noticed, default=0)
+        return max(announced, default=0)
 
     def _keep_mark(self, clock: SystemClock) -> None:
         """Make the clock's mark durable, if it is not: once a start, and once a step."""
         if clock.mark != self._plane.state.mark:
-            self._commit(clock, Marked(*clock.mark))
+            self._commit(clock, ClockMarked(*clock.mark))
             assert clock.mark == self._plane.state.mark
 
     def _forgive_silence(self, clock: SystemClock, step_ms: int) -> None:
         """Time that was skipped is no silence: nobody is disabled for it. Source: B-2."""
         if step_ms >= STEP_SAID_MS:
-            self._commit(clock, Polled(frozenset(self._plane.state.enrolments)))
+            self._commit(clock, GroupsPolled(frozenset(self._plane.state.enrolments)))
 
     def _commit(self, clock: SystemClock, stimulus: Stimulus) -> None:
         self._plane.commit(stimulus, actor="clock", now_ms=clock.now_ms())

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 ACTIONS: dict[str, str] = {
     "operation.planned": "Work was asked for.",
-    "operation.noticed": "It is announced to the groups it disturbs.",
+    "operation.announced": "It is announced to the groups it disturbs.",
     "operation.shown": "Its notice is published, and counts from here.",
     "operation.renewed": "Its notice was shown too late, and is given anew.",
-    "operation.struck": "A failure hits VMs without notice.",
+    "operation.unannounced": "A failure hits VMs without notice.",
     "operation.joined": "VMs have arrived on its host and are hit by it, too.",
     "operation.started": "It is running: VMs are disturbed from here.",
     "operation.begun": "Its driver has begun it.",
@@ -24,7 +24,7 @@ ACTIONS: dict[str, str] = {
     "operation.abort-failed": "Its driver could not be told so, and is not told again.",
     "event.counted": "A VM of a strict group has approved, others have not yet.",
     "event.approved": "An event is approved for its group.",
-    "document.moved": "A document shows something else, at another incarnation.",
+    "document.updated": "A document shows something else, at another incarnation.",
     "document.opened": "A VM, or a group's VMs, read a document of their own from here.",
     "document.dropped": "A document is read by nobody any more.",
     "group.enabled": "Scheduled Events is enabled for a group.",

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import SHOWN_AS, EventState
+from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.values import replace, value
-from forewarn.wire import Document, ScheduledEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

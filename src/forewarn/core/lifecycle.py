@@ -22,7 +22,7 @@ class OperationState(Word):
     """Where an operation stands."""
 
     PLANNED = "planned"
-    NOTICED = "noticed"
+    ANNOUNCED = "announced"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -42,7 +42,7 @@ class EventState(Word):
 class Move(Word):
     """What makes a machine move."""
 
-    NOTICE = "notice"
+    ANNOUNCE = "announce"
     APPROVE = "approve"
     DUE = "due"
     FAULT = "fault"
@@ -52,11 +52,11 @@ class Move(Word):
 
 
 OPERATION_MOVES: dict[tuple[OperationState, Move], OperationState] = {
-    (OperationState.PLANNED, Move.NOTICE): OperationState.NOTICED,
+    (OperationState.PLANNED, Move.ANNOUNCE): OperationState.ANNOUNCED,
     (OperationState.PLANNED, Move.FAULT): OperationState.RUNNING,
     (OperationState.PLANNED, Move.CANCEL): OperationState.CANCELLED,
-    (OperationState.NOTICED, Move.DUE): OperationState.RUNNING,
-    (OperationState.NOTICED, Move.CANCEL): OperationState.CANCELLED,
+    (OperationState.ANNOUNCED, Move.DUE): OperationState.RUNNING,
+    (OperationState.ANNOUNCED, Move.CANCEL): OperationState.CANCELLED,
     (OperationState.RUNNING, Move.DONE): OperationState.SUCCEEDED,
     (OperationState.RUNNING, Move.FAIL): OperationState.FAILED,
 }
@@ -78,7 +78,9 @@ SHOWN_AS: dict[EventState, str] = {
     EventState.STARTED: "Started",
 }
 
-LIVE_OPERATION = frozenset({OperationState.PLANNED, OperationState.NOTICED, OperationState.RUNNING})
+LIVE_OPERATION = frozenset(
+    {OperationState.PLANNED, OperationState.ANNOUNCED, OperationState.RUNNING}
+)
 LIVE_EVENT = frozenset(SHOWN_AS)
 
 
@@ -99,7 +101,7 @@ class Operation:
     routine: bool
     #: The host it is done to; for a VM's own operation the host it ran on when asked for.
     host: str
-    #: Every VM it disturbs, of all groups, sorted; fixed when noticed.
+    #: Every VM it disturbs, of all groups, sorted; fixed when announced.
     vms: tuple[str, ...]
     #: Whether the target is one VM rather than the whole host.
     of_vm: bool
@@ -116,7 +118,7 @@ class Operation:
     #: What is shown as NotBefore; whole seconds. 0 before notice and for faults.
     not_before_ms: int = 0
     created_ms: int = 0
-    noticed_ms: int = 0
+    announced_ms: int = 0
     #: When the notice was known to be published; notice counts from here. Source: N-1, L-7.
     shown_ms: int = 0
     started_ms: int = 0

@@ -28,7 +28,7 @@ class Policy:
     #: How far ahead predicted failure is announced when no time is given. Source: N-2.
     prediction_s: int = PREDICTION_S
     #: User-initiated operations that may be scheduled and not yet started, per owner. Source: O-1.
-    user_operations_max: int = 10
+    max_user_operations: int = 10
     #: A group nobody asked for this long is disabled. Source: B-2.
     disable_after_s: int = DAY_S
     #: An operation running longer than its duration plus this raises an alert. Source: L-8.
@@ -42,7 +42,7 @@ class Policy:
                 raise ValueError(
                     f"gives {impact.value} {given_s} s of notice; the least is {least_s} s"
                 )
-        for name in ("user_operations_max", "disable_after_s", "overdue_after_s"):
+        for name in ("max_user_operations", "disable_after_s", "overdue_after_s"):
             if getattr(self, name) < 1:
                 raise ValueError(f"sets {name} to {getattr(self, name)}; the least is 1")
         if self.notice_margin_ms < 0 or self.prediction_s < NOTICE_S[Impact.FREEZE]:

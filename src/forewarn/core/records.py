@@ -16,7 +16,8 @@ from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
-from forewarn.wire import VERSIONS, Document, read_document, render_document
+from forewarn.protocol.documents import Document, read_document, render_document
+from forewarn.protocol.versions import VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

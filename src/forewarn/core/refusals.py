@@ -1,6 +1,6 @@
 """Why the core says no: every refusal with its sentence, status and advice, in one place.
 
-Only error classes. "Not yet" is no refusal: see `Waiting` in `planner.py`.
+Only error classes. "Not yet" is no refusal: see `Waiting` in `admission.py`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class FleetBusy(CallerError):
     advice = "Wait until {operation} has ended, or cancel it."
 
 
-class AlreadyThere(CallerError):
+class AlreadyExists(CallerError):
     """Something new that has the name of something there."""
 
-    code = "already-there"
+    code = "already-exists"
     status = 409
     message = "There is a {kind} {name} already."
     advice = "Choose another name, or say that it is to be replaced (`--replace`)."
@@ -44,10 +44,10 @@ class Unknown(CallerError):
     advice = "List what there is with `forewarn {kind} list`."
 
 
-class UnknownWork(Unknown):
+class UnknownOperation(Unknown):
     """A name that no operation and no event has."""
 
-    code = "unknown-work"
+    code = "unknown-operation"
     message = "There is no operation or event {name}."
     advice = "List what there is with `forewarn operations --all` or `forewarn events`."
 
@@ -70,10 +70,10 @@ class InUse(CallerError):
     advice = "Move or remove those first."
 
 
-class WorkInvalid(CallerError):
+class OperationInvalid(CallerError):
     """A request for maintenance that contradicts itself."""
 
-    code = "work-invalid"
+    code = "operation-invalid"
     status = 422
     message = "{cause} of {target} cannot be planned: {problem}."
     advice = "Correct the request; nothing was changed."

@@ -2,7 +2,7 @@
 
 A draft reads through to the state and keeps every write to itself, with the history entry that
 explains it. Nothing is changed until the draft's changes are durable and `adopt`ed.
-Which change is right is decided in `step.py` and `planner.py`, never here.
+Which change is right is decided in `step.py` and `admission.py`, never here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Entry:
     at_ms: int
     #: Who did it: `vm web_0 at 10.0.0.4`, `operator`, `clock`, `driver`.
     actor: str
-    #: Stable name of the kind of transition: `operation.noticed`.
+    #: Stable name of the kind of transition: `operation.announced`.
     action: str
     #: One sentence for people.
     text: str
@@ -269,7 +269,7 @@ class Draft:
         """Write records together with the history entry that explains them.
 
         Args:
-            action: stable name of the transition, `operation.noticed`.
+            action: stable name of the transition, `operation.announced`.
             text: one sentence for people.
             records: what changed; the first says what the entry is about.
             vm: who approved, where an event was. Source: A-6.

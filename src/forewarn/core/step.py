@@ -3,14 +3,14 @@
 `step` is pure: it reads the state and returns changes, what to publish and what to begin. The
 host process does these in a fixed order, which is a contract: **commit, publish, begin**
 (L-7). After a crash it loads the state, steps `Recover`, and repeats publish and begin.
-No single stimulus's own rules may live here: they are in `acts.py`.
+No single stimulus's own rules may live here: they are in `handlers.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core import acts, planner, work
+from forewarn.core import admission, handlers, transitions
 from forewarn.core import stimulus as stimuli
 from forewarn.core.document import refreshed, visible
 from forewarn.core.lifecycle import Operation, OperationState
@@ -69,13 +69,13 @@ def next_deadline_ms(state: State, policy: Policy, now_ms: int) -> int | None:
     """
     found = []
     for operation in state.operations.values():
-        if operation.state is OperationState.NOTICED:
+        if operation.state is OperationState.ANNOUNCED:
             found.append(operation.not_before_ms)
         elif operation.state is OperationState.RUNNING and not operation.alerted:
             found.append(operation.overdue_ms(policy.overdue_after_s))
     oldest_ms = state.oldest_poll_ms()
     if oldest_ms is not None:
-        found.append(acts.disabled_ms(oldest_ms, policy.disable_after_s))
+        found.append(handlers.disabled_ms(oldest_ms, policy.disable_after_s))
     return min((at_ms for at_ms in found if at_ms > now_ms), default=None)
 
 
@@ -85,43 +85,43 @@ def next_deadline_ms(state: State, policy: Policy, now_ms: int) -> int | None:
 def _act(draft: Draft, stimulus: Stimulus) -> tuple[int, ...]:  # noqa: C901, PLR0912
     """Do what a stimulus asks for; a flat table that the type checker keeps complete."""
     match stimulus:
-        case stimuli.Ask():
-            return acts.ask(draft, stimulus)
+        case stimuli.RequestMaintenance():
+            return handlers.ask(draft, stimulus)
         case stimuli.Approve():
-            return acts.approve(draft, stimulus)
+            return handlers.approve(draft, stimulus)
         case stimuli.Acknowledge():
-            return acts.acknowledge(draft, stimulus)
+            return handlers.acknowledge(draft, stimulus)
         case stimuli.Cancel():
-            return acts.cancel(draft, stimulus)
+            return handlers.cancel(draft, stimulus)
         case stimuli.Complete():
-            return acts.complete(draft, stimulus)
+            return handlers.complete(draft, stimulus)
         case stimuli.Retry():
-            return acts.retry(draft, stimulus)
+            return handlers.retry(draft, stimulus)
         case stimuli.Repair():
-            return acts.repair(draft, stimulus)
-        case stimuli.Begun():
-            return acts.begun(draft, stimulus)
-        case stimuli.Done():
-            return acts.done(draft, stimulus)
-        case stimuli.Broke():
-            return acts.broke(draft, stimulus)
-        case stimuli.Aborted():
-            return acts.aborted(draft, stimulus)
-        case stimuli.Shown():
-            return acts.shown(draft, stimulus)
-        case stimuli.Marked():
-            return acts.marked(draft, stimulus)
+            return handlers.repair(draft, stimulus)
+        case stimuli.DriverBegun():
+            return handlers.begun(draft, stimulus)
+        case stimuli.DriverDone():
+            return handlers.done(draft, stimulus)
+        case stimuli.DriverFailed():
+            return handlers.broke(draft, stimulus)
+        case stimuli.DriverAborted():
+            return handlers.aborted(draft, stimulus)
+        case stimuli.NoticeShown():
+            return handlers.shown(draft, stimulus)
+        case stimuli.ClockMarked():
+            return handlers.marked(draft, stimulus)
         case stimuli.Enable():
-            return acts.enable(draft, stimulus)
-        case stimuli.Polled():
-            return acts.polled(draft, stimulus)
-        case stimuli.Change():
-            return acts.change(draft, stimulus)
+            return handlers.enable(draft, stimulus)
+        case stimuli.GroupsPolled():
+            return handlers.polled(draft, stimulus)
+        case stimuli.ChangeTopology():
+            return handlers.change(draft, stimulus)
         case stimuli.Tick():
-            return acts.tick(draft)
+            return handlers.tick(draft)
         case _:
             assert isinstance(stimulus, stimuli.Recover), stimulus
-            return acts.recover(draft)
+            return handlers.recover(draft)
 
 
 # --- what follows from anything ------------------------------------------------------------
@@ -129,7 +129,7 @@ def _act(draft: Draft, stimulus: Stimulus) -> tuple[int, ...]:  # noqa: C901, PL
 
 def _settle(draft: Draft) -> None:
     """Apply the joint rules until nothing more follows. Source: L-1, L-2, G-1."""
-    running: planner.Disturbed | None = None
+    running: admission.Disturbed | None = None
     for _ in range(ROUNDS_MAX):
         if draft.freed:
             draft.freed = False
@@ -138,19 +138,19 @@ def _settle(draft: Draft) -> None:
             draft.candidates.update(
                 operation.number
                 for operation in draft.operations()
-                if operation.state is OperationState.NOTICED
+                if operation.state is OperationState.ANNOUNCED
             )
         if not draft.candidates:
             return
         number = min(draft.candidates)
         draft.candidates.remove(number)
         operation = draft.operation(number)
-        if operation is None or operation.state is not OperationState.NOTICED:
+        if operation is None or operation.state is not OperationState.ANNOUNCED:
             continue
-        running = running or planner.running(draft.topology, draft.operations())
+        running = running or admission.running(draft.topology, draft.operations())
         reason = _may_start(draft, operation, running)
         if reason:
-            running.add(draft.topology, work.start(draft, operation, reason))
+            running.add(draft.topology, transitions.start(draft, operation, reason))
     raise AssertionError("the joint rules do not settle")  # pragma: no cover
 
 
@@ -163,26 +163,26 @@ def _admit(draft: Draft) -> None:
     planned = [o for o in draft.operations() if o.state is OperationState.PLANNED]
     if not planned:
         return
-    disturbed = planner.announced(draft.topology, draft.operations())
+    disturbed = admission.announced(draft.topology, draft.operations())
     for operation in planned:
         if not operation.routine:
-            work.notice(draft, operation)
-        elif planner.obstacle(draft.topology, operation, disturbed) is None:
-            disturbed.add(draft.topology, work.notice(draft, operation))
+            transitions.announce(draft, operation)
+        elif admission.obstacle(draft.topology, operation, disturbed) is None:
+            disturbed.add(draft.topology, transitions.announce(draft, operation))
 
 
-def _may_start(draft: Draft, operation: Operation, running: planner.Disturbed) -> str:
-    """Say why a noticed operation starts now; empty if it does not."""
-    if planner.obstacle(draft.topology, operation, running) is not None:
+def _may_start(draft: Draft, operation: Operation, running: admission.Disturbed) -> str:
+    """Say why a announced operation starts now; empty if it does not."""
+    if admission.obstacle(draft.topology, operation, running) is not None:
         return ""
     if operation.shown_ms and operation.not_before_ms <= draft.now_ms:
         return "NotBefore is reached"
     asked = [e for e in draft.events_of(operation) if draft.enabled(e.group)]
     if not asked:
         return "nobody is to be asked" if operation.asked_ms <= draft.now_ms else ""
-    if not planner.approved_by_all(draft, operation):
+    if not admission.approved_by_all(draft, operation):
         return ""
-    return "" if planner.undecided_siblings(draft, operation) else "everybody approved"
+    return "" if admission.undecided_siblings(draft, operation) else "everybody approved"
 
 
 def _refresh(draft: Draft) -> None:
@@ -195,4 +195,4 @@ def _refresh(draft: Draft) -> None:
             after = refreshed(view, visible(view, live))
             if after is not view:
                 incarnation = after.document.incarnation
-                draft.put("document.moved", f"document {view.key} is at {incarnation}", after)
+                draft.put("document.updated", f"document {view.key} is at {incarnation}", after)

@@ -19,7 +19,7 @@ TARGETS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class RequestMaintenance:
     """Somebody asks for maintenance; all of its targets, or none. Source: SPEC 10."""
 
     cause: Cause
@@ -84,7 +84,7 @@ class Repair:
 
 
 @value
-class Begun:
+class DriverBegun:
     """A driver confirms that it has begun an attempt."""
 
     operation: int
@@ -92,7 +92,7 @@ class Begun:
 
 
 @value
-class Done:
+class DriverDone:
     """A driver reports that an attempt has ended well."""
 
     operation: int
@@ -100,7 +100,7 @@ class Done:
 
 
 @value
-class Broke:
+class DriverFailed:
     """A driver reports that an attempt has failed, and why. Source: L-8."""
 
     operation: int
@@ -109,7 +109,7 @@ class Broke:
 
 
 @value
-class Aborted:
+class DriverAborted:
     """A driver was told that an operation ended without it. Source: L-7."""
 
     operation: int
@@ -118,14 +118,14 @@ class Aborted:
 
 
 @value
-class Shown:
+class NoticeShown:
     """What these operations announce was published. Source: L-7."""
 
     operations: tuple[int, ...]
 
 
 @value
-class Marked:
+class ClockMarked:
     """The service's clock has this mark from now on. Source: N-4."""
 
     #: See `clock.SystemClock.mark`.
@@ -141,14 +141,14 @@ class Enable:
 
 
 @value
-class Polled:
+class GroupsPolled:
     """VMs of these groups asked since the last such report. Source: B-2."""
 
     groups: frozenset[str]
 
 
 @value
-class Change:
+class ChangeTopology:
     """The fleet's layout changes: records put, and names taken out, all or nothing."""
 
     hosts: tuple[Host, ...] = ()
@@ -171,22 +171,22 @@ class Recover:
 
 
 Stimulus: TypeAlias = (
-    Ask
+    RequestMaintenance
     | Approve
     | Acknowledge
     | Cancel
     | Complete
     | Retry
     | Repair
-    | Begun
-    | Done
-    | Broke
-    | Aborted
-    | Shown
-    | Marked
+    | DriverBegun
+    | DriverDone
+    | DriverFailed
+    | DriverAborted
+    | NoticeShown
+    | ClockMarked
     | Enable
-    | Polled
-    | Change
+    | GroupsPolled
+    | ChangeTopology
     | Tick
     | Recover
 )

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 
 from forewarn.clock import ScaledClock
 from forewarn.core.refusals import Unknown
-from forewarn.core.stimulus import Change, Enable
-from forewarn.daemon import Daemon
-from forewarn.emulator import fleet
-from forewarn.emulator.comebacks import Comebacks
+from forewarn.core.stimulus import ChangeTopology, Enable
+from forewarn.emulator import default_fleet
+from forewarn.emulator.clock_control import ClockControl
 from forewarn.emulator.options import Options, margin_ms, settings_of
-from forewarn.emulator.pacing import Pacing
+from forewarn.emulator.vm_restore import VmRestore
 from forewarn.errors import CallerError
 from forewarn.ids import Ids
+from forewarn.service.daemon import Daemon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from forewarn.control.plane import Committed, ControlPlane
     from forewarn.core.topology import Topology, Vm
+    from forewarn.emulator.clock_control import Sleeper
     from forewarn.emulator.faults import FaultPlan, FaultSpec
-    from forewarn.emulator.pacing import Sleeper
-    from forewarn.emulator.runner import Run
     from forewarn.emulator.scenario import Scenario
+    from forewarn.emulator.scenario_runner import Run
 
 #: Scenarios that may run at a time; each is a task.
 RUNS_MAX = 20
@@ -104,7 +104,7 @@ class Emulator(Daemon):
         #: Scenarios that were cut off by the end of a former run, and are taken back now.
         self.taken_back: tuple[str, ...] = ()
         self._faults: FaultPlan | None = None
-        self._comebacks: Comebacks | None = None
+        self._comebacks: VmRestore | None = None
         self._loop = asyncio.get_running_loop()
         self._layout: Topology | None = None
         self.prepare = self._lay_out
@@ -126,14 +126,14 @@ class Emulator(Daemon):
 
     def _routes(self) -> Sequence[object]:
         """Return the emulator's own routes, once the operator API is imported anyway."""
-        from forewarn.emulator.api import routes_of  # noqa: PLC0415 - after VMs are served
+        from forewarn.emulator.routes import routes_of  # noqa: PLC0415 - after VMs are served
 
         return routes_of(self)
 
     def _follow(self) -> None:
         """Follow commits and the clock from now on."""
-        self._comebacks = Comebacks(self.control, self.clock)
-        self.pacing = Pacing(self.pace, self.control, sleepers=self._sleepers)
+        self._comebacks = VmRestore(self.control, self.clock)
+        self.pacing = ClockControl(self.pace, self.control, sleepers=self._sleepers)
         self.control.on_committed = self._committed
         self.clock.listen(self._clock_moved)
 
@@ -141,17 +141,17 @@ class Emulator(Daemon):
         """See that the fleet is there and enabled before anybody can ask. Source: B-4."""
         now_ms = self.clock.now_ms()
         if self.options.store:
-            from forewarn.emulator.leftovers import take_back  # noqa: PLC0415 - nothing in memory
+            from forewarn.emulator.scenario_cleanup import take_back  # noqa: PLC0415 - nothing in memory
 
             self.taken_back = take_back(plane, now_ms)
         known = plane.state.topology
         change = self._wanted(known)
-        if not fleet.is_empty(change):
-            plane.commit(change, actor=fleet.ACTOR, now_ms=now_ms)
+        if not default_fleet.is_empty(change):
+            plane.commit(change, actor=default_fleet.ACTOR, now_ms=now_ms)
         topology = plane.state.topology
         if not self.options.enable_on_first_request:
             for group in topology.groups:
-                plane.commit(Enable(group), actor=fleet.ACTOR, now_ms=now_ms)
+                plane.commit(Enable(group), actor=default_fleet.ACTOR, now_ms=now_ms)
         names = self._names(topology)
         metadata = replace(self.settings.metadata, default_vm=names[0] if names else "")
         self.settings = replace(self.settings, metadata=metadata)
@@ -160,7 +160,7 @@ class Emulator(Daemon):
         for spec in self._faults.specs() if self._faults is not None else ():
             self._check_fault(spec)
 
-    def _wanted(self, known: Topology) -> Change:
+    def _wanted(self, known: Topology) -> ChangeTopology:
         """Return what must be added to what the store has."""
         options = self.options
         if options.topology:
@@ -170,11 +170,13 @@ class Emulator(Daemon):
                 if name not in there:
                     raise VmMissing(name=name, place=options.topology_name)
             return described
-        names = options.vms or ((fleet.DEFAULT_VM,) if not known.vms else ())
-        whole = fleet.default_fleet(names, lambda: self.ids.guid("vm"), addresses=options.addresses)
+        names = options.vms or ((default_fleet.DEFAULT_VM,) if not known.vms else ())
+        whole = default_fleet.default_fleet(
+            names, lambda: self.ids.guid("vm"), addresses=options.addresses
+        )
         missing = tuple(vm for vm in whole.vms if vm.name not in known.vms)
         if not missing:
-            return Change()
+            return ChangeTopology()
         hosts = {vm.host for vm in missing} - known.hosts.keys()
         return replace(
             whole,
@@ -256,8 +258,8 @@ class Emulator(Daemon):
             VmUnknown: the VM is not there.
             ScenarioBusy: it runs already, or too many do.
         """
-        from forewarn.emulator.machines import stage_for  # noqa: PLC0415 - seldom wanted at start
-        from forewarn.emulator.runner import Desk, Run  # noqa: PLC0415
+        from forewarn.emulator.scenario_machines import stage_for  # noqa: PLC0415 - seldom wanted at start
+        from forewarn.emulator.scenario_runner import Run, ScenarioControl  # noqa: PLC0415
 
         name = scenario.name
         live = [run.scenario.name for run in self.runs.values() if not run.over]
@@ -274,7 +276,7 @@ class Emulator(Daemon):
             raise VmUnknown(name=name, vm=vm)
         self._forget_runs(name)
         run = self.runs[name] = Run(
-            scenario, stage, Desk(self.control, self.clock, self.ids, self.say)
+            scenario, stage, ScenarioControl(self.control, self.clock, self.ids, self.say)
         )
         self.say(f"scenario {name} begins on {vm}: {scenario.title}")
         run.start()
@@ -326,7 +328,7 @@ class Emulator(Daemon):
         if not self.options.enable_on_first_request:
             for entry in committed.entries:
                 if entry.action == "group.added":
-                    self.control.note(Enable(entry.group), fleet.ACTOR)
+                    self.control.note(Enable(entry.group), default_fleet.ACTOR)
         if committed.entries:
             self.bridge.call(lambda: self._tell(committed, after, taken))
 
@@ -339,18 +341,18 @@ class Emulator(Daemon):
         self.on_commit(committed, topology)
 
 
-def _read_fleet(name: str, text: str) -> Change:
+def _read_fleet(name: str, text: str) -> ChangeTopology:
     """Return the fleet of a topology file."""
-    from forewarn.control.forms.fields import FormInvalid  # noqa: PLC0415 - if one is named
-    from forewarn.control.forms.json_text import BodyUnreadable  # noqa: PLC0415 - the same
-    from forewarn.control.forms.topology_file import ENDINGS, read_topology  # noqa: PLC0415
+    from forewarn.operator_api.topology_file import ENDINGS, read_topology  # noqa: PLC0415
+    from forewarn.validation.fields import ValidationFailed  # noqa: PLC0415 - if one is named
+    from forewarn.validation.json_reader import BodyUnreadable  # noqa: PLC0415 - the same
 
     media = ENDINGS.get(name[name.rfind(".") :].lower() if "." in name else "")
     if media is None:
         raise FleetUnreadable(place=name, problem="Its ending is none of .toml, .yaml and .json.")
     try:
         return read_topology(text.encode(), media)
-    except (BodyUnreadable, FormInvalid) as error:
+    except (BodyUnreadable, ValidationFailed) as error:
         raise FleetUnreadable(place=name, problem=error) from error
 
 
@@ -361,7 +363,7 @@ def _taken(committed: Committed) -> list[str]:
     for entry in committed.entries:
         row = entry.images[0].row if entry.images else None
         if entry.action == "operation.succeeded" and row is not None:
-            told = str(row["actor"]).startswith(fleet.SCENARIO)
+            told = str(row["actor"]).startswith(default_fleet.SCENARIO)
             if not told and row["cause"] in {"eviction", "deletion"}:
                 by_work.append(entry.vm)
     return [name for name in by_work if name in gone]

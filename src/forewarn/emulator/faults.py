@@ -11,14 +11,14 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
-from forewarn.metadata.answer import too_many
 from forewarn.metadata.fault import Disturbance
-from forewarn.metadata.response import Answer, refusal
+from forewarn.metadata.http.response import Response, refusal
+from forewarn.metadata.responder import too_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.metadata.request import Request
+    from forewarn.metadata.http.request import HttpRequest
 
 #: What is disturbed; instance metadata next door is left alone.
 PATH = "/metadata/scheduledevents"
@@ -32,7 +32,7 @@ TIMES_MAX = 1_000_000
 VMS_MAX = 10_000
 
 
-class Kind(Enum):
+class FaultKind(Enum):
     """What can happen to an answer; the values are what the command line takes."""
 
     SLOW_FIRST = "slow-first"
@@ -71,7 +71,7 @@ class FaultUnknown(CallerError):
 class FaultSpec:
     """One fault as it was asked for."""
 
-    kind: Kind
+    kind: FaultKind
     #: Share of the requests that meet it, above 0 to 1.
     share: float = 1.0
     #: Real seconds it lasts (slow-first: it holds); 0: until it is cleared.
@@ -104,13 +104,13 @@ def read_fault(text: str) -> FaultSpec:
     """
     name, _, given = text.strip().partition("=")
     try:
-        kind = Kind(name.lower())
+        kind = FaultKind(name.lower())
     except ValueError as error:
         raise FaultInvalid(text=text, problem=f"there is no fault {name!r}") from error
-    spec = FaultSpec(kind, lasts_s=HOLD_S if kind is Kind.SLOW_FIRST else 0.0)
+    spec = FaultSpec(kind, lasts_s=HOLD_S if kind is FaultKind.SLOW_FIRST else 0.0)
     for part in filter(None, (piece.strip() for piece in given.split(","))):
         spec = _with_argument(spec, part, text)
-    if kind is Kind.SLOW_FIRST and spec.lasts_s > HOLD_S_MAX:
+    if kind is FaultKind.SLOW_FIRST and spec.lasts_s > HOLD_S_MAX:
         raise FaultInvalid(text=text, problem=f"an answer is held {HOLD_S_MAX:g}s at most")
     return spec
 
@@ -143,7 +143,7 @@ class FaultPlan:
         """
         self._now_s = now_s
         self._chance = chance
-        self._set: dict[Kind, _Active] = {}
+        self._set: dict[FaultKind, _Active] = {}
 
     def __bool__(self) -> bool:
         """Whether anything is set."""
@@ -160,7 +160,7 @@ class FaultPlan:
         self._set.pop(spec.kind, None)
         self._set[spec.kind] = _Active(spec, self._now_s())
 
-    def clear(self, kind: Kind | None = None) -> None:
+    def clear(self, kind: FaultKind | None = None) -> None:
         """Take back one fault, or all.
 
         Raises:
@@ -171,13 +171,13 @@ class FaultPlan:
         elif self._set.pop(kind, None) is None:
             raise FaultUnknown(kind=kind.value)
 
-    def meet(self, vm: str, request: Request) -> Disturbance | None:
+    def meet(self, vm: str, request: HttpRequest) -> Disturbance | None:
         """Return what happens to this request of this VM; None: nothing."""
         if request.path != PATH:
             return None
         hold_s = 0.0
         for active in self._set.values():
-            if active.spec.kind is Kind.SLOW_FIRST:
+            if active.spec.kind is FaultKind.SLOW_FIRST:
                 hold_s = active.first(vm, request, self._chance)
                 continue
             found = active.meet(vm, request, now_s=self._now_s(), chance=self._chance)
@@ -199,11 +199,11 @@ class _Active:
     def over(self, now_s: float) -> bool:
         """Whether its time or its number of requests is over."""
         if self.spec.times and self._met >= self.spec.times:
-            return self.spec.kind is not Kind.INCARNATION
-        timed = self.spec.kind is not Kind.SLOW_FIRST
+            return self.spec.kind is not FaultKind.INCARNATION
+        timed = self.spec.kind is not FaultKind.SLOW_FIRST
         return timed and bool(self._ends_s) and now_s >= self._ends_s
 
-    def first(self, vm: str, request: Request, chance: Callable[[], float]) -> float:
+    def first(self, vm: str, request: HttpRequest, chance: Callable[[], float]) -> float:
         """Return how long the first answer to a VM is held, in real seconds. Source: B-1."""
         if vm in self._answered or len(self._answered) >= VMS_MAX or not self._hits(vm, request):
             return 0.0
@@ -214,14 +214,14 @@ class _Active:
         return self.spec.lasts_s
 
     def meet(
-        self, vm: str, request: Request, *, now_s: float, chance: Callable[[], float]
+        self, vm: str, request: HttpRequest, *, now_s: float, chance: Callable[[], float]
     ) -> Disturbance | None:
         """Return what happens to a request, if anything."""
         if self.over(now_s) or not self._hits(vm, request):
             return None
         hit = not self._spent() and self._lucky(chance)
         self._met += hit
-        if self.spec.kind is not Kind.INCARNATION:
+        if self.spec.kind is not FaultKind.INCARNATION:
             return _DISTURBANCES[self.spec.kind] if hit else None
         if hit and (vm in self._ahead or len(self._ahead) < VMS_MAX):
             self._ahead[vm] = self._ahead.get(vm, 0) + 1
@@ -234,7 +234,7 @@ class _Active:
     def _lucky(self, chance: Callable[[], float]) -> bool:
         return self.spec.share >= 1 or chance() < self.spec.share
 
-    def _hits(self, vm: str, request: Request) -> bool:
+    def _hits(self, vm: str, request: HttpRequest) -> bool:
         method = "GET" if request.method == "HEAD" else request.method
         only_reads = self.spec.kind in _ONLY_READS
         return (
@@ -245,13 +245,15 @@ class _Active:
 
 
 #: An approval's answer has no body and no incarnation; its right answer is an empty 200.
-_ONLY_READS = frozenset({Kind.SLOW_FIRST, Kind.EMPTY, Kind.TRUNCATE, Kind.INCARNATION})
+_ONLY_READS = frozenset(
+    {FaultKind.SLOW_FIRST, FaultKind.EMPTY, FaultKind.TRUNCATE, FaultKind.INCARNATION}
+)
 
-_DISTURBANCES: dict[Kind, Disturbance] = {
-    Kind.EMPTY: Disturbance(answer=Answer()),
-    Kind.GONE: Disturbance(answer=refusal(410, "Gone. The service is being moved.")),
-    Kind.TOO_MANY: Disturbance(answer=too_many(1)),
-    Kind.BROKEN: Disturbance(answer=refusal(500, "Internal server error.")),
-    Kind.RESET: Disturbance(reset=True),
-    Kind.TRUNCATE: Disturbance(truncate=True),
+_DISTURBANCES: dict[FaultKind, Disturbance] = {
+    FaultKind.EMPTY: Disturbance(answer=Response()),
+    FaultKind.GONE: Disturbance(answer=refusal(410, "Gone. The service is being moved.")),
+    FaultKind.TOO_MANY: Disturbance(answer=too_many(1)),
+    FaultKind.BROKEN: Disturbance(answer=refusal(500, "Internal server error.")),
+    FaultKind.RESET: Disturbance(reset=True),
+    FaultKind.TRUNCATE: Disturbance(truncate=True),
 }

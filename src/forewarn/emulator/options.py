@@ -81,7 +81,7 @@ def settings_of(options: Options) -> Settings:
             proxy_addresses=("127.0.0.1", "::1", "unix") if options.proxy_secret else (),
             proxy_secret=options.proxy_secret,
             enable_delay_s=options.enable_delay_s if on_first else 0.0,
-            enable_wait_s_max=max(120.0, options.enable_delay_s + 5.0),
+            enable_timeout_s=max(120.0, options.enable_delay_s + 5.0),
         ),
         operator=OperatorSettings(open_on_loopback=True, tokens=options.tokens),
         store=StoreSettings(url=options.store or "sqlite::memory:"),

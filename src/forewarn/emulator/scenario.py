@@ -108,7 +108,7 @@ Act: TypeAlias = Work | Wait | Approval | Cancellation | Completion | Repairing 
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScenarioStep:
     """One act and when it is done; times are the emulator's, so they follow its speed."""
 
     act: Act
@@ -134,7 +134,7 @@ class Scenario:
     name: str
     title: str
     about: str
-    steps: tuple[Step, ...]
+    steps: tuple[ScenarioStep, ...]
     machines: Machines = field(default_factory=Machines)
     #: Its steps by their labels.
     labels: Mapping[str, Work] = field(default_factory=dict)

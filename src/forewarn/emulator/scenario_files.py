@@ -14,7 +14,6 @@ from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
-from forewarn.control.forms.fields import Duration, FormInvalid
 from forewarn.core.impact import DURATION_UNKNOWN_S, Cause, Impact, Source
 from forewarn.emulator.scenario import (
     Act,
@@ -26,12 +25,13 @@ from forewarn.emulator.scenario import (
     Remark,
     Repairing,
     Scenario,
-    Step,
+    ScenarioStep,
     Until,
     Wait,
     Work,
 )
 from forewarn.errors import CallerError
+from forewarn.validation.fields import Duration, ValidationFailed
 
 #: A story of this size is no story.
 FILE_BYTES_MAX = 256 * 1024
@@ -77,7 +77,7 @@ def read_scenario(name: str, text: str) -> Scenario:
     try:
         written = tomllib.loads(text)
         return _scenario(name, written)
-    except (tomllib.TOMLDecodeError, _Wrong, FormInvalid, RecursionError) as error:
+    except (tomllib.TOMLDecodeError, _Wrong, ValidationFailed, RecursionError) as error:
         raise ScenarioInvalid(name=name, problem=str(error).rstrip(".")) from error
 
 
@@ -127,7 +127,7 @@ def _scenario(name: str, written: Table) -> Scenario:
     tables = _tables(written, "steps", STEPS_MAX)
     if not tables:
         raise _Wrong("it has no [[steps]]")
-    steps: list[Step] = []
+    steps: list[ScenarioStep] = []
     labels: dict[str, Work] = {}
     for number, table in enumerate(tables, start=1):
         where = f"in step {number}"
@@ -180,7 +180,7 @@ class _Place:
         return _DURATION.read(self.table.get(key, default_s), f"{self.where} {key}") * 1000
 
 
-def _step(table: Table, where: str, labels: Mapping[str, Work]) -> Step:
+def _step(table: Table, where: str, labels: Mapping[str, Work]) -> ScenarioStep:
     kinds = [key for key in _ACTS if key in table]
     if len(kinds) > 1:
         raise _Wrong(f"{where} are both {kinds[0]!r} and {kinds[1]!r}; make them two steps")
@@ -193,7 +193,7 @@ def _step(table: Table, where: str, labels: Mapping[str, Work]) -> Step:
         raise _Wrong(f"{where} are both 'at' and 'after'")
     place = _Place(table, where, labels)
     at_ms = place.ms("at") if "at" in table else None
-    return Step(read(place), at_ms=at_ms, after_ms=place.ms("after"))
+    return ScenarioStep(read(place), at_ms=at_ms, after_ms=place.ms("after"))
 
 
 def _work(place: _Place) -> Work:

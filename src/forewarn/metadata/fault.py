@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from forewarn.metadata.request import Request
-    from forewarn.metadata.response import Answer
+    from forewarn.metadata.http.request import HttpRequest
+    from forewarn.metadata.http.response import Response
 
 
 @value
@@ -20,7 +20,7 @@ class Disturbance:
 
     hold_s: float = 0.0
     """Hold the answer this long, in real seconds."""
-    answer: Answer | None = None
+    answer: Response | None = None
     """Answer this instead (410, 429, 500, an empty 200 …)."""
     reset: bool = False
     """Reset the connection instead of answering."""
@@ -33,5 +33,5 @@ class Disturbance:
 class Fault(Protocol):
     """Decides about each request; `MetadataServer.set_fault` installs it at run time."""
 
-    def meet(self, vm: str, request: Request) -> Disturbance | None:
+    def meet(self, vm: str, request: HttpRequest) -> Disturbance | None:
         """Return what happens to this request of this VM; None: nothing."""

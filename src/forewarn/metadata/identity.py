@@ -10,8 +10,8 @@ import socket
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from forewarn.feed import Caller, Change
-    from forewarn.metadata.request import Request
+    from forewarn.metadata.http.request import HttpRequest
+    from forewarn.replication.messages import Caller, DocumentChange
     from forewarn.settings import MetadataSettings
 
 UNIX = "unix"
@@ -25,7 +25,7 @@ class Peer(NamedTuple):
     interface: str = ""
 
 
-class Found(NamedTuple):
+class IdentifiedVm(NamedTuple):
     """Who asks, and how that is known."""
 
     caller: Caller | None
@@ -53,7 +53,7 @@ class Callers:
         """Whether some VM is known only on one interface."""
         return self._with_interface > 0
 
-    def apply(self, change: Change) -> bool:
+    def apply(self, change: DocumentChange) -> bool:
         """Take over who may ask; returns whether anybody's identity moved."""
         gone = change.gone
         if change.whole:
@@ -68,17 +68,17 @@ class Callers:
             self._add(caller)
         return bool(gone or moved)
 
-    def find(self, peer: Peer, request: Request) -> Found:
+    def find(self, peer: Peer, request: HttpRequest) -> IdentifiedVm:
         """Return who asks. Source: S-6."""
         if self._settings.vm_by_query and "vm" in request.query:
-            return Found(self._by_vm.get(request.query["vm"]), by_peer=False)
+            return IdentifiedVm(self._by_vm.get(request.query["vm"]), by_peer=False)
         if peer.address in self._proxies:
             claimed = request.headers.get("x-instance-id")
             if claimed is not None:
                 signature = request.headers.get("x-instance-id-signature", "")
                 return self._signed(claimed, signature)
-            return Found(self.by_peer(peer), by_peer=False)
-        return Found(self.by_peer(peer), by_peer=True)
+            return IdentifiedVm(self.by_peer(peer), by_peer=False)
+        return IdentifiedVm(self.by_peer(peer), by_peer=True)
 
     def by_peer(self, peer: Peer) -> Caller | None:
         """Return the VM at this address, first on this interface, then on any."""
@@ -87,13 +87,13 @@ class Callers:
             vm = self._by_address.get(Peer(peer.address), self._settings.default_vm)
         return self._by_vm.get(vm)
 
-    def _signed(self, claimed: str, signature: str) -> Found:
+    def _signed(self, claimed: str, signature: str) -> IdentifiedVm:
         right = hmac.digest(self._secret, claimed.encode("latin-1"), "sha256").hex()
         said = signature.lower().encode("latin-1")
         if not self._secret or not hmac.compare_digest(right.encode(), said):
-            return Found(None, by_peer=False)
+            return IdentifiedVm(None, by_peer=False)
         vm = self._by_instance_id.get(claimed, "")
-        return Found(self._by_vm.get(vm), by_peer=False, signed=True)
+        return IdentifiedVm(self._by_vm.get(vm), by_peer=False, signed=True)
 
     def _add(self, caller: Caller) -> None:
         self._by_vm[caller.vm] = caller

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
-from forewarn.metadata.response import compact
+from forewarn.metadata.http.response import compact
 
 if TYPE_CHECKING:
-    from forewarn.feed import Caller
+    from forewarn.replication.messages import Caller
 
 INSTANCE_VERSIONS = (
     *("2017-03-01", "2017-04-02", "2017-08-01", "2017-10-01", "2017-12-01"),

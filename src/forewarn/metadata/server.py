@@ -11,18 +11,18 @@ import sys
 from typing import TYPE_CHECKING
 
 from forewarn.ids import Ids
-from forewarn.metadata import addresses
-from forewarn.metadata.affinity import bind_clients
-from forewarn.metadata.service import Service
+from forewarn.metadata.http import addresses
+from forewarn.metadata.http.reuseport import bind_clients
+from forewarn.metadata.service import MetadataService
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from forewarn.clock import Clock
-    from forewarn.feed import Change, Upstream
-    from forewarn.metadata.epoll import EpollShell
     from forewarn.metadata.fault import Fault
-    from forewarn.metadata.streams import StreamShell
+    from forewarn.metadata.http.asyncio_transport import AsyncioTransport
+    from forewarn.metadata.http.epoll_transport import EpollTransport
+    from forewarn.replication.messages import DocumentChange, Upstream
     from forewarn.settings import MetadataSettings
 
 STOP_S = 0.8
@@ -55,8 +55,8 @@ class MetadataServer:
         self._clock = clock
         self._ids = ids or Ids()
         self._portable = portable
-        self._service: Service | None = None
-        self._shell: EpollShell | StreamShell | None = None
+        self._service: MetadataService | None = None
+        self._transport: EpollTransport | AsyncioTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self, listen: Sequence[str], *, shared: int = 0) -> tuple[str, ...]:
@@ -84,13 +84,13 @@ class MetadataServer:
             for listener in opened:
                 listener.close()
             raise
-        shell = self._shell = self._new_shell(service)
+        transport = self._transport = self._new_transport(service)
         for listener in opened:
-            await shell.listen(listener)
+            await transport.listen(listener)
         self._timer = service.loop.call_later(1.0, self._second)
         return tuple(str(listener.address) for listener in opened)
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: DocumentChange) -> None:
         """Show what this change says, from now on; call it on the event loop."""
         self._begun().apply(change)
 
@@ -109,28 +109,28 @@ class MetadataServer:
 
     async def stop(self) -> None:
         """Stop accepting, answer what has arrived, close; done within a second."""
-        service, shell = self._service, self._shell
-        if service is None or shell is None:
+        service, transport = self._service, self._transport
+        if service is None or transport is None:
             return
         if self._timer is not None:
             self._timer.cancel()
         service.stopping = True
-        shell.stop_listening()
-        shell.drain()
+        transport.stop_listening()
+        transport.drain()
         if service.connections:
             service.emptied = service.loop.create_future()
             await asyncio.wait([service.emptied], timeout=STOP_S)
         for connection in tuple(service.connections):
             connection.abandon()
         await asyncio.sleep(0)  # lets transports say that they are gone
-        shell.close()
+        transport.close()
         service.last_polls()
-        self._service = self._shell = None
+        self._service = self._transport = None
 
-    def _begun(self) -> Service:
+    def _begun(self) -> MetadataService:
         """Return the service; it begins at the first use, which may come before `start`."""
         if self._service is None:
-            self._service = Service(
+            self._service = MetadataService(
                 self._settings, self._upstream, clock=self._clock, ids=self._ids
             )
         return self._service
@@ -140,14 +140,14 @@ class MetadataServer:
         """Whether the limit is each address's; behind a proxy it is that of many VMs. S-6."""
         return self._settings.rate_per_s > 0 and not self._settings.proxy_addresses
 
-    def _new_shell(self, service: Service) -> EpollShell | StreamShell:
+    def _new_transport(self, service: MetadataService) -> EpollTransport | AsyncioTransport:
         if self._portable:
-            from forewarn.metadata.streams import StreamShell  # noqa: PLC0415  asked for only
+            from forewarn.metadata.http.asyncio_transport import AsyncioTransport  # noqa: PLC0415  asked for only
 
-            return StreamShell(service)
-        from forewarn.metadata.epoll import EpollShell  # noqa: PLC0415  Linux only
+            return AsyncioTransport(service)
+        from forewarn.metadata.http.epoll_transport import EpollTransport  # noqa: PLC0415  Linux only
 
-        return EpollShell(service)
+        return EpollTransport(service)
 
     def _second(self) -> None:
         service = self._begun()

@@ -10,25 +10,25 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn import civil
-from forewarn.metadata import answer as answers
-from forewarn.metadata import request as requests
+from forewarn.metadata import responder as answers
+from forewarn.metadata.http import request as requests
+from forewarn.metadata.http.response import CLOSES, STAYS, STAYS_OLD, Response, head_of
 from forewarn.metadata.identity import Callers
-from forewarn.metadata.limit import RateLimit
-from forewarn.metadata.response import CLOSES, STAYS, STAYS_OLD, Answer, head_of
+from forewarn.metadata.rate_limit import RateLimit
 from forewarn.metadata.snapshot import Snapshot
+from forewarn.protocol import timestamps
 
 if TYPE_CHECKING:
     from forewarn.clock import Clock
-    from forewarn.feed import Caller, Change, Upstream
     from forewarn.ids import Ids
-    from forewarn.metadata.answer import Planned
-    from forewarn.metadata.connection import Connection
     from forewarn.metadata.fault import Fault
+    from forewarn.metadata.http.connection import Connection
+    from forewarn.metadata.http.request import HttpRequest
     from forewarn.metadata.identity import Peer
-    from forewarn.metadata.limit import Bucket
-    from forewarn.metadata.request import Request
-    from forewarn.metadata.snapshot import Remembered, View
+    from forewarn.metadata.rate_limit import Bucket
+    from forewarn.metadata.responder import Planned
+    from forewarn.metadata.snapshot import PublishedView, Remembered
+    from forewarn.replication.messages import Caller, DocumentChange, Upstream
     from forewarn.settings import MetadataSettings
 
 KNOWN_MAX = 1024
@@ -43,7 +43,7 @@ DOORS_MAX = 65_536
 _LOG = logging.getLogger(__name__)
 
 
-class Service:
+class MetadataService:
     """The state behind every connection."""
 
     def __init__(
@@ -54,8 +54,8 @@ class Service:
         self.upstream = upstream
         self.loop = asyncio.get_running_loop()
         self.callers = Callers(settings)
-        self.known: dict[bytes, tuple[Request, Planned]] = {}
-        self.doors: dict[str, tuple[View, Bucket]] = {}
+        self.known: dict[bytes, tuple[HttpRequest, Planned]] = {}
+        self.doors: dict[str, tuple[PublishedView, Bucket]] = {}
         """Peer address -> what its VM is shown and its tokens, where the address says who asks."""
         self.connections: dict[Connection, None] = {}
         """All open connections, the oldest first."""
@@ -69,7 +69,7 @@ class Service:
         self._snapshot = Snapshot(settings.server_header)
         self._clock = clock
         self._ids = ids
-        self._polled: dict[View, None] = {}
+        self._polled: dict[PublishedView, None] = {}
         self.dated = 0
         """Number of the date that answers carry now; each new date has another."""
         self._tails: dict[tuple[bool, bool], bytes] = {}
@@ -100,7 +100,7 @@ class Service:
         """Return what `Bucket.take` has to know of the time."""
         return self.limit.times(self.loop.time())
 
-    def read(self, raw: bytes) -> tuple[Request, Planned]:
+    def read(self, raw: bytes) -> tuple[HttpRequest, Planned]:
         """Read a request's head, and note what it means where it has no body."""
         request = requests.parse_head(raw[:-4])
         meaning = request, answers.planned(request, self.settings)
@@ -112,7 +112,7 @@ class Service:
                 self.known[raw] = meaning
         return meaning
 
-    def view_of(self, caller: Caller) -> View:
+    def view_of(self, caller: Caller) -> PublishedView:
         """Return what this VM is shown."""
         return self._snapshot.view(caller.view)
 
@@ -120,20 +120,20 @@ class Service:
         """Note that the VM asked for Scheduled Events, whatever it is answered. Source: B-2."""
         self._polled[self.view_of(caller)] = None
 
-    def begin_show(self, view: View, caller: Caller) -> bool:
+    def begin_show(self, view: PublishedView, caller: Caller) -> bool:
         """Enable the VM's group where it is not. True: show now. Source: B-1."""
         if not view.enabled and not view.enabling:
             self._enable(view, caller)
         return view.enabled
 
-    def open_door(self, peer: Peer, view: View, bucket: Bucket) -> None:
+    def open_door(self, peer: Peer, view: PublishedView, bucket: Bucket) -> None:
         """Let new connections from this address be answered from memory."""
         if not peer.interface and not self.callers.interfaces_matter:
             if len(self.doors) >= DOORS_MAX:
                 self.doors.clear()
             self.doors[peer.address] = view, bucket
 
-    def head(self, answer: Answer) -> bytes:
+    def head(self, answer: Response) -> bytes:
         """Return the head of an answer up to its date."""
         return head_of(answer, self.settings.server_header)
 
@@ -146,7 +146,7 @@ class Service:
 
     # What the server uses.
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: DocumentChange) -> None:
         """Take over a change of the feed."""
         moved: list[Connection] = []
         if self.callers.apply(change):
@@ -197,9 +197,9 @@ class Service:
 
     def _sweep(self) -> None:
         settings = self.settings
-        idle_from = self.tick - settings.idle_s_max
-        slow_from = self.tick - settings.request_s_max
-        stall_from = self.tick - settings.stall_s_max
+        idle_from = self.tick - settings.idle_timeout_s
+        slow_from = self.tick - settings.request_timeout_s
+        stall_from = self.tick - settings.stall_timeout_s
         for connection in tuple(self.connections):
             if connection.over or connection.stalled:
                 if connection.stamp <= stall_from:
@@ -210,7 +210,7 @@ class Service:
             elif connection.stamp <= idle_from and connection.idle:
                 connection.stop()
 
-    def _enable(self, view: View, caller: Caller) -> None:
+    def _enable(self, view: PublishedView, caller: Caller) -> None:
         """Have the group enabled after the delay; its answers are held until it is. Source: B-1.
 
         The delay comes before: what is announced during it is owed no notice (B-3), and what is
@@ -219,20 +219,20 @@ class Service:
         view.enabling = True
         self.loop.call_later(self.settings.enable_delay_s, self._ask_to_enable, view, caller.vm)
 
-    def _ask_to_enable(self, view: View, vm: str) -> None:
+    def _ask_to_enable(self, view: PublishedView, vm: str) -> None:
         if view.enabled or self.stopping:  # another node was first
             view.enabling = False
             return
         self.upstream.enable(vm).add_done_callback(partial(self._enabled, view))
 
-    def _enabled(self, view: View, done: asyncio.Future[None]) -> None:
+    def _enabled(self, view: PublishedView, done: asyncio.Future[None]) -> None:
         view.enabling = False
         if done.cancelled() or done.exception() is not None:
             _LOG.warning("Group %s could not be enabled.", view.group, extra={"action": "enable"})
 
     def _set_date(self) -> None:
         self.dated += 1
-        date = civil.rfc1123(self._clock.now_ms()).encode("ascii")
+        date = timestamps.rfc1123(self._clock.now_ms()).encode("ascii")
         self._tails = {
             (False, False): date + STAYS,
             (False, True): date + STAYS_OLD,

@@ -9,11 +9,11 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from forewarn import wire
-from forewarn.metadata.response import Answer, head_of
+from forewarn.metadata.http.response import Response, head_of
+from forewarn.protocol.documents import Document, render_document
 
 if TYPE_CHECKING:
-    from forewarn.feed import Publication
+    from forewarn.replication.messages import Publication
 
 READY_MAX = 32
 """Most remembered requests of one view: versions times the clients in use, with room."""
@@ -43,16 +43,16 @@ class Rendered:
 
     __slots__ = ("_server", "body", "etag", "head")
 
-    def __init__(self, document: wire.Document, version: str, *, server: str) -> None:
+    def __init__(self, document: Document, version: str, *, server: str) -> None:
         """Render body, ETag and the head of 200. Source: E-7."""
-        self.body = wire.render_document(document, version)
+        self.body = render_document(document, version)
         self.etag = f'"{document.incarnation}-{zlib.crc32(self.body):08x}"'
-        self.head = head_of(Answer(body=self.body, headers=(("ETag", self.etag),)), server)
+        self.head = head_of(Response(body=self.body, headers=(("ETag", self.etag),)), server)
         self._server = server
 
     def head_unchanged(self) -> bytes:
         """Return the head of 304, for whoever has the document already. Source: E-7."""
-        return head_of(Answer(304, headers=(("ETag", self.etag),)), self._server)
+        return head_of(Response(304, headers=(("ETag", self.etag),)), self._server)
 
 
 class Remembered:
@@ -60,7 +60,7 @@ class Remembered:
 
     __slots__ = ("answer", "dated", "pieces", "view")
 
-    def __init__(self, view: View, pieces: Pieces) -> None:
+    def __init__(self, view: PublishedView, pieces: Pieces) -> None:
         """Start without a date."""
         self.view = view
         self.pieces = pieces
@@ -70,7 +70,7 @@ class Remembered:
         """Which date that is; see `Service.dated`."""
 
 
-class View:
+class PublishedView:
     """What one group, or one VM of it, is shown now."""
 
     __slots__ = (
@@ -92,7 +92,7 @@ class View:
         self.group = name.partition("/")[0]
         self.enabled = False
         self.enabling = False
-        self.document = wire.Document()
+        self.document = Document()
         self.ready: dict[bytes, Remembered] = {}
         """Request bytes -> the answer, for connections that stay."""
         self.ready_last: dict[bytes, Remembered] = {}
@@ -131,7 +131,7 @@ class View:
 
     def ahead(self, version: str, *, by: int) -> Rendered:
         """Return the document with an incarnation that moved without a change. Source: E-10."""
-        moved = wire.Document(self.document.incarnation + by, self.document.events)
+        moved = Document(self.document.incarnation + by, self.document.events)
         return Rendered(moved, version, server=self._server)
 
     def remember(self, request: bytes, pieces: Pieces) -> None:
@@ -154,17 +154,17 @@ class Snapshot:
     def __init__(self, server: str) -> None:
         """Start empty; `server` is the `Server` header of all answers."""
         self._server = server
-        self._views: dict[str, View] = {}
+        self._views: dict[str, PublishedView] = {}
 
     def __len__(self) -> int:
         """Return the number of views."""
         return len(self._views)
 
-    def view(self, name: str) -> View:
+    def view(self, name: str) -> PublishedView:
         """Return a view; one that was never published is there, not enabled."""
         view = self._views.get(name)
         if view is None:
-            view = self._views[name] = View(name, self._server)
+            view = self._views[name] = PublishedView(name, self._server)
         return view
 
     def publish(self, publications: tuple[Publication, ...], *, whole: bool) -> None:

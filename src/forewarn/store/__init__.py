@@ -30,7 +30,7 @@ from forewarn.store.errors import (
 )
 from forewarn.store.lease import Lease
 from forewarn.store.migrations import migrate
-from forewarn.store.reading import HistoryPage, OperationPage, Reading, Recorded
+from forewarn.store.reading import HistoryPage, OperationPage, Recorded, StoreReader
 from forewarn.store.sqlite import SqliteEngine
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         """Use an engine whose schema is up to date."""
         self._engine = engine
-        self._reading = Reading(engine)
+        self._reading = StoreReader(engine)
         self._writer = Ids().token("writer")
         self._generation = 0
         self._history_seq = 0

@@ -23,7 +23,7 @@ class Cursor(Protocol):
         """Return all its rows."""
 
 
-class Connection(Protocol):
+class DatabaseConnection(Protocol):
     """The part of a database connection a transaction needs."""
 
     def execute(self, text: str, values: Sequence[Value] = ..., /) -> Cursor:
@@ -38,7 +38,7 @@ class Transaction:
 
     __slots__ = ("_connection", "_statements")
 
-    def __init__(self, connection: Connection, statements: Statements) -> None:
+    def __init__(self, connection: DatabaseConnection, statements: Statements) -> None:
         """Run on a connection whose transaction has begun."""
         self._connection = connection
         self._statements = statements

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Migration:
     """One step of the schema, from a file such as `0001_initial.sql`."""
 
     number: int
@@ -38,14 +38,16 @@ class Step:
 
 
 @cache
-def every_step() -> tuple[Step, ...]:
+def every_step() -> tuple[Migration, ...]:
     """Return the steps this version knows, in their order."""
     found = sorted(
         (file for file in files("forewarn.store").joinpath("schema").iterdir()),
         key=lambda file: file.name,
     )
     steps = tuple(
-        Step(int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
+        Migration(
+            int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")
+        )
         for file in found
         if file.name.endswith(".sql")
     )
@@ -53,7 +55,7 @@ def every_step() -> tuple[Step, ...]:
     return steps
 
 
-def migrate(engine: Engine, steps: tuple[Step, ...] | None = None) -> int:
+def migrate(engine: Engine, steps: tuple[Migration, ...] | None = None) -> int:
     """Bring the schema up to date; return how many steps were run.
 
     Safe to run by several processes at once: the second waits, then finds nothing to do.

@@ -54,7 +54,7 @@ SELECT {vm} FROM vm ORDER BY name
 
 -- name: load_operation
 SELECT {operation} FROM operation
-WHERE state = 'planned' OR state = 'noticed' OR state = 'running'
+WHERE state = 'planned' OR state = 'announced' OR state = 'running'
 UNION ALL
 SELECT {operation} FROM operation WHERE abort_owed = 1
 ORDER BY number

@@ -140,7 +140,7 @@ _OPERATION_FILTERS = {
 _NO_FILTER = "1 = 1"
 
 
-class Reading:
+class StoreReader:
     """What can be asked of a store; each question is a transaction of its own."""
 
     def __init__(self, engine: Engine) -> None:

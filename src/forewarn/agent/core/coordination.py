@@ -6,14 +6,14 @@ prepares. No I/O may go in here: how the others are asked is the shell's affair.
 
 from __future__ import annotations
 
-from forewarn.agent.core.names import plain
+from forewarn.agent.core.identity import plain
 from forewarn.agent.core.values import Value
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from typing import Final
 
-    from forewarn.agent.core.names import Identity
+    from forewarn.agent.core.identity import Identity
     from forewarn.agent.core.records import EventRecord
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from forewarn.agent.core.rules import FAILURES, TIMEOUT_S, Step
-from forewarn.agent.forms import FormOdd, flag, inner, member, number, several, words
-from forewarn.wire import ScheduledEvent
+from forewarn.agent.core.rules import FAILURES, TIMEOUT_S, PreparationStep
+from forewarn.agent.json_fields import FieldInvalid, flag, inner, member, number, several, words
+from forewarn.protocol.documents import ScheduledEvent
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
-    from forewarn.agent.forms import Form
+    from forewarn.agent.json_fields import Form
 
 WATCHING = "watching"  # nothing is to be done, now or ever
 PREPARING = "preparing"
@@ -84,8 +84,8 @@ class EventRecord:
         self.then = "approve"
         self.coordination = "first"
         self.stand_in_s = 0.0
-        self.plan: tuple[tuple[Step, ...], ...] = ()
-        self.checks: tuple[Step, ...] = ()
+        self.plan: tuple[tuple[PreparationStep, ...], ...] = ()
+        self.checks: tuple[PreparationStep, ...] = ()
         self.stage = WATCHING
         self.group = 0
         """Which group of the plan is being prepared; its length once all are."""
@@ -131,7 +131,7 @@ class StepRecord:
 
     __slots__ = ("event", "holders", "key", "phase", "step", *KEPT)
 
-    def __init__(self, key: str, step: Step, phase: str) -> None:
+    def __init__(self, key: str, step: PreparationStep, phase: str) -> None:
         """Begin with a step nobody needs yet."""
         self.key = key
         self.step = step
@@ -169,7 +169,7 @@ class StepRecord:
 _event_kept = attrgetter(*EventRecord.KEPT)
 _step_kept = attrgetter(*StepRecord.KEPT)
 _event_fields = attrgetter(*EVENT_FIELDS)
-_step_fields = attrgetter(*Step.__slots__)
+_step_fields = attrgetter(*PreparationStep.__slots__)
 
 
 def event_form(event: ScheduledEvent) -> dict[str, object]:
@@ -196,14 +196,14 @@ def read_event(form: Form) -> ScheduledEvent:
     )
 
 
-def step_form(step: Step) -> dict[str, object]:
+def step_form(step: PreparationStep) -> dict[str, object]:
     """Return a step as JSON can hold it."""
-    return dict(zip(Step.__slots__, _step_fields(step), strict=True))
+    return dict(zip(PreparationStep.__slots__, _step_fields(step), strict=True))
 
 
-def read_step(form: Form) -> Step:
+def read_step(form: Form) -> PreparationStep:
     """Return the step that `step_form` gave."""
-    return Step(
+    return PreparationStep(
         member(form, "name", ""),
         timeout_s=number(form, "timeout_s", TIMEOUT_S),
         on_failure=_one_of(form, "on_failure", FAILURES),
@@ -218,7 +218,7 @@ def read_event_record(form: Form) -> EventRecord:
     """Return the record that `EventRecord.form` gave.
 
     Raises:
-        FormOdd: another release wrote it, and meant something unknown here.
+        FieldInvalid: another release wrote it, and meant something unknown here.
     """
     record = EventRecord(read_event(inner(form, "event")), 0)
     _fill(record, record.KEPT, form)
@@ -233,7 +233,7 @@ def read_step_record(form: Form) -> StepRecord:
     """Return the record that `StepRecord.form` gave.
 
     Raises:
-        FormOdd: another release wrote it, and meant something unknown here.
+        FieldInvalid: another release wrote it, and meant something unknown here.
     """
     step = read_step(inner(form, "step"))
     record = StepRecord(member(form, "key", ""), step, _one_of(form, "phase", PHASES))
@@ -255,5 +255,5 @@ def _fill(record: EventRecord | StepRecord, names: tuple[str, ...], form: Form) 
 def _one_of(form: Form, name: str, known: tuple[str, ...]) -> str:
     found = member(form, name, "")
     if found not in known:
-        raise FormOdd(name=name, found=found)
+        raise FieldInvalid(name=name, found=found)
     return found

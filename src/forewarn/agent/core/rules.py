@@ -11,8 +11,8 @@ TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from typing import Final
 
-    from forewarn.agent.core.names import Identity
-    from forewarn.wire import ScheduledEvent
+    from forewarn.agent.core.identity import Identity
+    from forewarn.protocol.documents import ScheduledEvent
 
 ACTIONS = ("ignore", "notify", "approve", "prepare")
 """What a rule can do with an event."""
@@ -31,7 +31,7 @@ FREEZE_TOLERATED_S = 9  # the longest freeze approved at once. Source: C-4
 STAND_IN_S = 120.0  # a leader that has not approved two minutes after we could have is away
 
 
-class Step(Value):
+class PreparationStep(Value):
     """One step of a preparation, together with what undoes it."""
 
     __slots__ = ("does", "name", "on_failure", "repeatable", "spec", "timeout_s", "undoes")
@@ -63,7 +63,7 @@ class Step(Value):
             repeatable: Whether a preparation that was cut off may simply be begun again.
             does: Whether anything is to be run to prepare; False counts as done at once.
             undoes: Whether anything is to be run to undo it.
-            spec: What the shell needs to run it, opaque here; kept in the journal, so that a
+            spec: What the runner needs to run it, opaque here; kept in the journal, so that a
                 recovery after the reboot is the one that belonged to the preparation.
         """
         assert on_failure in FAILURES
@@ -146,8 +146,8 @@ class Rule(Value):
     match: Final[Match]
     action: Final[str]
     then: Final[str]
-    steps: Final[tuple[tuple[Step, ...], ...]]
-    checks: Final[tuple[Step, ...]]
+    steps: Final[tuple[tuple[PreparationStep, ...], ...]]
+    checks: Final[tuple[PreparationStep, ...]]
     coordination: Final[str]
     stand_in_s: Final[float]
 
@@ -158,8 +158,8 @@ class Rule(Value):
         *,
         action: str,
         then: str = "approve",
-        steps: tuple[tuple[Step, ...], ...] = (),
-        checks: tuple[Step, ...] = (),
+        steps: tuple[tuple[PreparationStep, ...], ...] = (),
+        checks: tuple[PreparationStep, ...] = (),
         coordination: str = "first",
         stand_in_s: float = STAND_IN_S,
     ) -> None:
@@ -200,8 +200,8 @@ NAMELESS = Rule("events without an id", Match(about="any"), action="notify")
 
 
 def default_rules(
-    steps: tuple[tuple[Step, ...], ...] = (),
-    checks: tuple[Step, ...] = (),
+    steps: tuple[tuple[PreparationStep, ...], ...] = (),
+    checks: tuple[PreparationStep, ...] = (),
     *,
     freeze_tolerated_s: int = FREEZE_TOLERATED_S,
 ) -> tuple[Rule, ...]:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Final
 
-    from forewarn.agent.core.rules import Step
-    from forewarn.wire import Document, ScheduledEvent
+    from forewarn.agent.core.rules import PreparationStep
+    from forewarn.protocol.documents import Document, ScheduledEvent
 
 
 class Value:
@@ -51,13 +51,13 @@ class Stimulus(Value):
     __slots__ = ()
 
 
-class Tick(Stimulus):
-    """Nothing happened but time; give it at `AgentCore.next_deadline()`."""
+class TimePassed(Stimulus):
+    """Nothing happened but time; give it at `AgentEngine.next_deadline()`."""
 
     __slots__ = ()
 
 
-class Polled(Stimulus):
+class DocumentPolled(Stimulus):
     """A document was read. A failed poll is no stimulus: it says nothing about events."""
 
     __slots__ = ("document",)
@@ -123,7 +123,7 @@ class Resumed(Stimulus):
     `found` says for the hooks that the journal calls running what is known of them now: `never`
     (did not begin), `running` (still does; its `HookEnded` will follow), `interrupted` (began and
     was cut off), or the exit status as decimal digits where it ended unseen. A key that is
-    missing counts as `interrupted`. Be sure it is said of the run that `AgentCore.running()`
+    missing counts as `interrupted`. Be sure it is said of the run that `AgentEngine.running()`
     tells, not of an earlier hook of the same key.
     """
 
@@ -145,7 +145,7 @@ class Resumed(Stimulus):
 
 
 class Intent(Value):
-    """Something the shell around the core must do now, after it has written the journal."""
+    """Something the runner must do now, after it has written the journal."""
 
     __slots__ = ()
 
@@ -155,7 +155,7 @@ class HookIntent(Intent):
 
     __slots__ = ("attempt", "deadline_ms", "event", "key", "run", "step")
     key: Final[str]
-    step: Final[Step]
+    step: Final[PreparationStep]
     event: Final[ScheduledEvent]
     deadline_ms: Final[int]
     attempt: Final[int]
@@ -165,7 +165,7 @@ class HookIntent(Intent):
     def __init__(
         self,
         key: str,
-        step: Step,
+        step: PreparationStep,
         *,
         event: ScheduledEvent,
         deadline_ms: int,
@@ -192,35 +192,35 @@ class HookIntent(Intent):
         self.run = run
 
 
-class Prepare(HookIntent):
+class PrepareIntent(HookIntent):
     """Begin a step of a preparation."""
 
     __slots__ = ()
     phase = "prepare"
 
 
-class Check(HookIntent):
+class CheckIntent(HookIntent):
     """Ask a hook whether the event may be approved now."""
 
     __slots__ = ()
     phase = "approve"
 
 
-class Recover(HookIntent):
+class RecoverIntent(HookIntent):
     """Undo a step after the event has come and gone."""
 
     __slots__ = ()
     phase = "recover"
 
 
-class Cancel(HookIntent):
+class CancelIntent(HookIntent):
     """Undo a step because the event will not come after all, or its preparation was aborted."""
 
     __slots__ = ()
     phase = "cancel"
 
 
-class Stop(Intent):
+class StopIntent(Intent):
     """End a running hook, politely at first; its `HookEnded` follows as for any other."""
 
     __slots__ = ("key", "reason")
@@ -233,7 +233,7 @@ class Stop(Intent):
         self.reason = reason
 
 
-class Approve(Intent):
+class ApproveIntent(Intent):
     """Post a StartRequest for the event; answer with `ApprovalEnded`. Safe to repeat (A-1)."""
 
     __slots__ = ("event",)
@@ -244,7 +244,7 @@ class Approve(Intent):
         self.event = event
 
 
-class Announce(Intent):
+class AnnounceIntent(Intent):
     """Tell the other VMs of the event whether this one is prepared; nothing is answered."""
 
     __slots__ = ("event", "prepared")
@@ -257,7 +257,7 @@ class Announce(Intent):
         self.prepared = prepared
 
 
-class Ask(Intent):
+class AskPeersIntent(Intent):
     """Find out which VMs of the event are prepared; answer with `PeersSeen`, or not at all."""
 
     __slots__ = ("event",)
@@ -268,7 +268,7 @@ class Ask(Intent):
         self.event = event
 
 
-class Notify(Intent):
+class NotifyIntent(Intent):
     """Tell people and logs: one sentence per change, with a stable name of what happened."""
 
     __slots__ = ("action", "event", "level", "text")

@@ -9,23 +9,23 @@ import asyncio
 from typing import TYPE_CHECKING, Self
 
 from forewarn.agent.sdk.client import CHUNK_BYTES, INTERVAL_S, PATIENCE_S, TIMEOUT_S, WAIT_S
-from forewarn.agent.sdk.dialogue import NAME_PATH, Dialogue, NotNow, pause_s
+from forewarn.agent.sdk.dialogue import NAME_PATH, Dialogue, TemporarilyUnavailable, pause_s
 from forewarn.agent.sdk.discovery import endpoints
-from forewarn.agent.sdk.http import Answer, AnswerBroken, AnswerReader
+from forewarn.agent.sdk.http import HttpResponse, ResponseInvalid, ResponseReader
 from forewarn.clock import SystemClock
 from forewarn.ids import Ids
-from forewarn.wire import DocumentUnreadable
+from forewarn.protocol.documents import DocumentUnreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
     from types import TracebackType
     from typing import TypeVar
 
-    from forewarn.wire import Document, ScheduledEvent
+    from forewarn.protocol.documents import Document, ScheduledEvent
 
     T = TypeVar("T")
 
-PASSING = (NotNow, AnswerBroken, DocumentUnreadable)
+PASSING = (TemporarilyUnavailable, ResponseInvalid, DocumentUnreadable)
 
 
 class AsyncClient:
@@ -61,7 +61,7 @@ class AsyncClient:
 
         Raises:
             Refused: the service will not answer such a request, or it is not the service.
-            NoVersion: it knows no api-version that is known here.
+            UnsupportedApiVersion: it knows no api-version that is known here.
             PeerError: no document was to be had within `patience_s`.
         """
         return await self._persist(self._poll)
@@ -76,7 +76,7 @@ class AsyncClient:
 
         Raises:
             Refused: the service will not answer such requests, or it is not the service.
-            NoVersion: it knows no api-version that is known here.
+            UnsupportedApiVersion: it knows no api-version that is known here.
         """
         last: Document | None = None
         tries = 0
@@ -180,30 +180,30 @@ class AsyncClient:
                 await self._pause(tries, error)
 
     async def _pause(self, tries: int, error: Exception) -> None:
-        asked_s = error.retry_after_s if isinstance(error, NotNow) else 0.0
+        asked_s = error.retry_after_s if isinstance(error, TemporarilyUnavailable) else 0.0
         await asyncio.sleep(pause_s(tries, asked_s=asked_s, jitter=self._ids.fraction("jitter")))
 
-    async def _exchange(self, method: str, request: bytes, *, held_s: float = 0.0) -> Answer:
+    async def _exchange(self, method: str, request: bytes, *, held_s: float = 0.0) -> HttpResponse:
         first = self._dialogue.document is None
         timeout_s = max(self._timeout_s, self._patience_s if first else 0.0) + held_s
         for fresh in (self._streams is None, True):
             try:
                 async with asyncio.timeout(timeout_s):
                     return await self._over(method, request)
-            except (OSError, AnswerBroken) as error:  # TimeoutError is an OSError
+            except (OSError, ResponseInvalid) as error:  # TimeoutError is an OSError
                 await self.close()
                 if not fresh and not isinstance(error, TimeoutError):
                     continue  # it may have been closed when idle; all requests may be repeated
                 self._dialogue.move_on()
-                if isinstance(error, AnswerBroken):
+                if isinstance(error, ResponseInvalid):
                     raise
-                raise NotNow(reason=f"{self.endpoint}: {error}") from error
+                raise TemporarilyUnavailable(reason=f"{self.endpoint}: {error}") from error
             except BaseException:  # cancelled: what is under way must not answer the next request
                 await self.close()
                 raise
         raise AssertionError("the second round returns or raises")  # pragma: no cover
 
-    async def _over(self, method: str, request: bytes) -> Answer:
+    async def _over(self, method: str, request: bytes) -> HttpResponse:
         if self._streams is None:
             target = self._dialogue.target
             async with asyncio.timeout(self._timeout_s):
@@ -214,7 +214,7 @@ class AsyncClient:
         source, sink = self._streams
         sink.write(request)
         await sink.drain()
-        reader = AnswerReader(method)
+        reader = ResponseReader(method)
         while not reader.feed(await source.read(CHUNK_BYTES)):
             pass
         assert reader.answer is not None

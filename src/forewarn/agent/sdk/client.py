@@ -9,12 +9,12 @@ from __future__ import annotations
 import socket
 import time
 
-from forewarn.agent.sdk.dialogue import NAME_PATH, Dialogue, NotNow, pause_s
+from forewarn.agent.sdk.dialogue import NAME_PATH, Dialogue, TemporarilyUnavailable, pause_s
 from forewarn.agent.sdk.discovery import endpoints
-from forewarn.agent.sdk.http import Answer, AnswerBroken, AnswerReader
+from forewarn.agent.sdk.http import HttpResponse, ResponseInvalid, ResponseReader
 from forewarn.clock import SystemClock
 from forewarn.ids import Ids
-from forewarn.wire import DocumentUnreadable
+from forewarn.protocol.documents import DocumentUnreadable
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TypeVar
 
-    from forewarn.agent.sdk.http import Target
-    from forewarn.wire import Document, ScheduledEvent
+    from forewarn.agent.sdk.http import Endpoint
+    from forewarn.protocol.documents import Document, ScheduledEvent
 
     T = TypeVar("T")
 
@@ -77,7 +77,7 @@ class Client:
 
         Raises:
             Refused: the service will not answer such a request, or it is not the service.
-            NoVersion: it knows no api-version that is known here.
+            UnsupportedApiVersion: it knows no api-version that is known here.
             PeerError: no document was to be had within `patience_s`.
         """
         return self._persist(self._poll)
@@ -93,14 +93,14 @@ class Client:
 
         Raises:
             Refused: the service will not answer such requests, or it is not the service.
-            NoVersion: it knows no api-version that is known here.
+            UnsupportedApiVersion: it knows no api-version that is known here.
         """
         last: Document | None = None
         tries = 0
         while True:  # the caller ends it
             try:
                 document = self._poll(hold=last is not None)
-            except (NotNow, AnswerBroken, DocumentUnreadable) as error:
+            except (TemporarilyUnavailable, ResponseInvalid, DocumentUnreadable) as error:
                 tries += 1
                 self._pause(tries, error)
                 continue
@@ -191,30 +191,32 @@ class Client:
         while True:  # ends with the patience
             try:
                 return ask()
-            except (NotNow, AnswerBroken, DocumentUnreadable) as error:
+            except (TemporarilyUnavailable, ResponseInvalid, DocumentUnreadable) as error:
                 tries += 1
                 if self._clock.now_ms() >= until_ms:
                     raise
                 self._pause(tries, error)
 
-    def _pause(self, tries: int, error: NotNow | AnswerBroken | DocumentUnreadable) -> None:
-        asked_s = error.retry_after_s if isinstance(error, NotNow) else 0.0
+    def _pause(
+        self, tries: int, error: TemporarilyUnavailable | ResponseInvalid | DocumentUnreadable
+    ) -> None:
+        asked_s = error.retry_after_s if isinstance(error, TemporarilyUnavailable) else 0.0
         time.sleep(pause_s(tries, asked_s=asked_s, jitter=self._ids.fraction("jitter")))
 
-    def _exchange(self, method: str, request: bytes, *, held_s: float = 0.0) -> Answer:
+    def _exchange(self, method: str, request: bytes, *, held_s: float = 0.0) -> HttpResponse:
         first = self._dialogue.document is None
         timeout_s = max(self._timeout_s, self._patience_s if first else 0.0) + held_s
         for fresh in (self._socket is None, True):
             try:
                 return self._over(self._connected(), method, request=request, timeout_s=timeout_s)
-            except (OSError, AnswerBroken) as error:  # TimeoutError is an OSError
+            except (OSError, ResponseInvalid) as error:  # TimeoutError is an OSError
                 self.close()
                 if not fresh and not isinstance(error, TimeoutError):
                     continue  # it may have been closed when idle; all requests may be repeated
                 self._dialogue.move_on()
-                if isinstance(error, AnswerBroken):
+                if isinstance(error, ResponseInvalid):
                     raise
-                raise NotNow(reason=f"{self.endpoint}: {error}") from error
+                raise TemporarilyUnavailable(reason=f"{self.endpoint}: {error}") from error
             except BaseException:  # what is still under way must not answer the next request
                 self.close()
                 raise
@@ -227,9 +229,9 @@ class Client:
 
     def _over(
         self, connection: socket.socket, method: str, *, request: bytes, timeout_s: float
-    ) -> Answer:
+    ) -> HttpResponse:
         until_ms = self._clock.now_ms() + int(timeout_s * 1000)
-        reader = AnswerReader(method)
+        reader = ResponseReader(method)
         connection.settimeout(timeout_s)
         connection.sendall(request)
         while True:  # ends with the answer, its limits, or the time
@@ -245,7 +247,7 @@ class Client:
         return reader.answer
 
 
-def connect(target: Target, timeout_s: float) -> socket.socket:
+def connect(target: Endpoint, timeout_s: float) -> socket.socket:
     """Return a connected socket; a TCP one sends at once."""
     if target.path:
         local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import json
 
-from forewarn.agent.sdk.http import Answer, request_bytes, target_of
+from forewarn.agent.sdk.http import HttpResponse, request_bytes, target_of
 from forewarn.errors import PeerError
-from forewarn.wire import (
-    VERSIONS,
-    Document,
-    ScheduledEvent,
-    read_document,
-    render_approval,
-)
+from forewarn.protocol.approvals import render_approval
+from forewarn.protocol.documents import Document, ScheduledEvent, read_document
+from forewarn.protocol.versions import VERSIONS
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
-    from forewarn.agent.sdk.http import Target
+    from forewarn.agent.sdk.http import Endpoint
 
 FIXED_ENDPOINT = "http://169.254.169.254"
 """Where the service is found in production. Source: E-1."""
@@ -41,10 +37,10 @@ EARLY_ANSWERS_MAX = 2  # one may be a restart; two in a row is a service that kn
 INCARNATION_VERSION = VERSIONS[0]  # its approvals may carry the incarnation
 
 
-class NotNow(PeerError):
+class TemporarilyUnavailable(PeerError):
     """The service cannot answer at this moment; asking again later is right."""
 
-    code = "not-now"
+    code = "temporarily-unavailable"
     message = "The metadata service does not answer as it should: {reason}."
     advice = "It is asked again by itself; if this stays, look at the service and the network."
 
@@ -54,18 +50,18 @@ class NotNow(PeerError):
         self.retry_after_s = retry_after_s
 
 
-class Refused(PeerError):
+class RequestRejected(PeerError):
     """The service refuses the request; the same request will be refused again."""
 
-    code = "refused"
+    code = "request-rejected"
     message = "The metadata service refuses with status {answered}: {reason}."
     advice = "Check that this is a metadata service and that this VM is known to it."
 
 
-class NoVersion(PeerError):
+class UnsupportedApiVersion(PeerError):
     """The service knows no api-version that this client knows."""
 
-    code = "no-version"
+    code = "unsupported-api-version"
     message = "The metadata service accepts no api-version known here; it named {named}."
     advice = "Update forewarn, or set the api-version that the service accepts."
 
@@ -95,7 +91,7 @@ class Dialogue:
         """The document read last."""
 
     @property
-    def target(self) -> Target:
+    def target(self) -> Endpoint:
         """Where to connect."""
         return self._targets[self._place]
 
@@ -140,7 +136,7 @@ class Dialogue:
 
     # ---- what is answered ----------------------------------------------------------------------
 
-    def take_poll(self, answer: Answer, *, elapsed_s: float, waited: bool) -> Document | None:
+    def take_poll(self, answer: HttpResponse, *, elapsed_s: float, waited: bool) -> Document | None:
         """Return the document, or None where the same question must be asked anew at once.
 
         Args:
@@ -149,9 +145,9 @@ class Dialogue:
             waited: Whether the request had asked the service to wait.
 
         Raises:
-            NotNow: It is no document; ask again later.
+            TemporarilyUnavailable: It is no document; ask again later.
             DocumentUnreadable: It is no document; ask again later.
-            NoVersion: No version is left to try.
+            UnsupportedApiVersion: No version is left to try.
             Refused: The service will not answer such a request.
         """
         if answer.status == 200:
@@ -170,21 +166,21 @@ class Dialogue:
             return None
         raise _trouble(answer)
 
-    def take_approval(self, answer: Answer) -> None:
+    def take_approval(self, answer: HttpResponse) -> None:
         """Return where the approval is accepted; an empty body is a success. Source: C-7.
 
         Raises:
-            NotNow: Ask again later.
+            TemporarilyUnavailable: Ask again later.
             Refused: The ids are unknown, or over, or the service will not have it.
         """
         if answer.status != 200:
             raise _trouble(answer)
 
-    def take_text(self, answer: Answer) -> str:
+    def take_text(self, answer: HttpResponse) -> str:
         """Return the text of another page.
 
         Raises:
-            NotNow: Ask again later.
+            TemporarilyUnavailable: Ask again later.
             Refused: There is no such page.
         """
         if answer.status != 200:
@@ -197,13 +193,13 @@ class Dialogue:
             return document
         return Document(document.incarnation, tuple(map(_plainly_named, document.events)))
 
-    def _lower_version(self, answer: Answer) -> None:
+    def _lower_version(self, answer: HttpResponse) -> None:
         """Use the next older version, the newest one the service named where it named any."""
         named = _newest_versions(answer)
         older = [version for version in VERSIONS if version < self.version]
         usable = [version for version in older if version in named] or older
         if not usable:
-            raise NoVersion(named=", ".join(named) or "none")
+            raise UnsupportedApiVersion(named=", ".join(named) or "none")
         self.version = usable[-1]
 
 
@@ -221,25 +217,25 @@ def pause_s(tries: int, *, asked_s: float = 0.0, jitter: float) -> float:
     return min(doubled_s, PAUSE_S_MAX) * (0.5 + jitter / 2)
 
 
-def _trouble(answer: Answer) -> NotNow | Refused:
+def _trouble(answer: HttpResponse) -> TemporarilyUnavailable | RequestRejected:
     reason = f"status {answer.status}"
     text = answer.body[:200].decode("utf-8", "replace").strip()
     if answer.status in RETRY_STATUSES:
         after = answer.headers.get("retry-after", "")
-        return NotNow(
+        return TemporarilyUnavailable(
             reason=f"{reason} {text}".strip(),
             retry_after_s=float(after) if after.isdecimal() else 0.0,
         )
     if 300 <= answer.status < 400:
         text = "a redirect, which is never followed"
-    return Refused(answered=answer.status, reason=text or "no reason given")
+    return RequestRejected(answered=answer.status, reason=text or "no reason given")
 
 
-def _is_about_version(answer: Answer) -> bool:
+def _is_about_version(answer: HttpResponse) -> bool:
     return answer.status in (400, 404) and b"version" in answer.body.lower()
 
 
-def _newest_versions(answer: Answer) -> tuple[str, ...]:
+def _newest_versions(answer: HttpResponse) -> tuple[str, ...]:
     try:
         form = json.loads(answer.body)
     except (ValueError, RecursionError):

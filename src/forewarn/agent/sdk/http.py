@@ -31,15 +31,15 @@ class EndpointInvalid(CallerError):
     advice = "Write http://ADDRESS[:PORT] or unix:/PATH."
 
 
-class AnswerBroken(PeerError):
+class ResponseInvalid(PeerError):
     """What came back is not HTTP, is cut short or is far too long."""
 
-    code = "answer-broken"
+    code = "response-invalid"
     message = "The answer of the metadata service is unusable: {reason}."
     advice = "Ask again; connections that are cut are known to happen."
 
 
-class Target(Value):
+class Endpoint(Value):
     """Where a service listens."""
 
     __slots__ = ("host", "path", "port")
@@ -64,7 +64,7 @@ class Target(Value):
         return host if self.port == PORT else f"{host}:{self.port}"
 
 
-class Answer(Value):
+class HttpResponse(Value):
     """A complete answer; header names in lower case."""
 
     __slots__ = ("body", "headers", "status")
@@ -79,7 +79,7 @@ class Answer(Value):
         self.body = body
 
 
-def target_of(endpoint: str) -> Target:
+def target_of(endpoint: str) -> Endpoint:
     """Return the target an endpoint names.
 
     Raises:
@@ -89,7 +89,7 @@ def target_of(endpoint: str) -> Target:
     if scheme == "unix" and rest.startswith("/"):
         if sys.platform == "win32":
             raise EndpointInvalid(endpoint=endpoint, reason="Python on Windows has no Unix sockets")
-        return Target("localhost", path="/" + rest.lstrip("/"))
+        return Endpoint("localhost", path="/" + rest.lstrip("/"))
     if scheme != "http" or not rest.startswith("//"):
         raise EndpointInvalid(endpoint=endpoint, reason="it must begin with http:// or unix:/")
     authority, _, path = rest[2:].partition("/")
@@ -100,12 +100,12 @@ def target_of(endpoint: str) -> Target:
         host, port = authority, str(PORT)
     if not host or not (port.isdecimal() and len(port) < 6) or not 0 < int(port) < 65536:
         raise EndpointInvalid(endpoint=endpoint, reason="the address or the port is missing")
-    return Target(host.strip("[]"), int(port))
+    return Endpoint(host.strip("[]"), int(port))
 
 
 def request_bytes(
     method: str,
-    target: Target,
+    target: Endpoint,
     *,
     path: str,
     headers: tuple[tuple[str, str], ...] = (),
@@ -120,7 +120,7 @@ def request_bytes(
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
-class AnswerReader:
+class ResponseReader:
     """Puts the bytes of one answer together, however they were cut."""
 
     def __init__(self, method: str = "GET") -> None:
@@ -129,7 +129,7 @@ class AnswerReader:
         self._bytes = bytearray()
         self._head: tuple[int, dict[str, str]] | None = None
         self._body_at = 0
-        self.answer: Answer | None = None
+        self.answer: HttpResponse | None = None
         """The answer, once complete."""
         self.keeps = False
         """Whether the connection can be used for another request, once complete."""
@@ -143,23 +143,25 @@ class AnswerReader:
         """Take in bytes, or none where the peer has closed; tell whether the answer is complete.
 
         Raises:
-            AnswerBroken: it cannot become an answer any more.
+            ResponseInvalid: it cannot become an answer any more.
         """
         assert self.answer is None
         self._bytes += data
         if self._head is None and not self._read_head() and data:
             return False
         if self._head is None:
-            raise AnswerBroken(reason="the connection was closed before its headers were complete")
+            raise ResponseInvalid(
+                reason="the connection was closed before its headers were complete"
+            )
         status, headers = self._head
         body = self._body(status, headers, closed=not data)
         if len(self._bytes) - self._body_at > BODY_BYTES_MAX:
-            raise AnswerBroken(reason=f"it is longer than {BODY_BYTES_MAX} bytes")
+            raise ResponseInvalid(reason=f"it is longer than {BODY_BYTES_MAX} bytes")
         if body is None:
             if not data:
-                raise AnswerBroken(reason="the connection was closed in the middle of it")
+                raise ResponseInvalid(reason="the connection was closed in the middle of it")
             return False
-        self.answer = Answer(status, headers, body=body)
+        self.answer = HttpResponse(status, headers, body=body)
         closes = headers.get("connection", "").lower() == "close"
         self.keeps = bool(data) and not closes and self._framed(status, headers)
         return True
@@ -169,7 +171,7 @@ class AnswerReader:
             end = self._bytes.find(b"\r\n\r\n")
             if end < 0:
                 if len(self._bytes) > HEAD_BYTES_MAX:
-                    raise AnswerBroken(reason="its headers do not end")
+                    raise ResponseInvalid(reason="its headers do not end")
                 return False
             status, headers = _parse_head(self._bytes[:end].decode("latin-1"))
             if status >= 200:
@@ -197,7 +199,7 @@ class AnswerReader:
         text = headers["content-length"]
         short = text.isdecimal() and len(text) <= len(str(BODY_BYTES_MAX))
         if not short or int(text) > BODY_BYTES_MAX:
-            raise AnswerBroken(reason=f"its Content-Length is {text[:40]!r}")
+            raise ResponseInvalid(reason=f"its Content-Length is {text[:40]!r}")
         length = int(text)
         return bytes(rest[:length]) if len(rest) >= length else None
 
@@ -207,7 +209,7 @@ def _parse_head(text: str) -> tuple[int, dict[str, str]]:
     words = first.split(" ", 2)
     known = len(words) > 1 and words[0].startswith("HTTP/1.")
     if not known or len(words[1]) != 3 or not words[1].isdecimal():
-        raise AnswerBroken(reason="it is not HTTP/1.1")
+        raise ResponseInvalid(reason="it is not HTTP/1.1")
     pairs = (line.partition(":") for line in lines)
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     if words[0] == "HTTP/1.0":
@@ -225,9 +227,9 @@ def _chunks(rest: bytearray) -> bytes | None:
         try:
             size = int(rest[at:end].split(b";")[0].strip(), 16)
         except ValueError as error:
-            raise AnswerBroken(reason="a chunk has no size") from error
+            raise ResponseInvalid(reason="a chunk has no size") from error
         if size < 0:
-            raise AnswerBroken(reason="a chunk has no size")
+            raise ResponseInvalid(reason="a chunk has no size")
         if size == 0:
             return bytes(body) if rest.find(b"\r\n\r\n", end) >= 0 else None
         at = end + 2

@@ -1,0 +1,132 @@
+"""Side jobs: telling people and systems, and asking the other VMs; in processes of their own.
+
+No decision about events may go in here. Side jobs never delay a hook, a poll or an approval, and
+what they need (TLS, HTTP) is not loaded into the agent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from forewarn.agent.commands import own_command
+from forewarn.agent.core.records import event_form
+from forewarn.agent.core.values import AnnounceIntent
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from forewarn.agent.core.identity import Identity
+    from forewarn.agent.core.values import AskPeersIntent, NotifyIntent
+    from forewarn.agent.hooks import Child, HookRoom
+    from forewarn.agent.log import Log
+    from forewarn.agent.settings import AgentSettings
+
+JOBS_MAX = 500  # what waits beyond it is dropped, oldest first, and said so in the log
+JOB_MS = 60_000  # a job that takes longer is ended
+QUIET = ("ignore",)
+LOOK_MS = 50
+
+
+class BackgroundJobs:
+    """Jobs that run one after another for each purpose, so that their order is kept."""
+
+    def __init__(self, settings: AgentSettings, room: HookRoom, *, log: Log) -> None:
+        """Run nothing yet."""
+        self._settings = settings
+        self._room = room
+        self._log = log
+        self._lanes: dict[str, list[dict[str, object]]] = {"notify": [], "peers": []}
+        self._running: dict[str, tuple[Child, dict[str, object], int]] = {}
+
+    def notify(self, intent: NotifyIntent, identity: Identity) -> None:
+        """Tell what is configured to be told."""
+        if self._settings.notify:
+            form: dict[str, object] = {
+                "action": intent.action,
+                "level": intent.level,
+                "text": intent.text,
+                "name": identity.name,
+                "event": event_form(intent.event),
+                "settings": self._settings.notify,
+            }
+            self._add("notify", form)
+
+    def coordinate(self, intent: AnnounceIntent | AskPeersIntent, identity: Identity) -> None:
+        """Tell the other VMs, or ask them."""
+        form: dict[str, object] = {
+            "what": "announce" if isinstance(intent, AnnounceIntent) else "ask",
+            "prepared": isinstance(intent, AnnounceIntent) and intent.prepared,
+            "name": identity.name,
+            "others": list(identity.others_in(intent.event.resources)),
+            "event_id": intent.event.event_id,
+            "settings": self._settings.coordination,
+        }
+        self._add("peers", form)
+
+    def answers(self, now_ms: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Return what the other VMs have answered: event id, and who is prepared."""
+        found = []
+        for lane, (child, form, until_ms) in tuple(self._running.items()):
+            status = child.poll()
+            if status is None:
+                if now_ms >= until_ms:
+                    child.kill()
+                continue
+            output = child.output()
+            child.close()
+            self._room.forget(f"side-{lane}")
+            del self._running[lane]
+            if status:
+                self._log.say("side-failed", f"{lane} failed: {output}", level="warning")
+            elif form.get("what") == "ask":
+                found.append((str(form["event_id"]), _names(output)))
+        self._begin(now_ms)
+        return tuple(found)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is still to be told or asked."""
+        return bool(self._running) or any(self._lanes.values())
+
+    def descriptors(self) -> tuple[int, ...]:
+        """Return what becomes readable when a job ends."""
+        return tuple(child.pidfd for child, _, _ in self._running.values() if child.pidfd >= 0)
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """Return when to look again even if no descriptor tells of anything."""
+        times = [until_ms for _, _, until_ms in self._running.values()]
+        if any(child.pidfd < 0 for child, _, _ in self._running.values()):
+            times.append(now_ms + LOOK_MS)
+        if any(jobs for lane, jobs in self._lanes.items() if lane not in self._running):
+            times.append(now_ms)
+        return min(times, default=None)
+
+    def _add(self, lane: str, form: dict[str, object]) -> None:
+        jobs = self._lanes[lane]
+        jobs.append(form)
+        if len(jobs) > JOBS_MAX:
+            del jobs[0]
+            self._log.once("side-dropped", f"{lane}: the oldest of {JOBS_MAX} jobs is dropped.")
+
+    def _begin(self, now_ms: int) -> None:
+        for lane, jobs in self._lanes.items():
+            if not jobs or lane in self._running:
+                continue
+            form = jobs.pop(0)
+            text = json.dumps(form).encode()
+            command = own_command("do", lane)
+            try:
+                run = f"side-{lane}"
+                child = self._room.start(command, run, stdin=text, env=dict(os.environ))
+            except OSError as error:
+                self._log.say("side-failed", f"{lane} failed: {error}", level="warning")
+            else:
+                self._running[lane] = (child, form, now_ms + JOB_MS)
+
+
+def _names(output: str) -> tuple[str, ...]:
+    try:
+        names = json.loads(output)
+    except ValueError:
+        return ()
+    return tuple(str(name) for name in names) if isinstance(names, list) else ()

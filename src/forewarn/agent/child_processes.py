@@ -1,0 +1,140 @@
+"""Children: the hooks and side jobs that run now; started, watched and ended without waiting.
+
+No decision about events may go in here.
+"""
+
+from __future__ import annotations
+
+import os
+
+from forewarn.agent.commands import hook_command, hook_settings
+from forewarn.agent.core.values import HookEnded
+from forewarn.agent.hooks import NEVER_STARTED, HookRoom, hook_environment, hook_input
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.agent.core.identity import Identity
+    from forewarn.agent.core.values import HookIntent
+    from forewarn.agent.hooks import Child
+
+LOOK_MS = 50  # how often a child is looked after where no descriptor tells of its end
+TRIM_MS = 1000
+
+
+class Running:
+    """A child and what is known of it here."""
+
+    __slots__ = ("child", "killed_ms", "reason", "run")
+
+    def __init__(self, child: Child, run: str) -> None:
+        """Begin to watch."""
+        self.child = child
+        self.run = run
+        self.reason = ""
+        self.killed_ms: int | None = None
+        """When it is ended for good; None while nobody wants it ended."""
+
+
+class ChildProcesses:
+    """The hooks that run, by key."""
+
+    def __init__(self, room: HookRoom, identity: Identity, *, grace_s: float) -> None:
+        """Start none yet.
+
+        Args:
+            room: Where hooks leave their marks.
+            identity: This VM.
+            grace_s: Seconds between asking a hook to end and ending it.
+        """
+        self._room = room
+        self._identity = identity
+        self._grace_ms = int(grace_s * 1000)
+        self._running: dict[str, Running] = {}
+        self._trim_ms = 0
+        self._failed: list[HookEnded] = []
+        self._over: list[str] = []
+
+    def start(self, intent: HookIntent) -> None:
+        """Start a hook; one that cannot be started has ended."""
+        name = self._identity.name
+        state = f"{self._room.directory}/../steps/{intent.step.name}"
+        state = os.path.normpath(state)
+        try:
+            os.makedirs(state, mode=0o700, exist_ok=True)  # noqa: PTH103  `pathlib` is too heavy
+            command = hook_command(intent.step.spec, intent.phase)
+            env = {**os.environ, **hook_environment(intent, name=name, state=state)}
+            env["FOREWARN_SETTINGS"] = hook_settings(intent.step.spec)
+            others = self._identity.others_in(intent.event.resources)
+            text = hook_input(intent, name=name, others=others)
+            child = self._room.start(command, str(intent.run), stdin=text, env=env)
+        except OSError as error:
+            self._failed.append(HookEnded(intent.key, NEVER_STARTED, reason=str(error)))
+        else:
+            self._running[intent.key] = Running(child, str(intent.run))
+
+    def adopt(self, running: Mapping[str, int]) -> dict[str, str]:
+        """Find out what became of an earlier agent's hooks; go on watching those that run."""
+        found = {}
+        for key, run in running.items():
+            found[key], child = self._room.fate(str(run))
+            if child is not None:
+                self._running[key] = Running(child, str(run))
+        self._room.sweep(tuple(str(run) for run in running.values()))
+        return found
+
+    def stop(self, key: str, reason: str, *, now_ms: int) -> None:
+        """Ask a hook to end; it is ended for good when its grace is over."""
+        running = self._running.get(key)
+        if running is None:
+            return
+        running.reason = reason
+        running.killed_ms = now_ms + self._grace_ms
+        running.child.terminate()
+
+    def ended(self, now_ms: int) -> tuple[tuple[HookEnded, str], ...]:
+        """Return the hooks that have ended since the last call, each with its output."""
+        results = [(ended, "") for ended in self._failed]
+        self._failed.clear()
+        for key, running in tuple(self._running.items()):
+            status = running.child.poll()
+            if status is None:
+                self._press(running, now_ms)
+                continue
+            results.append((HookEnded(key, status, reason=running.reason), running.child.output()))
+            running.child.close()
+            self._over.append(running.run)
+            del self._running[key]
+        if now_ms >= self._trim_ms:
+            self._trim_ms = now_ms + TRIM_MS
+            for running in self._running.values():
+                running.child.trim()
+        return tuple(results)
+
+    def tidy(self) -> None:
+        """Remove what ended hooks left, now that their ends are in the journal."""
+        for run in self._over:
+            self._room.forget(run)
+        self._over.clear()
+
+    def descriptors(self) -> tuple[int, ...]:
+        """Return what becomes readable when a hook ends."""
+        fds = (running.child.pidfd for running in self._running.values())
+        return tuple(fd for fd in fds if fd >= 0)
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """Return when to look again even if no descriptor tells of anything."""
+        if self._failed:
+            return now_ms
+        times = [one.killed_ms for one in self._running.values() if one.killed_ms is not None]
+        if any(one.child.pidfd < 0 for one in self._running.values()):
+            times.append(now_ms + LOOK_MS)
+        if self._running:
+            times.append(max(self._trim_ms, now_ms))
+        return min(times, default=None)
+
+    def _press(self, running: Running, now_ms: int) -> None:
+        if running.killed_ms is not None and now_ms >= running.killed_ms:
+            running.child.kill()
+            running.killed_ms = now_ms + self._grace_ms

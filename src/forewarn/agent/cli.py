@@ -1,0 +1,293 @@
+"""What is typed after `forewarn agent`: run, check, init, status; for the machine it is typed on.
+
+No decision about events may go in here. The running agent does not load this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn import exit_codes
+from forewarn.agent.core.identity import Identity
+from forewarn.agent.core.rules import KNOWN_TYPES, choose
+from forewarn.agent.preparation_catalog import PREPARATIONS
+from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT
+from forewarn.agent.sdk.http import Endpoint, ResponseReader, request_bytes, target_of
+from forewarn.agent.settings import AgentSettings
+from forewarn.agent.startup import DEFAULT_CONFIG, own_name, run, sentence_of
+from forewarn.errors import CallerError, ForewarnError, PeerError
+from forewarn.protocol.documents import ScheduledEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forewarn.agent.core.rules import Rule
+
+DEFAULT_STATUS = "127.0.0.1:8471"
+STATUS_TIMEOUT_S = 5.0
+NOTICE_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}
+"""The least notice of each impact, for explaining what rules would do. Source: section 7."""
+
+
+class AgentUnreachable(PeerError):
+    """No agent answers where its status endpoint should be."""
+
+    code = "agent-unreachable"
+    message = "No agent tells its status at {address}: {reason}."
+    advice = "See that it runs and that [status] listen is set, or name its place with --address."
+
+
+class StarterUnwritable(CallerError):
+    """A starter configuration that cannot be written where it should be."""
+
+    code = "starter-unwritable"
+    message = "{path} cannot be written: {reason}."
+    advice = "Be root, or name another file with --config."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run an action typed after `forewarn agent`, or `python -m forewarn.agent`."""
+    parser = argparse.ArgumentParser(prog=own_name(), description="Follow this machine's events.")
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    for name, (text, action) in ACTIONS.items():
+        sub = actions.add_parser(name, help=text, description=text)
+        sub.add_argument("--json", action="store_true", help="print JSON, for programs")
+        add_arguments(name, sub)
+        sub.set_defaults(run=action)
+    options = parser.parse_args(argv)
+    try:
+        return int(options.run(options))
+    except ForewarnError as error:
+        sys.stderr.write(f"{sentence_of(error)}\n")
+        return exit_codes.UNREACHABLE if isinstance(error, PeerError) else exit_codes.USAGE
+
+
+def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
+    """Add what an action takes."""
+    if name == "status":
+        parser.add_argument(
+            "--address",
+            default=DEFAULT_STATUS,
+            metavar="ADDRESS:PORT",
+            help=f"status endpoint of the agent (else {DEFAULT_STATUS})",
+        )
+        return
+    parser.add_argument(
+        "--config",
+        default=DEFAULT_CONFIG,
+        metavar="FILE",
+        help=f"configuration (else {DEFAULT_CONFIG})",
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    run(options.config)
+    return exit_codes.OK
+
+
+def _check(options: argparse.Namespace) -> int:
+    """Check a configuration and explain what it does with each kind of event."""
+    from forewarn.agent.config import read_config  # noqa: PLC0415  the same
+    from forewarn.agent.config_check import oddities  # noqa: PLC0415  not needed to run
+
+    form = read_config(options.config)
+    settings, odd = AgentSettings(form), oddities(form)
+    explained = [
+        _explained(settings, kind, source, duration_s=duration_s)
+        for kind in KNOWN_TYPES
+        for source in SOURCES
+        for duration_s in ((SHORT_S, -1) if kind == "Freeze" else (-1,))
+    ]
+    if options.json:
+        print(json.dumps({"config": options.config, "events": explained, "warnings": odd}))
+        return exit_codes.OK
+    print(f"{options.config} is usable. The service is {settings.endpoint or FIXED_ENDPOINT}.")
+    print("Of an event that names this VM, and comes with the least notice of its type:")
+    for one in explained:
+        kind = f"{one['type']}, {SHORT_S} s" if one["duration_s"] == SHORT_S else one["type"]
+        print(f"  {kind:<12} {one['source']:<9} {one['does']}")
+        print(f"  {'':<12} {'':<9} rule: {one['rule']}")
+    for sentence in odd:
+        print(f"warning: {sentence}", file=sys.stderr)
+    return exit_codes.OK
+
+
+SOURCES = ("Platform", "User")
+SHORT_S = 5
+"""A freeze as live migration and memory-preserving updates bring it. Source: section 7."""
+
+
+def _explained(
+    settings: AgentSettings, kind: str, source: str, *, duration_s: int
+) -> dict[str, object]:
+    event = ScheduledEvent(
+        event_id="EXAMPLE",
+        event_type=kind,
+        source=source,
+        duration_s=duration_s,
+        resources=("this",),
+        not_before_ms=NOTICE_S[kind] * 1000,
+    )
+    rule = choose(settings.rules, event, Identity("this"), now_ms=0)
+    does = _sentence(rule)
+    return {
+        "type": kind,
+        "source": source,
+        "duration_s": duration_s,
+        "does": does,
+        "rule": rule.name,
+    }
+
+
+def _sentence(rule: Rule) -> str:
+    """Return what a rule does, in words."""
+    if rule.action == "approve":
+        when = {"first": "at once as leader", "all": "when all are prepared", "self": "at once"}
+        return f"approves {when[rule.coordination]}"
+    if rule.action != "prepare":
+        return {"ignore": "does nothing", "notify": "tells"}[rule.action]
+    groups = [" and ".join(step.name for step in group) for group in rule.steps]
+    steps = ", then ".join(groups)
+    after = "approves" if rule.then == "approve" else "waits for NotBefore"
+    who = {"first": "as leader", "all": "when all are prepared", "self": "for itself"}
+    tail = f" {who[rule.coordination]}" if rule.then == "approve" else ""
+    if not steps:
+        return f"{after}{tail}, there being no step to prepare"
+    return f"prepares ({steps}), then {after}{tail}"
+
+
+def _init(options: argparse.Namespace) -> int:
+    """Write a commented starter file; never over an existing one."""
+    path = Path(options.config)
+    if path.exists():
+        print(f"{path} exists and is left as it is.", file=sys.stderr)
+        return exit_codes.REFUSED
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(STARTER.format(uses=", ".join(sorted(PREPARATIONS))), "utf-8")
+    except OSError as error:
+        raise StarterUnwritable(path=path, reason=error.strerror) from error
+    if options.json:
+        print(json.dumps({"config": str(path)}))
+        return exit_codes.OK
+    print(f"{path} is written; look at it, then: {own_name()} check --config {path}")
+    return exit_codes.OK
+
+
+def _status(options: argparse.Namespace) -> int:
+    """Show what the running agent sees and does."""
+    form = ask_status(options.address)
+    if options.json:
+        print(json.dumps(form))
+        return exit_codes.OK
+    since = form["seconds_since_poll"]
+    if since is None:
+        print(f"The service at {form['endpoint']} has not answered yet.")
+    else:
+        print(f"{form['name']} asks {form['endpoint']} with {form['api_version']}.")
+    print(f"Last good poll: {'never' if since is None else f'{since:.1f} s ago'}.")
+    if form["trouble"]:
+        print(f"Trouble: {form['trouble']}")
+    for one in form["events"]:
+        event = one["event"]
+        why = f" ({one['why']})" if one["why"] else ""
+        print(f"{event['event_type']:<10} {event['event_id']}  {one['stage']}{why}")
+    if not form["events"]:
+        print("Nothing is scheduled.")
+    for step, why in form["unrecovered"].items():
+        print(f"NOT UNDONE: {step}: {why}")
+    return exit_codes.REFUSED if form["unrecovered"] else exit_codes.OK
+
+
+def ask_status(address: str) -> dict[str, Any]:
+    """Return what the status endpoint at `ADDRESS:PORT` says.
+
+    Raises:
+        EndpointInvalid: that is no address.
+        AgentUnreachable: no agent answers there.
+    """
+    from forewarn.agent.sdk.client import connect  # noqa: PLC0415  not needed to run
+
+    target: Endpoint = target_of(f"http://{address}")
+    reader = ResponseReader()
+    try:
+        with connect(target, STATUS_TIMEOUT_S) as connection:
+            connection.sendall(request_bytes("GET", target, path="/status"))
+            while not reader.feed(connection.recv(65536)):
+                pass
+        assert reader.answer is not None
+        form: dict[str, Any] = json.loads(reader.answer.body)
+        _ = form["seconds_since_poll"]  # no other service tells that
+    except OSError as error:
+        raise AgentUnreachable(address=address, reason=error.strerror or error) from error
+    except (ValueError, LookupError, TypeError, PeerError) as error:
+        raise AgentUnreachable(address=address, reason="somebody else answers") from error
+    return form
+
+
+ACTIONS = {
+    "run": ("follow the events until stopped", _run),
+    "check": ("check a configuration and explain what it does", _check),
+    "init": ("write a commented starter configuration", _init),
+    "status": ("show what the running agent sees and does", _status),
+}
+
+STARTER = """\
+# Configuration of the forewarn agent. `forewarn agent check` explains what it does.
+# Every line that is commented out shows the default.
+
+[agent]
+# endpoint = ""          # where the metadata service is; empty: 169.254.169.254, then DHCP
+# interval_s = 1.0       # between two polls
+# wait_s = 60.0          # let the service hold an answer where it can; 0: never
+# name = ""              # this VM in Resources; empty: ask the instance metadata
+# aliases = []           # further names of this VM
+# scale_set = ""         # computer vmss000003 of scale set vmss is vmss_3
+# freeze_tolerated_s = 9 # shorter freezes are approved at once
+# stop_grace_s = 5.0     # between asking a hook to end and ending it
+# inhibit_shutdown = false # let logind delay a shutdown while hooks run
+# state_dir = "/var/lib/forewarn-agent"
+# hooks_dir = "/etc/forewarn-agent"   # holds prepare.d, approve.d, recover.d, cancel.d
+# log = "text"           # or "json"
+
+[status]
+# listen = ""            # "127.0.0.1:8471" for `forewarn agent status`, probes and metrics
+# cert = ""              # with key: TLS
+# key = ""
+
+[notify]
+# webhook = "https://example.net/hook"       # every notification, as JSON
+# webhook_secret_file = "/etc/forewarn-agent/secret"
+# cloudevents = "https://example.net/events" # every notification, as a CloudEvent
+# apprise = ["mailto://..."]                 # where Apprise is installed
+# level = "warning"                          # the least that is told
+
+# A step is prepared before the event and undone after it: two commands of your own ...
+# [step.drain]
+# prepare = ["/usr/local/bin/drain"]
+# recover = ["/usr/local/bin/undrain"]
+# timeout_s = 300
+# on_failure = "hold"    # or "go-on" or "abort"
+#
+# ... or something ready-made: {uses}.
+# [step.web]
+# use = "systemd"
+# units = ["nginx.service"]
+
+# Rules: the first that matches decides. Without rules, what users asked for and short freezes
+# are approved at once, and everything else is prepared for (all steps, in order), then approved.
+# [[rule]]
+# name = "reboots and worse"
+# type = ["Reboot", "Redeploy", "Preempt", "Terminate"]
+# action = "prepare"     # or "approve", "notify", "ignore"
+# then = "approve"       # or "hold": leave the start to NotBefore
+# steps = ["drain", "web"]         # or [["drain", "web"]]: both at once
+# coordination = "first" # or "all", "self"
+"""
+
+if TYPE_CHECKING:
+    from typing import Any

@@ -1,0 +1,367 @@
+"""The agent's core: documents, hook results and time in, intents out; SANS-I/O and pure.
+
+No I/O, clock, randomness or logging may go in here, and no knowledge of what a hook does.
+
+How to drive it (the runner does, and so does the simulator)::
+
+    core = AgentEngine(Identity("vm_0"), default_rules(((Step("drain"),),)), journal=saved_or_None)
+    intents = core.step(Polled(document), now_ms)     # any Stimulus of agent/core/values.py
+    if core.generation != written:                    # something durable has changed:
+        write core.journal() to disk                  #   a dict of JSON types
+    do the intents                                    # only now, in their order
+
+* **Stimuli**: `Polled(document)`, `HookEnded(key, exit_status)`, `ApprovalEnded(event_id, ok)`,
+  `PeersSeen(event_id, prepared)`, `Tick()`; and, first of all whenever a journal was given,
+  `Resumed(found, rebooted)`, which says what became of the hooks the journal calls running
+  (`running()`: key -> the `run` of its intent); a hook it does not mention counts as cut off.
+* **Intents**: `Prepare`, `Check`, `Recover`, `Cancel` start a hook that must end in a
+  `HookEnded` of the same key; `Stop` ends one early; `Approve` posts and ends in an
+  `ApprovalEnded`; `Announce` and `Ask` talk to the other VMs; `Notify` tells people. An empty
+  tuple is the intent to do nothing.
+* **Time**: call with `Tick()` at `next_deadline()` at the latest; `now_ms` never goes back.
+* **Crash**: throw the core away, read the last written journal, `Resumed`, go on polling.
+
+What it promises: a step is prepared once for as long as any event needs it; a step that was begun
+is undone, once successfully, when no event needs it any more; nothing else is undone.
+"""
+
+from __future__ import annotations
+
+from forewarn.agent.core import records as rec
+from forewarn.agent.core.coordination import turn
+from forewarn.agent.core.event_tracking import Following, telling
+from forewarn.agent.core.records import EventRecord, StepRecord
+from forewarn.agent.core.step_table import StepTable, worst
+from forewarn.agent.core.values import (
+    AnnounceIntent,
+    ApprovalEnded,
+    ApproveIntent,
+    AskPeersIntent,
+    DocumentPolled,
+    HookEnded,
+    Intent,
+    PeersSeen,
+    Resumed,
+    Stimulus,
+)
+from forewarn.agent.json_fields import FieldInvalid, member
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.agent.core.identity import Identity
+    from forewarn.agent.core.rules import Rule
+
+JOURNAL_VERSION = 1
+PASSES_MAX = 1000  # each pass moves something on; a full document needs a handful
+APPROVAL_RETRY_S_MAX = 30
+CHECK_RETRY_S = 30  # after an approve hook said "not now"
+ASK_S = 5  # between two questions to the other VMs
+FAR_MS = 1 << 62
+
+
+class AgentEngine:
+    """Decides, for one VM, what is to be done about every event it is shown."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        rules: tuple[Rule, ...],
+        *,
+        journal: Mapping[str, object] | None = None,
+    ) -> None:
+        """Begin anew, or where an earlier core's `journal()` left off (then give `Resumed`).
+
+        Raises:
+            FieldInvalid: another release wrote the journal, and this one does not understand it.
+        """
+        self._identity = identity
+        self._out: list[Intent] = []
+        self._following = Following(identity, rules, out=self._out)
+        self._table = StepTable(self._out)
+        self._resumed = journal is None
+        self._generation = 0
+        self._moves = {
+            rec.PREPARING: self._prepare,
+            rec.READY: self._take_turn,
+            rec.CHECKING: self._check,
+            rec.APPROVING: self._approve,
+        }
+        if journal is not None:
+            self._read(journal)
+
+    def step(self, stimulus: Stimulus, now_ms: int) -> tuple[Intent, ...]:
+        """Take in what happened and return what is to be done, in order.
+
+        Args:
+            stimulus: What happened.
+            now_ms: Now, ms since the epoch UTC; never less than before.
+        """
+        assert self._resumed or isinstance(stimulus, Resumed)
+        self._out.clear()
+        if isinstance(stimulus, DocumentPolled):
+            self._following.polled(stimulus.document, now_ms)
+        elif isinstance(stimulus, HookEnded):
+            self._table.hook_ended(stimulus, now_ms)
+        elif isinstance(stimulus, ApprovalEnded):
+            self._approval_ended(stimulus, now_ms)
+        elif isinstance(stimulus, PeersSeen):
+            self._peers_seen(stimulus, now_ms)
+        elif isinstance(stimulus, Resumed):
+            self._resume(stimulus, now_ms)
+        self._table.stop_overdue(now_ms)
+        for _ in range(PASSES_MAX):
+            before = self.generation
+            for record in self._following.records:
+                self._advance(record, now_ms)
+            if self.generation == before:
+                return tuple(self._out)
+        raise AssertionError("the core does not come to rest")  # pragma: no cover
+
+    def next_deadline(self) -> int | None:
+        """Return when the next `Tick` is due, ms since the epoch, or None where nothing waits."""
+        times = self._table.deadlines()
+        if self._following.sighted:
+            awaited = (rec.READY, rec.APPROVING)
+            waiting = [r for r in self._following.records if r.stage in awaited]
+            times += [record.next_ms for record in waiting if record.next_ms is not None]
+        return min(times, default=None)
+
+    def journal(self) -> dict[str, object]:
+        """Return everything that must outlive this process, in JSON types."""
+        return {
+            "version": JOURNAL_VERSION,
+            **self._following.form(),
+            **self._table.form(),
+        }
+
+    def running(self) -> dict[str, int]:
+        """Return the hooks that are running as far as the core knows: key -> run."""
+        return {held.key: held.run for held in self._table.records if held.runs}
+
+    @property
+    def events(self) -> tuple[EventRecord, ...]:
+        """The records of all followed events, for status and metrics; not to be changed."""
+        return self._following.records
+
+    @property
+    def steps(self) -> tuple[StepRecord, ...]:
+        """The records of all begun steps, for status and metrics; not to be changed."""
+        return self._table.records
+
+    @property
+    def unrecovered(self) -> dict[str, str]:
+        """Step -> why it could not be undone and needs a person."""
+        return dict(self._table.unrecovered)
+
+    @property
+    def generation(self) -> int:
+        """Grows whenever what `journal()` returns has changed and must be written."""
+        return self._generation + self._following.generation + self._table.generation
+
+    @property
+    def doubts(self) -> bool:
+        """Whether the last document must be read once more, at once, to be believed."""
+        return self._following.doubts
+
+    # ---- moving on -----------------------------------------------------------------------------
+
+    def _advance(self, record: EventRecord, now_ms: int) -> None:
+        if record.gone or record.stage == rec.ABORTING:
+            if self._release(record, now_ms):
+                self._released(record)
+        elif self._following.sighted:  # after a restart: first see what is still announced
+            move = self._moves.get(record.stage)
+            if move is not None:
+                move(record, now_ms)
+
+    def _prepare(self, record: EventRecord, now_ms: int) -> None:
+        if record.group == len(record.plan):
+            self._prepared(record, now_ms)
+            return
+        group = record.plan[record.group]
+        if _too_late(record, now_ms) and not self._table.holds_all(group, record.event_id):
+            self._hold(record, "the event came before every step had begun")
+            return
+        verdicts = [self._table.ensure(step, record.event, now_ms=now_ms) for step in group]
+        if not all(verdicts):
+            return
+        verdict = worst(verdicts)
+        if verdict == "go-on":
+            record.group += 1
+            self._mark()
+        elif verdict == "hold":
+            self._hold(record, "a step failed or asked to hold")
+        else:
+            self._abort(record, "a step asked to abort")
+
+    def _prepared(self, record: EventRecord, now_ms: int) -> None:
+        record.ready_ms = now_ms
+        self._announce(record)
+        self._tell("prepared", record, "is prepared for")
+        if record.started:
+            record.stage = rec.UNDER_WAY
+        elif record.then == "hold":
+            self._hold(record, "the rule says so")
+        else:
+            record.stage = rec.READY
+        self._mark()
+
+    def _take_turn(self, record: EventRecord, now_ms: int) -> None:
+        if record.next_ms is not None and now_ms < record.next_ms:
+            return
+        if not record.announced:  # nothing was to be prepared
+            self._announce(record)
+        mine = turn(record, self._identity, now_ms=now_ms)
+        record.why = mine.reason
+        record.next_ms = mine.until_ms
+        if mine.go and record.checks:
+            record.stage = rec.CHECKING
+            for step in record.checks:
+                self._table.check(step, record.event, now_ms=now_ms)
+        elif mine.go:
+            self._approve(record, now_ms)
+        elif record.announced:  # said again each time, since nobody answers to it
+            record.next_ms = min(mine.until_ms or FAR_MS, now_ms + ASK_S * 1000)
+            self._out.append(AnnounceIntent(record.event, prepared=True))
+            self._out.append(AskPeersIntent(record.event))
+
+    def _announce(self, record: EventRecord) -> None:
+        """Tell the other VMs, where they wait for that, that this one is prepared."""
+        if record.coordination == "all" and self._identity.others_in(record.event.resources):
+            record.announced = True
+            self._mark()
+            self._out.append(AnnounceIntent(record.event, prepared=True))
+
+    def _unannounce(self, record: EventRecord) -> None:
+        if record.announced:
+            record.announced = False
+            self._mark()
+            self._out.append(AnnounceIntent(record.event, prepared=False))
+
+    def _check(self, record: EventRecord, now_ms: int) -> None:
+        verdicts = [self._table.check(step, record.event, now_ms=now_ms) for step in record.checks]
+        if not all(verdicts):
+            return
+        self._table.drop_checks(record.checks, record.event_id)
+        verdict = worst(verdicts)
+        if verdict == "go-on":
+            self._approve(record, now_ms)
+        elif verdict == "hold":
+            record.stage = rec.READY
+            record.why = "an approve hook said: not now"
+            record.next_ms = now_ms + CHECK_RETRY_S * 1000
+        else:
+            self._abort(record, "an approve hook asked to abort")
+
+    def _approve(self, record: EventRecord, now_ms: int) -> None:
+        if record.next_ms is not None and now_ms < record.next_ms:
+            return
+        if record.stage == rec.APPROVING and record.next_ms is None:
+            return  # on its way
+        record.stage = rec.APPROVING
+        record.next_ms = None
+        record.tries += 1
+        self._mark()
+        self._out.append(ApproveIntent(record.event))
+
+    def _approval_ended(self, ended: ApprovalEnded, now_ms: int) -> None:
+        record = self._following.get(ended.event_id)
+        if record is None:
+            return
+        if ended.accepted:
+            record.approved = True
+            record.stage = rec.APPROVED if record.stage == rec.APPROVING else record.stage
+            self._mark()
+            self._tell("approved", record, "was approved" if record.started else "is approved")
+        elif record.stage == rec.APPROVING and not record.gone:
+            record.why = f"the approval failed: {ended.reason}"
+            wait_s = min(2 ** min(record.tries, 5), APPROVAL_RETRY_S_MAX)
+            record.next_ms = now_ms + wait_s * 1000
+            if record.tries == 1:
+                self._tell(
+                    "approval-failed", record, f"is not approved: {ended.reason}", level="error"
+                )
+
+    def _peers_seen(self, seen: PeersSeen, now_ms: int) -> None:
+        record = self._following.get(seen.event_id)
+        if record is None or record.stage != rec.READY or record.peers == seen.prepared:
+            return
+        record.peers = seen.prepared
+        record.ready_ms = now_ms  # a stand-in's wait begins when all are prepared
+        record.next_ms = None
+        self._mark()
+
+    def _hold(self, record: EventRecord, why: str) -> None:
+        record.stage = rec.UNDER_WAY if record.started else rec.HELD
+        record.why = why
+        self._mark()
+        self._tell("held", record, f"is not approved from here: {why}", level="warning")
+
+    def _abort(self, record: EventRecord, why: str) -> None:
+        record.stage = rec.ABORTING
+        record.ending = record.ending or "cancel"
+        record.why = why
+        self._mark()
+        self._tell("aborted", record, f"is not prepared for: {why}", level="error")
+
+    # ---- undoing -------------------------------------------------------------------------------
+
+    def _release(self, record: EventRecord, now_ms: int) -> bool:
+        """Undo, last group first, what only this event needs; tell whether nothing is left."""
+        self._unannounce(record)
+        if not self._table.drop_checks(record.checks, record.event_id):
+            return False
+        for group in reversed(record.plan):
+            gone = [self._table.let_go(step, record, now_ms=now_ms) for step in group]
+            if not all(gone):
+                return False
+        return True
+
+    def _released(self, record: EventRecord) -> None:
+        self._mark()
+        if not record.gone:
+            record.stage = rec.ABORTED
+            return
+        self._following.finish(record)
+        if record.plan:
+            self._tell("finished", record, "is over, and what was done for it is undone")
+
+    # ---- after a restart -----------------------------------------------------------------------
+
+    def _resume(self, resumed: Resumed, now_ms: int) -> None:
+        assert not self._resumed
+        self._resumed = True
+        self._table.resume(resumed.found, now_ms)
+        if resumed.rebooted:
+            self._table.rebooted(now_ms)
+        for record in self._following.records:
+            if record.stage == rec.APPROVING and not record.gone:
+                record.next_ms = now_ms
+            if resumed.rebooted and not record.gone:
+                record.hit = True
+                if record.plan:
+                    record.group = 0  # the other VMs, too, must not count on what may be undone
+                    self._unannounce(record)
+                if record.plan and record.stage in self._moves:
+                    self._hold(record, "this VM was restarted, which may have undone preparations")
+
+    def _read(self, journal: Mapping[str, object]) -> None:
+        if member(journal, "version", 0) != JOURNAL_VERSION:
+            raise FieldInvalid(name="version", found=journal.get("version"))
+        self._following.read(journal)
+        self._table.read(journal)
+
+    # ---- small things --------------------------------------------------------------------------
+
+    def _mark(self) -> None:
+        self._generation += 1
+
+    def _tell(self, action: str, record: EventRecord, text: str, *, level: str = "info") -> None:
+        self._out.append(telling(action, record.event, text, level=level))
+
+
+def _too_late(record: EventRecord, now_ms: int) -> bool:
+    not_before_ms = record.event.not_before_ms
+    return record.started or (not_before_ms is not None and now_ms >= not_before_ms)

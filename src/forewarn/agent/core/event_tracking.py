@@ -1,0 +1,192 @@
+"""Following: what a document changes in the records of the events this VM knows of; pure.
+
+Nothing about steps and approvals may go in here: what follows from a change is the core's affair.
+"""
+
+from __future__ import annotations
+
+from forewarn.agent.core import records as rec
+from forewarn.agent.core.document_confirmation import doubtful
+from forewarn.agent.core.records import EventRecord
+from forewarn.agent.core.rules import NAMELESS, choose
+from forewarn.agent.core.values import NotifyIntent
+from forewarn.agent.json_fields import member, several, texts
+from forewarn.protocol.documents import NO_INCARNATION, Document, ScheduledEvent
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.agent.core.identity import Identity
+    from forewarn.agent.core.rules import Rule
+    from forewarn.agent.core.values import Intent
+
+EVENTS_MAX = 256  # far above any document seen; what is beyond it is not followed
+FINISHED_MAX = 64  # ids remembered after their end, in case a stale document shows one again
+
+
+def telling(action: str, event: ScheduledEvent, text: str, *, level: str = "info") -> NotifyIntent:
+    """Return the notification that something is so of an event."""
+    sentence = f"{event.event_type} {event.event_id} {text}."
+    return NotifyIntent(action, event, text=sentence, level=level)
+
+
+class Following:
+    """The events this VM knows of, and what was decided when each was first seen."""
+
+    def __init__(self, identity: Identity, rules: tuple[Rule, ...], *, out: list[Intent]) -> None:
+        """Know of no event yet; what is to be told is appended to `out`."""
+        self._identity = identity
+        self._rules = rules
+        self._out = out
+        self._records: dict[str, EventRecord] = {}
+        self._finished: dict[str, str] = {}
+        self._incarnation = NO_INCARNATION
+        self._last: Document | None = None
+        self._doubted: Document | None = None
+        self.sighted = True
+        """Whether a document was believed since the start or restart."""
+        self.generation = 0
+        """Grows with every change that must be written."""
+
+    @property
+    def records(self) -> tuple[EventRecord, ...]:
+        """The records, in the order the events were first seen."""
+        return tuple(self._records.values())
+
+    @property
+    def doubts(self) -> bool:
+        """Whether the last document must be read once more to be believed."""
+        return self._doubted is not None
+
+    def get(self, event_id: str) -> EventRecord | None:
+        """Return the record of an event, its id compared without case."""
+        return self._records.get(event_id.upper())
+
+    def polled(self, document: Document, now_ms: int) -> None:
+        """Compare with what is followed; change the records and tell."""
+        followed = [record.event_id for record in self._records.values() if not record.gone]
+        if document != self._doubted and doubtful(document, self._incarnation, followed=followed):
+            self._doubted = document
+            return
+        self._doubted = None
+        self.sighted = True
+        if document == self._last:
+            return
+        self._last = document
+        self._incarnation = document.incarnation
+        shown = {event.event_id.upper() for event in document.events}
+        for event in document.events:
+            record = self.get(event.event_id)
+            if record is None:
+                self._appeared(event, now_ms)
+            elif record.event != event and not record.gone:
+                self._changed(record, event, now_ms=now_ms)
+        for record in self._records.values():
+            if record.event_id not in shown and not record.gone:
+                self._vanished(record, now_ms)
+
+    def _appeared(self, event: ScheduledEvent, now_ms: int) -> None:
+        event_id = event.event_id.upper()
+        if self._finished.get(event_id) == "recover":
+            return  # it has come and gone; only a stale document can still show it
+        if len(self._records) >= EVENTS_MAX:
+            return
+        record = EventRecord(event, now_ms)
+        self._records[event_id] = record
+        self._decide(record, now_ms)
+
+    def _decide(self, record: EventRecord, now_ms: int) -> None:
+        event = record.event
+        rule = (
+            choose(self._rules, event, self._identity, now_ms=now_ms)
+            if event.event_id
+            else NAMELESS
+        )
+        record.rule = rule.name
+        record.action = rule.action
+        record.then = rule.then
+        record.coordination = rule.coordination
+        record.stand_in_s = rule.stand_in_s
+        record.plan = rule.steps if rule.action == "prepare" else ()
+        record.checks = rule.checks
+        record.group = 0
+        record.ready_ms = now_ms
+        record.next_ms = None
+        record.hit = record.started and self._identity.named_in(event.resources)
+        if record.started or rule.action in ("ignore", "notify"):
+            record.stage = rec.UNDER_WAY if record.started else rec.WATCHING
+        else:
+            record.stage = rec.PREPARING if rule.action == "prepare" else rec.READY
+        self._mark()
+        late = " and has already started" if record.started else ""
+        level = "info" if rule.action == "ignore" else "warning"
+        self._tell("seen", record, f"is announced{late}; rule: {rule.name}", level=level)
+
+    def _changed(self, record: EventRecord, event: ScheduledEvent, *, now_ms: int) -> None:
+        before = record.event
+        record.event = event
+        self._mark()
+        mine = self._identity.named_in(event.resources)
+        if record.started and before.status != "Started":
+            record.hit = record.hit or mine
+            # The approval of this VM brings the start about, and both answers are on their way.
+            asked = ", with the approval on its way" if record.stage == rec.APPROVING else ""
+            if record.stage not in (rec.PREPARING, rec.ABORTING, rec.ABORTED):
+                record.stage = rec.UNDER_WAY
+                record.next_ms = None
+            self._tell(
+                "started", record, f"has started{asked}", level="warning" if mine else "info"
+            )
+            return
+        self._tell("changed", record, "is announced differently")
+        was_mine = self._identity.named_in(before.resources)
+        if was_mine and not mine and not record.started:
+            record.stage = rec.ABORTING
+            record.ending = record.ending or "cancel"
+        elif record.stage == rec.ABORTED:
+            if mine and not was_mine:
+                self._decide(record, now_ms)
+        elif record.stage in (rec.WATCHING, rec.READY) and not record.plan:
+            self._decide(record, now_ms)
+
+    def _vanished(self, record: EventRecord, now_ms: int) -> None:
+        due = record.event.not_before_ms is not None and now_ms >= record.event.not_before_ms
+        asked = record.approved or record.stage == rec.APPROVING
+        came = record.hit or record.started or asked or due
+        record.gone = True
+        record.next_ms = None
+        record.ending = record.ending or ("recover" if came else "cancel")
+        self._mark()
+        self._tell("ended" if came else "cancelled", record, "is over" if came else "is cancelled")
+
+    def finish(self, record: EventRecord) -> None:
+        """Forget an event that is over, but for its id."""
+        del self._records[record.event_id]
+        self._finished[record.event_id] = record.ending
+        while len(self._finished) > FINISHED_MAX:
+            del self._finished[next(iter(self._finished))]
+        self._last = None  # should the event be announced again meanwhile, it counts as new
+        self._mark()
+
+    def form(self) -> dict[str, object]:
+        """Return what must outlive this process, in JSON types."""
+        return {
+            "incarnation": self._incarnation,
+            "events": [record.form() for record in self.records],
+            "finished": dict(self._finished),
+        }
+
+    def read(self, form: Mapping[str, object]) -> None:
+        """Go on from what `form` gave; nothing is believed until a document is seen again."""
+        events = [rec.read_event_record(event) for event in several(form, "events")]
+        self._records = {record.event_id: record for record in events}
+        self._finished = texts(form, "finished")
+        self._incarnation = member(form, "incarnation", NO_INCARNATION)
+        self.sighted = False
+
+    def _mark(self) -> None:
+        self.generation += 1
+
+    def _tell(self, action: str, record: EventRecord, text: str, *, level: str = "info") -> None:
+        self._out.append(telling(action, record.event, text, level=level))

@@ -1,0 +1,301 @@
+"""The step table: which steps are done for which events, begun once and undone once; pure.
+
+Nothing about documents, rules or approvals may go in here. A step that several events need is
+prepared once and undone when the last of them is over.
+"""
+
+from __future__ import annotations
+
+from forewarn.agent.core import records as rec
+from forewarn.agent.core.records import StepRecord
+from forewarn.agent.core.rules import ABORT_STATUS, HOLD_STATUS
+from forewarn.agent.core.values import (
+    CancelIntent,
+    CheckIntent,
+    HookEnded,
+    NotifyIntent,
+    PrepareIntent,
+    RecoverIntent,
+    StopIntent,
+)
+from forewarn.agent.json_fields import member, several, texts
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from forewarn.agent.core.records import EventRecord
+    from forewarn.agent.core.rules import PreparationStep
+    from forewarn.agent.core.values import HookIntent, Intent
+    from forewarn.protocol.documents import ScheduledEvent
+
+UNDO_RETRY_S = 10
+UNDO_TRIES_MAX = 3  # a recovery that failed three times needs a person
+UNRECOVERED_MAX = 64  # steps remembered as not undone; a configuration has a handful of steps
+
+HOOKS: dict[str, type[HookIntent]] = {
+    "prepare": PrepareIntent,
+    "approve": CheckIntent,
+    "recover": RecoverIntent,
+    "cancel": CancelIntent,
+}
+SEVERITY = ("go-on", "hold", "abort")
+
+
+def worst(verdicts: Iterable[str]) -> str:
+    """Return the most severe of some verdicts."""
+    return max(verdicts, key=SEVERITY.index)
+
+
+def check_key(step: PreparationStep, event_id: str) -> str:
+    """Return the key of an approve hook, which no two events share."""
+    return f"{event_id}/{step.name}"
+
+
+class StepTable:
+    """The steps that were begun, by key, and the hooks that run for them."""
+
+    def __init__(self, out: list[Intent]) -> None:
+        """Begin empty; intents are appended to `out`."""
+        self._out = out
+        self._steps: dict[str, StepRecord] = {}
+        self.unrecovered: dict[str, str] = {}
+        """Step -> why it could not be undone."""
+        self._run = 0
+        self.generation = 0
+        """Grows with every change that must be written."""
+
+    @property
+    def records(self) -> tuple[StepRecord, ...]:
+        """All records, in the order they were begun."""
+        return tuple(self._steps.values())
+
+    def deadlines(self) -> list[int]:
+        """Return when hooks must end or undoing is to be tried again, ms since the epoch."""
+        if not self._steps:
+            return []
+        times = [held.deadline_ms for held in self._steps.values() if held.status == rec.RUNNING]
+        again = [held for held in self._steps.values() if held.status == rec.AGAIN]
+        return times + [held.retry_ms for held in again if held.phase in ("recover", "cancel")]
+
+    # ---- preparing -----------------------------------------------------------------------------
+
+    def ensure(self, step: PreparationStep, event: ScheduledEvent, *, now_ms: int) -> str:
+        """Have a step prepared for an event; return its verdict, or nothing until it ends."""
+        event_id = event.event_id.upper()
+        held = self._steps.get(step.name)
+        if held is None:
+            held = self._new(step.name, step, phase="prepare")
+            self._begin(held, event, now_ms=now_ms)
+        elif held.phase != "prepare":
+            return ""  # it is just being undone; begin when that is done
+        elif held.status == rec.AGAIN:
+            self._begin(held, event, now_ms=now_ms)
+        elif event_id not in held.holders:
+            held.holders.append(event_id)
+            self._mark()
+            if held.status == rec.FAILED:
+                self._begin(held, event, now_ms=now_ms)
+        return "" if held.runs else held.verdict
+
+    def check(self, step: PreparationStep, event: ScheduledEvent, *, now_ms: int) -> str:
+        """Run an approve hook for an event; return its verdict, or nothing until it ends."""
+        key = check_key(step, event.event_id.upper())
+        held = self._steps.get(key)
+        if held is None:
+            held = self._new(key, step, phase="approve")
+            self._begin(held, event, now_ms=now_ms)
+        elif held.status == rec.AGAIN:
+            self._begin(held, event, now_ms=now_ms)
+        return "" if held.runs else held.verdict
+
+    def holds_all(self, steps: tuple[PreparationStep, ...], event_id: str) -> bool:
+        """Tell whether every one of the steps has begun for the event."""
+        return all(self._held(step, event_id) is not None for step in steps)
+
+    def hook_ended(self, ended: HookEnded, now_ms: int) -> None:
+        """Take in the end of a hook; one that is not running is known already."""
+        held = self._steps.get(ended.key)
+        if held is None or not held.runs:
+            return
+        self._mark()
+        status = ended.exit_status
+        text = ended.reason or (f"exit status {status}" if status >= 0 else "it was killed")
+        if held.phase in ("recover", "cancel"):
+            self._undo_ended(held, "" if status == 0 else text, now_ms=now_ms)
+            return
+        held.status = rec.DONE if status in (0, HOLD_STATUS) else rec.FAILED
+        known = {0: "go-on", HOLD_STATUS: "hold", ABORT_STATUS: "abort"}
+        held.verdict = known.get(status, held.step.on_failure)
+        if status:
+            self._tell("step-failed", held, f"did not succeed: {text}", level="error")
+
+    def stop_overdue(self, now_ms: int) -> None:
+        """Stop every hook whose time is up."""
+        for held in self._steps.values():
+            if held.status == rec.RUNNING and now_ms >= held.deadline_ms:
+                self._stop(held, "its time is up")
+
+    # ---- undoing -------------------------------------------------------------------------------
+
+    def let_go(self, step: PreparationStep, record: EventRecord, *, now_ms: int) -> bool:
+        """Undo a step unless another event needs it; tell whether it is off this event's hands."""
+        held = self._held(step, record.event_id)
+        if held is None:
+            return True
+        if len(held.holders) > 1:
+            held.holders.remove(record.event_id)
+            self._mark()
+            return True
+        if held.phase == "prepare":
+            return self._undo(held, record, now_ms=now_ms)
+        if held.status == rec.AGAIN and now_ms >= held.retry_ms:
+            self._begin(held, record.event, now_ms=now_ms)
+        return False
+
+    def drop_checks(self, checks: tuple[PreparationStep, ...], event_id: str) -> bool:
+        """Forget the approve hooks of an event; stop those that run and tell if none does."""
+        clear = True
+        for step in checks:
+            held = self._steps.get(check_key(step, event_id))
+            if held is not None and held.status == rec.RUNNING:
+                self._stop(held, "the event is over")
+            if held is not None and held.runs:
+                clear = False
+            elif held is not None:
+                del self._steps[held.key]
+                self._mark()
+        return clear
+
+    def _undo(self, held: StepRecord, record: EventRecord, *, now_ms: int) -> bool:
+        if held.status == rec.RUNNING:
+            self._stop(held, "the event is over")
+        if held.runs:
+            return False
+        if not held.step.undoes:
+            del self._steps[held.key]
+            self._mark()
+            return True
+        held.phase = record.ending
+        held.attempt = 0
+        self._begin(held, record.event, now_ms=now_ms)
+        return False
+
+    def _undo_ended(self, held: StepRecord, trouble: str, *, now_ms: int) -> None:
+        if not trouble:
+            self.unrecovered.pop(held.key, None)
+            del self._steps[held.key]
+        elif held.attempt < UNDO_TRIES_MAX:
+            held.status = rec.AGAIN
+            held.retry_ms = now_ms + UNDO_RETRY_S * 1000
+            self._tell("undo-failed", held, f"did not succeed, will be tried again: {trouble}")
+        else:
+            del self._steps[held.key]
+            self.unrecovered[held.key] = trouble
+            while len(self.unrecovered) > UNRECOVERED_MAX:
+                del self.unrecovered[next(iter(self.unrecovered))]
+            self._tell(
+                "unrecovered", held, f"did not succeed, a person must see: {trouble}", level="error"
+            )
+
+    # ---- after a restart -----------------------------------------------------------------------
+
+    def form(self) -> dict[str, object]:
+        """Return the table as JSON can hold it."""
+        steps = [held.form() for held in self.records]
+        return {"steps": steps, "unrecovered": dict(self.unrecovered), "run": self._run}
+
+    def read(self, form: Mapping[str, object]) -> None:
+        """Go on from what `form` gave."""
+        steps = [rec.read_step_record(step) for step in several(form, "steps")]
+        self._steps = {held.key: held for held in steps}
+        self.unrecovered = texts(form, "unrecovered")
+        self._run = member(form, "run", 0)
+
+    def resume(self, found: Mapping[str, str], now_ms: int) -> None:
+        """Take in what became of the hooks that were running; see `Resumed`."""
+        for held in self.records:
+            if held.runs:
+                self._resume(held, found.get(held.key, "interrupted"), now_ms=now_ms)
+
+    def rebooted(self, now_ms: int) -> None:
+        """Believe no more that what was prepared before this VM was restarted still is.
+
+        An event that is announced afterwards has the step prepared again, or is held.
+        """
+        for held in self.records:
+            if held.phase == "prepare" and held.status == rec.DONE and held.step.does:
+                self._mark()
+                if held.step.repeatable:
+                    held.status = rec.AGAIN
+                    held.retry_ms = now_ms
+                else:
+                    held.verdict = worst((held.verdict, "hold"))
+
+    def _resume(self, held: StepRecord, fate: str, *, now_ms: int) -> None:
+        if fate == "running":
+            return
+        self._mark()
+        if fate.isdigit():
+            self.hook_ended(HookEnded(held.key, int(fate)), now_ms)
+        elif held.phase == "prepare" and fate == "never" and held.attempt == 1:
+            del self._steps[held.key]
+        elif held.phase == "prepare" and fate != "never" and not held.step.repeatable:
+            self.hook_ended(HookEnded(held.key, -1, reason="it was cut off"), now_ms)
+        else:
+            held.status = rec.AGAIN
+            held.retry_ms = now_ms
+
+    # ---- small things --------------------------------------------------------------------------
+
+    def _held(self, step: PreparationStep, event_id: str) -> StepRecord | None:
+        held = self._steps.get(step.name)
+        return held if held is not None and event_id in held.holders else None
+
+    def _new(self, key: str, step: PreparationStep, *, phase: str) -> StepRecord:
+        held = StepRecord(key, step, phase)
+        self._steps[key] = held
+        return held
+
+    def _begin(self, held: StepRecord, event: ScheduledEvent, *, now_ms: int) -> None:
+        held.event = event
+        if event.event_id.upper() not in held.holders:
+            held.holders.append(event.event_id.upper())
+        self._mark()
+        if held.phase == "prepare" and not held.step.does:
+            held.status, held.verdict = rec.DONE, "go-on"
+            return
+        held.status = rec.RUNNING
+        held.verdict = ""
+        held.attempt += 1
+        self._run += 1
+        held.run = self._run
+        held.begun_ms = now_ms
+        held.deadline_ms = now_ms + int(held.step.timeout_s * 1000)
+        due_ms = event.not_before_ms
+        if held.phase == "prepare" and due_ms is not None and due_ms > now_ms:
+            held.deadline_ms = min(held.deadline_ms, due_ms)
+        hook = HOOKS[held.phase]
+        self._out.append(
+            hook(
+                held.key,
+                held.step,
+                event=event,
+                deadline_ms=held.deadline_ms,
+                attempt=held.attempt,
+                run=held.run,
+            )
+        )
+
+    def _stop(self, held: StepRecord, reason: str) -> None:
+        held.status = rec.STOPPING
+        self._mark()
+        self._out.append(StopIntent(held.key, reason))
+
+    def _mark(self) -> None:
+        self.generation += 1
+
+    def _tell(self, action: str, held: StepRecord, text: str, *, level: str = "warning") -> None:
+        event = held.event
+        sentence = f"{event.event_type} {event.event_id}: {held.phase} {held.step.name} {text}."
+        self._out.append(NotifyIntent(action, event, text=sentence, level=level))

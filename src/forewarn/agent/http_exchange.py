@@ -1,0 +1,148 @@
+"""One request and its answer over a socket that never blocks, for the runner's loop.
+
+Nothing about events may go in here; what is asked and what it means is the dialogue's affair.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from forewarn.agent.sdk.client import CHUNK_BYTES
+from forewarn.agent.sdk.http import HttpResponse, ResponseInvalid, ResponseReader
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from forewarn.agent.sdk.http import Endpoint
+
+UNDER_WAY = (0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN, 10035)  # 10035: Windows
+NOT_YET = (BlockingIOError, InterruptedError)
+
+
+class Line:
+    """A connection that carries one exchange after another and is opened anew when needed."""
+
+    def __init__(self) -> None:
+        """Open nothing yet."""
+        self._socket: socket.socket | None = None
+        self._target: Endpoint | None = None
+        self._request = b""
+        self._unsent = b""
+        self._reader = ResponseReader()
+        self._method = "GET"
+        self._fresh = True
+        self._open = False
+        self.busy = False
+        """Whether an answer is awaited."""
+
+    @property
+    def fd(self) -> int:
+        """The descriptor to watch, or -1."""
+        return -1 if self._socket is None else self._socket.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether to wait until the descriptor can be written, rather than read."""
+        return bool(self._unsent)
+
+    def begin(self, target: Endpoint, method: str, *, request: bytes) -> None:
+        """Send a request; `advance` until it returns the answer.
+
+        Raises:
+            OSError: the connection cannot even be begun.
+        """
+        assert not self.busy
+        if self._target != target:
+            self.close()
+        self._target = target
+        self._method = method
+        self._request = request
+        self._start()
+        if not self._fresh:  # an open connection mostly takes a request at once
+            self.advance()
+
+    def advance(self) -> HttpResponse | None:
+        """Send and receive what can be now; return the answer once it is complete.
+
+        Raises:
+            OSError: the connection failed.
+            ResponseInvalid: what came is no answer.
+        """
+        assert self.busy
+        try:
+            answer = self._advance()
+        except (OSError, ResponseInvalid):
+            again = not self._fresh and not self._reader.begun
+            self.close()
+            if not again:
+                raise
+            self._start()  # an idle connection that the peer had closed; requests are repeatable
+            return None
+        if answer is not None:
+            self.busy = False
+            if not self._reader.keeps:
+                self.close()
+        return answer
+
+    def close(self) -> None:
+        """Close the connection and give up what is awaited."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+        self._unsent = b""
+        self.busy = False
+
+    def _start(self) -> None:
+        assert self._target is not None
+        self._fresh = self._socket is None
+        if self._socket is None:
+            self._socket = _opened(self._target)
+            self._open = False
+        self._unsent = self._request
+        self._reader = ResponseReader(self._method)
+        self.busy = True
+
+    def _advance(self) -> HttpResponse | None:
+        assert self._socket is not None
+        if self._unsent:
+            if not self._open:
+                failure = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if failure:
+                    raise OSError(failure, "cannot connect")
+            try:
+                sent = self._socket.send(self._unsent)
+            except (*NOT_YET, OSError) as error:
+                if isinstance(error, NOT_YET) or error.errno == errno.ENOTCONN:
+                    return None
+                raise
+            self._open = True
+            self._unsent = self._unsent[sent:]
+            return None
+        try:
+            data = self._socket.recv(CHUNK_BYTES)
+        except NOT_YET:
+            return None
+        return self._reader.answer if self._reader.feed(data) else None
+
+
+def _opened(target: Endpoint) -> socket.socket:
+    if target.path:
+        local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        local.settimeout(0.0)
+        failure = local.connect_ex(target.path)
+        if failure not in UNDER_WAY:
+            local.close()
+            raise OSError(failure, "cannot connect")
+        return local
+    host = target.host.encode()  # text would load the codec of foreign names, 1 MiB of tables
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, target.port, type=socket.SOCK_STREAM
+    )[0]
+    connection = socket.socket(family, kind, protocol)
+    connection.settimeout(0.0)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    failure = connection.connect_ex(address)
+    if failure not in UNDER_WAY:
+        connection.close()
+        raise OSError(failure, "cannot connect")
+    return connection

@@ -1,0 +1,247 @@
+"""Contact with the service: when to ask, what to do when it fails; never waits itself.
+
+No decision about events may go in here. One line polls, which the service may hold; another
+approves, so that an approval never waits behind a poll.
+"""
+
+from __future__ import annotations
+
+from forewarn.agent.core.identity import is_name
+from forewarn.agent.core.values import ApprovalEnded, DocumentPolled
+from forewarn.agent.http_exchange import Line
+from forewarn.agent.sdk.dialogue import NAME_PATH, RequestRejected, TemporarilyUnavailable, pause_s
+from forewarn.agent.sdk.http import ResponseInvalid
+from forewarn.errors import PeerError
+from forewarn.protocol.documents import DocumentUnreadable
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from forewarn.agent.core.values import Stimulus
+    from forewarn.agent.sdk.dialogue import Dialogue
+    from forewarn.agent.sdk.http import HttpResponse
+    from forewarn.ids import Ids
+
+FIRST_ANSWER_MS = 130_000  # the first answer may be held for two minutes. Source: B-1
+ANSWER_MS = 10_000  # any later one takes milliseconds
+APPROVAL_MS = 40_000  # an approval is answered when it is durable, within 30 s. Source: A-6
+SPACING_MS = 200  # five requests a second are allowed. Source: E-6
+BURST = 5  # so many may come without spacing: changes that follow one another at once
+APPROVALS_MAX = 256
+UNNAMED_STATUSES = (400, 403, 404, 405, 410)
+UNNAMED_TRIES_MAX = 5  # then the host's name must do: other services may not know names
+NAME_TRIES_MAX = 20  # two minutes, as for a first answer: a wrong name would be kept for good
+
+
+class Poller:
+    """Polls and approves through two lines; tell it the time, and it says what it has learned."""
+
+    def __init__(self, dialogue: Dialogue, ids: Ids, *, interval_s: float) -> None:
+        """Be ready to ask at once.
+
+        Args:
+            dialogue: What is asked and understood.
+            ids: Where jitter comes from.
+            interval_s: Seconds between two polls that are not held.
+        """
+        self._dialogue = dialogue
+        self._ids = ids
+        self._interval_ms = int(interval_s * 1000)
+        self.poll_line = Line()
+        self.approve_line = Line()
+        self._due_ms = 0
+        self._begun_ms = 0
+        self._until_ms = 0
+        self._waited = False
+        self._hurries = False
+        self._credit = float(BURST)
+        self._approving = ""
+        self._approve_until_ms = 0
+        self._approvals: dict[str, None] = {}
+        self.name = ""
+        """The name the instance metadata gives this VM, once known and asked for."""
+        self.asks_name = False
+        """Whether the name is to be asked for before the first poll."""
+        self.failures = 0
+        """Polls that failed since the last good one."""
+        self.trouble = ""
+        """Why the last poll failed; empty where it did not."""
+        self.good_ms: int | None = None
+        """When the last good poll was answered, ms since the epoch."""
+        self.polls = 0
+        """Polls answered well since the start."""
+        self.polls_failed = 0
+        """Polls that were not."""
+
+    @property
+    def endpoint(self) -> str:
+        """Where the service is asked."""
+        return str(self._dialogue.target)
+
+    @property
+    def version(self) -> str:
+        """The api-version in use."""
+        return self._dialogue.version
+
+    # ---- what the loop needs -------------------------------------------------------------------
+
+    def next_ms(self) -> int:
+        """Return when `begin` or `expire` has something to do; 0: at once."""
+        times = [self._until_ms if self.poll_line.busy else self._due_ms]
+        if self.approve_line.busy:
+            times.append(self._approve_until_ms)
+        elif self._approvals:
+            times.append(0)
+        return min(times)
+
+    def lines(self) -> tuple[Line, ...]:
+        """Return the lines that wait for their descriptor."""
+        return tuple(line for line in (self.poll_line, self.approve_line) if line.busy)
+
+    def approve(self, event_id: str) -> None:
+        """Post an approval as soon as the line is free."""
+        if len(self._approvals) < APPROVALS_MAX:
+            self._approvals[event_id] = None
+
+    def hurry(self) -> None:
+        """Poll again as soon as manners allow, as a doubtful document asks for.
+
+        The answer is not to be held: it would be until that document changes.
+        """
+        self._due_ms = 0
+        self._hurries = True
+
+    # ---- the poll ------------------------------------------------------------------------------
+
+    def begin(self, now_ms: int) -> tuple[Stimulus, ...]:
+        """Send what is due; return what failed at once."""
+        if not self.poll_line.busy and now_ms >= self._due_ms:
+            self._begin_poll(now_ms)
+        if self._approvals and not self.approve_line.busy:
+            return self._begin_approval(now_ms)
+        return ()
+
+    def _begin_poll(self, now_ms: int) -> None:
+        dialogue = self._dialogue
+        self._credit = min(BURST, self._credit + (now_ms - self._begun_ms) / SPACING_MS) - 1
+        self._begun_ms = now_ms
+        self._waited = dialogue.waits and not self.asks_name and not self._hurries
+        first = dialogue.document is None
+        held_ms = int(dialogue.wait_s * 1000) if self._waited else 0
+        self._until_ms = now_ms + (FIRST_ANSWER_MS if first else ANSWER_MS) + held_ms
+        if self.asks_name:
+            path = dialogue.get_request(NAME_PATH)
+        else:
+            path = dialogue.poll_request(hold=self._waited)
+            self._hurries = False
+        try:
+            self.poll_line.begin(dialogue.target, "GET", request=path)
+        except OSError as error:
+            self._failed(TemporarilyUnavailable(reason=f"{dialogue.target}: {error}"), now_ms)
+
+    def poll_ready(self, now_ms: int) -> tuple[Stimulus, ...]:
+        """Take what the poll line has; return the document if it is complete."""
+        try:
+            answer = self.poll_line.advance()
+            if answer is None:
+                return ()
+            if self.asks_name:
+                return self._take_name(answer, now_ms)
+            elapsed_s = (now_ms - self._begun_ms) / 1000
+            document = self._dialogue.take_poll(answer, elapsed_s=elapsed_s, waited=self._waited)
+        except OSError as error:
+            self._failed(TemporarilyUnavailable(reason=f"{self._dialogue.target}: {error}"), now_ms)
+            return ()
+        except PeerError as error:
+            self._failed(error, now_ms)
+            return ()
+        if document is None:
+            self._due_ms = now_ms
+            return ()
+        self._succeeded(now_ms)
+        return (DocumentPolled(document),)
+
+    def _take_name(self, answer: HttpResponse, now_ms: int) -> tuple[Stimulus, ...]:
+        try:
+            self.name = _checked_name(self._dialogue.take_text(answer))
+        except (TemporarilyUnavailable, RequestRejected):
+            unknown = answer.status in UNNAMED_STATUSES
+            if self.failures + 1 < (UNNAMED_TRIES_MAX if unknown else NAME_TRIES_MAX):
+                raise
+        self.asks_name = False
+        self._due_ms = now_ms
+        self.failures = 0
+        return ()
+
+    def _succeeded(self, now_ms: int) -> None:
+        self.failures = 0
+        self.trouble = ""
+        self.good_ms = now_ms
+        self.polls += 1
+        if not self._dialogue.waits:
+            self._due_ms = self._begun_ms + self._interval_ms
+        elif self._credit >= 1:
+            self._due_ms = now_ms
+        else:
+            self._due_ms = self._begun_ms + SPACING_MS
+
+    def _failed(self, error: PeerError, now_ms: int) -> None:
+        self.poll_line.close()
+        self.failures += 1
+        self.polls_failed += 1
+        self.trouble = str(error)
+        if isinstance(error, TemporarilyUnavailable):
+            self._dialogue.move_on()
+        asked_s = error.retry_after_s if isinstance(error, TemporarilyUnavailable) else 0.0
+        jitter = self._ids.fraction("jitter")
+        self._due_ms = now_ms + int(pause_s(self.failures, asked_s=asked_s, jitter=jitter) * 1000)
+
+    # ---- approvals -----------------------------------------------------------------------------
+
+    def _begin_approval(self, now_ms: int) -> tuple[Stimulus, ...]:
+        event_id = next(iter(self._approvals))
+        del self._approvals[event_id]
+        self._approving = event_id
+        self._approve_until_ms = now_ms + APPROVAL_MS
+        request = self._dialogue.approval_request((event_id,))
+        try:
+            self.approve_line.begin(self._dialogue.target, "POST", request=request)
+        except OSError as error:
+            return (ApprovalEnded(event_id, accepted=False, reason=str(error)),)
+        return ()
+
+    def approval_ready(self) -> tuple[Stimulus, ...]:
+        """Take what the approve line has; return how the approval ended if it did."""
+        try:
+            answer = self.approve_line.advance()
+            if answer is None:
+                return ()
+            self._dialogue.take_approval(answer)
+        except (
+            OSError,
+            ResponseInvalid,
+            TemporarilyUnavailable,
+            RequestRejected,
+            DocumentUnreadable,
+        ) as error:
+            return (ApprovalEnded(self._approving, accepted=False, reason=str(error)),)
+        return (ApprovalEnded(self._approving, accepted=True),)
+
+    def expire(self, now_ms: int) -> tuple[Stimulus, ...]:
+        """Give up what takes too long."""
+        if self.poll_line.busy and now_ms >= self._until_ms:
+            self._failed(TemporarilyUnavailable(reason="no answer in time"), now_ms)
+        if self.approve_line.busy and now_ms >= self._approve_until_ms:
+            self.approve_line.close()
+            return (ApprovalEnded(self._approving, accepted=False, reason="no answer in time"),)
+        return ()
+
+
+def _checked_name(text: str) -> str:
+    """Return a name that can be one, or none; another kind of server answers with its pages.
+
+    Raises:
+        TemporarilyUnavailable: it is no name; the service may answer better later.
+    """
+    if text and not is_name(text):
+        raise TemporarilyUnavailable(reason=f"{text[:40]!r} is no name of a VM")
+    return text

@@ -1,0 +1,92 @@
+"""The ready-made preparations: their names, their settings and where their code is.
+
+None of that code may go in here, and none may be imported by the agent: each preparation runs as
+a hook, in a process of its own.
+"""
+
+from __future__ import annotations
+
+
+class Preparation:
+    """One ready-made preparation."""
+
+    __slots__ = ("does", "module", "needed", "optional", "repeatable")
+
+    def __init__(
+        self,
+        *,
+        module: str,
+        does: str,
+        needed: tuple[str, ...] = (),
+        optional: tuple[str, ...] = (),
+        repeatable: bool = True,
+    ) -> None:
+        """Describe it.
+
+        Args:
+            module: Its module below `forewarn.agent.preparations`.
+            does: What it does, in one line.
+            needed: The settings it needs.
+            optional: The settings it can have.
+            repeatable: Whether a preparation that was cut off may simply be begun again.
+        """
+        self.module = module
+        self.does = does
+        self.needed = needed
+        self.optional = optional
+        self.repeatable = repeatable
+
+
+PREPARATIONS = {
+    "systemd": Preparation(
+        module="systemd",
+        does="stops, starts or isolates units, and waits until they are",
+        needed=("units",),
+        optional=("action", "user"),
+    ),
+    "kubernetes": Preparation(
+        module="kubernetes",
+        does="cordons and drains this node, uncordons it if it was this that cordoned it",
+        optional=(
+            "node",
+            "server",
+            "token_file",
+            "ca_file",
+            "grace_s",
+            "taint",
+            "evict",
+            "ignore_daemonsets",
+            "delete_local",
+            "force",
+            "wait_s",
+        ),
+    ),
+    "haproxy": Preparation(
+        module="haproxy",
+        does="drains servers at the runtime API and waits until their sessions are gone",
+        needed=("socket", "servers"),
+        optional=("wait_s", "sessions_max", "state"),
+    ),
+    "consul": Preparation(
+        module="consul",
+        does="puts the node, or one service, into maintenance",
+        optional=("address", "service", "token_file", "reason"),
+    ),
+    "patroni": Preparation(
+        module="patroni",
+        does="switches the PostgreSQL leader over to another member",
+        optional=("address", "candidate", "username", "password_file", "wait_s", "ca_file"),
+    ),
+    "pacemaker": Preparation(
+        module="pacemaker",
+        does="puts the cluster node into standby until its resources have moved",
+        optional=("node", "wait_s", "lifetime"),
+    ),
+    "webhook": Preparation(
+        module="webhook",
+        does="posts the event to a URL, signed, and tries again until it is accepted",
+        needed=("url",),
+        optional=("secret_file", "tries", "headers", "ca_file", "cloudevents"),
+    ),
+}
+"""Name in `use = "…"` -> what it is."""

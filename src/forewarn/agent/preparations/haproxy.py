@@ -1,0 +1,104 @@
+"""HAProxy: drains servers at the runtime API until their sessions are gone, then readies them.
+
+Only servers that were ready are readied again, so what an operator has taken out stays out.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from forewarn.agent.json_fields import words
+from forewarn.agent.preparations import step_state
+from forewarn.agent.preparations.wait_until import until
+from forewarn.errors import PeerError
+
+TIMEOUT_S = 10.0
+REPLY_BYTES_MAX = 4 * 1024 * 1024
+
+
+class RuntimeRefused(PeerError):
+    """The runtime API did not do what it was told."""
+
+    code = "haproxy-refused"
+    message = "HAProxy answers {command!r} with: {reply}."
+    advice = "The socket needs `level admin`; servers are written BACKEND/SERVER."
+
+
+def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
+    """Set the servers to drain (or `maint`) and wait until no session is left."""
+    servers = words(settings, "servers")
+    ready = [one for one in servers if _column(settings, one, "srv_admin_state") == "0"]
+    noted = step_state.read().get("servers", [])
+    assert isinstance(noted, list)
+    step_state.write({"servers": sorted({*noted, *ready})})
+    for server in servers:
+        _command(settings, f"set server {server} state {settings.get('state', 'drain')}")
+    most = int(str(settings.get("sessions_max", 0)))
+    until(
+        lambda: all(_sessions(settings, server) <= most for server in servers),
+        "all sessions have ended",
+        seconds=float(str(settings.get("wait_s", 0))),
+    )
+    return f"drained: {', '.join(servers)}"
+
+
+def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
+    """Set the servers to ready again that were ready before."""
+    servers = step_state.read().get("servers", [])
+    assert isinstance(servers, list)
+    for server in servers:
+        _command(settings, f"set server {server} state ready")
+    step_state.clear()
+    return f"ready: {', '.join(servers) or 'nothing'}"
+
+
+def _sessions(settings: dict[str, object], server: str) -> int:
+    """Return the sessions a server has now."""
+    backend, _, name = server.partition("/")
+    lines = _ask(settings, f"show stat {backend} 4 -1").splitlines()
+    names = lines[0].lstrip("# ").split(",")
+    for line in lines[1:]:
+        row = dict(zip(names, line.split(","), strict=False))
+        if row.get("svname") == name:
+            return int(row.get("scur") or 0)
+    raise RuntimeRefused(command="show stat", reply=f"no server {server}")
+
+
+def _column(settings: dict[str, object], server: str, column: str) -> str:
+    """Return a field of `show servers state` for a server."""
+    backend, _, name = server.partition("/")
+    reply = _ask(settings, f"show servers state {backend}")
+    lines = [line for line in reply.splitlines() if line.strip()]
+    heads = next((line for line in lines if line.startswith("# ")), "")
+    for line in lines:
+        row = dict(zip(heads[2:].split(), line.split(), strict=False))
+        if row.get("srv_name") == name:
+            return row[column]
+    raise RuntimeRefused(command=f"show servers state {backend}", reply=reply.strip() or "nothing")
+
+
+def _command(settings: dict[str, object], command: str) -> None:
+    reply = _ask(settings, command).strip()
+    if reply:
+        raise RuntimeRefused(command=command, reply=reply)
+
+
+def _ask(settings: dict[str, object], command: str) -> str:
+    address = str(settings["socket"])
+    if address.startswith("/"):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(TIMEOUT_S)
+        connection.connect(str(Path(address)))
+    else:
+        host, _, port = address.rpartition(":")
+        connection = socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S)
+    with connection:
+        connection.sendall(f"{command}\n".encode())
+        reply = b""
+        while len(reply) < REPLY_BYTES_MAX:
+            chunk = connection.recv(65536)
+            if not chunk:
+                break
+            reply += chunk
+    return reply.decode("utf-8", "replace")

@@ -1,0 +1,221 @@
+"""Kubernetes: cordons and drains this node; uncordons it only if it was this that cordoned it.
+
+Pods are evicted, never deleted, so that disruption budgets hold; what an eviction may not touch
+is waited for. Mirror pods, those of daemon sets and finished ones stay.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+from forewarn.agent.preparations import step_state
+from forewarn.agent.preparations.http_call import Called, call, expect, local_host, secret
+from forewarn.agent.preparations.wait_until import until
+from forewarn.errors import PeerError
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+TAINT = "forewarn.io/scheduled-event"
+MARK = "forewarn.io/cordoned-by"
+MERGE = {"Content-Type": "application/merge-patch+json"}
+TAINT_TRIES = 5  # a node changes every few seconds; five misses in a row do not happen
+PODS_MAX = 5000  # a node runs a few hundred at most
+MIRROR = "kubernetes.io/config.mirror"
+
+
+class PodInTheWay(PeerError):
+    """A pod that nobody would start again elsewhere."""
+
+    code = "pod-in-the-way"
+    message = "Pod {pod} {why}."
+    advice = "Remove the pod, or allow it in the settings: `force`, `delete_local`."
+
+
+def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
+    """Cordon the node, taint it where wanted, and evict its pods."""
+    node = _node(settings)
+    found = expect(ask(settings, "GET", path=node), "GET", url=node, statuses=(200,)).form()
+    spec, meta = _part(found, "spec"), _part(found, "metadata")
+    mine = MARK in _part(meta, "annotations")
+    noted = step_state.read()
+    if not spec.get("unschedulable") or mine:
+        step_state.write({**noted, "cordoned": True})
+        patch = {
+            "metadata": {"annotations": {MARK: str(hook.get("name") or "forewarn")}},
+            "spec": {"unschedulable": True},
+        }
+        _patch(settings, node, patch)
+    if settings.get("taint"):
+        _taint(settings, hook, spec=spec)
+    evicted = 0
+    if settings.get("evict", True):
+        pods = _evictable(settings)
+        evicted = len(pods)
+        _evict_all(settings, pods)
+    return f"{node.rpartition('/')[2]} is cordoned; {evicted} pods were evicted"
+
+
+def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
+    """Take back the cordon and the taint that `prepare` has set, and nothing else."""
+    noted = step_state.read()
+    node = _node(settings)
+    if noted.get("cordoned"):
+        patch: dict[str, object] = {
+            "metadata": {"annotations": {MARK: None}},
+            "spec": {"unschedulable": None},
+        }
+        _patch(settings, node, patch)
+    if noted.get("taint"):
+        _change_taints(settings, str(noted["taint"]), taint=None)
+    step_state.clear()
+    return f"{node.rpartition('/')[2]}: {', '.join(sorted(noted)) or 'nothing'} taken back"
+
+
+def _taint(
+    settings: dict[str, object], hook: dict[str, object], *, spec: dict[str, object]
+) -> None:
+    key = settings["taint"] if isinstance(settings["taint"], str) else TAINT
+    event = hook.get("event")
+    kind = str(event.get("event_type", "")) if isinstance(event, dict) else ""
+    taints = spec.get("taints") or []
+    assert isinstance(taints, list)
+    if any(taint.get("key") == key for taint in taints):
+        return
+    step_state.write({**step_state.read(), "taint": key})
+    _change_taints(settings, str(key), taint={"key": key, "effect": "NoSchedule", "value": kind})
+
+
+def _change_taints(
+    settings: dict[str, object], key: str, *, taint: dict[str, object] | None
+) -> None:
+    """Replace the taint of a key, or remove it; the others stay, whoever changes them meanwhile.
+
+    A node's taints are one list that is patched as a whole, so the version that was read is
+    named, and a refusal because of another version means to read again.
+    """
+    node = _node(settings)
+    done = None
+    for _ in range(TAINT_TRIES):
+        found = expect(ask(settings, "GET", path=node), "GET", url=node, statuses=(200,)).form()
+        taints = _part(found, "spec").get("taints") or []
+        assert isinstance(taints, list)
+        kept = [one for one in taints if one.get("key") != key]
+        version = _part(found, "metadata")["resourceVersion"]
+        patch = {
+            "metadata": {"resourceVersion": version},
+            "spec": {"taints": [*kept, taint] if taint else kept or None},
+        }
+        done = ask(settings, "PATCH", path=node, form=patch, headers=MERGE)
+        if done.status != 409:
+            break
+    assert done is not None
+    expect(done, "PATCH", url=node, statuses=(200,))
+
+
+def _evictable(settings: dict[str, object]) -> list[tuple[str, str]]:
+    """Return namespace and name of the pods to evict.
+
+    Raises:
+        PodInTheWay: one would be lost, and the settings do not allow that.
+    """
+    name = _node(settings).rpartition("/")[2]
+    url = f"/api/v1/pods?fieldSelector={quote(f'spec.nodeName={name}')}&limit={PODS_MAX}"
+    items = expect(ask(settings, "GET", path=url), "GET", url=url, statuses=(200,)).form()["items"]
+    assert isinstance(items, list)
+    chosen = []
+    for pod in items:
+        meta, spec = _part(pod, "metadata"), _part(pod, "spec")
+        phase = _part(pod, "status").get("phase")
+        owners = meta.get("ownerReferences") or []
+        assert isinstance(owners, list)
+        stays = MIRROR in _part(meta, "annotations") or phase in ("Succeeded", "Failed")
+        if stays or any(owner.get("kind") == "DaemonSet" for owner in owners):
+            continue
+        label = f"{meta['namespace']}/{meta['name']}"
+        if not owners and not settings.get("force"):
+            raise PodInTheWay(pod=label, why="has no controller that would start it elsewhere")
+        volumes = spec.get("volumes") or []
+        assert isinstance(volumes, list)
+        local = any("emptyDir" in volume for volume in volumes)
+        if local and not settings.get("delete_local", True):
+            raise PodInTheWay(pod=label, why="keeps local files that would be lost")
+        chosen.append((str(meta["namespace"]), str(meta["name"])))
+    return chosen
+
+
+def _evict_all(settings: dict[str, object], pods: list[tuple[str, str]]) -> None:
+    """Evict pods, again and again where a budget forbids it for now, until all are gone."""
+    left = set(pods)
+
+    def gone() -> bool:
+        for pod in sorted(left):
+            if _evict(settings, *pod):
+                left.discard(pod)
+        return not left
+
+    until(gone, "all pods are gone", seconds=float(str(settings.get("wait_s", 0))))
+
+
+def _evict(settings: dict[str, object], namespace: str, name: str) -> bool:
+    """Ask for an eviction; tell whether the pod is gone."""
+    place = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}"
+    found = ask(settings, "GET", path=place)
+    if found.status == 404:
+        return True
+    if _part(found.form(), "metadata").get("deletionTimestamp"):
+        return False
+    form: dict[str, object] = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+    }
+    if "grace_s" in settings:
+        form["deleteOptions"] = {"gracePeriodSeconds": int(str(settings["grace_s"]))}
+    url = f"{place}/eviction"
+    # 429: a disruption budget forbids it for now; 500: two budgets; 404: gone meanwhile
+    expect(
+        ask(settings, "POST", path=url, form=form), "POST", url=url, statuses=(200, 201, 404, 429)
+    )
+    return False
+
+
+def _patch(settings: dict[str, object], node: str, patch: dict[str, object]) -> None:
+    done = ask(settings, "PATCH", path=node, form=patch, headers=MERGE)
+    expect(done, "PATCH", url=node, statuses=(200,))
+
+
+def _node(settings: dict[str, object]) -> str:
+    name = settings.get("node") or os.environ.get("NODE_NAME") or local_host()
+    return f"/api/v1/nodes/{quote(str(name))}"
+
+
+def ask(
+    settings: dict[str, object],
+    method: str,
+    *,
+    path: str,
+    form: object = None,
+    headers: dict[str, str] | None = None,
+) -> Called:
+    """Send a request to the API server, as the service account or with the settings' token."""
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "6443")
+    host = f"[{host}]" if ":" in host else host
+    server = str(settings.get("server") or f"https://{host}:{port}").rstrip("/")
+    token = secret(settings.get("token_file") or _of_account("token"))
+    known = {"Authorization": f"Bearer {token}"} if token else {}
+    ca_file = str(settings.get("ca_file") or _of_account("ca.crt"))
+    return call(
+        method, f"{server}{path}", form=form, headers={**known, **(headers or {})}, ca_file=ca_file
+    )
+
+
+def _of_account(name: str) -> str:
+    path = ACCOUNT / name
+    return str(path) if path.exists() else ""
+
+
+def _part(form: dict[str, object], name: str) -> dict[str, object]:
+    part = form.get(name)
+    return part if isinstance(part, dict) else {}

@@ -1,0 +1,77 @@
+"""Pacemaker: puts the cluster node into standby until no resource runs on it any more.
+
+Standby that an operator has set is left as it is.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import xml.etree.ElementTree as ET
+
+from forewarn.agent.preparations import step_state
+from forewarn.agent.preparations.http_call import local_host
+from forewarn.agent.preparations.wait_until import until
+from forewarn.errors import PeerError
+
+
+class PacemakerFailed(PeerError):
+    """A tool of Pacemaker could not do what was asked."""
+
+    code = "pacemaker-failed"
+    message = "{command} failed: {reason}."
+    advice = "Look at `crm_mon -1` and the cluster's log."
+
+
+def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
+    """Set the node to standby and wait until its resources have moved."""
+    node = _node(settings)
+    if _is_standby(node) and not step_state.read().get("standby"):
+        return f"{node} is in standby already, by somebody else's hand"
+    step_state.write({"standby": node})
+    lifetime = str(settings.get("lifetime", "forever"))
+    _run("crm_standby", "-N", node, "-v", "on", "-l", lifetime)
+    until(
+        lambda: _resources(node) == 0,
+        f"all resources have left {node}",
+        seconds=float(str(settings.get("wait_s", 0))),
+    )
+    return f"{node} is in standby, and no resource runs on it"
+
+
+def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
+    """Take the node out of standby if it was this that put it there."""
+    node = step_state.read().get("standby")
+    if not node:
+        return "it was not this that set the standby"
+    lifetime = str(settings.get("lifetime", "forever"))
+    _run("crm_standby", "-N", str(node), "-D", "-l", lifetime)
+    step_state.clear()
+    return f"{node} is online again"
+
+
+def _node(settings: dict[str, object]) -> str:
+    return str(settings.get("node") or "") or _run("crm_node", "-n").strip() or local_host()
+
+
+def _seen(node: str) -> ET.Element:
+    text = _run("crm_mon", "-1", "--output-as=xml")
+    found = ET.fromstring(text).find(f"./nodes/node[@name='{node}']")  # noqa: S314  see above
+    if found is None:
+        raise PacemakerFailed(command="crm_mon", reason=f"there is no node {node}")
+    return found
+
+
+def _is_standby(node: str) -> bool:
+    return _seen(node).get("standby") == "true"
+
+
+def _resources(node: str) -> int:
+    return int(_seen(node).get("resources_running", "0"))
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = done.stderr.strip() or f"status {done.returncode}"
+        raise PacemakerFailed(command=" ".join(command), reason=reason)
+    return done.stdout

@@ -1,0 +1,113 @@
+"""PostgreSQL through Patroni: switches the leader over, if this member leads, and waits for it.
+
+Nothing is switched back: the new leader leads, and this member follows it after the event.
+"""
+
+from __future__ import annotations
+
+import base64
+
+from forewarn.agent.preparations.http_call import Called, call, expect, secret
+from forewarn.agent.preparations.wait_until import until
+from forewarn.errors import PeerError
+
+ADDRESS = "http://127.0.0.1:8008"
+LEADING = ("leader", "master", "primary", "standby_leader")
+
+
+class NoCandidate(PeerError):
+    """There is no member the leader could be switched to."""
+
+    code = "patroni-no-candidate"
+    message = "No member of cluster {cluster} can take over from {name}."
+    advice = (
+        "See `patronictl list`: a candidate must run, be streaming and not be tagged nofailover."
+    )
+
+
+def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
+    """Switch over to another member where this one leads; wait until another one does."""
+    url = _address(settings)
+    me = _ask(settings, "/patroni").form()
+    patroni = me.get("patroni")
+    name = str(patroni.get("name", "")) if isinstance(patroni, dict) else ""
+    name = name or str(settings.get("name", ""))
+    members = _members(settings)
+    leader = _leader(members)
+    name = name or _by_role(members, str(me.get("role", "")), leader)
+    if str(me.get("role")) not in LEADING:
+        return f"{leader or 'another member'} leads; nothing to switch"
+    form = {"leader": leader}
+    candidate = settings.get("candidate") or _candidate(members)
+    if not candidate:
+        scope = patroni.get("scope") if isinstance(patroni, dict) else ""
+        raise NoCandidate(cluster=scope, name=leader)
+    form["candidate"] = str(candidate)
+    done = call(
+        "POST", f"{url}/switchover", form=form, headers=_headers(settings), ca_file=_ca(settings)
+    )
+    expect(done, "POST", url=f"{url}/switchover", statuses=(200, 202))
+    until(
+        lambda: _leader(_members(settings)) not in ("", leader),
+        f"another member than {leader} leads",
+        seconds=float(str(settings.get("wait_s", 0))),
+    )
+    return f"switched over from {leader} to {_leader(_members(settings))}"
+
+
+def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
+    """Leave the cluster as it is; see that this member is back in it."""
+    until(
+        lambda: _ask(settings, "/health").status == 200,
+        "PostgreSQL of this member runs",
+        seconds=float(str(settings.get("wait_s", 0))),
+    )
+    return f"{_leader(_members(settings))} leads; this member runs"
+
+
+def _members(settings: dict[str, object]) -> list[dict[str, object]]:
+    members = _ask(settings, "/cluster").form().get("members", [])
+    assert isinstance(members, list)
+    return members
+
+
+def _leader(members: list[dict[str, object]]) -> str:
+    return next((str(one["name"]) for one in members if one.get("role") in LEADING), "")
+
+
+def _by_role(members: list[dict[str, object]], role: str, leader: str) -> str:
+    return leader if role in LEADING and members else ""
+
+
+def _candidate(members: list[dict[str, object]]) -> str:
+    """Return the healthy follower that lags least."""
+    fit = []
+    for one in members:
+        tags = one.get("tags")
+        barred = isinstance(tags, dict) and tags.get("nofailover")
+        lag = one.get("lag", 0)
+        follows = one.get("role") not in LEADING and one.get("state") in ("running", "streaming")
+        if follows and not barred and isinstance(lag, int):
+            fit.append((lag, str(one["name"])))
+    return min(fit)[1] if fit else ""
+
+
+def _ask(settings: dict[str, object], path: str) -> Called:
+    url = f"{_address(settings)}{path}"
+    return call("GET", url, headers=_headers(settings), ca_file=_ca(settings))
+
+
+def _address(settings: dict[str, object]) -> str:
+    return str(settings.get("address") or ADDRESS).rstrip("/")
+
+
+def _ca(settings: dict[str, object]) -> str:
+    return str(settings.get("ca_file") or "")
+
+
+def _headers(settings: dict[str, object]) -> dict[str, str]:
+    user = settings.get("username")
+    if not user:
+        return {}
+    pair = f"{user}:{secret(settings.get('password_file'))}".encode()
+    return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}

@@ -1,0 +1,63 @@
+"""systemd: stops or starts units for the time of an event, and puts back what was there.
+
+Only units that were active are started again, and only units this has started are stopped.
+"""
+
+from __future__ import annotations
+
+import subprocess
+
+from forewarn.agent.json_fields import words
+from forewarn.agent.preparations import step_state
+from forewarn.errors import PeerError
+
+
+class SystemctlFailed(PeerError):
+    """systemctl could not do what was asked."""
+
+    code = "systemctl-failed"
+    message = "systemctl {words} failed: {reason}."
+    advice = "Look at `systemctl status` and the journal of the unit."
+
+
+def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
+    """Stop the units (or start them, with `action = "start"`), noting which that changes."""
+    units = words(settings, "units")
+    stops = settings.get("action", "stop") == "stop"
+    changed = [unit for unit in units if _is_active(unit, settings) == stops]
+    noted = step_state.read().get("units", [])
+    assert isinstance(noted, list)
+    step_state.write({"units": sorted({*noted, *changed}), "stops": stops})
+    if changed:
+        _systemctl(settings, "stop" if stops else "start", *changed)
+    return f"{'stopped' if stops else 'started'}: {', '.join(changed) or 'nothing'}"
+
+
+def recover(settings: dict[str, object], _hook: dict[str, object]) -> str:
+    """Start what was stopped, or stop what was started."""
+    noted = step_state.read()
+    units = noted.get("units", [])
+    assert isinstance(units, list)
+    verb = "start" if noted.get("stops", True) else "stop"
+    if units:
+        _systemctl(settings, verb, *units)
+    step_state.clear()
+    return f"{verb}: {', '.join(units) or 'nothing'}"
+
+
+def _is_active(unit: str, settings: dict[str, object]) -> bool:
+    words = ("is-active", "--quiet", unit)
+    return _run(settings, words).returncode == 0
+
+
+def _systemctl(settings: dict[str, object], *words: str) -> None:
+    done = _run(settings, words)
+    if done.returncode:
+        reason = done.stderr.strip() or f"status {done.returncode}"
+        raise SystemctlFailed(words=" ".join(words), reason=reason)
+
+
+def _run(settings: dict[str, object], words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    user = ("--user",) if settings.get("user") else ()
+    command = ("systemctl", *user, "--no-ask-password", words[0], *words[1:])
+    return subprocess.run(command, capture_output=True, text=True, check=False)

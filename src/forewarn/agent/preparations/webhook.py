@@ -1,0 +1,78 @@
+"""Webhook: posts the event to a URL, signed, and tries again until it is accepted.
+
+The receiver tells the phases apart by the `phase` of the body. Source of the signature form:
+HMAC-SHA256 over `TIMESTAMP.BODY`, as payment services sign theirs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+
+from forewarn.agent.preparations.http_call import CallFailed, call, secret, shown
+from forewarn.agent.preparations.wait_until import pause
+from forewarn.clock import SystemClock
+
+TRIES = 5
+PAUSE_S = 1.0
+PERMANENT = (400, 401, 403, 404, 405, 413, 422)
+
+
+def prepare(settings: dict[str, object], hook: dict[str, object]) -> str:
+    """Post the hook's input."""
+    return post(settings, hook, kind="prepare")
+
+
+def recover(settings: dict[str, object], hook: dict[str, object]) -> str:
+    """Post the hook's input, whose phase says recover or cancel."""
+    return post(settings, hook, kind=str(hook.get("phase", "recover")))
+
+
+def post(settings: dict[str, object], form: dict[str, object], *, kind: str) -> str:
+    """Post a form until it is answered with 2xx; a refusal that will not pass ends it at once.
+
+    Raises:
+        CallFailed: it was not accepted.
+    """
+    url = str(settings["url"])
+    tries = int(str(settings.get("tries", TRIES)))
+    reason = "never tried"
+    for attempt in range(1, tries + 1):
+        headers = _headers(settings, form, kind=kind)
+        try:
+            ca_file = str(settings.get("ca_file") or "")
+            answer = call("POST", url, form=form, headers=headers, ca_file=ca_file)
+        except CallFailed as error:
+            reason = str(error.facts["reason"])
+        else:
+            if 200 <= answer.status < 300:
+                return f"accepted with status {answer.status}, try {attempt}"
+            reason = f"status {answer.status}"
+            if answer.status in PERMANENT:
+                break
+        if attempt < tries:
+            pause(PAUSE_S * 2 ** (attempt - 1))
+    # The path of a webhook is often its password.
+    raise CallFailed(method="POST", url=shown(url, path=False), reason=reason)
+
+
+def signature(key: str, timestamp: str, *, body: bytes) -> str:
+    """Return the hexadecimal HMAC-SHA256 of a body sent at a time."""
+    signed = timestamp.encode() + b"." + body
+    return hmac.new(key.encode(), signed, hashlib.sha256).hexdigest()
+
+
+def _headers(settings: dict[str, object], form: dict[str, object], *, kind: str) -> dict[str, str]:
+    extra = settings.get("headers", {})
+    assert isinstance(extra, dict)
+    headers = {"X-Forewarn-Kind": kind, **{str(k): str(v) for k, v in extra.items()}}
+    if settings.get("cloudevents"):
+        headers["Content-Type"] = "application/cloudevents+json; charset=utf-8"
+    key = secret(settings.get("secret_file"))
+    if key:
+        timestamp = str(SystemClock().now_ms() // 1000)
+        headers["X-Forewarn-Timestamp"] = timestamp
+        body = json.dumps(form).encode()
+        headers["X-Forewarn-Signature"] = f"sha256={signature(key, timestamp, body=body)}"
+    return headers

@@ -1,0 +1,141 @@
+"""Start: from a command line to a running agent, on the shortest way.
+
+Everything but `run` and `do` is left to `cli.py`, which is heavier. The
+configuration is read by a process that ends, so that what it takes to check it is not kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from forewarn.errors import CallerError, ForewarnError
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from forewarn.agent.settings import AgentSettings
+
+DEFAULT_CONFIG = "/etc/forewarn-agent/agent.toml"
+FORM_BYTES_MAX = 4 * 1024 * 1024
+FAILED_STATUS = 1
+USAGE_STATUS = 2  # as argparse
+
+
+def main(words: list[str]) -> int:
+    """Run a command of the agent and return its exit status."""
+    if words[:1] == ["do"]:
+        from forewarn.agent.subcommands import do  # noqa: PLC0415  only a hook's process needs it
+
+        return do(words[1:])
+    config = _config_of(words)
+    if config is None:
+        from forewarn.agent.cli import main as run_typed  # noqa: PLC0415  not for `run`
+
+        return run_typed(words)
+    try:
+        run(*config)
+    except ForewarnError as error:
+        sys.stderr.write(f"{sentence_of(error)}\n")
+        return USAGE_STATUS
+    except OSError as error:
+        sys.stderr.write(f"The agent cannot go on: {error}\n")
+        return FAILED_STATUS
+    return 0
+
+
+def own_name() -> str:
+    """Return what is typed before an action of the agent, as it was this time."""
+    program = sys.argv[0]
+    if program.endswith(".pyz"):
+        return f"python3 {program}"
+    return "python3 -m forewarn.agent" if program.endswith("__main__.py") else "forewarn agent"
+
+
+def sentence_of(error: ForewarnError) -> str:
+    """Return an error and what to do, with commands that can be typed here."""
+    return f"{error} {error.advice_text()}".rstrip().replace("`forewarn agent ", f"`{own_name()} ")
+
+
+def run(path: str, *, must_exist: bool = True) -> None:
+    """Run the agent with a configuration file until it is told to stop.
+
+    On SIGHUP it begins anew with the configuration as it is then, or goes on as it was where that
+    cannot be used; also when the system's clock was set and nothing is scheduled.
+    """
+    settings = load(path, must_exist=must_exist)
+    from forewarn.agent.log import Log  # noqa: PLC0415  after the process that checks has ended
+    from forewarn.agent.runner import Runner  # noqa: PLC0415  the same
+    from forewarn.agent.sd_notify import SdNotify  # noqa: PLC0415  the same
+    from forewarn.clock import SystemClock  # noqa: PLC0415  the same
+    from forewarn.ids import Ids  # noqa: PLC0415  the same
+
+    readiness = SdNotify()
+    while True:  # ends when it is told to stop
+        log = Log(settings.log)
+        runner = Runner(settings, clock=SystemClock(), ids=Ids(), log=log, readiness=readiness)
+        if not runner.run():
+            return
+        try:
+            settings = load(path, must_exist=must_exist)
+        except ForewarnError as error:
+            log.say("config-refused", f"{error} The agent goes on as it was.", level="error")
+
+
+def load(path: str, *, must_exist: bool = True) -> AgentSettings:
+    """Return the settings of a configuration file, read in a process that ends.
+
+    Raises:
+        ForewarnError: the configuration cannot be used.
+    """
+    from forewarn.agent.settings import AgentSettings  # noqa: PLC0415  light, but after the fork
+
+    if not hasattr(os, "fork"):
+        from forewarn.agent.config import read_config  # noqa: PLC0415  where nothing can be saved
+
+        return AgentSettings(read_config(path, must_exist=must_exist))
+    source, sink = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(source)
+        os._exit(_read_into(sink, path, must_exist=must_exist))
+    os.close(sink)
+    with os.fdopen(source, "rb") as pipe:
+        text = pipe.read(FORM_BYTES_MAX)
+    _, status = os.waitpid(pid, 0)
+    if status:
+        raise NotUsable(reason=text.decode("utf-8", "replace") or "it cannot be read")
+    return AgentSettings(json.loads(text))
+
+
+class NotUsable(CallerError):
+    """A configuration that another process found unusable; its sentence is complete."""
+
+    code = "agent-config-unusable"
+    status = 400
+    message = "{reason}"
+
+
+def _read_into(sink: int, path: str, *, must_exist: bool) -> int:
+    """Write the checked form, or the reason why there is none, and return the exit status."""
+    from forewarn.agent.config import read_config  # noqa: PLC0415  this process ends at once
+
+    try:
+        text, status = json.dumps(read_config(path, must_exist=must_exist)), 0
+    except ForewarnError as error:
+        text, status = sentence_of(error), 1
+    with os.fdopen(sink, "wb") as pipe:
+        pipe.write(text.encode())
+    return status
+
+
+def _config_of(words: list[str]) -> tuple[str] | None:
+    """Return the file of `run [--config FILE]`, or None where something else is asked for."""
+    rest = words[1:] if words[:1] == ["run"] else words
+    if not rest and words[:1] == ["run"]:
+        return (DEFAULT_CONFIG,)
+    if len(rest) == 2 and rest[0] == "--config":
+        return (rest[1],)
+    if len(rest) == 1 and rest[0].startswith("--config="):
+        return (rest[0].partition("=")[2],)
+    return None

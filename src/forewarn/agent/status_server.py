@@ -1,0 +1,237 @@
+"""The status endpoint: what the agent sees and does, for people, probes and Prometheus.
+
+Read only, and no decision in it. It answers one request per connection, from the agent's own
+loop; `ssl` is loaded only where a certificate is configured.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+
+from forewarn.agent.core.records import event_form
+
+TYPE_CHECKING = False  # `typing` is too heavy for the agent
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from forewarn.agent.core.engine import AgentEngine
+    from forewarn.agent.runner import Runner
+
+    class Watches(Protocol):
+        """Something that waits for descriptors."""
+
+        def watch(self, fd: int, *, write: bool = False) -> None:
+            """Wait for one more."""
+
+
+MAX_CONNECTIONS = 32  # probes, a scraper and the other VMs; beyond it the oldest is cut
+REQUEST_BYTES_MAX = 8192
+SECONDS_MAX_MS = 5000  # a client that takes longer is cut
+STALE_POLL_MS = 60_000  # an agent whose last good poll is older is not ready
+
+
+class StatusServer:
+    """Answers `/status`, `/healthz`, `/readyz`, `/drainz`, `/prepared` and `/metrics`."""
+
+    def __init__(self, runner: Runner) -> None:
+        """Listen where the settings say.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        settings = runner.settings
+        host, _, port = settings.status_listen.rpartition(":")
+        address = (host.strip("[]"), int(port))
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self._runner = runner
+        self._listener = socket.create_server(address, family=family, backlog=MAX_CONNECTIONS)
+        self._listener.settimeout(0.0)
+        self._tls = None
+        if settings.status_cert:
+            import ssl  # noqa: PLC0415  4 MiB, only where it is wanted
+
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(settings.status_cert, settings.status_key)
+        self._open: dict[int, _Connection] = {}
+
+    @property
+    def port(self) -> int:
+        """The port listened on."""
+        number: int = self._listener.getsockname()[1]
+        return number
+
+    def watch(self, poller: Watches) -> None:
+        """Have the poller wait for what is open."""
+        poller.watch(self._listener.fileno())
+        for fd, connection in self._open.items():
+            poller.watch(fd, write=connection.wants_write)
+
+    def next_ms(self) -> int | None:
+        """Return when a slow client is to be cut."""
+        return min((one.until_ms for one in self._open.values()), default=None)
+
+    def serve(self, ready: set[int], now_ms: int) -> None:
+        """Accept, read and answer what can be now."""
+        if self._listener.fileno() in ready:
+            self._accept(now_ms)
+        for fd, connection in tuple(self._open.items()):
+            over = now_ms >= connection.until_ms
+            if over or (fd in ready and connection.advance(self._answer, now_ms)):
+                connection.close()
+                del self._open[fd]
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._listener.close()
+        for connection in self._open.values():
+            connection.close()
+
+    def _accept(self, now_ms: int) -> None:
+        try:
+            accepted, _ = self._listener.accept()
+            accepted.settimeout(0.0)
+            if self._tls is not None:
+                accepted = self._tls.wrap_socket(
+                    accepted, server_side=True, do_handshake_on_connect=False
+                )
+        except OSError:
+            return
+        if len(self._open) >= MAX_CONNECTIONS:
+            oldest = next(iter(self._open))
+            self._open.pop(oldest).close()
+        self._open[accepted.fileno()] = _Connection(accepted, now_ms + SECONDS_MAX_MS)
+
+    def _answer(self, path: str, now_ms: int) -> tuple[int, str, str]:
+        """Return status, content type and body for a path."""
+        runner = self._runner
+        route = path.partition("?")[0]
+        if route == "/healthz":
+            return 200, "text/plain", "ok\n"
+        if route == "/readyz":
+            good_ms = runner.contact.good_ms
+            held_ms = int(runner.settings.wait_s * 1000)
+            stale = good_ms is None or now_ms - good_ms > STALE_POLL_MS + held_ms
+            return (503, "text/plain", "no good poll\n") if stale else (200, "text/plain", "ok\n")
+        if route == "/drainz":
+            draining = any(held.phase == "prepare" for held in self._steps())
+            return (503, "text/plain", "draining\n") if draining else (200, "text/plain", "ok\n")
+        if route == "/metrics":
+            body = runner.metrics.exposition(runner.core, runner.contact, now_ms=now_ms)
+            return 200, "text/plain; version=0.0.4; charset=utf-8", body
+        if route == "/prepared":
+            form = prepared_form(runner.identity.name, runner.core)
+            return 200, "application/json", json.dumps(form) + "\n"
+        if route in ("/", "/status"):
+            return 200, "application/json", json.dumps(status_form(runner, now_ms)) + "\n"
+        return 404, "text/plain", "not found\n"
+
+    def _steps(self) -> tuple[StepRecord, ...]:
+        return self._runner.core.steps if self._runner.core is not None else ()
+
+
+class _Connection:
+    """One request and its answer."""
+
+    def __init__(self, accepted: socket.socket, until_ms: int) -> None:
+        self._socket = accepted
+        self._request = b""
+        self._unsent = b""
+        self.until_ms = until_ms
+        self.wants_write = False
+
+    def advance(self, answer: Answering, now_ms: int) -> bool:
+        """Go on as far as possible; tell whether the connection is done with."""
+        try:
+            if not self._unsent:
+                return self._receive(answer, now_ms)
+            self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        except OSError as error:
+            self.wants_write = bool(self._unsent) or _wants_write(error)
+            return not _not_yet(error)
+        return not self._unsent
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def _receive(self, answer: Answering, now_ms: int) -> bool:
+        data = self._socket.recv(REQUEST_BYTES_MAX)
+        self._request += data
+        if not data or len(self._request) > REQUEST_BYTES_MAX:
+            return True
+        if b"\r\n\r\n" not in self._request:
+            return False
+        words = self._request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) == 3 and words[0] in ("GET", "HEAD"):
+            status, kind, body = answer(words[1], now_ms)
+        else:
+            status, kind, body = 405, "text/plain", "only GET\n"
+        payload = body.encode()
+        head = (
+            f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {kind}\r\n"
+            f"Content-Length: {len(payload)}\r\nConnection: close\r\n"
+            "Cache-Control: no-store\r\n\r\n"
+        )
+        self._unsent = head.encode() + (payload if words[0] != "HEAD" else b"")
+        self.wants_write = True
+        return False
+
+
+REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+
+
+def status_form(runner: Runner, now_ms: int) -> dict[str, object]:
+    """Return everything worth knowing about the agent, in JSON types."""
+    core, contact = runner.core, runner.contact
+    events = core.events if core is not None else ()
+    return {
+        "name": runner.identity.name if core is not None else None,
+        "endpoint": contact.endpoint,
+        "api_version": contact.version,
+        "polls": contact.polls,
+        "seconds_since_poll": None if contact.good_ms is None else (now_ms - contact.good_ms) / 1e3,
+        "trouble": contact.trouble,
+        "events": [
+            {
+                "event": event_form(record.event),
+                "stage": record.stage,
+                "rule": record.rule,
+                "why": record.why,
+                "approved": record.approved,
+            }
+            for record in events
+        ],
+        "steps": [
+            {"name": held.key, "phase": held.phase, "status": held.status, "for": held.holders}
+            for held in (core.steps if core is not None else ())
+        ],
+        "unrecovered": core.unrecovered if core is not None else {},
+    }
+
+
+def prepared_form(name: str, core: AgentEngine | None) -> dict[str, object]:
+    """Return for which events this VM is prepared, for the agents of the other VMs. Source: C-5."""
+    events = core.events if core is not None else ()
+    stages = ("ready", "checking", "approving", "approved", "held", "under-way")
+    done = [one for one in events if one.stage in stages and one.group == len(one.plan)]
+    return {
+        "name": name,
+        "prepared": [one.event_id for one in done if not one.gone],
+    }
+
+
+def _not_yet(error: OSError) -> bool:
+    return isinstance(error, (BlockingIOError, InterruptedError)) or "Want" in type(error).__name__
+
+
+def _wants_write(error: OSError) -> bool:
+    return type(error).__name__ == "SSLWantWriteError"
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.agent.core.records import StepRecord
+
+    Answering = Callable[[str, int], tuple[int, str, str]]

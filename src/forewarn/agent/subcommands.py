@@ -1,0 +1,42 @@
+"""Doing: the processes the agent starts for its own purposes, found by their first word.
+
+No preparation, notification or coordination may be defined in here; each has a module of its own,
+imported only by the process that needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+
+from forewarn.agent.preparation_catalog import PREPARATIONS
+from forewarn.errors import ForewarnError
+
+OWN = {"notify": "forewarn.agent.notify", "peers": "forewarn.agent.peers"}
+FAILED_STATUS = 1
+USAGE_STATUS = 2
+
+
+def do(words: list[str]) -> int:
+    """Do what the words say, with JSON on standard input, and return the exit status.
+
+    `notify` and `peers` stand alone; a preparation is followed by its phase.
+    """
+    name, phase = (*words, "", "")[:2]
+    try:
+        if name in OWN:
+            return int(importlib.import_module(OWN[name]).main(json.load(sys.stdin)))
+        known = PREPARATIONS.get(name)
+        if known is None or phase not in ("prepare", "recover", "cancel"):
+            sys.stderr.write(f"There is no preparation {name!r} with phase {phase!r}.\n")
+            return USAGE_STATUS
+        settings = json.loads(os.environ.get("FOREWARN_SETTINGS", "{}"))
+        module = importlib.import_module(f"forewarn.agent.preparations.{known.module}")
+        verb = module.prepare if phase == "prepare" else module.recover
+        sys.stdout.write(f"{verb(settings, json.load(sys.stdin))}\n")
+    except (ForewarnError, OSError, ValueError) as error:
+        sys.stderr.write(f"{name} {phase}: {error}\n")
+        return FAILED_STATUS
+    return 0

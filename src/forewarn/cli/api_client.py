@@ -1,0 +1,343 @@
+"""The operator API as the command line calls it: one request, one answer; no command in here.
+
+Only the standard library. Never through a proxy: the operator API is a private address.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import quote, urlencode, urlsplit
+
+from forewarn.cli.parsing import DEFAULT_SERVER
+from forewarn.clock import SystemClock
+from forewarn.errors import CallerError, PeerError
+from forewarn.protocol import timestamps
+
+if TYPE_CHECKING:
+    import argparse
+    import socket
+    from collections.abc import Iterator, Mapping
+    from http.client import HTTPResponse
+    from typing import Any, TypeAlias
+
+    #: Read JSON: its shape is the API's, described in docs/reference/api.md.
+    Answer: TypeAlias = Any
+
+#: How long an answer may take, in seconds; the server refuses sooner than that what it cannot do.
+ANSWER_TIMEOUT_S = 60.0
+#: How long a stream may be silent, in seconds; the server says something every 15 s.
+SILENCE_S_MAX = 60.0
+#: Largest answer read, in bytes.
+ANSWER_BYTES_MAX = 256 * 1024 * 1024
+#: Longest line of a stream, in bytes.
+LINE_BYTES_MAX = 16 * 1024 * 1024
+#: The header in which the server says what time its clock shows.
+TIME_HEADER = "Forewarn-Time"
+
+
+class ServerAddressInvalid(CallerError):
+    """A server address that cannot be one."""
+
+    code = "server-address-invalid"
+    message = "{address!r} is no address of an operator API."
+    advice = "Give http://HOST:PORT, https://HOST:PORT or unix:PATH."
+
+
+class TokenUnreadable(CallerError):
+    """A token file that cannot be read."""
+
+    code = "token-unreadable"
+    message = "The token in {path} cannot be read: {reason}."
+    advice = "Name a file that holds the token and nothing else."
+
+
+class ServerUnreachable(PeerError):
+    """Nothing answers at the server's address."""
+
+    code = "server-unreachable"
+    message = "The operator API at {server} cannot be reached: {reason}."
+    advice = (
+        "Start it (`forewarn emulate` or `forewarn serve`), or say where it is with --server or"
+        " FOREWARN_SERVER."
+    )
+
+
+class ServerForeign(PeerError):
+    """What answers at the server's address is not the operator API."""
+
+    code = "server-foreign"
+    message = "What answers at {server} is not Forewarn's operator API: {reason}."
+    advice = "Look at the address; the metadata service for VMs is another port."
+
+
+class ApiRefused(CallerError):
+    """The server said no; its own code, sentence and advice."""
+
+    code = "server-refused"
+    message = "{message}"
+    advice = "{advice}"
+
+    def __init__(self, *, status: int, code: str, message: str, advice: str) -> None:
+        """Take over what the server said."""
+        super().__init__(message=message, advice=advice)
+        self.status = status
+        self.code = code
+
+
+class NameEmpty(CallerError):
+    """A name or an id that is empty, where one was to be given."""
+
+    code = "name-empty"
+    message = "An empty name or id stands for nothing."
+    advice = "Give one; often a shell variable was not set."
+
+
+class _UnixConnection(HTTPConnection):
+    """A connection over a Unix socket."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        """Connect to a path."""
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect."""
+        import socket  # noqa: PLC0415 - http.client has it loaded
+
+        self.sock: socket.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class ApiClient:
+    """Talks to one operator API, a connection for each request."""
+
+    def __init__(self, server: str = DEFAULT_SERVER, token: str = "") -> None:
+        """Connect to nothing yet.
+
+        Args:
+            server: `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`.
+            token: bearer token; empty: none.
+
+        Raises:
+            ServerAddressInvalid: the address is none of these.
+        """
+        self.server = server
+        #: The server's clock as of the last answer, ms since the epoch UTC.
+        self.now_ms = 0
+        self._token = token
+        try:
+            self._split = urlsplit(server)
+            _ = self._split.port
+        except ValueError as error:
+            raise ServerAddressInvalid(address=server) from error
+        if self._split.scheme not in {"http", "https", "unix"} or not (
+            self._split.hostname or self._split.scheme == "unix"
+        ):
+            raise ServerAddressInvalid(address=server)
+        if self._split.scheme == "unix" and sys.platform == "win32":
+            raise ServerAddressInvalid(address=server)
+
+    def get(self, path: str, **query: object) -> Answer:
+        """Return what a GET answers; query values that are None or empty are left out."""
+        return self._answer("GET", path + _query(query))
+
+    def post(self, path: str, form: Mapping[str, object] | None = None) -> Answer:
+        """Return what a POST of a form answers; members that are None are left out."""
+        return self._answer("POST", path, _body(form or {}))
+
+    def put(self, path: str, form: Mapping[str, object]) -> Answer:
+        """Return what a PUT of a form answers; members that are None are left out."""
+        return self._answer("PUT", path, _body(form))
+
+    def delete(self, path: str) -> Answer:
+        """Return what a DELETE answers."""
+        return self._answer("DELETE", path)
+
+    def send(self, method: str, path: str, *, body: bytes = b"", kind: str = "") -> bytes:
+        """Return the bytes that answer a request.
+
+        Args:
+            method: the HTTP method.
+            path: with its query.
+            body: what to send.
+            kind: media type of the body, or for a GET the one that is wanted.
+
+        Raises:
+            Refused: the server said no.
+            ServerUnreachable: there is no answer.
+            ServerForeign: somebody else answers.
+        """
+        answer, channel = self._ask(method, path, body, kind)
+        try:
+            content = answer.read(ANSWER_BYTES_MAX)
+        except (OSError, HTTPException) as error:
+            raise ServerUnreachable(server=self.server, reason=reason_of(error)) from error
+        finally:
+            _hang_up(answer, channel)
+        if answer.status >= 300:
+            self._refuse(answer.status, content)
+        return content
+
+    def lines(
+        self, path: str, *, until_ms: int = 0, **query: object
+    ) -> Iterator[dict[str, Any] | None]:
+        """Yield the lines of a stream as they come; None is the server's sign of life.
+
+        A stream ends with a line that says why, after which nobody reads on.
+
+        Args:
+            path: of the stream.
+            until_ms: when to stop by this machine's clock, ms since the epoch UTC; 0: never.
+            query: as for `get`.
+        """
+        answer, channel = self._ask("GET", path + _query(query), b"", "application/jsonl")
+        try:
+            if answer.status >= 300:
+                self._refuse(answer.status, answer.read(ANSWER_BYTES_MAX))
+            while not answer.isclosed():  # Python 3.14 closes it with its last byte
+                left_s = (until_ms - local_now_ms()) / 1000 if until_ms else SILENCE_S_MAX
+                if left_s <= 0:
+                    return
+                channel.settimeout(min(left_s, SILENCE_S_MAX))
+                line = answer.readline(LINE_BYTES_MAX)
+                if not line:
+                    break
+                yield json.loads(line) if line.strip() else None
+            raise ServerUnreachable(server=self.server, reason="it broke off")
+        except TimeoutError as error:
+            if not until_ms or local_now_ms() < until_ms:
+                raise ServerUnreachable(server=self.server, reason="it fell silent") from error
+        except (OSError, HTTPException) as error:
+            raise ServerUnreachable(server=self.server, reason=reason_of(error)) from error
+        except ValueError as error:
+            raise ServerForeign(server=self.server, reason="it sent no JSON") from error
+        finally:
+            _hang_up(answer, channel)
+
+    def _ask(
+        self, method: str, path: str, body: bytes, kind: str
+    ) -> tuple[HTTPResponse, socket.socket]:
+        """Send a request; return the answer so far, and the socket, to set time limits on."""
+        headers = {"Connection": "close", "User-Agent": "forewarn"}
+        if kind:
+            headers["Content-Type" if body else "Accept"] = kind
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        connection = self._connection()
+        try:
+            connection.request(method, path, body or None, headers)
+            channel: socket.socket = connection.sock
+            answer = connection.getresponse()
+        except (OSError, HTTPException) as error:
+            connection.close()
+            raise ServerUnreachable(server=self.server, reason=reason_of(error)) from error
+        except BaseException:
+            connection.close()
+            raise
+        try:
+            self.now_ms = timestamps.parse(answer.headers.get(TIME_HEADER, ""))
+        except ValueError as error:
+            _hang_up(answer, channel)
+            reason = f"it answered {answer.status}"
+            raise ServerForeign(server=self.server, reason=reason) from error
+        return answer, channel
+
+    def _connection(self) -> HTTPConnection:
+        split = self._split
+        if split.scheme == "unix":
+            return _UnixConnection(split.path, ANSWER_TIMEOUT_S)
+        kind = HTTPSConnection if split.scheme == "https" else HTTPConnection
+        assert split.hostname is not None
+        return kind(split.hostname, split.port, timeout=ANSWER_TIMEOUT_S)
+
+    def _answer(self, method: str, path: str, body: bytes = b"") -> Answer:
+        content = self.send(method, path, body=body, kind="application/json" if body else "")
+        if not content:
+            return None
+        try:
+            return json.loads(content)
+        except ValueError as error:
+            raise ServerForeign(server=self.server, reason="it sent no JSON") from error
+
+    def _refuse(self, status: int, content: bytes) -> NoReturn:
+        try:
+            error = json.loads(content)["error"]
+            refusal = ApiRefused(
+                status=status,
+                code=str(error["code"]),
+                message=str(error["message"]),
+                advice=str(error["advice"]),
+            )
+        except (ValueError, LookupError, TypeError) as problem:
+            raise ServerForeign(server=self.server, reason=f"it answered {status}") from problem
+        raise refusal
+
+
+def client_of(arguments: argparse.Namespace) -> ApiClient:
+    """Return the client a command's options and the environment ask for.
+
+    Raises:
+        ServerAddressInvalid: the address is none.
+        TokenUnreadable: the token file cannot be read.
+    """
+    server = arguments.server or os.environ.get("FOREWARN_SERVER", "") or DEFAULT_SERVER
+    token = os.environ.get("FOREWARN_TOKEN", "")
+    if arguments.token_file:
+        try:
+            token = Path(arguments.token_file).read_text("utf-8")
+        except (OSError, ValueError) as error:
+            raise TokenUnreadable(path=arguments.token_file, reason=reason_of(error)) from error
+    token = token.strip()
+    if not (token.isascii() and (token.isprintable())):
+        raise TokenUnreadable(path=arguments.token_file or "FOREWARN_TOKEN", reason="it is no text")
+    return ApiClient(server.rstrip("/"), token)
+
+
+def part(name: str) -> str:
+    """Return a name as one part of a path.
+
+    Raises:
+        NameEmpty: it is empty.
+    """
+    if not name:
+        raise NameEmpty
+    return quote(name, safe="")
+
+
+def local_now_ms() -> int:
+    """Return this machine's time, for answers that come from elsewhere."""
+    return SystemClock().now_ms()
+
+
+def reason_of(error: Exception) -> str:
+    """Return why there was no answer, in a few words."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error) or type(error).__name__
+
+
+def _hang_up(answer: HTTPResponse, channel: socket.socket) -> None:
+    answer.close()
+    channel.close()
+
+
+def _query(query: Mapping[str, object]) -> str:
+    given: list[tuple[str, str]] = []
+    for name, value in query.items():
+        values = value if isinstance(value, list | tuple) else [value]
+        for each in values:
+            if each is True or each is False:
+                given += [(name, "true")] if each else []
+            elif each is not None and each != "":
+                given.append((name, str(each)))
+    return f"?{urlencode(given)}" if given else ""
+
+
+def _body(form: Mapping[str, object]) -> bytes:
+    return json.dumps({name: value for name, value in form.items() if value is not None}).encode()

@@ -1,0 +1,233 @@
+"""`forewarn clock`, `scenario` and `fault`: steer an emulator that runs, over the operator API.
+
+No emulator is started in here; that is `emulate.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import wraps
+from typing import TYPE_CHECKING
+
+from forewarn.cli.text_files import text_of
+from forewarn.errors import CallerError
+from forewarn.exit_codes import OK
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+    from typing import Any
+
+    from forewarn.cli.api_client import ApiClient
+    from forewarn.cli.parsing import Commands
+
+
+#: What can be set as a fault, for `--help`.
+FAULT_HELP = (
+    "KIND is slow-first, empty-200, 410, 429, 500, reset, truncate or incarnation; ARG says how"
+    " often, how long or to whom: see docs/howto/emulator-faults.md"
+)
+
+
+class EmulatorMissing(CallerError):
+    """A command for an emulator was sent to a service."""
+
+    code = "emulator-missing"
+    status = 409
+    message = "This is a service, not an emulator: only `forewarn emulate` has a {command}."
+    advice = "Start an emulator, or say where one is with --server or FOREWARN_SERVER."
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `clock`, `scenario` and `fault`."""
+    clock = commands.group("clock")
+    _add(clock, "show", "show the clock", _show_clock)
+    advance = _add(clock, "advance", "move the clock ahead, as if time had passed", _advance)
+    advance.add_argument("by", metavar="DURATION", help="such as 90s, 15m, 1h30m or 7d")
+    speed = _add(clock, "speed", "run the clock at another speed", _speed)
+    speed.add_argument("speed", metavar="N", type=float, help="its seconds to a real second")
+    _add(clock, "pause", "let the clock stand still", _pause)
+    _add(clock, "resume", "let the clock run again", _resume)
+    scenario = commands.group("scenario")
+    _add(scenario, "list", "list the scenarios, and how far they are", _list_scenarios)
+    show = _add(scenario, "show", "show what a scenario does", _show_scenario)
+    show.add_argument("name", metavar="NAME")
+    start = _add(scenario, "run", "begin to run a scenario", _run_scenario)
+    start.add_argument(
+        "name", metavar="NAME|FILE", help="a listed one, or a file that ends in .toml"
+    )
+    start.add_argument("--vm", metavar="NAME", help="the VM it happens to (else the default one)")
+    stop = _add(scenario, "stop", "stop a scenario; what it brought is taken back", _stop)
+    stop.add_argument("name", metavar="NAME")
+    fault = commands.group("fault")
+    _add(fault, "list", "list the faults that are set", _list_faults)
+    put = _add(fault, "set", "set a fault", _set_fault)
+    put.add_argument("fault", metavar="KIND[=ARG]", help=FAULT_HELP)
+    clear = _add(fault, "clear", "take faults back", _clear_fault)
+    clear.add_argument("kind", metavar="KIND", nargs="?", help="that one; without it all of them")
+
+
+def _add(
+    group: Commands, name: str, text: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    """Add a command that says so where what answers is a service, which has none of this."""
+
+    @wraps(run)
+    def steered(arguments: argparse.Namespace) -> int:
+        from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - `emulate` starts without it
+
+        try:
+            return run(arguments)
+        except ApiRefused as refusal:
+            if refusal.code != "no-such-path":
+                raise
+            raise EmulatorMissing(command=arguments.command) from refusal
+
+    return group.command(name, text, run=steered)
+
+
+def _client(arguments: argparse.Namespace) -> ApiClient:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `emulate` starts without it
+
+    return client_of(arguments)
+
+
+def _part(name: str) -> str:
+    from forewarn.cli.api_client import part  # noqa: PLC0415
+
+    return part(name)
+
+
+# --- clock -------------------------------------------------------------------------------------
+
+
+def _print_clock(arguments: argparse.Namespace, answer: dict[str, Any]) -> int:
+    from forewarn.cli.output import print_json  # noqa: PLC0415
+
+    if arguments.json:
+        return print_json(answer)
+    pace = "paused" if answer["paused"] else f"runs at {answer['speed']:g} times real time"
+    print(f"{answer['now']}, {pace}")
+    return OK
+
+
+def _show_clock(arguments: argparse.Namespace) -> int:
+    return _print_clock(arguments, _client(arguments).get("/v1/clock"))
+
+
+def _advance(arguments: argparse.Namespace) -> int:
+    answer = _client(arguments).post("/v1/clock/advance", {"by": arguments.by})
+    return _print_clock(arguments, answer)
+
+
+def _speed(arguments: argparse.Namespace) -> int:
+    answer = _client(arguments).post("/v1/clock/speed", {"speed": arguments.speed})
+    return _print_clock(arguments, answer)
+
+
+def _pause(arguments: argparse.Namespace) -> int:
+    return _print_clock(arguments, _client(arguments).post("/v1/clock/pause"))
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    return _print_clock(arguments, _client(arguments).post("/v1/clock/resume"))
+
+
+# --- scenarios ---------------------------------------------------------------------------------
+
+
+def _list_scenarios(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.output import print_json, print_table  # noqa: PLC0415
+
+    answer = _client(arguments).get("/v1/scenarios")
+    if arguments.json:
+        return print_json(answer)
+    rows = [(each["name"], _state(each), each["title"]) for each in answer["scenarios"]]
+    print_table(("scenario", "state", "what happens"), rows)
+    return OK
+
+
+def _state(scenario: dict[str, Any]) -> str:
+    run = scenario["run"]
+    if run is None:
+        return ""
+    state: str = run["state"]
+    return f"{state} {run['steps_done']}/{run['steps']}" if state == "running" else state
+
+
+def _show_scenario(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.output import print_json  # noqa: PLC0415
+
+    answer = _client(arguments).get(f"/v1/scenarios/{_part(arguments.name)}")
+    if arguments.json:
+        return print_json(answer)
+    print(answer["text"] or f"{answer['title']}\n\n{answer['about']}")
+    if answer["run"] is not None:
+        print(_run_line(answer), file=sys.stderr)  # the text alone is a file that can be run
+    return OK
+
+
+def _run_scenario(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.output import print_json  # noqa: PLC0415
+
+    name, text = arguments.name, None
+    if name.endswith(".toml"):
+        from pathlib import PurePath  # noqa: PLC0415 - only where a file is named
+
+        text = text_of(name)
+        name = PurePath(name).stem
+    form = {"vm": arguments.vm, "text": text}
+    answer = _client(arguments).post(f"/v1/scenarios/{_part(name)}/run", form)
+    if arguments.json:
+        return print_json(answer)
+    print(answer["about"] or answer["title"])
+    _print_run(answer)
+    return OK
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.output import print_json  # noqa: PLC0415
+
+    answer = _client(arguments).post(f"/v1/scenarios/{_part(arguments.name)}/stop")
+    if arguments.json:
+        return print_json(answer)
+    _print_run(answer)
+    return OK
+
+
+def _print_run(scenario: dict[str, Any]) -> None:
+    if scenario["run"] is not None:
+        print(_run_line(scenario))
+
+
+def _run_line(scenario: dict[str, Any]) -> str:
+    run = scenario["run"]
+    problem = f": {run['problem']}" if run["problem"] else ""
+    return f"scenario {scenario['name']} on {run['vm']}: {run['state']}{problem}"
+
+
+# --- faults ------------------------------------------------------------------------------------
+
+
+def _print_faults(arguments: argparse.Namespace, answer: dict[str, Any]) -> int:
+    from forewarn.cli.output import print_json, print_table  # noqa: PLC0415
+
+    if arguments.json:
+        return print_json(answer)
+    rows = [(each["kind"], each["fault"]) for each in answer["faults"]]
+    print_table(("kind", "fault"), rows, empty="no fault is set")
+    return OK
+
+
+def _list_faults(arguments: argparse.Namespace) -> int:
+    return _print_faults(arguments, _client(arguments).get("/v1/faults"))
+
+
+def _set_fault(arguments: argparse.Namespace) -> int:
+    answer = _client(arguments).post("/v1/faults", {"fault": arguments.fault})
+    return _print_faults(arguments, answer)
+
+
+def _clear_fault(arguments: argparse.Namespace) -> int:
+    path = f"/v1/faults/{_part(arguments.kind)}" if arguments.kind else "/v1/faults"
+    return _print_faults(arguments, _client(arguments).delete(path))

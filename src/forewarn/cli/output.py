@@ -1,0 +1,182 @@
+"""What commands print: tables that fit the terminal, times beside how far off they are, JSON.
+
+No request and no command in here. Colour only on a terminal, and never with NO_COLOR.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from forewarn.exit_codes import OK
+from forewarn.protocol import timestamps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Self
+
+#: A column is never cut narrower than this many characters.
+COLUMN_WIDTH_MIN = 8
+GAP = "  "
+CUT = "…"
+
+_BOLD, _RED, _YELLOW, _GREEN, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[0m"
+_COLOURS = {
+    "Started": _YELLOW,
+    "running": _YELLOW,
+    "stuck": _RED,
+    "failed": _RED,
+    "degraded": _YELLOW,
+    "healthy": _GREEN,
+    "succeeded": _GREEN,
+}
+
+
+def print_json(answer: object) -> int:
+    """Print an answer for programs and return `OK`."""
+    print(json.dumps(answer, indent=2, ensure_ascii=not _takes_any_character()))
+    return OK
+
+
+def print_json_line(answer: object) -> None:
+    """Print one answer of many on a line of its own, at once."""
+    text = json.dumps(answer, separators=(",", ":"), ensure_ascii=not _takes_any_character())
+    print(text, flush=True)
+
+
+def note(sentence: str) -> None:
+    """Tell people how things go, on standard error."""
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = ""
+) -> None:
+    """Print rows under headings; a terminal gets them cut to its width, a pipe gets them whole.
+
+    Args:
+        headings: one for each column.
+        rows: their cells; None is shown as nothing.
+        empty: a sentence for people where there are no rows.
+    """
+    cells = [tuple(row) for row in rows]
+    if not cells:
+        note(empty or "none")
+        return
+    texts = [[_plain(cell) for cell in row] for row in cells]
+    widths = _widths(headings, texts)
+    on_terminal = sys.stdout.isatty()
+    if on_terminal:
+        width_max = shutil.get_terminal_size().columns
+        if sum(widths) + len(GAP) * (len(widths) - 1) > width_max:
+            texts = [[_plain(getattr(cell, "short", cell)) for cell in row] for row in cells]
+            widths = _widths(headings, texts)
+        widths = fitted(widths, width_max)
+    coloured = on_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    heads = [heading.upper() for heading in headings]
+    print(_row(heads, widths, style=_BOLD if coloured else ""))
+    for row in texts:
+        print(_row(row, widths, style="state" if coloured else ""))
+
+
+def print_facts(facts: Iterable[tuple[str, object]]) -> None:
+    """Print names and values under one another, leaving out what has no value."""
+    given = [(name, _plain(value)) for name, value in facts if _plain(value)]
+    width = max((len(name) for name, _ in given), default=0)
+    for name, value in given:
+        print(f"{name:<{width}}{GAP}{value}")
+
+
+def fitted(widths: Sequence[int], width_max: int) -> list[int]:
+    """Return column widths that fit in a line, the widest columns cut first."""
+    found = list(widths)
+    over = sum(found) + len(GAP) * (len(found) - 1) - width_max
+    while over > 0:
+        widest = max(range(len(found)), key=found.__getitem__)
+        if found[widest] <= COLUMN_WIDTH_MIN:
+            break
+        second = max((w for n, w in enumerate(found) if n != widest), default=COLUMN_WIDTH_MIN)
+        cut = max(min(over, found[widest] - max(second - 1, COLUMN_WIDTH_MIN)), 1)
+        found[widest] -= cut
+        over -= cut
+    return found
+
+
+class Time(str):
+    """A time as it is shown, and a shorter form for a table that would not fit."""
+
+    __slots__ = ("short",)
+    short: str
+
+    def __new__(cls, text: str, short: str) -> Self:
+        """Make one of both."""
+        time = super().__new__(cls, text)
+        time.short = short
+        return time
+
+
+def when(text: str | None, now_ms: int) -> str:
+    """Return a time with how far off it is: `2026-11-21T03:15:00Z (in 14m 30s)`.
+
+    A table that would be too wide for the terminal shows `in 14m 30s`.
+    """
+    if not text:
+        return ""
+    by = offset(timestamps.parse(text) - now_ms)
+    return Time(f"{text} ({by})", by)
+
+
+def offset(by_ms: int) -> str:
+    """Return how far off a time is, to two units: `in 14m 30s`, `2d 3h ago`, `now`."""
+    left_s = abs(by_ms) // 1000
+    if left_s == 0:
+        return "now"
+    parts = []
+    for unit, size_s in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left_s = divmod(left_s, size_s)
+        if count:
+            parts.append(f"{count}{unit}")
+        elif parts:
+            break
+    text = " ".join(parts[:2])
+    return f"in {text}" if by_ms > 0 else f"{text} ago"
+
+
+def _takes_any_character() -> bool:
+    """Tell whether standard output can carry JSON unescaped; a Windows pipe mostly cannot."""
+    return sys.stdout.encoding.lower().startswith("utf")
+
+
+def _widths(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> list[int]:
+    """Return the widest text of each column."""
+    return [
+        max(len(heading), *(len(row[column]) for row in texts))
+        for column, heading in enumerate(headings)
+    ]
+
+
+def _plain(cell: object) -> str:
+    """Return a cell as text of one line; what could steer the terminal is shown, not obeyed."""
+    if cell is None or cell is False:
+        return ""
+    if cell is True:
+        return "yes"
+    if isinstance(cell, list | tuple):
+        cell = ", ".join(str(each) for each in cell)
+    text = str(cell)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], *, style: str) -> str:
+    parts = []
+    for cell, width in zip(cells, widths, strict=True):
+        cut = cell if len(cell) <= width else cell[: width - 1] + CUT
+        padded = cut.ljust(width)
+        colour = _COLOURS.get(cell, "") if style == "state" else style
+        parts.append(f"{colour}{padded}{_PLAIN}" if colour else padded)
+    return GAP.join(parts).rstrip()

@@ -1,0 +1,297 @@
+"""Asking for work on hosts and VMs, and following it until it ends.
+
+The words for work are here; what each means is decided by the server.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.cli.output import note, print_json, print_table, when
+from forewarn.errors import CallerError
+from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from forewarn.cli.api_client import Answer, ApiClient
+    from forewarn.cli.parsing import Commands
+
+#: Action -> its cause at the server, and what it does.
+_HOST_WORK = {
+    "update": ("host-update", "update hosts; their VMs freeze, or reboot with --restart"),
+    "reboot": ("host-reboot", "reboot hosts and their VMs"),
+    "migrate": ("live-migration", "move the VMs of hosts away while they run"),
+    "degrade": ("hardware-degraded", "say that hosts are expected to fail"),
+    "fail": ("hardware-failure", "say that hosts have failed"),
+}
+_VM_WORK = {
+    "reboot": ("reboot", "reboot VMs, as their users ask"),
+    "redeploy": ("redeploy", "move VMs to other hosts, as their users ask"),
+    "evict": ("eviction", "take Spot VMs away"),
+    "delete": ("deletion", "delete VMs; several wait for one another's approval"),
+    "reimage": ("reimage", "give VMs a new system image"),
+}
+_ENDED_WELL = "succeeded"
+_ENDINGS = frozenset({"operation.succeeded", "operation.failed", "operation.cancelled"})
+#: Operations named in one remark; more are counted.
+NAMED_MAX = 4
+#: Entries of history that are told before what is awaited; any more are told after that.
+HISTORY_MAX = 1000
+_LIVE = frozenset({"planned", "announced", "running"})
+
+
+def add_host_work(commands: Commands) -> None:
+    """Add what can be done to hosts."""
+    for action, (cause, line) in _HOST_WORK.items():
+        parser = _add_work(commands, action, cause, line)
+        if action == "update":
+            parser.add_argument(
+                "--restart",
+                action="store_const",
+                const="Reboot",
+                dest="impact",
+                help="with a restart of the hosts: their VMs reboot",
+            )
+            parser.add_argument(
+                "--network-only",
+                action="store_const",
+                const="network-update",
+                dest="cause",
+                help="of the network alone: no interruption",
+            )
+        elif action == "degrade":
+            parser.add_argument(
+                "--freeze",
+                action="store_const",
+                const="Freeze",
+                dest="impact",
+                help="their VMs can be moved away while they run",
+            )
+        elif action == "fail":
+            parser.add_argument(
+                "--lost",
+                action="store_const",
+                const="host-lost",
+                dest="cause",
+                help="they do not come back: their VMs are brought up elsewhere",
+            )
+    repair = commands.command("repair", "say that hosts are well again", run=_repair)
+    repair.add_argument("names", metavar="NAME", nargs="+")
+
+
+def add_vm_work(commands: Commands) -> None:
+    """Add what can be done to VMs."""
+    for action, (cause, line) in _VM_WORK.items():
+        _add_work(commands, action, cause, line)
+
+
+class TimeoutAlone(CallerError):
+    """A limit for watching what is not watched."""
+
+    code = "timeout-alone"
+    message = "--timeout is how long --wait watches; there is no --wait."
+    advice = "Add --wait, or leave --timeout out."
+
+
+def add_wait_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--wait` and its limit."""
+    parser.add_argument("--wait", action="store_true", help="follow it until it has ended")
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=0.0,
+        help="with --wait: give up watching after so long; the work goes on",
+    )
+
+
+def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
+    """Print operations as a table."""
+    print_table(
+        ("operation", "cause", "impact", "target", "state", "not before", "vms"),
+        [
+            (
+                each["id"],
+                each["cause"],
+                each["impact"],
+                f"{each['target_kind']} {each['target']}",
+                "stuck" if each["state"] == "running" and each["reason"] else each["state"],
+                when(each["not_before"], now_ms) if each["state"] == "announced" else "",
+                each["vms"],
+            )
+            for each in operations
+        ],
+        empty="no operations",
+    )
+
+
+def awaited_text(waiting: Answer, now_ms: int) -> str:
+    """Return whom or what work waits for, and until when."""
+    until = when(waiting["until"], now_ms)
+    # A driver takes the announced time, more or less; nothing else goes on after its time.
+    word = "expected to end" if waiting["reason"] == "driver" else "at the latest"
+    return f"{waiting['text']}; {word} {until}" if until else str(waiting["text"])
+
+
+def _add_work(commands: Commands, action: str, cause: str, line: str) -> argparse.ArgumentParser:
+    parser = commands.command(action, line, run=_ask)
+    parser.add_argument("names", metavar="NAME", nargs="+")
+    if action != "fail":
+        parser.add_argument(
+            "--not-before", metavar="TIME", help="2026-11-21T18:30:00Z, or +1h from now"
+        )
+    parser.add_argument(
+        "--duration", metavar="DURATION", help="expected interruption: 90, 9s, 5m; 0 none"
+    )
+    parser.add_argument("--description", metavar="TEXT", help="what VMs are told")
+    parser.add_argument("--destination", metavar="HOST", help="where the VMs are afterwards")
+    parser.add_argument(
+        "--source", choices=("Platform", "User"), help="who VMs are told asked for it"
+    )
+    add_wait_options(parser)
+    parser.set_defaults(cause=cause, impact=None, not_before=None)
+    return parser
+
+
+def _ask(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs no client
+
+    client = client_of(arguments)
+    after = begin_of_wait(client, arguments)
+    duration = arguments.duration
+    form = {
+        "cause": arguments.cause,
+        "targets": arguments.names,
+        "not_before": arguments.not_before,
+        "duration": int(duration) if duration in {"-1", "0"} else duration,
+        "description": arguments.description,
+        "destination": arguments.destination,
+        "impact": arguments.impact,
+        "source": arguments.source,
+    }
+    operations = client.post("/v1/operations", form)["operations"]
+    if arguments.wait:
+        return wait(client, operations, after=after, arguments=arguments)
+    if arguments.json:
+        return print_json({"operations": operations})
+    print_operations(operations, client.now_ms)
+    _tell_unasked(operations)
+    return OK
+
+
+def _tell_unasked(operations: Iterable[Answer]) -> None:
+    """Say which work has begun because there is nobody to ask, which many do not expect."""
+    unasked = [each for each in operations if each["announced"] and each["state"] == "running"]
+    if unasked:
+        names = ", ".join(each["id"] for each in unasked[:NAMED_MAX])
+        more = len(unasked) - NAMED_MAX
+        who = f"{names} and {more} more" if more > 0 else names
+        verb = "is" if len(unasked) == 1 else "are"
+        note(f"{who} {verb} running already: there is nobody to ask")
+        note("  A group is asked only once one of its VMs has read its document.")
+
+
+def _repair(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
+
+    client = client_of(arguments)
+    operations = []
+    for name in arguments.names:
+        operations += client.post(f"/v1/hosts/{part(name)}/repair")["operations"]
+        note(f"host {name} is well again")
+    if arguments.json:
+        return print_json({"operations": operations})
+    if operations:
+        print_operations(operations, client.now_ms)
+    return OK
+
+
+def begin_of_wait(client: ApiClient, arguments: argparse.Namespace) -> int:
+    """Return where history ends now; 0 where nothing is to be waited for.
+
+    Raises:
+        TimeoutAlone: there is a limit for that all the same.
+    """
+    if not arguments.wait:
+        if arguments.timeout:
+            raise TimeoutAlone
+        return 0
+    entries = client.get("/v1/history", order="newest", limit=1)["entries"]
+    return int(entries[0]["sequence"]) if entries else 0
+
+
+def wait(
+    client: ApiClient, operations: list[Answer], *, after: int, arguments: argparse.Namespace
+) -> int:
+    """Follow operations until all have ended, telling how they go; return the exit status."""
+    from forewarn.cli.api_client import local_now_ms  # noqa: PLC0415
+
+    current = {each["id"]: each for each in operations}
+    until_ms = local_now_ms() + int(arguments.timeout * 1000) if arguments.timeout else 0
+    try:
+        _follow(client, current, after, until_ms)
+    except KeyboardInterrupt:
+        known = ", ".join(f"forewarn why {name}" for name in list(current)[:NAMED_MAX])
+        more = ", …" if len(current) > NAMED_MAX else ""
+        note(f"no longer watching; the work goes on: {known}{more}")
+        raise
+    ended = list(current.values())
+    if arguments.json:
+        print_json({"operations": ended})
+    else:
+        print_operations(ended, client.now_ms)
+    if any(each["state"] in _LIVE for each in ended):
+        note("no longer watching, before its end; the work goes on")
+        return TIMED_OUT
+    return OK if all(each["state"] == _ENDED_WELL for each in ended) else REFUSED
+
+
+def _follow(client: ApiClient, current: dict[str, Answer], after: int, until_ms: int) -> None:
+    """Tell every entry about operations until each has ended, or until the time is up."""
+    awaited: dict[str, list[str]] = {}
+    after = _catch_up(client, current, after, awaited)
+    going = {name for name, each in current.items() if each["state"] in _LIVE}
+    for entry in client.lines("/v1/watch", until_ms=until_ms, after=after) if going else ():
+        if entry is None:
+            continue
+        if "end" in entry:
+            note(f"the server ended the stream: {entry['end']}")
+            break
+        name = entry["operation"]
+        if name not in going:
+            continue
+        note(f"{entry['at']}  {entry['text']}")
+        if entry["action"] in _ENDINGS:
+            going.remove(name)
+        _tell_awaited(client, current, name, awaited)
+        if not going:
+            break
+
+
+def _catch_up(
+    client: ApiClient, current: dict[str, Answer], after: int, awaited: dict[str, list[str]]
+) -> int:
+    """Tell what has happened already, and only then who is awaited; return where history ends."""
+    for entry in client.get("/v1/history", after=after, limit=HISTORY_MAX)["entries"]:
+        after = entry["sequence"]
+        if entry["operation"] in current:
+            note(f"{entry['at']}  {entry['text']}")
+    for name in current:
+        _tell_awaited(client, current, name, awaited)
+    return after
+
+
+def _tell_awaited(
+    client: ApiClient, current: dict[str, Answer], name: str, awaited: dict[str, list[str]]
+) -> None:
+    """Read one operation anew, and say who is awaited if that has changed."""
+    why = client.get(f"/v1/operations/{name}/why")
+    current[name] = why["operation"]
+    reasons = [awaited_text(each, client.now_ms) for each in why["waiting"]]
+    texts = [each["text"] for each in why["waiting"]]
+    if texts != awaited.get(name):
+        awaited[name] = texts
+        for reason in reasons:
+            note(f"    {name} waits: {reason}")

@@ -1,0 +1,100 @@
+"""From the state to the feed that metadata nodes follow: who may ask, and what each is shown.
+
+Pure. How a change travels is the daemon's business, what is in it is decided in `core`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.topology import GroupKind
+from forewarn.protocol.documents import Document
+from forewarn.replication.messages import Caller, DocumentChange, Fact, Publication
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forewarn.core.state import Changes, State
+    from forewarn.core.topology import Topology, Vm
+
+_NOTHING = Document(incarnation=0, events=())
+
+
+def whole(state: State, sequence: int) -> DocumentChange:
+    """Everything a metadata node must know."""
+    topology = state.topology
+    return DocumentChange(
+        sequence=sequence,
+        whole=True,
+        callers=tuple(_caller(topology, vm) for vm in topology.vms.values()),
+        publications=tuple(
+            Publication(view.key, enabled=True, document=view.document)
+            for view in state.views.values()
+        ),
+    )
+
+
+def difference(state: State, changes: Changes, sequence: int) -> DocumentChange | None:
+    """What adopted changes mean for metadata nodes; None if nothing."""
+    publications = tuple(
+        Publication(key, enabled=view is not None, document=view.document if view else _NOTHING)
+        for key, view in changes.views.items()
+    )
+    callers: tuple[Caller, ...] = ()
+    if changes.topology is not None:
+        names = _vms_to_tell(state.topology, changes)
+        callers = tuple(_caller(state.topology, state.topology.vms[name]) for name in names)
+    gone = tuple(name for name, vm in changes.vms.items() if vm is None)
+    if not (publications or callers or gone):
+        return None
+    return DocumentChange(sequence=sequence, callers=callers, gone=gone, publications=publications)
+
+
+def _vms_to_tell(topology: Topology, changes: Changes) -> Iterable[str]:
+    names = {name for name, vm in changes.vms.items() if vm is not None}
+    for host in changes.hosts:
+        names.update(topology.vms_on(host))
+    for group in changes.groups:
+        names.update(topology.vms_in(group))
+    return sorted(names)
+
+
+def _caller(topology: Topology, vm: Vm) -> Caller:
+    return Caller(
+        vm=vm.name,
+        group=vm.group,
+        view=topology.view_of(vm.name),
+        addresses=vm.addresses,
+        interface=vm.interface,
+        instance_id=vm.instance_id,
+        instance=instance_facts(topology, vm),
+    )
+
+
+def instance_facts(topology: Topology, vm: Vm) -> dict[str, Fact]:
+    """What instance metadata says of a VM, by the names of `compute`. Source: I-1.
+
+    What is empty is left out, and the name, which the caller has: the feed tells it of every VM.
+    """
+    host, group = topology.hosts[vm.host], topology.groups[vm.group]
+    of_scale_set = group.kind is GroupKind.SCALE_SET
+    facts: dict[str, Fact] = {
+        "vmId": vm.vm_id,
+        "location": vm.location,
+        "zone": host.zone,
+        "resourceGroupName": vm.resource_group,
+        "subscriptionId": vm.subscription,
+        "vmScaleSetName": group.name if of_scale_set else "",
+        "placementGroupId": group.name if of_scale_set else "",
+        "platformFaultDomain": str(host.fault_domain),
+        "platformUpdateDomain": str(host.update_domain),
+        "vmSize": vm.size,
+        "osType": vm.os_type,
+        "priority": "Spot" if vm.spot else "Regular",
+        "evictionPolicy": "Deallocate" if vm.spot else "",
+    }
+    told: dict[str, Fact] = {name: fact for name, fact in facts.items() if fact}
+    if vm.tags:
+        told["tags"] = ";".join(f"{name}:{text}" for name, text in vm.tags)
+        told["tagsList"] = [{"name": name, "value": text} for name, text in vm.tags]
+    return told

@@ -1,0 +1,392 @@
+"""From a request for maintenance to operations, or to a refusal, or to a reason to wait.
+
+Source: SPEC 7, 10 and 11. Reads the draft, never writes it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import (
+    DURATION_UNKNOWN_S,
+    NOTICE_S,
+    SECOND_MS,
+    TRAITS,
+    Cause,
+    Impact,
+    Source,
+    Target,
+)
+from forewarn.core.lifecycle import EventState, Operation, OperationState
+from forewarn.core.refusals import (
+    AlreadyAsked,
+    NoticeTooShort,
+    OperationInvalid,
+    TooManyUserOperations,
+    Unknown,
+)
+from forewarn.core.stimulus import TARGETS_MAX
+from forewarn.core.topology import TEXT_LENGTH_MAX, Health
+from forewarn.core.transitions import approved_by_policy, earliest_ms, unapproving
+from forewarn.protocol.timestamps import iso8601
+from forewarn.values import replace, value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from forewarn.core.state import Draft
+    from forewarn.core.stimulus import RequestMaintenance
+    from forewarn.core.topology import Topology
+
+#: A freeze never lasts longer than this; an interruption of a day is no interruption.
+DURATION_S_MAX = 24 * 3600
+#: Furthest NotBefore, in seconds from now: a year.
+AHEAD_S_MAX = 366 * 24 * 3600
+
+
+@value
+class Waiting:
+    """Why something has not happened yet; the same value feeds `why`, the API and the log."""
+
+    #: Stable name of the reason.
+    reason: str
+    #: The reason as a sentence.
+    text: str
+    #: When it ends by itself, ms since the epoch UTC; 0 if nobody can say.
+    until_ms: int = 0
+    #: Groups, hosts or operations it waits for.
+    on: tuple[str, ...] = ()
+
+
+def plan(draft: Draft, ask: RequestMaintenance) -> list[Operation]:
+    """Return one planned operation per target, numbered, in the order asked for.
+
+    Raises:
+        Unknown: a target or destination is not there.
+        OperationInvalid: the request contradicts itself or its target.
+        NoticeTooShort: it asks to start before the notice owed. Source: N-1.
+        AlreadyAsked: the same is already under way on a target.
+        TooManyUserOperations: the owner's limit is reached. Source: O-1.
+    """
+    if ask.cause is Cause.HARDWARE_FAILURE and ask.destination:  # they come back elsewhere (L-4)
+        ask = dataclasses.replace(ask, cause=Cause.HOST_LOST)
+    _check_ask(draft, ask)
+    request = draft.changes.last_number + 1
+    operations = []
+    for target in ask.targets:
+        operation = _operation(draft, ask, target, request=request)
+        _check_target(draft, operation, target)
+        operations.append(operation)
+    _check_limit(draft, operations)
+    assert len({operation.number for operation in operations}) == len(ask.targets)
+    return operations
+
+
+def _check_ask(draft: Draft, ask: RequestMaintenance) -> None:
+    traits = TRAITS[ask.cause]
+    problem = ""
+    if not ask.targets or len(ask.targets) > TARGETS_MAX:
+        problem = f"it names {len(ask.targets)} targets; name 1 to {TARGETS_MAX}"
+    elif len(set(ask.targets)) != len(ask.targets):
+        problem = "it names a target twice"
+    elif ask.impact not in {None, traits.impact, *traits.also}:
+        problem = f"its impact cannot be {ask.impact.value if ask.impact else ''}"
+    elif ask.duration_s is not None and not DURATION_UNKNOWN_S <= ask.duration_s <= DURATION_S_MAX:
+        problem = f"its duration is {ask.duration_s} s; give -1 to {DURATION_S_MAX}"
+    elif ask.description is not None and (
+        len(ask.description) > TEXT_LENGTH_MAX or not ask.description.isprintable()
+    ):
+        problem = f"its description is longer than {TEXT_LENGTH_MAX} characters or not printable"
+    elif ask.not_before_ms and ask.not_before_ms > draft.now_ms + AHEAD_S_MAX * SECOND_MS:
+        problem = "its NotBefore is more than a year ahead"
+    elif ask.not_before_ms and traits.fault:
+        problem = "a failure has no NotBefore"
+    if problem:
+        raise OperationInvalid(
+            cause=ask.cause.value, target=", ".join(ask.targets[:3]), problem=problem
+        )
+    if ask.destination and ask.destination not in draft.topology.hosts:
+        raise Unknown(kind="host", name=ask.destination)
+
+
+def _operation(draft: Draft, ask: RequestMaintenance, target: str, *, request: int) -> Operation:
+    traits = TRAITS[ask.cause]
+    of_vm = traits.target is Target.VM
+    known: Mapping[str, object] = draft.topology.vms if of_vm else draft.topology.hosts
+    if target not in known:
+        raise Unknown(kind=traits.target.value, name=target)
+    impact = ask.impact or traits.impact
+    text, duration_s = traits.told(impact)
+    operation = Operation(
+        number=draft.next_number(),
+        request=request,
+        cause=ask.cause,
+        impact=impact,
+        source=ask.source or traits.source,
+        routine=traits.routine and (ask.source or traits.source) is Source.PLATFORM,
+        host=draft.topology.vms[target].host if of_vm else target,
+        vms=(target,) if of_vm else draft.topology.vms_on(target),
+        of_vm=of_vm,
+        description=text if ask.description is None else ask.description,
+        duration_s=duration_s if ask.duration_s is None else ask.duration_s,
+        asked_ms=-(-ask.not_before_ms // SECOND_MS) * SECOND_MS,
+        created_ms=draft.now_ms,
+        destination=ask.destination,
+        actor=draft.actor,
+    )
+    return _with_notice(draft, operation)
+
+
+def _with_notice(draft: Draft, operation: Operation) -> Operation:
+    """Return the operation with the notice it is owed, or silent. Source: SPEC 7, 10."""
+    if TRAITS[operation.cause].fault:
+        return operation
+    notice_s = draft.policy.notice_s[operation.impact]
+    if not operation.of_vm:
+        return replace(operation, notice_s=notice_s)
+    vm = draft.topology.vms[operation.vms[0]]
+    group = draft.topology.groups[vm.group]
+    if operation.impact is Impact.TERMINATE:
+        if not group.terminate_notice_s:
+            return replace(operation, silent=True)
+        notice_s = max(group.terminate_notice_s, notice_s)
+    unasked = not (group.reimage_notice and vm.reimage_announceable)
+    if operation.cause is Cause.REIMAGE and unasked:
+        return replace(operation, silent=True)
+    return replace(operation, notice_s=notice_s)
+
+
+def _check_target(draft: Draft, operation: Operation, target: str) -> None:
+    host = draft.topology.hosts[operation.host]
+    cause = operation.cause.value
+    fault = TRAITS[operation.cause].fault
+    for other in draft.operations():
+        if other.target == target and other.of_vm == operation.of_vm:
+            same = other.cause is operation.cause
+            # What failed may turn out to be lost, and is then: `acts` ends the failure for it.
+            lost = operation.cause is Cause.HOST_LOST and other.cause is Cause.HARDWARE_FAILURE
+            both_faults = fault and TRAITS[other.cause].fault and not lost
+            if (same and not operation.routine) or both_faults:
+                raise AlreadyAsked(cause=other.cause.value, target=target, operation=other.id)
+    problem = _problem_of_destination(draft, operation)
+    if not operation.of_vm and host.health is Health.FAILED and not fault:
+        problem = f"host {host.name} has failed; repair it first"
+    elif operation.cause is Cause.EVICTION and not draft.topology.vms[target].spot:
+        problem = f"vm {target} is no Spot VM"
+    if problem:
+        raise OperationInvalid(cause=cause, target=target, problem=problem)
+    owed_ms = draft.now_ms + operation.notice_s * SECOND_MS
+    if operation.asked_ms and not operation.silent and operation.asked_ms < owed_ms:
+        earliest = earliest_ms(draft, replace(operation, asked_ms=1))
+        raise NoticeTooShort(
+            cause=cause,
+            target=target,
+            asked=iso8601(operation.asked_ms),
+            notice_s=operation.notice_s,
+            earliest=iso8601(earliest),
+        )
+
+
+def _problem_of_destination(draft: Draft, operation: Operation) -> str:
+    destination = operation.destination
+    if not destination:
+        return ""
+    if not TRAITS[operation.cause].moves:
+        return "it moves no VM, so it can have no destination"
+    if destination == operation.host and not operation.of_vm:
+        return "its destination is the host itself"
+    if draft.topology.hosts[destination].health is Health.FAILED:
+        return f"host {destination} has failed; nothing can be moved there"
+    return ""
+
+
+def _check_limit(draft: Draft, asked: list[Operation]) -> None:
+    """Refuse more scheduled user-initiated work than an owner may have. Source: O-1."""
+    before: Counter[str] = Counter()
+    wanted: Counter[str] = Counter()
+    for counts, operations in ((before, draft.operations()), (wanted, asked)):
+        for operation in operations:
+            if operation.source is not Source.USER or operation.silent or not operation.of_vm:
+                continue
+            vm = draft.topology.vms.get(operation.vms[0])
+            if vm is None or operation.state is OperationState.RUNNING:
+                continue
+            if not approved_by_policy(draft, operation, vm.group):
+                counts[draft.topology.groups[vm.group].owner] += 1
+    limit = draft.policy.max_user_operations
+    for owner, count in wanted.items():
+        if before[owner] + count > limit:
+            raise TooManyUserOperations(
+                owner=owner or "(none)", count=before[owner], asked=count, limit=limit
+            )
+
+
+@dataclass(slots=True)
+class Disturbed:
+    """Who is disturbed, or about to be, by work on hosts or the platform's on VMs: see G-1."""
+
+    #: Host -> operation that occupies it.
+    hosts: dict[str, Operation] = field(default_factory=dict)
+    #: Host -> operation whose VMs will arrive there: nobody may be working on it then.
+    destinations: dict[str, Operation] = field(default_factory=dict)
+    #: Group -> fault domain -> operation that disturbs it there.
+    groups: dict[str, dict[tuple[str, int], Operation]] = field(default_factory=dict)
+
+    def add(self, topology: Topology, operation: Operation) -> None:
+        """Count an operation in."""
+        if operation.destination:
+            self.destinations.setdefault(operation.destination, operation)
+        if not operation.of_vm:
+            self.hosts.setdefault(operation.host, operation)
+        elif not operation.routine:
+            return
+        zone, groups = _disturbed(topology, operation)
+        for group in groups:
+            self.groups.setdefault(group, {}).setdefault(zone, operation)
+
+
+def _disturbed(topology: Topology, operation: Operation) -> tuple[tuple[str, int], list[str]]:
+    """Return the fault domain that an operation disturbs, and the groups it disturbs there.
+
+    Whoever is there now: some that work on a host names may have left, others may have been moved
+    there from a host that was lost.
+    """
+    if not operation.of_vm:
+        groups = topology.grouped(topology.vms_on(operation.host))
+        return topology.hosts[operation.host].fault_zone, list(groups)
+    vm = topology.vms.get(operation.vms[0])
+    return (topology.hosts[vm.host].fault_zone, [vm.group]) if vm else (("", 0), [])
+
+
+def announced(topology: Topology, operations: Iterable[Operation]) -> Disturbed:
+    """Everything that routine work about to be announced must keep clear of. Source: G-1."""
+    found = Disturbed()
+    for operation in operations:
+        announced = operation.routine and operation.state is OperationState.ANNOUNCED
+        if announced or operation.state is OperationState.RUNNING:
+            found.add(topology, operation)
+    return found
+
+
+def running(topology: Topology, operations: Iterable[Operation]) -> Disturbed:
+    """Everything that routine work about to start must keep clear of. Source: G-1."""
+    found = Disturbed()
+    for operation in operations:
+        if operation.state is OperationState.RUNNING:
+            found.add(topology, operation)
+    return found
+
+
+def obstacle(topology: Topology, operation: Operation, disturbed: Disturbed) -> Waiting | None:
+    """Return why an operation must wait for other work, None if it need not. Source: G-1.
+
+    Work on a host waits for other work there and for VMs on their way to it; a move waits for
+    work on its destination, so that no VM arrives in the middle of a disturbance.
+    """
+    for host, occupied in (
+        ("" if operation.of_vm else operation.host, disturbed.hosts),
+        ("" if operation.of_vm else operation.host, disturbed.destinations),
+        (operation.destination, disturbed.hosts),
+    ):
+        other = occupied.get(host)
+        if other is not None and other.number != operation.number:
+            return Waiting("host-busy", f"host {host} is occupied by {other.id}", on=(other.id,))
+    if not operation.routine:
+        return None
+    zone, groups = _disturbed(topology, operation)
+    for group in groups:
+        for elsewhere, other in sorted(
+            disturbed.groups.get(group, {}).items(), key=lambda found: (found[1].number, found[0])
+        ):
+            if elsewhere != zone and other.number != operation.number:
+                return Waiting(
+                    "fault-domain",
+                    f"group {group} is disturbed in fault domain {elsewhere[1]} by {other.id}",
+                    on=(other.id,),
+                )
+    return None
+
+
+def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Waiting, ...]:
+    """Return everything an operation waits for now; empty when it has ended.
+
+    Args:
+        draft: what is true now.
+        operation: a live operation, or one that has ended.
+        driver: whom or what its driver says it waits for; empty while the driver works.
+    """
+    if operation.state is OperationState.PLANNED:
+        blocked = obstacle(draft.topology, operation, announced(draft.topology, draft.operations()))
+        return (blocked,) if blocked else ()
+    if operation.state is OperationState.ANNOUNCED:
+        return _why_announced(draft, operation)
+    if operation.state is OperationState.RUNNING:
+        return _why_running(operation, driver, draft.now_ms)
+    return ()
+
+
+def _why_announced(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
+    found = []
+    for event in draft.events_of(operation):
+        if event.state is EventState.SCHEDULED and draft.enabled(event.group):
+            text = f"group {event.group} has not approved event {event.id}"
+            if draft.topology.groups[event.group].strict_approval:
+                text += f" (missing: {', '.join(unapproving(draft, event))})"
+            found.append(Waiting("approval", text, operation.not_before_ms, (event.group,)))
+    siblings = undecided_siblings(draft, operation)
+    if siblings and not found:
+        names = ", ".join(sibling.id for sibling in siblings)
+        text = f"the same request's {names} is not approved"
+        found.append(
+            Waiting("coupled", text, operation.not_before_ms, tuple(s.id for s in siblings))
+        )
+    blocked = obstacle(draft.topology, operation, running(draft.topology, draft.operations()))
+    if blocked:
+        found.append(blocked)
+    if not found:
+        found.append(Waiting("time", "its NotBefore is not reached", operation.not_before_ms))
+    return tuple(found)
+
+
+def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Waiting, ...]:
+    """Return what running work waits for: people, or its driver. Source: L-8."""
+    if operation.reason:
+        text = f"the driver failed: {operation.reason}; retry, complete or fail it"
+        return (Waiting("operator", text, on=(operation.target,)),)
+    late = "; it takes longer than it should" if operation.alerted else ""
+    if driver:
+        return (Waiting("operator", f"{driver}{late}", on=(operation.target,)),)
+    does = "works" if operation.begun_ms else "has not begun to work"
+    text = f"the driver {does} on {operation.target}{late}"
+    due_ms = operation.started_ms + operation.duration_s * SECOND_MS
+    return (Waiting("driver", text, due_ms if due_ms > now_ms else 0, (operation.target,)),)
+
+
+def undecided_siblings(draft: Draft, operation: Operation) -> list[Operation]:
+    """Deletions of the same request that must be approved first. Source: A-8."""
+    if operation.impact is not Impact.TERMINATE:
+        return []
+    return [
+        sibling
+        for sibling in draft.operations()
+        if sibling.request == operation.request
+        and sibling.number != operation.number
+        and sibling.state is OperationState.ANNOUNCED
+        and sibling.not_before_ms == operation.not_before_ms
+        and not approved_by_all(draft, sibling)
+    ]
+
+
+def approved_by_all(draft: Draft, operation: Operation) -> bool:
+    """Whether every enabled group's event of an operation is approved. Source: L-2, B-3."""
+    return all(
+        event.state is not EventState.SCHEDULED
+        for event in draft.events_of(operation)
+        if draft.enabled(event.group)
+    )
+
+
+assert set(NOTICE_S) == set(Impact), "every impact has a least notice"

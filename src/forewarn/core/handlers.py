@@ -1,0 +1,304 @@
+"""What each stimulus does to a draft, before the joint rules of `step.py` are applied.
+
+Each function validates, writes, and returns the numbers of the operations it was about.
+No rule about what follows from the write may live here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core import admission, fleet_changes, transitions
+from forewarn.core.document import Enrolment, fresh, may_see
+from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
+from forewarn.core.lifecycle import EventState, Operation, OperationState
+from forewarn.core.refusals import Unknown, UnknownEvent, UnknownOperation, WrongState
+from forewarn.core.topology import Health
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.core import stimulus as stimuli
+    from forewarn.core.state import Draft
+
+#: Poll marks are kept to the minute: fewer writes, and a day is long enough not to care (B-2).
+MARK_COARSENESS_S = MINUTE_S
+
+
+def ask(draft: Draft, ask: stimuli.RequestMaintenance) -> tuple[int, ...]:
+    """Plan maintenance; announce what may be, begin what is a fault."""
+    planned = admission.plan(draft, ask)
+    for operation in planned:
+        draft.put("operation.planned", f"{operation.id}: {_sentence(operation)}", operation)
+        if TRAITS[operation.cause].fault:
+            _fail_hardware(draft, operation)
+        elif operation.cause is Cause.HARDWARE_DEGRADED:
+            fleet_changes.set_health(draft, operation.host, Health.DEGRADED)
+    draft.freed = True
+    return tuple(operation.number for operation in planned)
+
+
+def _sentence(operation: Operation) -> str:
+    kind = "vm" if operation.of_vm else "host"
+    asked = f"{operation.cause.value} of {kind} {operation.target} ({operation.impact.value})"
+    return f"{asked} is asked for"
+
+
+def _fail_hardware(draft: Draft, operation: Operation) -> None:
+    """A host fails: what was foreseen or announced for it is over. Source: L-4, N-2."""
+    lost = operation.cause is Cause.HOST_LOST
+    reason = f"host {operation.host} {'is lost' if lost else 'failed'}"
+    for other in list(draft.operations()):
+        if other.of_vm or other.host != operation.host or other.number == operation.number:
+            continue
+        if other.state is OperationState.RUNNING:
+            transitions.end(draft, other, failed=True, reason=reason, abort=True)
+        else:
+            transitions.cancel(draft, other, reason)
+    fleet_changes.set_health(draft, operation.host, Health.FAILED)
+    transitions.start_unannounced(draft, operation)
+
+
+def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
+    """Approve events for a VM, all or none. Source: A-1 to A-4, S-4."""
+    vm = draft.topology.vms.get(approval.vm)
+    events = []
+    for event_id in dict.fromkeys(event_id.upper() for event_id in approval.event_ids):
+        event = draft.event(event_id)
+        if vm is None or event is None or not event.live:
+            raise UnknownEvent(event_id=event_id)
+        view = fresh(draft.topology.view_of(vm.name), vm.group)
+        if not may_see(view, event):
+            raise UnknownEvent(event_id=event_id)
+        events.append(event)
+    for event in events:
+        if event.state is EventState.SCHEDULED:
+            if draft.topology.groups[event.group].strict_approval:
+                transitions.count_approval(draft, event, approval.vm)
+            else:
+                transitions.approve(draft, event, by=(approval.vm,))
+    return tuple(event.operation for event in events)
+
+
+def acknowledge(draft: Draft, acknowledgement: stimuli.Acknowledge) -> tuple[int, ...]:
+    """Approve events from outside their VMs, all or none. Source: A-9."""
+    events = []
+    for event_id in dict.fromkeys(each.upper() for each in acknowledgement.event_ids):
+        event = draft.event(event_id)
+        if event is None or not event.live:
+            raise UnknownOperation(name=event_id)
+        events.append(event)
+    for event in events:
+        if event.state is EventState.SCHEDULED:
+            transitions.approve(draft, event, by=())
+    return tuple(dict.fromkeys(event.operation for event in events))
+
+
+def cancel(draft: Draft, cancellation: stimuli.Cancel) -> tuple[int, ...]:
+    """Withdraw an operation that has not started. Source: L-3."""
+    operation = _live(draft, cancellation.operation)
+    if operation.state is OperationState.RUNNING:
+        raise WrongState(operation=operation.id, state=operation.state.value, asked="cancelled")
+    transitions.cancel(draft, operation, cancellation.reason)
+    return (operation.number,)
+
+
+def complete(draft: Draft, completion: stimuli.Complete) -> tuple[int, ...]:
+    """End a running operation by an operator's word. Source: L-8."""
+    operation = _running(draft, completion.operation, "completed")
+    failed, reason = completion.failed, completion.reason
+    transitions.end(draft, operation, failed=failed, reason=reason, abort=True)
+    return (operation.number,)
+
+
+def retry(draft: Draft, retry: stimuli.Retry) -> tuple[int, ...]:
+    """Have a running operation begun once more. Source: L-8."""
+    operation = _running(draft, retry.operation, "retried")
+    again = replace(operation, attempt=operation.attempt + 1, reason="", alerted=False, begun_ms=0)
+    draft.put("operation.retried", f"{again.id} is begun again", again)
+    draft.begin.append(again.number)
+    return (again.number,)
+
+
+def repair(draft: Draft, repair: stimuli.Repair) -> tuple[int, ...]:
+    """Take a host for well again; its failure and what was foreseen for it are over."""
+    if repair.host not in draft.topology.hosts:
+        raise Unknown(kind="host", name=repair.host)
+    about = []
+    for operation in list(draft.operations()):
+        if operation.of_vm or operation.host != repair.host:
+            continue
+        if TRAITS[operation.cause].fault:
+            transitions.end(
+                draft, operation, failed=False, reason="the host is repaired", abort=True
+            )
+            about.append(operation.number)
+        elif (
+            operation.cause is Cause.HARDWARE_DEGRADED
+            and operation.state is not OperationState.RUNNING
+        ):
+            transitions.cancel(draft, operation, "the host is repaired")
+            about.append(operation.number)
+    fleet_changes.set_health(draft, repair.host, Health.HEALTHY)
+    return tuple(about)
+
+
+def begun(draft: Draft, report: stimuli.DriverBegun) -> tuple[int, ...]:
+    """Note that the driver has begun."""
+    operation = _reported(draft, report.operation, report.attempt)
+    if operation and not operation.begun_ms:
+        begun = replace(operation, begun_ms=draft.now_ms)
+        draft.put("operation.begun", f"the driver has begun {begun.id}", begun)
+    return ()
+
+
+def done(draft: Draft, report: stimuli.DriverDone) -> tuple[int, ...]:
+    """End an operation whose driver has done its work. Source: L-5."""
+    operation = _reported(draft, report.operation, report.attempt)
+    if operation:
+        transitions.end(draft, operation, failed=False)
+    return ()
+
+
+def broke(draft: Draft, report: stimuli.DriverFailed) -> tuple[int, ...]:
+    """Keep a failed execution running, with its reason, until the operator decides (L-8)."""
+    operation = _reported(draft, report.operation, report.attempt)
+    if operation and not operation.reason:
+        reason = report.reason or "the driver gave no reason"
+        stuck = replace(operation, reason=reason, alerted=True)
+        draft.put("operation.stuck", f"{stuck.id} is stuck: {reason}", stuck)
+    return ()
+
+
+def aborted(draft: Draft, report: stimuli.DriverAborted) -> tuple[int, ...]:
+    """Note that a driver was told of an end that came without it, or will not be. Source: L-7."""
+    operation = draft.owed(report.operation)
+    if operation:
+        told = replace(operation, abort_owed=False)
+        text = f"the driver was told that {told.id} has ended"
+        if report.failed:
+            text = f"the driver could not be told that {told.id} has ended: {report.failed}"
+        draft.put("operation.abort-failed" if report.failed else "operation.aborted", text, told)
+    return ()
+
+
+def shown(draft: Draft, report: stimuli.NoticeShown) -> tuple[int, ...]:
+    """Note that a notice is published, or give it anew if that came late. Source: N-1."""
+    for number in report.operations:
+        operation = draft.operation(number)
+        if operation is None or operation.state is not OperationState.ANNOUNCED:
+            continue
+        if operation.shown_ms:
+            continue  # a report said twice: the notice has counted since the first
+        if operation.not_before_ms - draft.now_ms < operation.notice_s * SECOND_MS:
+            transitions.renew(draft, operation, delay_ms=draft.now_ms - operation.announced_ms)
+            continue
+        shown = replace(operation, shown_ms=draft.now_ms)
+        draft.put("operation.shown", f"the notice of {shown.id} is published", shown)
+        draft.candidates.add(number)
+    return ()
+
+
+def marked(draft: Draft, report: stimuli.ClockMarked) -> tuple[int, ...]:
+    """Keep the mark of the service's clock: no transition, and so no history. Source: N-4."""
+    draft.changes.mark = (report.boot, report.ahead_ms)
+    return ()
+
+
+def enable(draft: Draft, enabling: stimuli.Enable) -> tuple[int, ...]:
+    """Enable Scheduled Events for a group that asks for the first time. Source: B-1."""
+    group = draft.topology.groups.get(enabling.group)
+    if group is None:
+        raise Unknown(kind="group", name=enabling.group)
+    if draft.enabled(group.name):
+        return ()
+    enrolment = Enrolment(group.name, enabled_ms=draft.now_ms, polled_ms=draft.now_ms)
+    views = [fresh(key, group.name) for key in draft.topology.views_of(group.name)]
+    text = f"Scheduled Events is enabled for {group.name}"
+    draft.put("group.enabled", text, enrolment, *views)
+    draft.touched_groups.add(group.name)
+    return ()
+
+
+def polled(draft: Draft, report: stimuli.GroupsPolled) -> tuple[int, ...]:
+    """Note which groups asked, to the minute; also where that was put back since. Source: B-2."""
+    for group in sorted(report.groups):
+        enrolment = draft.enrolment(group)
+        stale_ms = draft.now_ms - MARK_COARSENESS_S * SECOND_MS
+        if enrolment is not None and not stale_ms < enrolment.polled_ms <= draft.now_ms:
+            draft.mark(replace(enrolment, polled_ms=draft.now_ms))
+    return ()
+
+
+def change(draft: Draft, change: stimuli.ChangeTopology) -> tuple[int, ...]:
+    """Change the fleet's layout."""
+    fleet_changes.change(draft, change)
+    draft.freed = True
+    return ()
+
+
+def tick(draft: Draft) -> tuple[int, ...]:
+    """Do what time alone makes due, but starting: that is a joint rule. Source: B-2, L-8."""
+    for enrolment in draft.enrolments():
+        if disabled_ms(enrolment.polled_ms, draft.policy.disable_after_s) <= draft.now_ms:
+            _disable(draft, enrolment)
+    for operation in list(draft.operations()):
+        if operation.state is OperationState.ANNOUNCED:
+            if operation.not_before_ms <= draft.now_ms:
+                draft.candidates.add(operation.number)
+        elif _overdue(draft, operation):
+            late = replace(operation, alerted=True)
+            draft.put("operation.overdue", f"{late.id} runs longer than it should", late)
+    return ()
+
+
+def _overdue(draft: Draft, operation: Operation) -> bool:
+    if operation.state is not OperationState.RUNNING or operation.alerted:
+        return False
+    return operation.overdue_ms(draft.policy.overdue_after_s) <= draft.now_ms
+
+
+def _disable(draft: Draft, enrolment: Enrolment) -> None:
+    """Nobody asked for a day: work no longer waits for this group. Source: B-2, B-3."""
+    views = draft.views_in(enrolment.group)
+    text = f"Scheduled Events is disabled for {enrolment.group}: nobody asked"
+    for operation, _ in draft.live_events_in(enrolment.group):
+        draft.candidates.add(operation.number)
+    draft.remove("group.disabled", text, enrolment, *views)
+
+
+def recover(draft: Draft) -> tuple[int, ...]:
+    """Take up what a crash cut off: unseen notices, unbegun operations, aborts. Source: L-7."""
+    for operation in list(draft.operations()):
+        if operation.state is OperationState.ANNOUNCED and not operation.shown_ms:
+            transitions.renew(draft, operation)
+        elif operation.state is OperationState.RUNNING and not operation.begun_ms:
+            draft.begin.append(operation.number)
+    draft.abort += draft.aborts()
+    return tick(draft)
+
+
+def _live(draft: Draft, number: int) -> Operation:
+    operation = draft.operation(number)
+    if operation is None:
+        raise UnknownOperation(name=f"op-{number}")
+    return operation
+
+
+def _running(draft: Draft, number: int, asked: str) -> Operation:
+    operation = _live(draft, number)
+    if operation.state is not OperationState.RUNNING:
+        raise WrongState(operation=operation.id, state=operation.state.value, asked=asked)
+    return operation
+
+
+def _reported(draft: Draft, number: int, attempt: int) -> Operation | None:
+    """The operation a driver reports on; None if the report is of another time."""
+    operation = draft.operation(number)
+    if operation is None or operation.state is not OperationState.RUNNING:
+        return None
+    return operation if operation.attempt == attempt else None
+
+
+def disabled_ms(polled_ms: int, after_s: int) -> int:
+    """When a group last heard of then is disabled, ms since the epoch UTC. Source: B-2."""
+    return polled_ms + (after_s + MARK_COARSENESS_S) * SECOND_MS

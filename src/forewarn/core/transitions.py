@@ -1,0 +1,291 @@
+"""How an operation and its events move together: announced, started, ended, cancelled.
+
+Each function makes one joint move in a draft and writes the entry that tells of it.
+*Whether* the move is due is decided in `step.py`; whether it may be announced in `admission.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core import fleet_changes
+from forewarn.core.impact import REMOVES_VM, SECOND_MS, Cause, Impact, Source
+from forewarn.core.lifecycle import (
+    Event,
+    EventState,
+    Move,
+    Operation,
+    OperationState,
+    move_event,
+    move_operation,
+)
+from forewarn.core.topology import Health
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.core.state import Draft
+
+
+def announce(draft: Draft, operation: Operation) -> Operation:
+    """Announce a planned operation: its events appear as Scheduled. Source: L-1, N-1, S-5."""
+    assert operation.state is OperationState.PLANNED, operation
+    operation, events = _with_events(draft, operation)
+    operation = replace(
+        move_operation(operation, Move.ANNOUNCE),
+        not_before_ms=earliest_ms(draft, operation),
+        announced_ms=draft.now_ms,
+    )
+    assert operation.not_before_ms - draft.now_ms >= operation.notice_s * SECOND_MS
+    approved = [each for each in events if approved_by_policy(draft, operation, each.group)]
+    told = any(draft.enabled(event.group) for event in events if event not in approved)
+    text = f"{operation.id} is announced{'' if told else ' to nobody'}"
+    draft.put("operation.announced", text, operation, *events)
+    _touch(draft, operation, events)
+    for event in approved:
+        approve(draft, event, by=())
+    return operation
+
+
+def earliest_ms(draft: Draft, operation: Operation) -> int:
+    """When an operation announced now may start unapproved, in whole seconds. Source: N-1, N-2."""
+    lead_ms = operation.notice_s * SECOND_MS + draft.policy.notice_margin_ms
+    if operation.cause is Cause.HARDWARE_DEGRADED and not operation.asked_ms:
+        lead_ms = max(lead_ms, draft.policy.prediction_s * SECOND_MS)
+    earliest = max(draft.now_ms + lead_ms, operation.asked_ms)
+    return -(-earliest // SECOND_MS) * SECOND_MS
+
+
+def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
+    """Give the owed notice anew, because it was shown late or not at all. Source: N-1, L-7.
+
+    Args:
+        draft: the draft to write to.
+        operation: a announced operation.
+        delay_ms: how late it was shown; twice that is added, so that the next try holds.
+    """
+    assert operation.state is OperationState.ANNOUNCED, operation
+    earliest = earliest_ms(draft, operation) + -(-2 * delay_ms // SECOND_MS) * SECOND_MS
+    renewed = replace(
+        operation,
+        not_before_ms=max(operation.not_before_ms, earliest),
+        announced_ms=draft.now_ms,
+        shown_ms=0,
+    )
+    draft.put("operation.renewed", f"{operation.id} is given its notice anew", renewed)
+    _touch(draft, renewed, draft.events_of(renewed))
+
+
+def start_unannounced(draft: Draft, operation: Operation) -> Operation:
+    """Record a fault: running at once, events first seen as Started. Source: L-4."""
+    operation, events = _with_events(draft, operation)
+    running = _running(draft, move_operation(operation, Move.FAULT))
+    started = [move_event(event, Move.DUE) for event in events]
+    draft.put("operation.unannounced", f"{running.id} started without notice", running, *events)
+    draft.put("operation.started", f"{running.id} is running", running, *started)
+    _touch(draft, running, started)
+    draft.begin.append(running.number)
+    return running
+
+
+def start(draft: Draft, operation: Operation, why: str) -> Operation:
+    """Let a announced operation run: its events become Started. Source: L-1, D-7."""
+    running = _running(draft, move_operation(operation, Move.DUE))
+    started = [move_event(event, Move.DUE) for event in draft.events_of(operation)]
+    draft.put("operation.started", f"{running.id} is running: {why}", running, *started)
+    _touch(draft, running, started)
+    draft.begin.append(running.number)
+    return running
+
+
+def end(
+    draft: Draft, operation: Operation, *, failed: bool, reason: str = "", abort: bool = False
+) -> Operation:
+    """End a running operation: its events are gone. Source: L-5, L-8.
+
+    Args:
+        draft: the draft to write to.
+        operation: a running operation.
+        failed: whether it ended badly.
+        reason: why, for people.
+        abort: it ends without its driver, who must be told; owed until that is done (L-7).
+    """
+    move = Move.FAIL if failed else Move.DONE
+    ended = replace(
+        move_operation(operation, move),
+        ended_ms=draft.now_ms,
+        reason=reason,
+        alerted=False,
+        abort_owed=abort,
+    )
+    gone = [move_event(event, move) for event in draft.events_of(operation)]
+    text = f"{ended.id} has {'failed' if failed else 'succeeded'}"
+    draft.put(f"operation.{ended.state.value}", _because(text, reason), ended, *gone)
+    _touch(draft, ended, gone)
+    draft.freed = True
+    if abort:
+        draft.abort.append(ended.number)
+    if not failed:
+        _settle_fleet(draft, ended)
+    return ended
+
+
+def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
+    """Withdraw an operation that has not started: no impact. Source: L-3."""
+    cancelled = replace(
+        move_operation(operation, Move.CANCEL), ended_ms=draft.now_ms, reason=reason
+    )
+    gone = [move_event(event, Move.CANCEL) for event in draft.events_of(operation)]
+    text = _because(f"{cancelled.id} is cancelled", reason)
+    draft.put("operation.cancelled", text, cancelled, *gone)
+    _touch(draft, cancelled, gone)
+    draft.freed = True
+    return cancelled
+
+
+def approve(draft: Draft, event: Event, *, by: tuple[str, ...], reason: str = "") -> Event:
+    """Approve a scheduled event for all its resources. Source: A-1, A-4, A-10."""
+    approved = replace(move_event(event, Move.APPROVE), approved_by=event.approved_by + by)
+    text = _because(f"event {event.id} is approved for {event.group}", reason)
+    draft.put("event.approved", text, approved, vm=by[-1] if by else "")
+    draft.candidates.add(event.operation)
+    return approved
+
+
+def approved_by_policy(draft: Draft, operation: Operation, group: str) -> bool:
+    """Whether a group's automatic approval covers an operation. Source: A-10.
+
+    Not where a later start is asked for: an approval given now would void that (L-6).
+    """
+    return (
+        operation.source is Source.USER
+        and operation.cause in {Cause.REBOOT, Cause.REDEPLOY}
+        and operation.impact in draft.topology.groups[group].automatic_approval
+        and operation.asked_ms <= draft.now_ms
+    )
+
+
+def count_approval(draft: Draft, event: Event, vm: str) -> Event:
+    """Count one VM's approval in a strict group; the last one approves. Source: A-7."""
+    if vm not in event.resources or vm in event.approved_by:
+        return event
+    if set(unapproving(draft, event)) <= {vm}:
+        return approve(draft, event, by=(vm,))
+    counted = replace(event, approved_by=(*event.approved_by, vm))
+    text = f"event {event.id} is approved by {vm}, not yet by all"
+    draft.put("event.counted", text, counted, vm=vm)
+    return counted
+
+
+def unapproving(draft: Draft, event: Event) -> tuple[str, ...]:
+    """The VMs of an event that have not approved it; one that is gone never will. Source: A-7."""
+    known = draft.topology.vms
+    return tuple(vm for vm in event.resources if vm in known and vm not in event.approved_by)
+
+
+def _with_events(draft: Draft, operation: Operation) -> tuple[Operation, list[Event]]:
+    """Fix which VMs are disturbed and make one event per group. Source: S-5, D-5."""
+    vms = operation.vms if operation.of_vm else draft.topology.vms_on(operation.host)
+    shares = {} if operation.silent else draft.topology.grouped(vms)
+    events = [
+        Event(id=draft.new_guid(), operation=operation.number, group=group, resources=share)
+        for group, share in shares.items()
+    ]
+    ids = tuple(event.id for event in events)
+    return replace(operation, vms=vms, events=ids), events
+
+
+def _running(draft: Draft, operation: Operation) -> Operation:
+    assert operation.state is OperationState.RUNNING, operation
+    return replace(operation, started_ms=draft.now_ms, attempt=operation.attempt + 1)
+
+
+def _touch(draft: Draft, operation: Operation, events: list[Event]) -> None:
+    draft.candidates.add(operation.number)
+    draft.touched_groups.update(event.group for event in events)
+    if operation.impact is Impact.TERMINATE:  # its siblings may be waiting for it (A-8)
+        siblings = (o for o in draft.operations() if o.request == operation.request)
+        draft.candidates.update(sibling.number for sibling in siblings)
+
+
+def _settle_fleet(draft: Draft, ended: Operation) -> None:
+    """Change the fleet as a successful operation has: VMs gone or moved, hosts well again."""
+    before = after = draft.topology
+    machines = [before.vms[name] for name in ended.vms if name in before.vms]
+    if ended.cause in REMOVES_VM:
+        after = before.without(vm.name for vm in machines)
+    elif ended.destination:
+        moved = [vm.name for vm in machines if ended.of_vm or vm.host == ended.host]
+        after = before.moved(moved, ended.destination)
+    if after is not before and after.vms != before.vms:
+        fleet_changes.lay_out(draft, after)
+        _follow_vms(draft, ended)
+    host = before.hosts.get(ended.host)
+    if ended.cause is Cause.HARDWARE_FAILURE and host and host.health is Health.FAILED:
+        fleet_changes.set_health(draft, host.name, Health.HEALTHY)
+
+
+def _follow_vms(draft: Draft, ended: Operation) -> None:
+    """Let announced work follow VMs that are gone or have arrived. Source: L-5, N-1."""
+    for other in list(draft.operations()):
+        if other.of_vm:
+            if other.vms[0] not in draft.topology.vms and other.state is not OperationState.RUNNING:
+                cancel(draft, other, f"vm {other.vms[0]} is gone")
+        elif other.host == ended.destination and other.state is OperationState.ANNOUNCED:
+            _announce_anew(draft, other)
+        elif other.host == ended.destination and other.state is OperationState.RUNNING:
+            _join(draft, other)
+        elif other.state is OperationState.ANNOUNCED:
+            _wait_no_more(draft, other)
+
+
+def _join(draft: Draft, operation: Operation) -> None:
+    """Tell VMs that have arrived on a host that has failed meanwhile. Source: L-4, L-5."""
+    present = draft.topology.vms_on(operation.host)
+    come = tuple(name for name in present if name not in operation.vms)
+    if not come:
+        return
+    events = [
+        move_event(Event(draft.new_guid(), operation.number, group, share), Move.DUE)
+        for group, share in draft.topology.grouped(come).items()
+    ]
+    joined = replace(
+        operation,
+        vms=tuple(sorted((*operation.vms, *come))),
+        events=(*operation.events, *(event.id for event in events)),
+    )
+    text = f"vm {', '.join(come)} has arrived on {joined.host} and is hit by {joined.id}, too"
+    draft.put("operation.joined", text, joined, *events)
+    _touch(draft, joined, events)
+
+
+def _wait_no_more(draft: Draft, operation: Operation) -> None:
+    """Count what only VMs that are gone had not approved as approved. Source: L-2, A-7."""
+    for event in draft.events_of(operation):
+        gone = [name for name in event.resources if name not in draft.topology.vms]
+        if not gone or event.state is not EventState.SCHEDULED:
+            continue
+        strict = draft.topology.groups[event.group].strict_approval
+        left = unapproving(draft, event) if strict else len(gone) < len(event.resources)
+        if not left:
+            approve(draft, event, by=(), reason=f"vm {', '.join(gone)} is gone")
+
+
+def _announce_anew(draft: Draft, operation: Operation) -> None:
+    """Withdraw announced work whose host has taken in VMs that were not told, and plan it again."""
+    again = replace(
+        operation,
+        number=draft.next_number(),
+        state=OperationState.PLANNED,
+        vms=draft.topology.vms_on(operation.host),
+        created_ms=draft.now_ms,
+        not_before_ms=0,
+        announced_ms=0,
+        shown_ms=0,
+        events=(),
+    )
+    cancel(draft, operation, f"VMs have arrived on {operation.host}; asked for again as {again.id}")
+    draft.put("operation.planned", f"{again.id} takes the place of {operation.id}", again)
+
+
+def _because(text: str, reason: str) -> str:
+    return f"{text}: {reason}" if reason else text

@@ -1,0 +1,137 @@
+"""Moving the emulator's clock ahead as if the time had passed: from one deadline to the next.
+
+Nothing but time is moved in here; what is due at each stop is done by those it belongs to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from forewarn.core.impact import SECOND_MS
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.drivers.simulated import SimulatedDriver, duration_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from forewarn.clock import ScaledClock
+    from forewarn.control.engine import ControlEngine
+    from forewarn.control.plane import ControlPlane
+
+T = TypeVar("T")
+
+#: Stops one move may make; a storm of a day has some thousands.
+STOPS_MAX = 100_000
+#: Looks at one stop until nothing is under way; at very high speeds something always is.
+LOOKS_MAX = 2_000
+#: Real seconds between two looks after the first few.
+LOOK_S = 0.001
+
+
+class Sleeper(Protocol):
+    """Something that does things at times of the emulator's clock."""
+
+    @property
+    def waits_until_ms(self) -> int | None:
+        """When it wants to go on, ms since the epoch UTC; None: time alone will not move it."""
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it has done everything that is due."""
+
+
+class ClockControl:
+    """Moves a clock ahead without leaving anything out."""
+
+    def __init__(
+        self,
+        clock: ScaledClock,
+        control: ControlEngine,
+        *,
+        sleepers: Callable[[], Iterable[Sleeper]],
+        driver: str = SimulatedDriver.name,
+    ) -> None:
+        """Take note of who does things by the clock.
+
+        Args:
+            clock: the emulator's.
+            control: the control loop, which keeps the deadlines.
+            sleepers: gives everything else that waits for the clock.
+            driver: of hosts that name none.
+        """
+        self._clock = clock
+        self._control = control
+        self._sleepers = sleepers
+        self._driver = driver
+        self._one_at_a_time = asyncio.Lock()
+
+    async def advance(self, by_ms: int) -> None:
+        """Let `by_ms` milliseconds pass at once; done when what they bring has happened."""
+        assert by_ms >= 0, by_ms
+        async with self._one_at_a_time:
+            left_ms = by_ms
+            await self.settle()
+            for _ in range(STOPS_MAX):
+                if left_ms <= 0:
+                    return
+                now_ms = self._clock.now_ms()
+                stop_ms = await self._next_ms(now_ms)
+                jump_ms = left_ms if stop_ms is None else min(left_ms, max(stop_ms - now_ms, 1))
+                self._clock.advance(jump_ms)
+                left_ms -= jump_ms
+                await self.settle()
+            self._clock.advance(left_ms)
+
+    async def settle(self) -> None:
+        """Wait until nothing that is due now is still under way."""
+        for look in range(LOOKS_MAX):
+            await self._read(_nothing)  # behind it the loop passes its time once
+            busy = await self._read(self._busy)
+            if not busy and all(sleeper.quiet for sleeper in self._sleepers()):
+                return
+            await asyncio.sleep(LOOK_S if look else 0)
+
+    async def _next_ms(self, now_ms: int) -> int | None:
+        def deadlines(plane: ControlPlane) -> list[int]:
+            ends = [
+                self._ends_ms(operation)
+                for operation in plane.state.operations.values()
+                if self._simulated(plane, operation)
+            ]
+            deadline_ms = plane.next_deadline_ms(now_ms)
+            return ends if deadline_ms is None else [*ends, deadline_ms]
+
+        times = await self._read(deadlines)
+        times += [s.waits_until_ms for s in self._sleepers() if s.waits_until_ms is not None]
+        return min((each for each in times if each > now_ms), default=None)
+
+    def _busy(self, plane: ControlPlane) -> bool:
+        """Whether something is shown, begun or ended only a moment from now."""
+        now_ms = self._clock.now_ms()
+        for operation in plane.state.operations.values():
+            if operation.state is OperationState.ANNOUNCED and not operation.shown_ms:
+                return True
+            waits_to_begin = operation.state is OperationState.RUNNING and not operation.begun_ms
+            if waits_to_begin and not operation.reason:
+                return True
+            if self._simulated(plane, operation) and self._ends_ms(operation) <= now_ms:
+                return True
+        return False
+
+    def _simulated(self, plane: ControlPlane, operation: Operation) -> bool:
+        """Whether an operation runs and will end by itself."""
+        if operation.state is not OperationState.RUNNING or operation.reason:
+            return False
+        host = plane.state.topology.hosts.get(operation.host)
+        return ((host.driver if host else "") or self._driver) == SimulatedDriver.name
+
+    def _ends_ms(self, operation: Operation) -> int:
+        return operation.started_ms + duration_s(operation) * SECOND_MS
+
+    async def _read(self, query: Callable[[ControlPlane], T]) -> T:
+        return await asyncio.wrap_future(self._control.read(query))
+
+
+def _nothing(_: ControlPlane) -> None:
+    """Look at nothing."""

@@ -1,0 +1,245 @@
+"""What the emulator says on its terminal: how to use it, then one calm line per change.
+
+Nothing is decided in here, and nothing is read but what was committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.document import View
+from forewarn.core.lifecycle import Event, Operation
+from forewarn.core.records import Record, from_row
+from forewarn.protocol.timestamps import iso8601
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from forewarn.control.plane import Committed
+    from forewarn.core.state import Entry
+    from forewarn.core.topology import Topology
+    from forewarn.protocol.documents import ScheduledEvent
+    from forewarn.replication.messages import DocumentChange
+    from forewarn.service.daemon import Bound
+
+METADATA_PATH = "/metadata/scheduledevents?api-version=2020-07-01"
+#: Moves of an operation that are told; the others are steps nobody waits for.
+_TOLD = {
+    "operation.planned": "waits",
+    "operation.announced": "is announced",
+    "operation.renewed": "is given its notice anew",
+    "operation.started": "is running",
+    "operation.succeeded": "is over",
+    "operation.failed": "has failed",
+    "operation.cancelled": "is cancelled",
+    "operation.stuck": "is stuck",
+    "operation.overdue": "runs longer than it should",
+}
+#: Where this machine reaches what listens on every address.
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced
+#: Names of VMs in one line; more are counted.
+NAMES_MAX = 4
+
+
+def banner(
+    bound: Bound,
+    *,
+    vms: tuple[str, ...],
+    speed: float,
+    program: str = "forewarn",
+    tokens: bool = False,
+) -> str:
+    """Return the greeting: where to poll, what to type to see something happen.
+
+    Args:
+        bound: where the emulator listens.
+        vms: names of the VMs, the default one first; there may be none.
+        speed: seconds of its clock to a real second.
+        program: what starts the command line.
+        tokens: whether operators elsewhere have one.
+    """
+    first, *others = sorted(bound.metadata, key=lambda place: place.startswith("unix:"))
+    url, curl = f"{_url(first)}{METADATA_PATH}", "curl"
+    poll = url
+    if first.startswith("unix:"):
+        curl = f"curl --unix-socket {first.removeprefix('unix:')}"
+        url, poll = f"http://localhost{METADATA_PATH}", first
+    places = "".join(f"\n  also             {_url(place)}" for place in others)
+    pace = "as real time does" if speed == 1 else f"{speed:g} times as fast as real time"
+    operator = _reached(bound.operator)
+    trigger = (
+        _trigger(operator, vms, program)
+        if operator
+        else "\nThere is no operator API: only --scenario makes something happen.\n"
+    )
+    if operator != bound.operator:
+        port = bound.operator.rpartition(":")[2]
+        means = "with a token" if tokens else "with a token, and FOREWARN_OPERATOR_TOKENS has none"
+        operator += f"\n  also             port {port} of every address, {means}"
+    elif not _here(operator) and not tokens:
+        operator += (
+            "\n                   which needs a token, and FOREWARN_OPERATOR_TOKENS has none"
+        )
+    return f"""\
+Forewarn emulator. Ctrl-C ends it.
+
+  poll             {poll}{places}
+  whoever asks is  {_asker(vms)}
+  operator API     {operator or "none"}
+  the clock runs   {pace}; every time shown is the emulator's
+
+Ask as a VM does, and approve what you see:
+  {curl} -H Metadata:true '{url}'
+  {curl} -H Metadata:true -d '{{"StartRequests":[{{"EventId":"ID"}}]}}' '{url}'
+{trigger}"""
+
+
+def _asker(vms: tuple[str, ...]) -> str:
+    if not vms:
+        return "nobody: there is no VM yet"
+    return vms[0] if len(vms) == 1 else f"{vms[0]} (or ?vm=NAME: {_names(vms)})"
+
+
+def _trigger(operator: str, vms: tuple[str, ...], program: str) -> str:
+    """Return commands that make something happen."""
+    server = "" if operator == "http://127.0.0.1:8470" else f" --server {operator}"
+    if not vms:
+        return f"\nAdd VMs, from another terminal:\n  {program} topology apply FILE{server}\n"
+    return f"""
+See something happen, from another terminal:
+  {program} scenario list{server}
+  {program} scenario run host-reboot{server}
+  {program} vm reboot {vms[0]}{server}
+  {program} clock advance 16m{server}
+"""
+
+
+def greeting(bound: Bound, *, vms: tuple[str, ...], speed: float) -> dict[str, object]:
+    """Return the same for programs: where everything is."""
+    return {
+        "metadata": [_url(place) for place in bound.metadata],
+        "operator": _reached(bound.operator),
+        "vms": list(vms),
+        "speed": speed,
+    }
+
+
+class Dated:
+    """Puts the time before each line, and says when another day has come."""
+
+    def __init__(self, now_ms: int) -> None:
+        """Begin on the day of this time, which is not told."""
+        self._day = iso8601(now_ms)[:10]
+
+    def lines(self, text: str, now_ms: int) -> str:
+        """Return the line to write, after one with the date if that is another than before."""
+        day, _, time = iso8601(now_ms).partition("T")
+        before = "" if day == self._day else f"{day}\n"
+        self._day = day
+        return f"{before}{time[:8]}  {text}\n"
+
+
+class Console:
+    """Tells what happens, one line a change."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        """Tell each line to `write`, which puts the time before it."""
+        self.say = write
+
+    def tell(self, committed: Committed, topology: Topology) -> None:
+        """Tell what was committed, and what its VMs see now."""
+        for line in lines_of(committed, topology):
+            self.say(line)
+
+
+def lines_of(committed: Committed, topology: Topology) -> Iterator[str]:
+    """Return the lines a commit is worth."""
+    announced = {e.operation for e in committed.entries if e.action == "operation.announced"}
+    for entry in committed.entries:
+        record = _record(entry)
+        if isinstance(record, Operation) and entry.action in _TOLD:
+            waits = entry.action == "operation.planned"
+            if not (
+                waits and (record.number in announced or record.events or _unannounced(committed))
+            ):
+                yield _of_operation(entry, record)
+        elif isinstance(record, Event) and entry.action in {"event.approved", "event.counted"}:
+            done = "approves" if entry.action == "event.approved" else "approves, not the last,"
+            yield f"{_who(entry)} {done} {record.id}"
+        elif entry.action.startswith(("vm.", "host.", "group.")):
+            yield entry.text
+    if committed.change is not None:
+        day = iso8601(committed.entries[0].at_ms)[:10] if committed.entries else ""
+        yield from _documents(committed.change, topology, day)
+
+
+def _unannounced(committed: Committed) -> bool:
+    return any(entry.action == "operation.unannounced" for entry in committed.entries)
+
+
+def _record(entry: Entry) -> Record | None:
+    if not entry.images or entry.images[0].row is None:
+        return None
+    return from_row(entry.images[0].kind, entry.images[0].row)
+
+
+def _of_operation(entry: Entry, operation: Operation) -> str:
+    what = f"{operation.id} {operation.cause.value} of {operation.target}"
+    _, colon, reason = entry.text.partition(": ")
+    because = f": {reason}" if colon and entry.action != "operation.planned" else ""
+    if entry.action == "operation.announced":  # to nobody, it may be
+        return what + entry.text.removeprefix(operation.id)
+    return f"{what} {_TOLD[entry.action]}{because}"
+
+
+def _who(entry: Entry) -> str:
+    return entry.actor.removeprefix("vm ")
+
+
+def _documents(change: DocumentChange, topology: Topology, day: str) -> Iterator[str]:
+    for publication in change.publications:
+        view = View(publication.view, publication.view.partition("/")[0], publication.document)
+        vms = (view.vm,) if view.vm else topology.vms_in(view.group)
+        if not vms:
+            continue
+        if not publication.enabled:
+            yield f"  {_names(vms)}: not enabled until somebody asks"
+            continue
+        events = "; ".join(_event(event, day) for event in publication.document.events)
+        incarnation = publication.document.incarnation
+        verb = "sees" if len(vms) == 1 else "see"
+        yield f"  {_names(vms)} {verb} incarnation {incarnation}: {events or 'nothing'}"
+
+
+def _event(event: ScheduledEvent, day: str) -> str:
+    by = ""
+    if event.not_before_ms is not None:
+        date, _, time = iso8601(event.not_before_ms).partition("T")
+        by = f", not before {'' if date == day else f'{date} '}{time[:8]}"
+    return f"{event.event_type} {event.status} ({_names(event.resources)}{by})"
+
+
+def _names(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:NAMES_MAX])
+    return shown if len(names) <= NAMES_MAX else f"{shown} and {len(names) - NAMES_MAX} more"
+
+
+def _url(place: str) -> str:
+    """Return a metadata address as a URL; a Unix socket as it is."""
+    if place.startswith("unix:"):
+        return place
+    host, _, port = place.rpartition(":")
+    return f"http://{_LOOPBACK.get(host, host)}" + ("" if port == "80" else f":{port}")
+
+
+def _reached(operator: str) -> str:
+    """Return the operator API's URL as this machine reaches it."""
+    scheme, _, place = operator.partition("://")
+    host, _, port = place.rpartition(":")
+    return f"{scheme}://{_LOOPBACK[host]}:{port}" if host in _LOOPBACK else operator
+
+
+def _here(operator: str) -> bool:
+    """Tell whether the operator API's URL is one that this machine may call without a token."""
+    host = operator.partition("://")[2].rpartition(":")[0]
+    return not host or host == "[::1]" or host.startswith("127.")

@@ -1,0 +1,332 @@
+"""The emulator's own routes of the operator API: clock, scenarios, faults.
+
+Rows and the few lines that answer them; everything else of the API is the service's own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forewarn.clock import SPEED_MAX
+from forewarn.emulator import scenario_files
+from forewarn.emulator.faults import FaultKind, FaultUnknown, read_fault
+from forewarn.emulator.scenario_runner import RunState
+from forewarn.operator_api.request_forms import EMPTY
+from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.protocol import timestamps
+from forewarn.validation.fields import NAME, Duration, Field, Form, Schema, Text, wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from forewarn.emulator.emulator import Emulator
+    from forewarn.emulator.scenario import Scenario
+    from forewarn.emulator.scenario_runner import Run
+
+#: Furthest one move of the clock, in seconds: a month.
+ADVANCE_S_MAX = 31 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """A number above zero."""
+
+    def read(self, value: object, where: str) -> float:
+        """Return the number; the clock refuses what is no speed."""
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise wrong(where, value, "a number")
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
+
+    def read_text(self, text: str, where: str) -> float:
+        """Refuse: no query has one."""
+        raise wrong(where, text, "a number")
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {"type": "number", "exclusiveMinimum": 0, "maximum": SPEED_MAX}
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """The text of a scenario file: lines, tabs and all."""
+
+    def read(self, value: object, where: str) -> str:
+        """Return the text."""
+        if not isinstance(value, str):
+            raise wrong(where, value, "text")
+        return value
+
+    read_text = read
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {"type": "string", "maxLength": scenario_files.FILE_BYTES_MAX}
+
+
+ADVANCE = Form(
+    "AdvanceForm",
+    "How far the clock is moved.",
+    (Field("by", Duration(0, ADVANCE_S_MAX), "At most 31 days at once.", required=True),),
+)
+SPEED = Form(
+    "SpeedForm",
+    "How fast the clock runs.",
+    (Field("speed", Speed(), "Its seconds to a real second.", required=True),),
+)
+RUN = Form(
+    "RunForm",
+    "How a scenario is to be run.",
+    (
+        Field("vm", NAME, "The VM it happens to; without it the default one."),
+        Field("text", Story(), "A scenario of your own, in TOML; without it a shipped one."),
+    ),
+)
+FAULT = Form(
+    "FaultForm",
+    "A fault.",
+    (Field("fault", Text(), "KIND or KIND=ARG,ARG, as the command line takes it.", required=True),),
+)
+
+_TEXT: Schema = {"type": "string"}
+_NULLABLE: Schema = {"type": ["string", "null"]}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+
+
+def _object(**properties: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+CLOCK_SHAPE = _object(now=_TEXT, speed={"type": "number"}, paused={"type": "boolean"})
+RUN_SHAPE = _object(
+    state={"type": "string", "enum": [state.value for state in RunState]},
+    vm=_TEXT,
+    started=_TEXT,
+    steps_done=_COUNT,
+    steps=_COUNT,
+    problem=_NULLABLE,
+    operations={"type": "array", "items": _TEXT},
+)
+SCENARIO_SHAPE = _object(
+    name=_TEXT, title=_TEXT, about=_TEXT, run={"anyOf": [RUN_SHAPE, {"type": "null"}]}
+)
+STORY_SHAPE = _object(
+    name=_TEXT,
+    title=_TEXT,
+    about=_TEXT,
+    run={"anyOf": [RUN_SHAPE, {"type": "null"}]},
+    text=_NULLABLE,
+)
+FAULT_SHAPE = _object(kind=_TEXT, fault=_TEXT)
+
+
+def routes_of(emulator: Emulator) -> Sequence[Route]:
+    """Return the routes of an emulator."""
+
+    def act(
+        handler: Callable[[Emulator, ApiCall], Awaitable[ApiResponse]],
+    ) -> Callable[[ApiCall], Awaitable[ApiResponse]]:
+        async def answer(call: ApiCall) -> ApiResponse:
+            return await handler(emulator, call)
+
+        return answer
+
+    return tuple(
+        Route(
+            method=row.method,
+            path=row.path,
+            name=row.name,
+            summary=row.summary,
+            act=act(row.handler),
+            answer=row.answer,
+            form=row.form,
+            status=row.status,
+        )
+        for row in _rows()
+    )
+
+
+# --- clock -------------------------------------------------------------------------------------
+
+
+def _clock(emulator: Emulator) -> ApiResponse:
+    clock = emulator.pace
+    shown = timestamps.iso8601(clock.now_ms())
+    return ApiResponse({"now": shown, "speed": clock.speed, "paused": clock.paused})
+
+
+async def _show_clock(emulator: Emulator, _: ApiCall) -> ApiResponse:
+    return _clock(emulator)
+
+
+async def _advance(emulator: Emulator, call: ApiCall) -> ApiResponse:
+    await emulator.pacing.advance(call.form["by"] * 1000)
+    return _clock(emulator)
+
+
+async def _speed(emulator: Emulator, call: ApiCall) -> ApiResponse:
+    await emulator.set_speed(call.form["speed"])
+    return _clock(emulator)
+
+
+async def _pause(emulator: Emulator, _: ApiCall) -> ApiResponse:
+    emulator.pace.pause()
+    return _clock(emulator)
+
+
+async def _resume(emulator: Emulator, _: ApiCall) -> ApiResponse:
+    emulator.pace.resume()
+    return _clock(emulator)
+
+
+# --- scenarios ---------------------------------------------------------------------------------
+
+
+def _run_form(run: Run | None) -> dict[str, object] | None:
+    if run is None:
+        return None
+    numbers = sorted(number for found in run.operations.values() for number in found)
+    return {
+        "state": run.state.value if run.over else RunState.RUNNING.value,
+        "vm": run.stage.vm,
+        "started": timestamps.iso8601(run.started_ms),
+        "steps_done": run.done,
+        "steps": len(run.scenario.steps),
+        "problem": run.problem or None,
+        "operations": [f"op-{number}" for number in numbers],
+    }
+
+
+def _scenario_form(emulator: Emulator, scenario: Scenario) -> dict[str, object]:
+    return {
+        "name": scenario.name,
+        "title": scenario.title,
+        "about": scenario.about,
+        "run": _run_form(emulator.runs.get(scenario.name)),
+    }
+
+
+def _known(emulator: Emulator, name: str) -> Scenario:
+    """Return a shipped scenario, or one that was brought and run."""
+    if name in scenario_files.shipped():
+        return scenario_files.read_scenario(name, scenario_files.shipped_text(name))
+    run = emulator.runs.get(name)
+    if run is None:
+        raise scenario_files.ScenarioUnknown(name=name)
+    return run.scenario
+
+
+async def _list_scenarios(emulator: Emulator, _: ApiCall) -> ApiResponse:
+    names = sorted({*scenario_files.shipped(), *emulator.runs})
+    found = [_scenario_form(emulator, _known(emulator, name)) for name in names]
+    return ApiResponse({"scenarios": found})
+
+
+async def _show_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
+    name = call.path["name"]
+    text = scenario_files.shipped_text(name) if name in scenario_files.shipped() else None
+    return ApiResponse({**_scenario_form(emulator, _known(emulator, name)), "text": text})
+
+
+async def _run_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
+    name = NAME.read(call.path["name"], "the scenario's name")
+    text = call.form.get("text")
+    scenario = scenario_files.read_scenario(name, text) if text else _known(emulator, name)
+    await emulator.run_scenario(scenario, call.form.get("vm", ""))
+    return ApiResponse(_scenario_form(emulator, scenario), 202)
+
+
+async def _stop_scenario(emulator: Emulator, call: ApiCall) -> ApiResponse:
+    scenario = _known(emulator, call.path["name"])
+    await emulator.stop_scenario(scenario.name)
+    return ApiResponse(_scenario_form(emulator, scenario))
+
+
+# --- faults ------------------------------------------------------------------------------------
+
+
+def _faults(emulator: Emulator) -> ApiResponse:
+    found = [{"kind": spec.kind.value, "fault": str(spec)} for spec in emulator.faults.specs()]
+    return ApiResponse({"faults": found})
+
+
+async def _list_faults(emulator: Emulator, _: ApiCall) -> ApiResponse:
+    return _faults(emulator)
+
+
+async def _set_fault(emulator: Emulator, call: ApiCall) -> ApiResponse:
+    emulator.set_fault(read_fault(call.form["fault"]))
+    return _faults(emulator)
+
+
+async def _clear_fault(emulator: Emulator, call: ApiCall) -> ApiResponse:
+    try:
+        kind = FaultKind(call.path["kind"])
+    except ValueError as error:
+        raise FaultUnknown(kind=call.path["kind"]) from error
+    emulator.faults.clear(kind)
+    emulator.faults_changed()
+    return _faults(emulator)
+
+
+async def _clear_faults(emulator: Emulator, _: ApiCall) -> ApiResponse:
+    emulator.faults.clear()
+    emulator.faults_changed()
+    return _faults(emulator)
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    method: str
+    path: str
+    name: str
+    summary: str
+    handler: Callable[[Emulator, ApiCall], Awaitable[ApiResponse]]
+    answer: Schema
+    form: Form | None = None
+    status: int = 200
+
+
+def _rows() -> tuple[_Row, ...]:
+    clock, story = "/v1/clock", "/v1/scenarios/{name}"
+    faults = listed("faults", FAULT_SHAPE)
+    every = listed("scenarios", SCENARIO_SHAPE)
+    return (
+        _Row("GET", clock, "get_clock", "The emulator's clock.", _show_clock, CLOCK_SHAPE),
+        _Row("POST", f"{clock}/advance", "advance_clock",
+            "Move the clock ahead; answered once what that brings has happened.",
+            _advance, CLOCK_SHAPE, ADVANCE),
+        _Row("POST", f"{clock}/speed", "set_clock_speed", "Run the clock at another speed.",
+            _speed, CLOCK_SHAPE, SPEED),
+        _Row("POST", f"{clock}/pause", "pause_clock", "Let it stand still.", _pause,
+            CLOCK_SHAPE, EMPTY),
+        _Row("POST", f"{clock}/resume", "resume_clock", "Let it run again.", _resume,
+            CLOCK_SHAPE, EMPTY),
+        _Row("GET", "/v1/scenarios", "list_scenarios", "Every scenario, and how far it is.",
+            _list_scenarios, every),
+        _Row("GET", story, "get_scenario", "One scenario, whole.", _show_scenario, STORY_SHAPE),
+        _Row("POST", f"{story}/run", "run_scenario", "Begin to run a scenario.",
+            _run_scenario, SCENARIO_SHAPE, RUN, 202),
+        _Row("POST", f"{story}/stop", "stop_scenario",
+            "Stop a scenario; what it brought is taken back.", _stop_scenario,
+            SCENARIO_SHAPE, EMPTY),
+        _Row("GET", "/v1/faults", "list_faults", "The faults that are set.", _list_faults, faults),
+        _Row("POST", "/v1/faults", "set_fault", "Set a fault, in place of one of its kind.",
+            _set_fault, faults, FAULT),
+        _Row("DELETE", "/v1/faults/{kind}", "clear_fault", "Take a fault back.",
+            _clear_fault, faults),
+        _Row("DELETE", "/v1/faults", "clear_faults", "Take all faults back.",
+            _clear_faults, faults),
+    )  # fmt: skip

@@ -1,0 +1,141 @@
+"""The machines of a scenario: what it adds and changes, and how that is taken back.
+
+Pure. No scenario is run in here and nothing is changed: values in, a `Change` out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.topology import GroupKind
+from forewarn.emulator.scenario import ON_GROUP, ON_HOST, ON_VM
+from forewarn.operator_api.request_forms import TOPOLOGY
+from forewarn.operator_api.topology_file import form_of, records_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from forewarn.core.topology import Host, Topology
+    from forewarn.emulator.scenario import Machines
+
+Tables: TypeAlias = "Mapping[str, Mapping[str, object]]"
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioFleet:
+    """The machine a scenario is run on: what the placeholders stand for."""
+
+    vm: str
+    host: str
+    group: str
+
+    def name(self, written: str) -> str:
+        """Return the name a word of a scenario stands for."""
+        return {ON_VM: self.vm, ON_HOST: self.host, ON_GROUP: self.group}.get(written, written)
+
+    def names(self, written: Iterable[str]) -> tuple[str, ...]:
+        """Return the names that words of a scenario stand for, each once."""
+        return tuple(dict.fromkeys(self.name(word) for word in written))
+
+
+def stage_for(topology: Topology, vm: str) -> ScenarioFleet | None:
+    """Return the stage around a VM; None if it is not there."""
+    machine = topology.vms.get(vm)
+    return ScenarioFleet(machine.name, machine.host, machine.group) if machine else None
+
+
+def brought(topology: Topology, machines: Machines, stage: ScenarioFleet) -> ChangeTopology:
+    """Return the change that brings a scenario's machines.
+
+    A name that is there already is changed in what the scenario says, and keeps the rest.
+
+    Raises:
+        ValidationFailed: a field is unknown or of the wrong kind.
+        FleetContradiction: a machine cannot be like this.
+    """
+    known = form_of(topology)
+    hosts = _placed(machines.hosts, known["hosts"], stage)
+    groups = _placed(machines.groups, known["groups"], stage)
+    vms = _placed(machines.vms, known["vms"], stage)
+    joined = any(vm.get("group") == stage.group for name, vm in vms.items() if name != stage.vm)
+    if joined and topology.groups[stage.group].kind is GroupKind.LONE:
+        # A lone VM has company for as long as the story lasts.
+        lone = groups.get(stage.group, known["groups"][stage.group])
+        groups[stage.group] = {**lone, "kind": GroupKind.AVAILABILITY_SET.value}
+    tables = {"hosts": hosts, "groups": groups, "vms": vms}
+    return records_of(TOPOLOGY.read(tables, "the scenario"))
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Names of the machines a scenario brought, changed or disturbed."""
+
+    hosts: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    vms: frozenset[str] = frozenset()
+
+    def __or__(self, other: Touched) -> Touched:
+        """Return what either has touched."""
+        return Touched(self.hosts | other.hosts, self.groups | other.groups, self.vms | other.vms)
+
+
+def touched_by(change: ChangeTopology) -> Touched:
+    """Return what a change touches."""
+    return Touched(
+        frozenset(each.name for each in change.hosts),
+        frozenset(each.name for each in change.groups),
+        frozenset(each.name for each in change.vms),
+    )
+
+
+def taken_back(before: Topology, now: Topology, touched: Touched) -> ChangeTopology:
+    """Return the change that makes the touched machines what they were before."""
+    hosts = tuple(
+        before.hosts[name]
+        for name in sorted(touched.hosts)
+        if name in before.hosts and not _same_host(now.hosts.get(name), before.hosts[name])
+    )
+    groups = tuple(
+        before.groups[name]
+        for name in sorted(touched.groups)
+        if name in before.groups and now.groups.get(name) != before.groups[name]
+    )
+    vms = tuple(
+        before.vms[name]
+        for name in sorted(touched.vms)
+        if name in before.vms and now.vms.get(name) != before.vms[name]
+    )
+    removed = (
+        *(("vm", name) for name in sorted(touched.vms - before.vms.keys()) if name in now.vms),
+        *(
+            ("group", name)
+            for name in sorted(touched.groups - before.groups.keys())
+            if name in now.groups
+        ),
+        *(
+            ("host", name)
+            for name in sorted(touched.hosts - before.hosts.keys())
+            if name in now.hosts
+        ),
+    )
+    return ChangeTopology(hosts=hosts, groups=groups, vms=vms, removed=removed)
+
+
+def _same_host(now: Host | None, before: Host) -> bool:
+    """Compare without health, which a layout does not set."""
+    return now is not None and replace(now, health=before.health) == before
+
+
+def _placed(tables: Tables, known: Tables, stage: ScenarioFleet) -> dict[str, Mapping[str, object]]:
+    """Return what is said of machines under their real names, over what they are already."""
+    found: dict[str, Mapping[str, object]] = {}
+    for written, table in tables.items():
+        name = stage.name(written)
+        given = {
+            key: stage.name(value) if key in {"host", "group"} and isinstance(value, str) else value
+            for key, value in table.items()
+        }
+        found[name] = {**known.get(name, {}), **given}
+    return found

@@ -1,0 +1,370 @@
+"""Running scenarios on the emulator's clock, through the control loop, as everybody else does.
+
+No scenario is read in here, and none can do what an operator, a VM or a host could not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, TypeVar
+
+from forewarn.core.lifecycle import LIVE_OPERATION, Operation, OperationState
+from forewarn.core.stimulus import Approve, Cancel, Complete, Repair, RequestMaintenance, Stimulus
+from forewarn.core.topology import Health
+from forewarn.emulator import scenario_machines
+from forewarn.emulator.default_fleet import SCENARIO, is_empty
+from forewarn.emulator.scenario import (
+    Act,
+    Approval,
+    Cancellation,
+    Completion,
+    Pause,
+    Remark,
+    Repairing,
+    Scenario,
+    ScenarioStep,
+    Until,
+    Wait,
+    Work,
+)
+from forewarn.emulator.scenario_machines import ScenarioFleet, Touched
+from forewarn.errors import CallerError, ForewarnError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from forewarn.clock import Clock
+    from forewarn.control.engine import ControlEngine
+    from forewarn.control.plane import Committed, ControlPlane
+    from forewarn.core.topology import Topology
+    from forewarn.ids import Ids
+
+log = logging.getLogger("forewarn.emulator")
+
+T = TypeVar("T")
+
+
+class ScenarioFailed(CallerError):
+    """A scenario that could not go on."""
+
+    code = "scenario-failed"
+    status = 409
+    message = "Scenario {name} could not go on in step {step}: {problem}"
+    advice = "See `forewarn scenario show {name}`; what it had brought is taken back."
+
+
+class RunState(Enum):
+    """How far a run of a scenario is."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioControl:
+    """What a run works with."""
+
+    control: ControlEngine
+    clock: Clock
+    ids: Ids
+    #: Told what a scenario remarks.
+    say: Callable[[str], None]
+
+
+class Run:
+    """One telling of a scenario. For the event loop only."""
+
+    def __init__(self, scenario: Scenario, stage: ScenarioFleet, desk: ScenarioControl) -> None:
+        """Prepare; `start` begins."""
+        self.scenario = scenario
+        self.stage = stage
+        self.state = RunState.RUNNING
+        #: Steps done, of `len(scenario.steps)`.
+        self.done = 0
+        self.started_ms = desk.clock.now_ms()
+        self.problem = ""
+        #: Operations it asked for, by label; unlabelled ones under the empty text.
+        self.operations: dict[str, list[int]] = {}
+        #: When it wants to go on, ms since the epoch UTC; None if that is not for time to say.
+        self.waits_until_ms: int | None = None
+        self._desk = desk
+        self._actor = f"{SCENARIO}{scenario.name}"
+        self._moved = asyncio.Event()
+        self._resting = False
+        self._touched = Touched()
+        self._before: Topology | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to run."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def wake(self) -> None:
+        """Look at the clock and at the work again."""
+        self._moved.set()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it waits for something that is not there yet."""
+        if self.state is not RunState.RUNNING:
+            return self._task is None or self._task.done()
+        if not self._resting or self._moved.is_set():
+            return False
+        return self.waits_until_ms is None or self.waits_until_ms > self._desk.clock.now_ms()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, and what it brought is taken back."""
+        return self._task is not None and self._task.done()
+
+    async def stop(self) -> None:
+        """End it now; what it brought is taken back."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    # --- the story ------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            await self._bring()
+            before_ms = self.started_ms
+            for step in self.scenario.steps:
+                before_ms = await self._take(step, before_ms)
+                self.done += 1
+            self.state = RunState.FINISHED
+        except asyncio.CancelledError:
+            self.state = RunState.STOPPED
+        except ForewarnError as error:
+            self.state = RunState.FAILED
+            self.problem = str(error)
+        except Exception:
+            log.exception("scenario %s failed by a bug", self.scenario.name)
+            self.state = RunState.FAILED
+            self.problem = "it failed by a bug; see the log"
+        finally:
+            self.waits_until_ms = None
+            self._resting = False
+        await self._take_back()
+        self._desk.say(self._ending())
+
+    def _ending(self) -> str:
+        told = f"scenario {self.scenario.name} has {self.state.value}"
+        if self.state is RunState.FINISHED:
+            return f"scenario {self.scenario.name} is over; run it again whenever you like"
+        if self.state is RunState.STOPPED:
+            return f"scenario {self.scenario.name} is stopped"
+        return f"{told}: {self.problem}"
+
+    async def _bring(self) -> None:
+        """Add and change the machines of the story."""
+        topology = await self._read(lambda plane: plane.state.topology)
+        self._before = topology
+        change = scenario_machines.brought(topology, self.scenario.machines, self.stage)
+        self._touched = scenario_machines.touched_by(change)
+        if not is_empty(change):
+            await self._submit(change)
+
+    async def _take(self, step: ScenarioStep, before_ms: int) -> int:
+        """Take one step at its time; return when it was done."""
+        due_ms = before_ms + step.after_ms
+        if step.at_ms is not None:
+            due_ms = max(due_ms, self.started_ms + step.at_ms)
+        await self._until(_never, due_ms)
+        await self._do(step.act)
+        return max(due_ms, self._desk.clock.now_ms()) if _takes_time(step.act) else due_ms
+
+    async def _do(self, act: Act) -> None:
+        match act:
+            case Work():
+                await self._work(act)
+            case Wait():
+                await self._wait(act)
+            case Approval():
+                await self._approve(act)
+            case Cancellation(label, reason):
+                await self._each(label, lambda number: Cancel(number, reason))
+            case Completion(label, failed, reason):
+                await self._each(label, lambda number: Complete(number, failed, reason))
+            case Repairing(hosts):
+                for host in self.stage.names(hosts):
+                    await self._submit(Repair(host))
+            case Remark(text):
+                self._desk.say(text)
+            case Pause():
+                pass
+
+    async def _work(self, work: Work) -> None:
+        targets = self.stage.names(work.on)
+        if work.times == 1:
+            await self._ask(work, targets)
+            return
+        due_ms = self._desk.clock.now_ms()
+        for turn in range(work.times):
+            await self._until(_never, due_ms)
+            try:
+                await self._ask(work, (targets[turn % len(targets)],))
+            except CallerError as refusal:  # in a storm some come too early or twice
+                log.info("scenario %s: %s", self.scenario.name, refusal)
+            jitter = self._desk.ids.fraction("scenario") if work.jitter_ms else 0.0
+            due_ms += work.every_ms + int(jitter * work.jitter_ms)
+
+    async def _ask(self, work: Work, targets: tuple[str, ...]) -> None:
+        ask = RequestMaintenance(
+            cause=work.cause,
+            targets=targets,
+            impact=work.impact,
+            source=work.source,
+            description=work.description,
+            duration_s=work.duration_s,
+            not_before_ms=self._desk.clock.now_ms() + work.notice_ms if work.notice_ms else 0,
+            destination=self.stage.name(work.destination) if work.destination else "",
+        )
+        committed = await self._submit(ask)
+        for operation in committed.operations:
+            self.operations.setdefault(work.label, []).append(operation.number)
+            self._touched |= Touched(
+                hosts=frozenset({operation.host}), vms=frozenset(operation.vms)
+            )
+
+    async def _wait(self, wait: Wait) -> None:
+        until_ms = self._desk.clock.now_ms() + wait.within_ms
+
+        async def ready() -> bool:
+            found = await self._operations(wait.of)
+            return bool(found) and all(_reached(each, wait.until) for each in found)
+
+        if not await self._until(ready, until_ms):
+            raise ScenarioFailed(
+                name=self.scenario.name,
+                step=self.done + 1,
+                problem=f"{wait.of} was not {wait.until.value} in time.",
+            )
+
+    async def _approve(self, approval: Approval) -> None:
+        names = self.stage.names(approval.by)
+        only = set(self.stage.names(approval.only))
+        numbers = self.operations.get(approval.of, [])
+
+        def shown(plane: ControlPlane) -> list[tuple[str, str]]:
+            groups = {name: plane.state.topology.vms[name].group for name in names
+                      if name in plane.state.topology.vms}  # fmt: skip
+            return [
+                (name, event.id)
+                for event in plane.state.events.values()
+                for name, group in groups.items()
+                if event.operation in numbers
+                and event.group == group
+                and not (only and set(event.resources) - only)
+            ]
+
+        for vm, event_id in await self._read(shown):
+            try:
+                await self._submit(Approve(vm, (event_id,)), actor=f"vm {vm} in {self._actor}")
+            except CallerError as late:
+                log.info("scenario %s: %s", self.scenario.name, late)
+
+    async def _each(self, label: str, act: Callable[[int], Stimulus]) -> None:
+        """Do something to all work of a label; what is past that is left alone."""
+        for number in self.operations.get(label, ()):
+            try:
+                await self._submit(act(number))
+            except CallerError as late:
+                log.info("scenario %s: %s", self.scenario.name, late)
+
+    # --- afterwards -----------------------------------------------------------------------
+
+    async def _take_back(self) -> None:
+        """Leave the fleet as it was: end the story's work, repair hosts, restore machines."""
+        if self._before is None:
+            return
+        before = self._before
+        numbers = [number for found in self.operations.values() for number in found]
+        try:
+            for operation in await self._read(lambda plane: _live(plane, numbers)):
+                await self._end(operation)
+            now = await self._read(lambda plane: plane.state.topology)
+            for name in sorted(self._touched.hosts & now.hosts.keys()):
+                if now.hosts[name].health is not Health.HEALTHY and _was_well(before, name):
+                    await self._submit(Repair(name))
+            now = await self._read(lambda plane: plane.state.topology)
+            change = scenario_machines.taken_back(before, now, self._touched)
+            if not is_empty(change):
+                await self._submit(change)
+        except ForewarnError as error:
+            self._desk.say(f"scenario {self.scenario.name} could not tidy up: {error}")
+
+    async def _end(self, operation: Operation) -> None:
+        running = operation.state is OperationState.RUNNING
+        reason = "the scenario is over"
+        number = operation.number
+        try:
+            await self._submit(
+                Complete(number, reason=reason) if running else Cancel(number, reason)
+            )
+        except CallerError as ended:
+            log.info("scenario %s: %s", self.scenario.name, ended)
+
+    # --- waiting and asking ---------------------------------------------------------------
+
+    async def _until(self, ready: Callable[[], Awaitable[bool]], until_ms: int) -> bool:
+        """Wait until something is so, or for a time of the emulator's clock; say which."""
+        while True:
+            self._moved.clear()
+            if await ready():
+                return True
+            if self._desk.clock.now_ms() >= until_ms:
+                return False
+            self.waits_until_ms = until_ms
+            self._resting = True
+            try:
+                async with asyncio.timeout(self._desk.clock.wait_s(until_ms)):
+                    await self._moved.wait()
+            except TimeoutError:
+                pass
+            finally:
+                self._resting = False
+
+    async def _operations(self, label: str) -> list[Operation]:
+        numbers = self.operations.get(label, [])
+        return await self._read(lambda plane: _found(plane, numbers))
+
+    async def _submit(self, stimulus: Stimulus, actor: str = "") -> Committed:
+        return await asyncio.wrap_future(self._desk.control.submit(stimulus, actor or self._actor))
+
+    async def _read(self, query: Callable[[ControlPlane], T]) -> T:
+        return await asyncio.wrap_future(self._desk.control.read(query))
+
+
+async def _never() -> bool:
+    return False
+
+
+def _takes_time(act: object) -> bool:
+    return isinstance(act, Wait) or (isinstance(act, Work) and act.times > 1)
+
+
+def _was_well(before: Topology, host: str) -> bool:
+    return host not in before.hosts or before.hosts[host].health is Health.HEALTHY
+
+
+def _found(plane: ControlPlane, numbers: list[int]) -> list[Operation]:
+    found = (plane.state.operations.get(n) or plane.store.operation(n) for n in numbers)
+    return [operation for operation in found if operation is not None]
+
+
+def _live(plane: ControlPlane, numbers: list[int]) -> list[Operation]:
+    return [plane.state.operations[n] for n in numbers if n in plane.state.operations]
+
+
+def _reached(operation: Operation, until: Until) -> bool:
+    if operation.state not in LIVE_OPERATION:
+        return True
+    if until is Until.STARTED:
+        return operation.state is OperationState.RUNNING
+    return until is Until.SCHEDULED and operation.state is not OperationState.PLANNED

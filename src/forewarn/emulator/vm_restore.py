@@ -1,0 +1,102 @@
+"""Bringing back VMs that were evicted or deleted, so that the emulator stays usable.
+
+Only what an operation has taken comes back; what an operator removes stays away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.emulator.default_fleet import ACTOR
+from forewarn.errors import ForewarnError
+
+if TYPE_CHECKING:
+    from forewarn.clock import Clock
+    from forewarn.control.engine import ControlEngine
+    from forewarn.control.plane import ControlPlane
+    from forewarn.core.topology import Topology, Vm
+
+log = logging.getLogger("forewarn.emulator")
+
+#: How long a VM stays away, in ms of the emulator's clock: long enough to be noticed.
+AWAY_MS = 60_000
+
+
+class VmRestore:
+    """VMs that are away, and when they are back. For the event loop only."""
+
+    def __init__(self, control: ControlEngine, clock: Clock) -> None:
+        """Begin with everybody here."""
+        self._control = control
+        self._clock = clock
+        self._away: dict[str, tuple[int, Vm]] = {}
+        self._moved = asyncio.Event()
+        self._resting = False
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def waits_until_ms(self) -> int | None:
+        """When the next VM is back, ms since the epoch UTC."""
+        return min((at_ms for at_ms, _ in self._away.values()), default=None)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether everybody who should be back is."""
+        at_ms = self.waits_until_ms
+        due = at_ms is not None and at_ms <= self._clock.now_ms()
+        return self._resting and not self._moved.is_set() and not due
+
+    def away(self, vm: Vm) -> None:
+        """Have a VM back after a while."""
+        self._away[vm.name] = (self._clock.now_ms() + AWAY_MS, vm)
+        self.wake()
+
+    async def hurry(self, name: str) -> None:
+        """Have a VM back now, because somebody needs it."""
+        if name in self._away:
+            _, vm = self._away[name]
+            self._away[name] = (self._clock.now_ms(), vm)
+            await self._bring_back()
+
+    def wake(self) -> None:
+        """Look at the clock again."""
+        self._moved.set()
+
+    def stop(self) -> None:
+        """Bring nobody back any more."""
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            self._moved.clear()
+            await self._bring_back()
+            at_ms = self.waits_until_ms
+            self._resting = True
+            try:
+                async with asyncio.timeout(None if at_ms is None else self._clock.wait_s(at_ms)):
+                    await self._moved.wait()
+            except TimeoutError:
+                pass
+            finally:
+                self._resting = False
+
+    async def _bring_back(self) -> None:
+        now_ms = self._clock.now_ms()
+        for name, (at_ms, vm) in list(self._away.items()):
+            if at_ms > now_ms:
+                continue
+            del self._away[name]
+            try:
+                topology = await asyncio.wrap_future(self._control.read(_topology))
+                if name in topology.vms:
+                    continue
+                await asyncio.wrap_future(self._control.submit(ChangeTopology(vms=(vm,)), ACTOR))
+            except ForewarnError as error:  # its host or group is gone, or its address is taken
+                log.info("%s does not come back: %s", name, error)
+
+
+def _topology(plane: ControlPlane) -> Topology:
+    return plane.state.topology

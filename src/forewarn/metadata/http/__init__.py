@@ -1,0 +1,1 @@
+"""HTTP for the metadata service: requests, responses, connections and their transports."""

@@ -1,0 +1,143 @@
+"""The transport for every other system: one transport of the event loop for each connection.
+
+Nothing about requests may go in here. Windows and macOS have no epoll; this serves the same
+connections there, slower.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from typing import TYPE_CHECKING, cast
+
+from forewarn.metadata.http.addresses import BACKLOG
+from forewarn.metadata.http.connection import NOTHING, Connection
+from forewarn.metadata.identity import UNIX, Peer, canonical
+
+if TYPE_CHECKING:
+    from forewarn.metadata.http.addresses import Listener
+    from forewarn.metadata.service import MetadataService
+
+LINGER_S = 2.0  # as in the transport for Linux
+WRITE_HIGH_BYTES = 64 * 1024
+
+
+class StreamConnection(Connection, asyncio.Protocol):
+    """A connection on a transport of the event loop."""
+
+    __slots__ = ("_lingering", "_listener", "_transport")
+
+    def __init__(self, service: MetadataService, listener: Listener) -> None:
+        """Wait for the transport."""
+        super().__init__(service, Peer(UNIX, listener.interface))
+        self._listener = listener
+        self._lingering = False
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Learn who is at the other end."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        if not self._listener.is_unix:
+            address = transport.get_extra_info("peername")[0]
+            self.peer = Peer(canonical(address), self._listener.interface)
+        if len(self.service.connections) >= self.service.settings.max_connections:
+            self.service.make_room()
+        self.service.connections[self] = None
+
+    def data_received(self, data: bytes) -> None:
+        """Answer from memory, or take it to the long way."""
+        if not self.answered(data):
+            self.received(data)
+
+    def eof_received(self) -> bool:
+        """Keep the connection until what was asked is answered."""
+        self.received_eof()
+        return True
+
+    def pause_writing(self) -> None:
+        """Stop answering: the client does not read."""
+        self.stalled = True
+        self.ready = NOTHING
+
+    def resume_writing(self) -> None:
+        """Go on answering."""
+        if not self.over:
+            self.unstalled()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  of the interface
+        """Forget everything."""
+        self.lost()
+        self._transport = None
+        self.service.forget(self)
+
+    def drain(self) -> None:
+        """Close what is idle; the transport has read all that has come."""
+        self.stop()
+
+    def _write(self, octets: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(octets)
+
+    def _close(self, *, linger: bool) -> None:
+        transport = self._transport
+        if transport is None or self._lingering:
+            return
+        if linger and transport.can_write_eof():
+            self._lingering = True
+            transport.write_eof()
+            self.service.loop.call_later(LINGER_S, transport.abort)
+        else:
+            transport.close()
+
+    def _reset(self) -> None:
+        if self._transport is not None:
+            sock = self._transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.abort()
+
+    def _read(self, *, wanted: bool) -> None:
+        if self._transport is None:
+            return
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+
+class AsyncioTransport:
+    """Listens by the event loop's own servers."""
+
+    def __init__(self, service: MetadataService) -> None:
+        """Start without any server."""
+        self.service = service
+        self._servers: list[tuple[asyncio.Server, Listener]] = []
+
+    async def listen(self, listener: Listener) -> None:
+        """Accept connections from now on."""
+
+        def connection() -> StreamConnection:
+            return StreamConnection(self.service, listener)
+
+        loop = self.service.loop
+        if listener.is_unix:
+            server = await loop.create_unix_server(connection, sock=listener.sock, backlog=BACKLOG)
+        else:
+            server = await loop.create_server(connection, sock=listener.sock, backlog=BACKLOG)
+        self._servers.append((server, listener))
+
+    def stop_listening(self) -> None:
+        """Accept no more."""
+        for server, listener in self._servers:
+            server.close()
+            listener.close()
+        self._servers.clear()
+
+    def drain(self) -> None:
+        """Close the idle connections."""
+        for connection in tuple(self.service.connections):
+            cast("StreamConnection", connection).drain()
+
+    def close(self) -> None:
+        """Do nothing: the servers are gone."""

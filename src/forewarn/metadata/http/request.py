@@ -1,0 +1,347 @@
+"""HTTP/1 requests as bytes to values: strict, bounded, pure.
+
+No socket, no settings and nothing about what is asked for may go in here.
+The grammar is RFC 9112 without its leniencies: what two readers could read in two ways is
+refused, since a request that got this far may have passed a proxy that read it differently.
+"""
+
+from __future__ import annotations
+
+import re
+
+from forewarn.errors import CallerError
+from forewarn.values import value
+
+HEAD_BYTES_MAX = 16 * 1024  # nginx allows 8 KiB a line, Go 1 MiB; clients seen send under 1 KiB
+HEADERS_MAX = 100
+BODY_BYTES_MAX = 64 * 1024  # Source: A-5
+CHUNK_LINE_BYTES_MAX = 256  # a size and its extensions
+CHUNKED_BYTES_MAX = 4 * BODY_BYTES_MAX  # a chunked body with its framing
+
+HEAD_END = b"\r\n\r\n"
+
+
+class RequestMalformed(CallerError):
+    """The bytes are not an HTTP/1 request that can be read in one way only. Source: E-8."""
+
+    code = "request-malformed"
+    message = "Bad request. {reason}"
+    advice = "Send a plain HTTP/1.1 request."
+
+
+class RequestTooLarge(CallerError):
+    """The body is above the limit. Source: A-5."""
+
+    code = "request-too-large"
+    status = 413
+    message = "Request too large. The body may have at most {bytes_max} bytes."
+    advice = "Approve in several requests."
+
+
+class HeadTooLarge(CallerError):
+    """The request line and headers are above the limit."""
+
+    code = "head-too-large"
+    status = 431
+    message = "Request too large. At most {headers_max} headers and {bytes_max} bytes of them."
+    advice = "Send fewer or shorter headers."
+
+
+class ProtocolUnknown(CallerError):
+    """The request speaks another HTTP than 1.0 or 1.1."""
+
+    code = "http-version-unsupported"
+    status = 505
+    message = "HTTP version not supported."
+    advice = "Use HTTP/1.1."
+
+
+class ExpectationUnknown(CallerError):
+    """The request expects something else than 100-continue."""
+
+    code = "expectation-failed"
+    status = 417
+    message = "Expectation failed."
+    advice = "Leave the Expect header out."
+
+
+class RequestSlow(CallerError):
+    """The request did not arrive in time."""
+
+    code = "request-timeout"
+    status = 408
+    message = "Request timeout."
+    advice = "Send the whole request at once."
+
+
+@value
+class HttpRequest:
+    """One request; `body` is empty until it was read."""
+
+    method: str
+    path: str
+    """Lower case, percent-decoded where that changes no meaning, without a trailing slash."""
+    exact_path: str
+    """As `path`, in the case it was sent."""
+    query: dict[str, str]
+    """By lower-case name."""
+    repeated: str
+    """A query parameter that was given twice, or nothing."""
+    headers: dict[str, str]
+    """By lower-case name; repeated ones joined with a comma."""
+    old: bool
+    """Whether it is HTTP/1.0."""
+    close: bool
+    """Whether the connection closes after the answer."""
+    length: int
+    """Bytes of the body; -1 where it is chunked."""
+
+
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_LINE = re.compile(rb"(%b) ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])" % _TOKEN)
+_NAME = re.compile(_TOKEN)
+_BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_BARE_LF = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
+_HOST = re.compile(r"[\w\-.~!$&'()*+;=%]*(?::[0-9]*)?|\[[0-9A-Fa-f:.%\w]+\](?::[0-9]*)?", re.ASCII)
+_PERCENT = re.compile("%([0-9A-Fa-f]{2})?")
+_UNRESERVED = re.compile(r"[A-Za-z0-9\-._~]")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?")
+
+
+def check_unfinished(head: bytes | bytearray) -> None:
+    """Refuse what will never become a request, before its end has arrived.
+
+    Raises:
+        RequestMalformed: a line ends in a bare LF.
+        HeadTooLarge: the head is too long already.
+    """
+    if _BARE_LF.search(head):
+        raise RequestMalformed(reason="A line does not end in CR LF.")
+    if len(head) > HEAD_BYTES_MAX:
+        raise _head_too_large()
+
+
+def parse_head(head: bytes) -> HttpRequest:
+    """Read a request line and headers, without the empty line that ends them.
+
+    Raises:
+        CallerError: one of this module's; the connection cannot be used any further.
+    """
+    if len(head) > HEAD_BYTES_MAX:
+        raise _head_too_large()
+    if _BARE_LF.search(head):
+        raise RequestMalformed(reason="A line does not end in CR LF.")
+    line, *fields = head.split(b"\r\n")
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise RequestMalformed(reason="The request line is malformed.")
+    if match[3] != b"1":
+        raise ProtocolUnknown
+    if len(fields) > HEADERS_MAX:
+        raise _head_too_large()
+    old = match[4] == b"0"
+    headers = _headers_of(fields)
+    _check_host(headers, old=old)
+    method = match[1].decode("ascii")
+    path, query_text = _target_of(method, match[2].decode("ascii"))
+    query, repeated = _query_of(query_text)
+    exact_path = _normal_path(path)
+    return HttpRequest(
+        method=method,
+        path=exact_path.lower(),
+        exact_path=exact_path,
+        query=query,
+        repeated=repeated,
+        headers=headers,
+        old=old,
+        close=_closes(headers, old=old),
+        length=_length_of(headers, old=old),
+    )
+
+
+def expects_continue(request: HttpRequest) -> bool:
+    """Tell whether the client waits for `100 Continue` before it sends the body.
+
+    Raises:
+        ExpectationUnknown: it waits for something else.
+    """
+    expected = request.headers.get("expect")
+    if expected is None or request.old:
+        return False
+    if expected.lower() != "100-continue":
+        raise ExpectationUnknown
+    return request.length != 0
+
+
+class ChunkedBody:
+    """A chunked body while it arrives; remembers how far it was read."""
+
+    __slots__ = ("_at", "_body", "_trailers")
+
+    def __init__(self) -> None:
+        """Begin at the start of the buffer that `read` is given."""
+        self._at = 0
+        self._body = bytearray()
+        self._trailers = -1
+
+    def read(self, buffer: bytes | bytearray) -> tuple[bytes, int] | None:
+        """Return the body and where it ends in `buffer`, or None while more must come.
+
+        Raises:
+            RequestMalformed: the framing is broken.
+            RequestTooLarge: the body or its framing is too long.
+        """
+        while self._trailers < 0:
+            line_end = buffer.find(b"\r\n", self._at, self._at + CHUNK_LINE_BYTES_MAX)
+            if line_end < 0:
+                if len(buffer) - self._at >= CHUNK_LINE_BYTES_MAX:
+                    raise RequestMalformed(reason="A chunk's size is malformed.")
+                return None
+            match = _CHUNK_SIZE.fullmatch(buffer, self._at, line_end)
+            if match is None:
+                raise RequestMalformed(reason="A chunk's size is malformed.")
+            size = int(match[1], 16)
+            if len(self._body) + size > BODY_BYTES_MAX or line_end > CHUNKED_BYTES_MAX:
+                raise RequestTooLarge(bytes_max=BODY_BYTES_MAX)
+            data = line_end + 2
+            if size == 0:
+                self._trailers = self._at = data
+                break
+            if len(buffer) < data + size + 2:
+                return None
+            if buffer[data + size : data + size + 2] != b"\r\n":
+                raise RequestMalformed(reason="A chunk is longer than its size.")
+            self._body += buffer[data : data + size]
+            self._at = data + size + 2
+        return self._end(buffer)
+
+    def _end(self, buffer: bytes | bytearray) -> tuple[bytes, int] | None:
+        """Read the trailers, which mean nothing here, up to the empty line."""
+        while True:
+            line_end = buffer.find(b"\r\n", self._at)
+            if len(buffer) - self._trailers > HEAD_BYTES_MAX:
+                raise _head_too_large()
+            if line_end < 0:
+                return None
+            line = bytes(buffer[self._at : line_end])
+            self._at = line_end + 2
+            if not line:
+                return bytes(self._body), self._at
+            _headers_of([line])
+
+
+def _headers_of(fields: list[bytes]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for field in fields:
+        raw_name, colon, raw_value = field.partition(b":")
+        if not colon or _NAME.fullmatch(raw_name) is None or _BAD_VALUE.search(raw_value):
+            raise RequestMalformed(reason="A header is malformed.")
+        name = raw_name.decode("ascii").lower()
+        value = raw_value.strip(b" \t").decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def _check_host(headers: dict[str, str], *, old: bool) -> None:
+    host = headers.get("host")
+    if host is None:
+        if not old:
+            raise RequestMalformed(reason="The Host header is missing.")
+    elif _HOST.fullmatch(host) is None:  # two of them are joined with a comma: no host
+        raise RequestMalformed(reason="The Host header is malformed.")
+
+
+def _target_of(method: str, target: str) -> tuple[str, str]:
+    if target.lower().startswith("http://"):
+        rest = target[7:]
+        cut = min((rest.find(mark) % (len(rest) + 1) for mark in "/?"), default=0)
+        if _HOST.fullmatch(rest[:cut]) is None or not rest[:cut]:
+            raise RequestMalformed(reason="The request target is malformed.")
+        target = rest[cut:] if rest[cut : cut + 1] == "/" else "/" + rest[cut:]
+    if "#" in target:
+        raise RequestMalformed(reason="The request target is malformed.")
+    if not target.startswith("/") and not _goes_elsewhere(method, target):
+        raise RequestMalformed(reason="The request target is malformed.")
+    path, _, query = target.partition("?")
+    return path, query
+
+
+def _goes_elsewhere(method: str, target: str) -> bool:
+    """Tell whether this is a whole-server OPTIONS or a CONNECT: no path, but well formed."""
+    return (method == "OPTIONS" and target == "*") or (
+        method == "CONNECT" and _HOST.fullmatch(target) is not None
+    )
+
+
+def _normal_path(path: str) -> str:
+    """Decode what RFC 3986 calls equal, and nothing else: no dots, no doubled slashes."""
+    if "%" in path:
+        path = _PERCENT.sub(_decoded, path)
+    return path.removesuffix("/") or "/"
+
+
+def _decoded(match: re.Match[str]) -> str:
+    digits = match[1]
+    if digits is None:
+        raise RequestMalformed(reason="The request target is malformed.")
+    letter = chr(int(digits, 16))
+    return letter if _UNRESERVED.fullmatch(letter) else match[0]
+
+
+def _query_of(text: str) -> tuple[dict[str, str], str]:
+    query: dict[str, str] = {}
+    repeated = ""
+    for part in text.split("&") if text else ():
+        if not part:
+            continue
+        raw_name, _, raw_value = part.partition("=")
+        name = _query_text(raw_name).lower()
+        if name in query:
+            repeated = repeated or name
+        query[name] = _query_text(raw_value)
+    return query, repeated
+
+
+def _query_text(text: str) -> str:
+    text = text.replace("+", " ")
+    if "%" not in text:
+        return text
+    first, *rest = text.split("%")
+    octets = bytearray(first, "ascii")
+    for part in rest:
+        if re.match("[0-9A-Fa-f]{2}", part) is None:
+            raise RequestMalformed(reason="The query is malformed.")
+        octets.append(int(part[:2], 16))
+        octets += part[2:].encode("ascii")
+    try:
+        return octets.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RequestMalformed(reason="The query is malformed.") from error
+
+
+def _closes(headers: dict[str, str], *, old: bool) -> bool:
+    said = headers.get("connection")
+    if said is None:
+        return old
+    tokens = {token.strip().lower() for token in said.split(",")}
+    return "close" in tokens or (old and "keep-alive" not in tokens)
+
+
+def _length_of(headers: dict[str, str], *, old: bool) -> int:
+    coding = headers.get("transfer-encoding")
+    length = headers.get("content-length")
+    if coding is not None:
+        if length is not None or old or coding.lower() != "chunked":
+            raise RequestMalformed(reason="The body's length is ambiguous.")
+        return -1
+    if length is None:
+        return 0
+    if not (length.isascii() and length.isdigit()):
+        raise RequestMalformed(reason="Content-Length is malformed.")
+    if len(length.lstrip("0")) > 18 or int(length) > BODY_BYTES_MAX:
+        raise RequestTooLarge(bytes_max=BODY_BYTES_MAX)
+    return int(length)
+
+
+def _head_too_large() -> HeadTooLarge:
+    return HeadTooLarge(headers_max=HEADERS_MAX, bytes_max=HEAD_BYTES_MAX)

@@ -1,0 +1,71 @@
+"""HTTP answers as bytes. No decision about what to answer may go in here."""
+
+from __future__ import annotations
+
+import json
+
+from forewarn.values import value
+
+JSON = "application/json; charset=utf-8"
+TEXT = "text/plain; charset=utf-8"
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_REASONS = {
+    200: "OK",
+    304: "Not Modified",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    410: "Gone",
+    413: "Content Too Large",
+    417: "Expectation Failed",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+    505: "HTTP Version Not Supported",
+}
+
+
+@value
+class Response:
+    """One answer, before it knows the time and the connection."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further headers, in order."""
+
+
+def refusal(status: int, error: str, *headers: tuple[str, str]) -> Response:
+    """Return an answer whose body is `{"error": error}`."""
+    return Response(status, compact({"error": error}), JSON, headers)
+
+
+def compact(form: object) -> bytes:
+    """Return one compact line of JSON in ASCII. Source: E-7."""
+    return json.dumps(form, separators=(",", ":")).encode("ascii")
+
+
+def head_of(answer: Response, server: str) -> bytes:
+    """Return the part of the head that stays the same from second to second.
+
+    It ends in `Date: `; what follows is the date, and one of the endings below. A 304 has
+    neither content type nor length, since those would be the document's.
+    """
+    lines = [f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, 'Unknown')}"]
+    if answer.status != 304:
+        lines.append(f"Content-Type: {answer.content_type}")
+        lines.append(f"Content-Length: {len(answer.body)}")
+    lines.extend(f"{name}: {value}" for name, value in answer.headers)
+    lines.append(f"Server: {server}")
+    return ("\r\n".join(lines) + "\r\nDate: ").encode("latin-1")
+
+
+STAYS = b"\r\n\r\n"
+CLOSES = b"\r\nConnection: close\r\n\r\n"
+STAYS_OLD = b"\r\nConnection: keep-alive\r\n\r\n"
+"""How the head of an answer to an HTTP/1.0 client ends that asked to keep the connection."""

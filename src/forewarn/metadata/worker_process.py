@@ -1,0 +1,116 @@
+"""A metadata worker: `python -m forewarn.metadata.worker_process --feed … --listen …`.
+
+No setting may be invented in here: they come as JSON on standard input, one object with the
+fields of `MetadataSettings` that differ from their defaults. The process serves once it has the
+first snapshot of the feed, prints one line of JSON with its addresses, and ends on SIGTERM or
+SIGINT, or when its standard input closes: a worker never outlives whoever started it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from forewarn.clock import SystemClock
+from forewarn.errors import ForewarnError
+from forewarn.metadata.server import MetadataServer, freeze_garbage
+from forewarn.replication.follower import Follower
+from forewarn.settings import MetadataSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forewarn.replication.messages import DocumentChange
+
+SETTINGS_BYTES_MAX = 1024 * 1024
+STEP_LOOK_S = 60.0
+"""How often a worker looks whether the system's clock was stepped, as the service does."""
+
+
+class Worker:
+    """A metadata server and the follower that feeds it."""
+
+    def __init__(self, settings: MetadataSettings, feed: str) -> None:
+        """Wire the two up; call on the event loop."""
+        self.follower = Follower(feed, self._apply)
+        self.clock = SystemClock()
+        self.server = MetadataServer(settings, self.follower, clock=self.clock)
+
+    def _apply(self, change: DocumentChange) -> None:
+        self.server.apply(change)
+
+
+def read_settings(text: str) -> MetadataSettings:
+    """Read the settings of one worker; lists become tuples."""
+    form = json.loads(text or "{}")
+    fields: dict[str, object] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in form.items()
+    }
+    return MetadataSettings(**fields)  # type: ignore[arg-type]  # written by our own parent
+
+
+async def work(
+    settings: MetadataSettings, feed: str, *, listen: Sequence[str], processes: int
+) -> None:
+    """Serve until told to stop, as one of so many processes."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    with contextlib.suppress(ValueError, OSError):  # a terminal's or /dev/null's never closes
+        loop.add_reader(sys.stdin.fileno(), _parent_said, ended)
+    worker = Worker(settings, feed)
+    worker.follower.start()
+    _follow_system_clock(worker.clock)
+    followed = loop.create_task(worker.follower.followed.wait())
+    stopped = loop.create_task(ended.wait())
+    await asyncio.wait((followed, stopped), return_when=asyncio.FIRST_COMPLETED)
+    # Before the first snapshot nobody is known, and whoever asked would be told 404.
+    bound = () if ended.is_set() else await worker.server.start(listen, shared=processes)
+    sys.stdout.write(json.dumps({"metadata": bound}) + "\n")
+    sys.stdout.flush()
+    freeze_garbage()
+    await stopped
+    followed.cancel()
+    await worker.server.stop()
+    await worker.follower.stop()
+
+
+def _follow_system_clock(clock: SystemClock) -> None:
+    """Take steps over as they come: no promise is kept here, only the Date header is made."""
+    clock.adopt()
+    asyncio.get_running_loop().call_later(STEP_LOOK_S, _follow_system_clock, clock)
+
+
+def _parent_said(ended: asyncio.Event) -> None:
+    """End when the parent's end of standard input closes; it says nothing else."""
+    if not os.read(sys.stdin.fileno(), 1):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        ended.set()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one worker."""
+    parser = argparse.ArgumentParser(prog="python -m forewarn.metadata.worker_process")
+    parser.add_argument("--feed", required=True, help="unix:PATH or HOST:PORT of the feed")
+    parser.add_argument("--listen", required=True, action="append", help="an address to serve")
+    parser.add_argument("--of", type=int, default=1, help="how many processes serve it")
+    options = parser.parse_args(arguments)
+    settings = read_settings(sys.stdin.readline(SETTINGS_BYTES_MAX))
+    try:
+        serving = work(settings, options.feed, listen=options.listen, processes=options.of)
+        asyncio.run(serving)
+    except ForewarnError as error:  # its parent says what that means for the service
+        sys.stderr.write(f"forewarn: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The operator API under `/v1`: routes, schemas, authentication, the watch."""

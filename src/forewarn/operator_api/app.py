@@ -1,0 +1,111 @@
+"""The operator API under `/v1`: an ASGI application over the control loop and the store.
+
+Putting together only: routes are in `fleet`, `work` and `reading`, who may call in `guard`,
+requests and answers in `answering`. No rule about what may happen lives in this room.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from forewarn.errors import ForewarnError
+from forewarn.operator_api import fleet_routes, openapi, read_routes, work_routes
+from forewarn.operator_api.auth import Authenticator
+from forewarn.operator_api.control_client import ControlClient
+from forewarn.operator_api.dispatch import Dispatch, refuse, refuse_path
+from forewarn.operator_api.path_table import Table
+from forewarn.operator_api.responses import encoded
+from forewarn.operator_api.routes import ApiCall, ApiResponse, Route
+from forewarn.operator_api.watch import HistoryWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.routing import BaseRoute
+
+    from forewarn.clock import Clock
+    from forewarn.control.engine import ControlEngine
+    from forewarn.settings import OperatorSettings
+    from forewarn.store import Store
+
+__all__ = ["ApiCall", "ApiResponse", "Route", "build_app", "every_route"]
+
+
+def build_app(
+    loop: ControlEngine,
+    store: Store,
+    *,
+    clock: Clock,
+    settings: OperatorSettings,
+    extra_routes: Sequence[Route | BaseRoute] = (),
+) -> Starlette:
+    """Return the operator API.
+
+    Args:
+        loop: what changes and reads the live state.
+        store: what history and ended work are read from.
+        clock: the service's time, for times told relative to now.
+        settings: who may call, and how long an answer may take.
+        extra_routes: further rows of our own table, which are documented like the others, or
+            routes of Starlette's, whose errors are answered alike.
+
+    Raises:
+        TokenInvalid: a token of the settings cannot be one.
+    """
+    ours = every_route([each for each in extra_routes if isinstance(each, Route)])
+    desk = ControlClient(loop, store, clock, HistoryWatch(store), settings.answer_timeout_s)
+    by_path = groupby(sorted(ours, key=_path), key=_path)
+    table = Table({path: Dispatch(desk, list(rows)) for path, rows in by_path})
+    further = [each for each in extra_routes if not isinstance(each, Route)]
+    public = frozenset(route.path for route in ours if route.public)
+    app = Starlette(
+        routes=[table, *further],
+        middleware=[Middleware(Authenticator, clock=clock, settings=settings, public=public)],
+        exception_handlers={ForewarnError: refuse, HTTPException: refuse_path},
+    )
+    app.router.redirect_slashes = False
+    app.state.stop_streams = desk.tail.stop
+    app.build_middleware_stack()  # says now, not at the first request, that a token is none
+    return app
+
+
+def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
+    """Return the whole table of routes, the OpenAPI document's own included."""
+    found = (*fleet_routes.routes(), *work_routes.routes(), *read_routes.routes(), *extra)
+    return (*found, _document_route(found))
+
+
+def _document_route(routes: Sequence[Route]) -> Route:
+    made = _Document(routes)
+    return Route(
+        method="GET",
+        path="/v1/openapi.json",
+        name="get_openapi",
+        summary="Read the OpenAPI document of this API.",
+        act=made.answer,
+        answer={"type": "object"},
+        public=True,
+    )
+
+
+@dataclass(slots=True)
+class _Document:
+    """The OpenAPI document, made when it is first asked for."""
+
+    routes: Sequence[Route]
+    body: bytes = b""
+
+    async def answer(self, _call: ApiCall) -> ApiResponse:
+        if not self.body:
+            self.body = encoded(openapi.document((*self.routes, _document_route(())), "v1"))
+        return ApiResponse(self.body)
+
+
+def _path(route: Route) -> str:
+    return route.path

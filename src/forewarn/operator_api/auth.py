@@ -1,0 +1,208 @@
+"""Who may call the operator API: bearer tokens, this machine, and no pages of other sites.
+
+Identity only; what an operator may do is not decided in here.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from forewarn.errors import CallerError
+from forewarn.operator_api.responses import refusal
+from forewarn.protocol import timestamps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from forewarn.clock import Clock
+    from forewarn.settings import OperatorSettings
+
+#: A shorter token can be guessed; `python3 -c "import secrets; print(secrets.token_hex())"`.
+TOKEN_LENGTH_MIN = 16
+#: Addresses and host names of which it is remembered whether they are this machine's.
+ADDRESSES_REMEMBERED = 256
+#: The header in which every answer says what the service's clock shows.
+TIME_HEADER = b"forewarn-time"
+
+
+class TokenInvalid(CallerError):
+    """A token in the settings that cannot be one."""
+
+    code = "token-invalid"
+    message = "Token {name!r} of the operator API {problem}."
+    advice = "Write tokens as NAME:TOKEN, each name once, each token 16 characters or more."
+
+
+class TokenMissing(CallerError):
+    """A call without a token where one is needed."""
+
+    code = "token-missing"
+    status = 401
+    message = "The operator API needs a bearer token."
+    advice = "Set FOREWARN_TOKEN, or send `Authorization: Bearer TOKEN`."
+
+
+class TokenWrong(CallerError):
+    """A call with a token that nobody has."""
+
+    code = "token-wrong"
+    status = 401
+    message = "This bearer token is not known here."
+    advice = "Look at FOREWARN_TOKEN and at `tokens` in the service's [operator] settings."
+
+
+class HostRefused(CallerError):
+    """A call without a token that names this machine by a name it need not have."""
+
+    code = "host-refused"
+    status = 403
+    message = "Calls without a token must name this machine as localhost, not as {host!r}."
+    advice = "Use http://127.0.0.1 or http://localhost, or send a token."
+
+
+class CrossSite(CallerError):
+    """A call that a page of another site has made a browser send."""
+
+    code = "cross-site"
+    status = 403
+    message = "The operator API takes no calls from pages of {origin!r}."
+    advice = "Call it from its own pages, or from programs."
+
+
+class Authenticator:
+    """Lets through who may call, says who it is, and stamps every answer with the time.
+
+    The actor stands in `scope["state"]["actor"]`; empty for callers of public routes.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, clock: Clock, settings: OperatorSettings, public: frozenset[str]
+    ) -> None:
+        """Guard an application.
+
+        Args:
+            app: what to guard.
+            clock: the service's time.
+            settings: tokens, and whether this machine needs one.
+            public: paths anybody may read.
+
+        Raises:
+            TokenInvalid: a token of the settings cannot be one.
+        """
+        self._app = app
+        self._clock = clock
+        self._tokens = read_tokens(settings.tokens)
+        self._open_on_loopback = settings.open_on_loopback
+        self._public = public
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            return
+
+        async def stamped(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                now = timestamps.iso8601(self._clock.now_ms()).encode()
+                message["headers"] = [*message.get("headers", ()), (TIME_HEADER, now)]
+            await send(message)
+
+        scope.setdefault("state", {})
+        try:
+            scope["state"]["actor"] = self._actor(scope)
+        except CallerError as error:
+            await refusal(error)(scope, receive, stamped)
+            return
+        await self._app(scope, receive, stamped)
+
+    def _actor(self, scope: Scope) -> str:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        _check_site(headers)
+        authorization = _text(headers, b"authorization")
+        if authorization:
+            return self._owner(authorization)
+        if self._open_on_loopback and _is_loopback(scope):
+            host = _host_name(_text(headers, b"host"))
+            if not _names_loopback(host):
+                raise HostRefused(host=host)
+            return "operator local"
+        if scope["path"] in self._public:
+            return ""
+        raise TokenMissing
+
+    def _owner(self, authorization: str) -> str:
+        scheme, _, given = authorization.partition(" ")
+        found = ""
+        for name, token in self._tokens.items():  # all of them: the time taken tells nothing
+            if hmac.compare_digest(token, given.strip().encode("latin-1")):
+                found = name
+        if not found or scheme.lower() != "bearer":
+            raise TokenWrong
+        return f"operator {found}"
+
+
+def read_tokens(written: tuple[str, ...]) -> dict[str, bytes]:
+    """Return tokens by their owners' names, from `NAME:TOKEN`.
+
+    Raises:
+        TokenInvalid: one cannot be a token.
+    """
+    tokens: dict[str, bytes] = {}
+    for each in written:
+        name, separator, token = each.partition(":")
+        problem = ""
+        if not (separator and name and name.isprintable() and len(name) <= 64):
+            problem, name = "has no name before a colon", name[:4] + "…"
+        elif name in tokens:
+            problem = "is there twice"
+        elif len(token) < TOKEN_LENGTH_MIN or not token.isascii() or not token.isprintable():
+            problem = f"is shorter than {TOKEN_LENGTH_MIN} characters or not plain text"
+        if problem:
+            raise TokenInvalid(name=name, problem=problem)
+        tokens[name] = token.encode()
+    return tokens
+
+
+def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:
+    return headers.get(name, b"").decode("latin-1")
+
+
+def _check_site(headers: Mapping[bytes, bytes]) -> None:
+    origin = _text(headers, b"origin")
+    if origin:
+        split = urlsplit(origin) if origin.count("/") == 2 else urlsplit("")
+        if not split.netloc or split.netloc.lower() != _text(headers, b"host").lower():
+            raise CrossSite(origin=origin)
+    if headers.get(b"sec-fetch-site") in {b"cross-site", b"same-site"}:
+        raise CrossSite(origin=origin or "another site")
+
+
+def _is_loopback(scope: Scope) -> bool:
+    client = scope.get("client")
+    if client is None:  # a Unix socket: the file's permissions say who may connect
+        return True
+    return _is_loopback_address(client[0])
+
+
+def _names_loopback(host: str) -> bool:
+    return host.lower() in {"", "localhost"} or _is_loopback_address(host)
+
+
+def _host_name(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+@lru_cache(ADDRESSES_REMEMBERED)
+def _is_loopback_address(text: str) -> bool:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback

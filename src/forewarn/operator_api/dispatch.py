@@ -1,0 +1,203 @@
+"""From a request to a route and back: reading, dispatch by method, answers and refusals as JSON.
+
+No route and no rule in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from forewarn.control.engine import Stopping
+from forewarn.errors import CallerError, ForewarnError, OurError
+from forewarn.operator_api.responses import encoded, refusal
+from forewarn.operator_api.routes import ApiCall, ApiResponse, Route
+from forewarn.validation.fields import Field, Form, Values
+from forewarn.validation.json_reader import JSON, BodyUnreadable, read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from forewarn.operator_api.control_client import ControlClient
+
+log = logging.getLogger("forewarn.operator")
+
+
+class NoSuchPath(CallerError):
+    """A path the API does not have."""
+
+    code = "no-such-path"
+    status = 404
+    message = "The operator API has no path {path}."
+    advice = "See /v1/openapi.json or docs/reference/api.md."
+
+
+class MethodRefused(CallerError):
+    """A method a path does not have."""
+
+    code = "method-refused"
+    status = 405
+    message = "{path} takes {allowed}, not {method}."
+    advice = "See /v1/openapi.json or docs/reference/api.md."
+
+
+class BodyTooLarge(CallerError):
+    """A body above the limit."""
+
+    code = "body-too-large"
+    status = 413
+    message = "The body is larger than {limit} bytes."
+    advice = "Send less at a time."
+
+
+class MediaRefused(CallerError):
+    """A body in a form the path does not take."""
+
+    code = "media-refused"
+    status = 415
+    message = "The body is {media!r}; this path takes {taken}."
+    advice = "Say what the body is in Content-Type."
+
+
+class QueryInvalid(CallerError):
+    """A query that names what is unknown, or one thing twice."""
+
+    code = "query-invalid"
+    message = "The query {problem}."
+    advice = "See docs/reference/api.md for what may stand there."
+
+
+class Dispatch:
+    """All methods of one path; an ASGI application."""
+
+    def __init__(self, desk: ControlClient, routes: Iterable[Route]) -> None:
+        """Serve these routes, which share a path."""
+        self._desk = desk
+        self._routes = {route.method: route for route in routes}
+        self._allowed = sorted(self._routes)
+        if "GET" in self._routes:
+            self._routes["HEAD"] = self._routes["GET"]
+            self._allowed.append("HEAD")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        response: ASGIApp
+        try:
+            response = await self._answer(Request(scope, receive))
+        except ForewarnError as error:
+            if not isinstance(error, CallerError):
+                log.error(  # noqa: TRY400 - the sentence says it; the trace is of no use
+                    "%s %s: %s", scope["method"], scope["path"], error
+                )
+            response = refusal(error)
+        except ClientDisconnect:
+            return
+        except asyncio.CancelledError:  # only the end of the service cuts a call off
+            response = refusal(Stopping())
+        except Exception:
+            log.exception("%s %s failed by a bug", scope["method"], scope["path"])
+            response = refusal(OurError())
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> ASGIApp:
+        route = self._routes.get(request.method)
+        if route is None:
+            allowed = ", ".join(self._allowed)
+            raise MethodRefused(path=request.url.path, method=request.method, allowed=allowed)
+        body = await _body(request, route.body_bytes_max) if route.method != "GET" else b""
+        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        answer = await route.act(
+            ApiCall(
+                desk=self._desk,
+                actor=request.scope["state"]["actor"],
+                path=request.path_params,
+                query=read_query(route.query, request.query_params.multi_items()),
+                form=_form(route.form, body, media),
+                body=body,
+                media=_taken(route, media, body),
+                headers=request.headers,
+            )
+        )
+        return answer.stream or _response(answer)
+
+
+async def refuse(_request: Request, error: Exception) -> Response:
+    """Answer an error that a further route has raised."""
+    assert isinstance(error, ForewarnError), error
+    return refusal(error)
+
+
+async def refuse_path(request: Request, error: Exception) -> Response:
+    """Answer what Starlette itself refuses: a path that is not there, or a method."""
+    status: int = getattr(error, "status_code", 500)
+    if status == 405:
+        allowed = (getattr(error, "headers", None) or {}).get("Allow", "")
+        return refusal(MethodRefused(path=request.url.path, method=request.method, allowed=allowed))
+    if status == 404:
+        return refusal(NoSuchPath(path=request.url.path))
+    return refusal(OurError())
+
+
+def read_query(fields: tuple[Field, ...], given: Iterable[tuple[str, str]]) -> Values:
+    """Return the parameters of a query, read by their kinds.
+
+    Raises:
+        QueryInvalid: one is unknown or there twice.
+        ValidationFailed: one is of another kind.
+    """
+    known = {each.name: each for each in fields}
+    found: dict[str, object] = {}
+    for name, text in given:
+        if name not in known:
+            allowed = ", ".join(known) or "none"
+            raise QueryInvalid(problem=f"has the unknown parameter {name!r}; known: {allowed}")
+        if name in found:
+            raise QueryInvalid(problem=f"gives {name!r} twice")
+        found[name] = known[name].kind.read_text(text, name)
+    for each in fields:
+        if each.required and each.name not in found:
+            raise QueryInvalid(problem=f"lacks the parameter {each.name!r}")
+    return found
+
+
+def _form(form: Form | None, body: bytes, media: str) -> Values:
+    if form is None:
+        return {}
+    if body and media != JSON:
+        raise MediaRefused(media=media, taken=JSON)
+    return form.read(read_json(body) if body else {})
+
+
+def _taken(route: Route, media: str, body: bytes) -> str:
+    if route.takes and media not in route.takes:
+        raise MediaRefused(media=media, taken=" or ".join(route.takes))
+    if body and not route.takes and route.form is None:
+        raise BodyUnreadable(reason="this path takes none")
+    return media
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise BodyTooLarge(limit=limit)
+    parts = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise BodyTooLarge(limit=limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _response(answer: ApiResponse) -> Response:
+    value = answer.value
+    body = value if isinstance(value, bytes) else encoded(value)
+    headers: Mapping[str, str] = {"Cache-Control": "no-store"}
+    return Response(body, answer.status, headers, media_type=answer.media)

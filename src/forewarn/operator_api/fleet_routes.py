@@ -1,0 +1,300 @@
+"""Routes of the fleet: hosts, groups, VMs, and whole topologies.
+
+What may change under live work is decided in `core/fleet_changes.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from forewarn.core.refusals import Unknown
+from forewarn.core.state import Terms
+from forewarn.core.step import step
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.operator_api import request_forms as forms
+from forewarn.operator_api import schemas
+from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.operator_api.topology_file import (
+    EXPORTS,
+    READERS,
+    group_of,
+    host_of,
+    lone_group,
+    parts_of,
+    read_topology,
+    vm_of,
+)
+from forewarn.validation.fields import (
+    NAME,
+    Boolean,
+    Choice,
+    Field,
+    Form,
+    Integer,
+    ListOf,
+    Schema,
+    Text,
+)
+from forewarn.validation.json_reader import JSON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from forewarn.control.plane import ControlPlane
+    from forewarn.core.state import Entry
+    from forewarn.core.topology import Topology
+
+T = TypeVar("T")
+
+#: Largest topology taken, in bytes: some 30,000 VMs.
+TOPOLOGY_BYTES_MAX = 4 * 1024 * 1024
+#: Records on one page of a list.
+LIST_MAX = 1000
+#: Names in one query: so many of the longest are well below the 64 KiB a URL may have.
+NAMES_MAX = 400
+
+_PAGE = (
+    Field("after", NAME, "Only names after this one."),
+    Field("limit", Integer(1, LIST_MAX), f"At most so many; {LIST_MAX} if not said."),
+)
+_NAMES = Field("name", ListOf(NAME, NAMES_MAX, 1), "Their names.", required=True)
+_NEW = Field("new", Boolean(), "Refuse to replace what is there already.")
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes of the fleet."""
+    zone = Field("zone", Text(), "Only in this zone.")
+    where = (Field("host", NAME, "Only on this host."), Field("group", NAME, "Only of this group."))
+    return (
+        *_routes_of("host", forms.HOST, schemas.HOST.schema(), filters=(zone,)),
+        *_routes_of("group", forms.GROUP, schemas.GROUP.schema()),
+        *_routes_of("vm", forms.VM, schemas.VM.schema(), filters=where),
+        *_TOPOLOGY,
+    )
+
+
+def _routes_of(
+    kind: str, form: Form, shape: Schema, *, filters: tuple[Field, ...] = ()
+) -> tuple[Route, ...]:
+    acts = _Records(kind)
+    path = f"/v1/{kind}s"
+    return (
+        Route(
+            method="GET",
+            path=path,
+            name=f"list_{kind}s",
+            summary=f"List {kind}s by name.",
+            act=acts.list,
+            query=(*filters, *_PAGE),
+            answer=listed(f"{kind}s", shape, paged="string"),
+        ),
+        Route(
+            method="GET",
+            path=f"{path}/{{name}}",
+            name=f"get_{kind}",
+            summary=f"Read one {kind}.",
+            act=acts.get,
+            answer=shape,
+        ),
+        Route(
+            method="PUT",
+            path=f"{path}/{{name}}",
+            name=f"put_{kind}",
+            summary=f"Add a {kind}, or replace it whole.",
+            act=acts.put,
+            query=(_NEW,),
+            form=form,
+            answer=shape,
+            also={201: "It is new."},
+        ),
+        *_removals_of(kind, acts),
+    )
+
+
+def _removals_of(kind: str, acts: _Records) -> tuple[Route, ...]:
+    one = Route(
+        method="DELETE",
+        path=f"/v1/{kind}s/{{name}}",
+        name=f"remove_{kind}",
+        summary=f"Take a {kind} out of the fleet.",
+        act=acts.remove,
+        answer=None,
+        status=204,
+    )
+    several = replace(
+        one,
+        path=f"/v1/{kind}s",
+        name=f"remove_{kind}s",
+        summary=f"Take several {kind}s out of the fleet, all or none.",
+        query=(_NAMES,),
+    )
+    return one, several
+
+
+class _Records:
+    """What can be done with the records of one kind."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    async def list(self, call: ApiCall) -> ApiResponse:
+        topology = await call.desk.read(_topology)
+        wanted = {
+            name: call.query[name] for name in ("zone", "host", "group") if name in call.query
+        }
+        for kind in ("host", "group"):
+            if kind in wanted and wanted[kind] not in _table(topology, kind):
+                raise Unknown(kind=kind, name=wanted[kind])
+        after, limit = call.query.get("after", ""), call.query.get("limit", LIST_MAX)
+        records = _table(topology, self.kind)
+        names = sorted(
+            name
+            for name, record in records.items()
+            if name > after
+            and all(getattr(record, each) == value for each, value in wanted.items())
+        )
+        shown = [_shown(topology, self.kind, name) for name in names[:limit]]
+        following = names[limit - 1] if len(names) > limit else None
+        return ApiResponse({f"{self.kind}s": shown, "next": following})
+
+    async def get(self, call: ApiCall) -> ApiResponse:
+        topology = await call.desk.read(_topology)
+        return ApiResponse(_shown(topology, self.kind, call.path["name"]))
+
+    async def put(self, call: ApiCall) -> ApiResponse:
+        name = call.path["name"]
+        change = self._change(name, call, await call.desk.read(_topology))
+        if call.query.get("new"):
+            change = replace(change, absent=(*change.absent, (self.kind, name)))
+        committed = await call.desk.submit(change, call.actor)
+        added = any(entry.action == f"{self.kind}.added" for entry in committed.entries)
+        topology = await call.desk.read(_topology)
+        return ApiResponse(_shown(topology, self.kind, name), 201 if added else 200)
+
+    async def remove(self, call: ApiCall) -> ApiResponse:
+        names = dict.fromkeys(call.query.get("name") or (call.path["name"],))
+        change = ChangeTopology(removed=tuple((self.kind, name) for name in names))
+        await call.desk.submit(change, call.actor)
+        return ApiResponse(b"", 204)
+
+    def _change(self, name: str, call: ApiCall, topology: Topology) -> ChangeTopology:
+        if self.kind == "host":
+            return ChangeTopology(hosts=(host_of(name, call.form),))
+        if self.kind == "group":
+            return ChangeTopology(groups=(group_of(name, call.form),))
+        vm = vm_of(name, call.form)
+        if "group" in call.form or vm.group in topology.groups:
+            return ChangeTopology(vms=(vm,))
+        return ChangeTopology(groups=(lone_group(name),), vms=(vm,), absent=(("group", name),))
+
+
+async def _apply(call: ApiCall) -> ApiResponse:
+    asked = await asyncio.to_thread(read_topology, call.body, call.media)
+    before = await call.desk.read(_topology)
+    change = parts_of(asked, before, prune=call.query.get("prune", False))
+    if call.query.get("dry_run"):
+        now_ms = call.desk.clock.now_ms()
+        entries = await call.desk.read(lambda plane: _tried(plane, change, call.actor, now_ms))
+    else:
+        entries = (await call.desk.submit(change, call.actor)).entries
+    found = {verb: _changed(entries, verb) for verb in ("added", "changed", "removed")}
+    return ApiResponse({**found, "applied": not call.query.get("dry_run")})
+
+
+async def _export(call: ApiCall) -> ApiResponse:
+    topology = await call.desk.read(_topology)
+    export = EXPORTS[call.query.get("format", JSON)]
+    return ApiResponse(
+        await asyncio.to_thread(export, topology), media=call.query.get("format", JSON)
+    )
+
+
+def _tried(plane: ControlPlane, change: ChangeTopology, actor: str, now_ms: int) -> Iterable[Entry]:
+    """Return what a change would write, without writing it."""
+    count = itertools.count()
+    terms = Terms(plane.policy, actor, lambda: f"DRY-RUN-{next(count)}")
+    return step(plane.state, change, now_ms=now_ms, terms=terms).changes.entries
+
+
+def _changed(entries: Iterable[Entry], verb: str) -> list[dict[str, str]]:
+    found = []
+    for entry in entries:
+        kind, _, action = entry.action.partition(".")
+        if kind in {"host", "group", "vm"} and action == verb:
+            found.append({"kind": kind, "name": getattr(entry, kind)})
+    return found
+
+
+def _topology(plane: ControlPlane) -> Topology:
+    return plane.state.topology
+
+
+def _table(topology: Topology, kind: str) -> Mapping[str, object]:
+    found: Mapping[str, object] = getattr(topology, f"{kind}s")
+    return found
+
+
+def _shown(topology: Topology, kind: str, name: str) -> dict[str, object]:
+    if name not in _table(topology, kind):
+        raise Unknown(kind=kind, name=name)
+    if kind == "host":
+        return schemas.HOST.of(schemas.Placed(topology.hosts[name], topology))
+    if kind == "group":
+        return schemas.GROUP.of(schemas.Placed(topology.groups[name], topology))
+    return schemas.VM.of(topology.vms[name])
+
+
+_NAMED = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"kind": {"enum": ["host", "group", "vm"]}, "name": {"type": "string"}},
+        "required": ["kind", "name"],
+        "additionalProperties": False,
+    },
+}
+_TOPOLOGY = (
+    Route(
+        method="GET",
+        path="/v1/topology",
+        name="export_topology",
+        summary="Read the whole fleet, in the form it can be applied in.",
+        act=_export,
+        query=(
+            Field(
+                "format",
+                Choice({name: media for media, name in READERS.items()}),
+                "json if not said.",
+            ),
+        ),
+        answer=forms.TOPOLOGY.schema(),
+        gives=tuple(EXPORTS),
+    ),
+    Route(
+        method="PUT",
+        path="/v1/topology",
+        name="apply_topology",
+        summary="Make the fleet as described, all of it or nothing; what is not named stays.",
+        act=_apply,
+        query=(
+            Field("prune", Boolean(), "Also remove what is not named."),
+            Field("dry_run", Boolean(), "Only say what would change."),
+        ),
+        takes=tuple(READERS),
+        body_bytes_max=TOPOLOGY_BYTES_MAX,
+        answer={
+            "type": "object",
+            "properties": {
+                "added": _NAMED,
+                "changed": _NAMED,
+                "removed": _NAMED,
+                "applied": {"type": "boolean"},
+            },
+            "required": ["added", "changed", "removed", "applied"],
+            "additionalProperties": False,
+        },
+    ),
+)

@@ -1,0 +1,322 @@
+"""Routes that only read: events, documents, history, the watch, health and version.
+
+Nothing is changed in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from forewarn.core.actions import ACTIONS
+from forewarn.core.document import fresh, may_see, refreshed, visible
+from forewarn.core.refusals import Unknown, UnknownOperation
+from forewarn.errors import ForewarnError
+from forewarn.operator_api import schemas
+from forewarn.operator_api.lookup import check_named, find
+from forewarn.operator_api.responses import encoded
+from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.operator_api.watch import WatchStream
+from forewarn.protocol.documents import render_document
+from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
+from forewarn.store import HistoryPage
+from forewarn.validation.fields import NAME, WHOLE_MAX, Boolean, Choice, Field, Integer, Text
+from forewarn.validation.json_reader import JSON
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from forewarn.control.plane import ControlPlane
+    from forewarn.core.document import View
+    from forewarn.operator_api.control_client import ControlClient
+    from forewarn.protocol.documents import Document
+    from forewarn.store import Recorded, Store
+
+#: Entries of history on one page.
+PAGE_MAX = 1000
+#: How long control loop and store may take to answer together, before the service counts as not
+#: ready, in seconds.
+READY_S_MAX = 2.0
+JSON_LINES, SERVER_SENT = "application/jsonl", "text/event-stream"
+STOPPED = {"end": "stopped"}
+
+_VERSIONS = Choice({each: each for each in (*VERSIONS, PREVIEW_VERSION)})
+_ID = Text(48)
+_FILTERS = (
+    Field("operation", _ID, "Only of this operation: op-12."),
+    Field("event", _ID, "Only of this event."),
+    Field("group", NAME, "Only of this group."),
+    Field("vm", NAME, "Only what this VM did, and what was done to it."),
+    Field("host", NAME, "Only of this host."),
+    Field("action", Choice({name: name for name in ACTIONS}), "Only this transition."),
+)
+
+
+async def _events(call: ApiCall) -> ApiResponse:
+    vm, group = call.query.get("vm", ""), call.query.get("group", "")
+    told = await call.desk.read(lambda plane: _told(plane, vm, group))
+    told.sort(key=lambda each: (each.operation.number, each.event.group))
+    return ApiResponse({"events": schemas.EVENT.each(told)})
+
+
+def _told(plane: ControlPlane, vm: str, group: str) -> list[schemas.OperationSummary]:
+    """Return live events: all, a group's, or those one VM is shown."""
+    state = plane.state
+    topology = state.topology
+    if vm and vm not in topology.vms:
+        raise Unknown(kind="vm", name=vm)
+    if group and group not in topology.groups:
+        raise Unknown(kind="group", name=group)
+    view = fresh(topology.view_of(vm), topology.vms[vm].group) if vm else None
+    return [
+        schemas.OperationSummary(event, state.operations[event.operation])
+        for event in state.events.values()
+        if (not group or event.group == group) and (view is None or may_see(view, event))
+    ]
+
+
+async def _event(call: ApiCall) -> ApiResponse:
+    found = await find(call, call.path["id"])
+    event = found.event or (found.events[0] if len(found.events) == 1 else None)
+    if event is None:
+        raise UnknownOperation(name=call.path["id"][:64])
+    return ApiResponse(schemas.EVENT.of(schemas.OperationSummary(event, found.operation)))
+
+
+async def _document(call: ApiCall) -> ApiResponse:
+    vm = call.query["vm"]
+    api_version = call.query.get("api-version", VERSIONS[-1])
+    document = await call.desk.read(lambda plane: _document_of(plane, vm))
+    return ApiResponse(render_document(document, api_version))
+
+
+def _document_of(plane: ControlPlane, vm: str) -> Document:
+    """Return what a VM would read now; of a disabled group what it would see at once (B-3)."""
+    state = plane.state
+    if vm not in state.topology.vms:
+        raise Unknown(kind="vm", name=vm)
+    key, group = state.topology.view_of(vm), state.topology.vms[vm].group
+    known: View | None = state.views.get(key)
+    if known is not None:
+        return known.document
+    empty = fresh(key, group)
+    live = [
+        (state.operations[event.operation], event)
+        for event in (state.events[each] for each in state.event_ids_of(group))
+    ]
+    return refreshed(empty, visible(empty, live)).document
+
+
+async def _history(call: ApiCall) -> ApiResponse:
+    query = call.query
+    limit = query.get("limit", 100)
+    paging = {name: query[name] for name in ("after", "before", "images") if name in query}
+    newest_first = query.get("order", False)
+    filters = await _filters(call)
+    page = HistoryPage(limit=limit, newest_first=newest_first, **paging, **filters)
+    found = await call.desk.look_up(lambda store: store.history(page))
+    if not found:
+        await call.desk.look_up(partial(check_named, filters=filters))
+    following = found[-1].seq if len(found) == limit else None
+    return ApiResponse({"entries": schemas.ENTRY.each(found), "next": following})
+
+
+async def _filters(call: ApiCall) -> dict[str, Any]:
+    """Return what a call filters by, with an operation's number and a whole event id."""
+    names = {field.name for field in _FILTERS}
+    query = {name: value for name, value in call.query.items() if name in names}
+    if "operation" in query:
+        query["operation"] = (await find(call, str(query["operation"]))).operation.number
+    if "event" in query:
+        found = await find(call, str(query["event"]))
+        if found.event is None:
+            raise UnknownOperation(name=query["event"])
+        query["event"] = found.event.id
+    return query
+
+
+async def _watch(call: ApiCall) -> ApiResponse:
+    after: int | None = call.query.get("after")
+    server_sent = SERVER_SENT in call.headers.get("accept", "")
+    resumed = call.headers.get("last-event-id", "")
+    if server_sent and resumed.isascii() and resumed.isdigit():
+        after = min(int(resumed), WHOLE_MAX)
+    filters = await _filters(call)
+    await call.desk.look_up(partial(check_named, filters=filters))
+    if after is None:
+        after = await call.desk.look_up(_last_sequence)
+    call.desk.tail.enter()
+    pages = call.desk.tail.follow(after or 0)
+    if filters:
+        pages = _matching(call.desk, pages, filters)
+    if server_sent:
+        last = b"event: end\ndata: " + encoded(STOPPED) + b"\n\n"
+        stream = WatchStream(pages, SERVER_SENT, _server_sent, alive=b":\n\n", last=last)
+    else:
+        last = encoded(STOPPED) + b"\n"
+        stream = WatchStream(pages, JSON_LINES, _json_line, alive=b"\n", last=last)
+    return ApiResponse(None, stream=stream)
+
+
+async def _matching(
+    desk: ControlClient, pages: AsyncGenerator[list[Recorded], None], filters: Mapping[str, Any]
+) -> AsyncGenerator[list[Recorded], None]:
+    """Yield what the same filters leave of history; an empty page is a sign of life."""
+    async with aclosing(pages) as following:
+        async for page in following:
+            yield page and await desk.look_up(partial(_left_of, page=page, filters=filters))
+
+
+def _left_of(store: Store, page: list[Recorded], filters: Mapping[str, Any]) -> list[Recorded]:
+    after, before = page[0].seq - 1, page[-1].seq + 1
+    return store.history(HistoryPage(after=after, before=before, limit=PAGE_MAX, **filters))
+
+
+def _last_sequence(store: Store) -> int:
+    newest = store.history(HistoryPage(limit=1, newest_first=True))
+    return newest[0].seq if newest else 0
+
+
+def _json_line(recorded: Recorded) -> bytes:
+    return encoded(schemas.ENTRY.of(recorded)) + b"\n"
+
+
+def _server_sent(recorded: Recorded) -> bytes:
+    return b"id: %d\ndata: %b\n\n" % (recorded.seq, encoded(schemas.ENTRY.of(recorded)))
+
+
+async def _health(call: ApiCall) -> ApiResponse:
+    try:
+        async with asyncio.timeout(READY_S_MAX):
+            await call.desk.read(lambda _: None)
+            # What cannot be read cannot be decided on: a commit reads before it writes.
+            await call.desk.look_up(lambda store: store.lease())
+        ready = True
+    except (TimeoutError, ForewarnError):
+        ready = False
+    return ApiResponse({"live": True, "ready": ready}, 200 if ready else 503)
+
+
+async def _version(_call: ApiCall) -> ApiResponse:
+    told = {"version": _installed(), "api": "v1", "api_versions": list(VERSIONS)}
+    return ApiResponse(told)
+
+
+@cache  # it reads files
+def _installed() -> str:
+    try:
+        return version("forewarn")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "unknown"
+
+
+def _flat(**members: object) -> dict[str, object]:
+    return {
+        "type": "object",
+        "properties": members,
+        "required": list(members),
+        "additionalProperties": False,
+    }
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes that only read."""
+    return _EVENTS + _HISTORY + _SERVICE
+
+
+_EVENTS = (
+    Route(
+        method="GET",
+        path="/v1/events",
+        name="list_events",
+        summary="List what VMs are told now.",
+        act=_events,
+        query=(
+            Field("vm", NAME, "Only what this VM is shown."),
+            Field("group", NAME, "Only of this group."),
+        ),
+        answer=listed("events", schemas.EVENT.schema()),
+    ),
+    Route(
+        method="GET",
+        path="/v1/events/{id}",
+        name="get_event",
+        summary="Read one event, ended ones too; the beginning of a live event's id will do.",
+        act=_event,
+        answer=schemas.EVENT.schema(),
+    ),
+    Route(
+        method="GET",
+        path="/v1/documents",
+        name="get_document",
+        summary="Read the document a VM would read now, byte for byte.",
+        act=_document,
+        query=(
+            Field("vm", NAME, "Whose document.", required=True),
+            Field("api-version", _VERSIONS, "As this version shows it; the newest if not said."),
+        ),
+        answer=_flat(
+            DocumentIncarnation={"type": "integer"},
+            Events={"type": "array", "items": {"type": "object"}},
+        ),
+    ),
+)
+_HISTORY = (
+    Route(
+        method="GET",
+        path="/v1/history",
+        name="list_history",
+        summary="Read everything that happened, and who did it.",
+        act=_history,
+        query=(
+            *_FILTERS,
+            Field("after", Integer(), "Only sequence numbers above this one."),
+            Field("before", Integer(), "Only sequence numbers below this one; 0: all."),
+            Field("limit", Integer(1, PAGE_MAX), "At most so many; 100 if not said."),
+            Field("order", Choice({"oldest": False, "newest": True}), "Which first; the oldest."),
+            Field("images", Boolean(), "Also what became of each record."),
+        ),
+        answer=listed("entries", schemas.ENTRY.schema(), paged="integer"),
+    ),
+    Route(
+        method="GET",
+        path="/v1/watch",
+        name="watch_history",
+        summary="Follow history as it grows: JSON lines, or server-sent events.",
+        act=_watch,
+        query=(
+            *_FILTERS,
+            Field("after", Integer(), "Begin after this sequence number; from now on if not said."),
+        ),
+        answer=None,
+        gives=(JSON_LINES, SERVER_SENT),
+    ),
+)
+_SERVICE = (
+    Route(
+        method="GET",
+        path="/v1/health",
+        name="get_health",
+        summary="Say whether the service runs, and whether it can decide: its store answers.",
+        act=_health,
+        answer=_flat(live={"type": "boolean"}, ready={"type": "boolean"}),
+        also={503: "It is not ready."},
+        public=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/version",
+        name="get_version",
+        summary="Say what runs here.",
+        act=_version,
+        answer=_flat(
+            version={"type": "string"},
+            api={"type": "string"},
+            api_versions={"type": "array", "items": {"type": "string"}},
+        ),
+    ),
+)
+assert JSON in _SERVICE[0].gives

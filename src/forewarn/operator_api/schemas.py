@@ -1,0 +1,267 @@
+"""The shapes of answers: what operators read of hosts, operations, events and history.
+
+Each shape makes its JSON and tells its schema from one table, so that neither can drift from
+the other. Nothing is looked up in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from forewarn.core.admission import Waiting
+from forewarn.core.document import shown
+from forewarn.core.impact import Cause, Impact, Source
+from forewarn.core.lifecycle import SHOWN_AS, Event, EventState, Operation, OperationState
+from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
+from forewarn.protocol.documents import format_not_before
+from forewarn.validation.durations import iso_duration, written
+from forewarn.validation.fields import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from enum import Enum
+
+    from forewarn.store import Recorded
+
+V = TypeVar("V")
+
+TEXT: Schema = {"type": "string"}
+WHOLE: Schema = {"type": "integer"}
+FLAG: Schema = {"type": "boolean"}
+TIME: Schema = {"type": ["string", "null"], "format": "date-time"}
+TEXTS: Schema = {"type": "array", "items": TEXT}
+TABLE: Schema = {"type": "object"}
+
+
+def words(kind: type[Enum]) -> Schema:
+    """Return the schema of the words of an enumeration."""
+    return {"type": "string", "enum": [each.value for each in kind]}
+
+
+@dataclass(frozen=True, slots=True)
+class Member(Generic[V]):
+    """One member of a shape."""
+
+    name: str
+    schema: Schema
+    of: Callable[[V], object]
+    meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectSchema(Generic[V]):
+    """A JSON object and how it is made."""
+
+    name: str
+    meaning: str
+    members: tuple[Member[V], ...]
+
+    def of(self, value: V) -> dict[str, object]:
+        """Return the JSON object of a value."""
+        return {member.name: member.of(value) for member in self.members}
+
+    def each(self, values: Iterable[V]) -> list[dict[str, object]]:
+        """Return the JSON objects of values."""
+        return [self.of(value) for value in values]
+
+    def schema(self) -> Schema:
+        """Return a reference; the document of the API holds the schema itself."""
+        return {"$ref": f"#/components/schemas/{self.name}"}
+
+    def definition(self) -> Schema:
+        """Return the schema itself."""
+        return {
+            "type": "object",
+            "description": self.meaning,
+            "properties": {
+                each.name: {**each.schema, "description": each.meaning}
+                if each.meaning
+                else each.schema
+                for each in self.members
+            },
+            "required": [each.name for each in self.members],
+            "additionalProperties": False,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(Generic[V]):
+    """A record with the layout it stands in."""
+
+    record: V
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class OperationSummary:
+    """An event with its operation: what a VM is told, and what stands behind it."""
+
+    event: Event
+    operation: Operation
+
+
+HOST: ObjectSchema[Placed[Host]] = ObjectSchema(
+    "Host",
+    "A physical machine.",
+    (
+        Member("name", TEXT, lambda p: p.record.name),
+        Member("fault_domain", WHOLE, lambda p: p.record.fault_domain),
+        Member("update_domain", WHOLE, lambda p: p.record.update_domain),
+        Member("zone", TEXT, lambda p: p.record.zone),
+        Member("driver", TEXT, lambda p: p.record.driver, "Empty: the service's default."),
+        Member("health", words(Health), lambda p: p.record.health.value),
+        Member("vms", TEXTS, lambda p: list(p.topology.vms_on(p.record.name)), "Its VMs."),
+    ),
+)
+GROUP: ObjectSchema[Placed[Group]] = ObjectSchema(
+    "Group",
+    "VMs that share a document.",
+    (
+        Member("name", TEXT, lambda p: p.record.name),
+        Member("kind", words(GroupKind), lambda p: p.record.kind.value),
+        Member("owner", TEXT, lambda p: p.record.owner),
+        Member("fault_domain_count", WHOLE, lambda p: p.record.fault_domain_count),
+        Member("strict_approval", FLAG, lambda p: p.record.strict_approval),
+        Member(
+            "automatic_approval",
+            TEXTS,
+            lambda p: sorted(impact.value for impact in p.record.automatic_approval),
+        ),
+        Member(
+            "terminate_notice",
+            TEXT,
+            lambda p: iso_duration(p.record.terminate_notice_s),
+            "ISO 8601; PT0S: deletions are not announced.",
+        ),
+        Member("reimage_notice", FLAG, lambda p: p.record.reimage_notice),
+        Member("vms", TEXTS, lambda p: list(p.topology.vms_in(p.record.name)), "Its VMs."),
+    ),
+)
+VM: ObjectSchema[Vm] = ObjectSchema(
+    "Vm",
+    "A virtual machine.",
+    (
+        Member("name", TEXT, lambda vm: vm.name),
+        Member("host", TEXT, lambda vm: vm.host),
+        Member("group", TEXT, lambda vm: vm.group),
+        Member("size", TEXT, lambda vm: vm.size),
+        Member("gpu", FLAG, lambda vm: vm.gpu),
+        Member("spot", FLAG, lambda vm: vm.spot),
+        Member("addresses", TEXTS, lambda vm: list(vm.addresses)),
+        Member("interface", TEXT, lambda vm: vm.interface),
+        Member("instance_id", TEXT, lambda vm: vm.instance_id),
+        Member("vm_id", TEXT, lambda vm: vm.vm_id),
+        Member("os_type", TEXT, lambda vm: vm.os_type),
+        Member("location", TEXT, lambda vm: vm.location),
+        Member("resource_group", TEXT, lambda vm: vm.resource_group),
+        Member("subscription", TEXT, lambda vm: vm.subscription),
+        Member("tags", {"type": "object", "additionalProperties": TEXT}, lambda vm: dict(vm.tags)),
+    ),
+)
+OPERATION: ObjectSchema[Operation] = ObjectSchema(
+    "Operation",
+    "One disturbance of one host or one VM. A time that has not come yet is null.",
+    (
+        Member("id", TEXT, lambda o: o.id, "Its name for people: op-12."),
+        Member("number", WHOLE, lambda o: o.number),
+        Member("request", WHOLE, lambda o: o.request, "The first operation of the same request."),
+        Member("cause", words(Cause), lambda o: o.cause.value),
+        Member("impact", words(Impact), lambda o: o.impact.value),
+        Member("source", words(Source), lambda o: o.source.value),
+        Member("state", words(OperationState), lambda o: o.state.value),
+        Member(
+            "target_kind",
+            {"type": "string", "enum": ["host", "vm"]},
+            lambda o: "vm" if o.of_vm else "host",
+        ),
+        Member("target", TEXT, lambda o: o.target, "The host or VM it is done to."),
+        Member("host", TEXT, lambda o: o.host),
+        Member("vms", TEXTS, lambda o: list(o.vms), "Every VM it disturbs."),
+        Member("events", TEXTS, lambda o: list(o.events), "Ids of its events, one a group."),
+        Member("routine", FLAG, lambda o: o.routine, "Planned platform work."),
+        Member("silent", FLAG, lambda o: o.silent, "Nobody asked to be told: it has no event."),
+        Member("description", TEXT, lambda o: o.description),
+        Member("duration_s", WHOLE, lambda o: o.duration_s, "0 none, -1 unknown."),
+        Member("notice_s", WHOLE, lambda o: o.notice_s, "Least notice owed."),
+        Member("asked_not_before", TIME, lambda o: written(o.asked_ms), "What was asked for."),
+        Member("not_before", TIME, lambda o: written(o.not_before_ms), "What VMs are told."),
+        Member("created", TIME, lambda o: written(o.created_ms)),
+        Member("announced", TIME, lambda o: written(o.announced_ms)),
+        Member("shown", TIME, lambda o: written(o.shown_ms)),
+        Member("started", TIME, lambda o: written(o.started_ms)),
+        Member("begun", TIME, lambda o: written(o.begun_ms)),
+        Member("ended", TIME, lambda o: written(o.ended_ms)),
+        Member("attempt", WHOLE, lambda o: o.attempt),
+        Member("reason", TEXT, lambda o: o.reason, "Why it ended so, or is stuck."),
+        Member("alerted", FLAG, lambda o: o.alerted, "It is stuck or runs too long."),
+        Member("destination", TEXT, lambda o: o.destination),
+        Member("actor", TEXT, lambda o: o.actor, "Who asked for it."),
+    ),
+)
+EVENT: ObjectSchema[OperationSummary] = ObjectSchema(
+    "Event",
+    "What the VMs of one group are told of an operation.",
+    (
+        Member("id", TEXT, lambda t: t.event.id),
+        Member("operation", TEXT, lambda t: t.operation.id),
+        Member("group", TEXT, lambda t: t.event.group),
+        Member("resources", TEXTS, lambda t: list(t.event.resources)),
+        Member("state", words(EventState), lambda t: t.event.state.value),
+        Member(
+            "shown_as",
+            {"enum": ["Scheduled", "Started", None]},
+            lambda t: SHOWN_AS.get(t.event.state),
+            "EventStatus as VMs read it; null once it is gone.",
+        ),
+        Member("type", words(Impact), lambda t: t.operation.impact.value),
+        Member("source", words(Source), lambda t: t.operation.source.value),
+        Member("not_before", TIME, lambda t: written(t.operation.not_before_ms)),
+        Member(
+            "shown_not_before",
+            TEXT,
+            lambda t: (
+                format_not_before(shown(t.operation, t.event).not_before_ms) if t.event.live else ""
+            ),
+            "NotBefore as VMs read it.",
+        ),
+        Member("description", TEXT, lambda t: t.operation.description),
+        Member("duration_s", WHOLE, lambda t: t.operation.duration_s),
+        Member("approved_by", TEXTS, lambda t: list(t.event.approved_by)),
+    ),
+)
+WAITING: ObjectSchema[Waiting] = ObjectSchema(
+    "Waiting",
+    "One thing an operation waits for.",
+    (
+        Member("reason", TEXT, lambda w: w.reason, "Stable name of the reason."),
+        Member("text", TEXT, lambda w: w.text, "The reason as a sentence."),
+        Member("until", TIME, lambda w: written(w.until_ms), "When it ends by itself."),
+        Member("on", TEXTS, lambda w: list(w.on), "Groups, hosts or operations."),
+    ),
+)
+ENTRY: ObjectSchema[Recorded] = ObjectSchema(
+    "Entry",
+    "One entry of history.",
+    (
+        Member("sequence", WHOLE, lambda r: r.seq, "From 1, without gaps."),
+        Member("at", TIME, lambda r: written(r.entry.at_ms)),
+        Member("actor", TEXT, lambda r: r.entry.actor, "Who did it."),
+        Member("action", TEXT, lambda r: r.entry.action, "Stable name of the transition."),
+        Member("text", TEXT, lambda r: r.entry.text, "One sentence."),
+        Member("operation", TEXT, lambda r: f"op-{r.entry.operation}" if r.entry.operation else ""),
+        Member("event", TEXT, lambda r: r.entry.event),
+        Member("group", TEXT, lambda r: r.entry.group),
+        Member("vm", TEXT, lambda r: r.entry.vm),
+        Member("host", TEXT, lambda r: r.entry.host),
+        Member(
+            "images",
+            {"type": "array", "items": TABLE},
+            lambda r: [
+                {"kind": image.kind, "key": image.key, "row": image.row} for image in r.entry.images
+            ],
+            "What became of each record; empty unless asked for.",
+        ),
+    ),
+)

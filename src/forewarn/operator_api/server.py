@@ -1,0 +1,111 @@
+"""The operator API on a port: uvicorn on the event loop that is already running.
+
+No route and no decision may live here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from forewarn.operator_api.listener import clean_up, name_of, open_listener
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterator
+
+    from starlette.types import ASGIApp
+
+#: Connections that may wait to be accepted: operators and scripts, not VMs.
+BACKLOG = 128
+#: Seconds a call under way may take once the service stops; then it is told so.
+STOP_S = 1
+#: Seconds after that in which the callers may fetch their answers.
+FETCH_S = 1
+#: Requests served at a time; beyond it 503.
+CONCURRENCY_MAX = 1000
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the daemon."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        """Serve nothing yet."""
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and say so."""
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+class OperatorServer:
+    """A running operator API."""
+
+    def __init__(
+        self,
+        server: _Server,
+        task: asyncio.Task[None],
+        *,
+        address: str,
+        stop_streams: Callable[[], None],
+    ) -> None:
+        """Take over a server that runs in a task."""
+        self.address = address
+        self._server = server
+        self._task = task
+        self._stop_streams = stop_streams
+
+    async def stop(self) -> None:
+        """Stop accepting, end what never ends by itself, finish the rest, close."""
+        self._server.should_exit = True
+        self._stop_streams()
+        late = asyncio.get_running_loop().call_later(STOP_S, self._cut_off)
+        await self._task
+        late.cancel()
+        clean_up(self.address)
+
+    def _cut_off(self) -> None:
+        """Have every call under way answered now, before uvicorn ends it with a trace."""
+        for task in self._server.server_state.tasks:
+            task.cancel()
+
+
+async def start_operator(app: ASGIApp, address: str) -> OperatorServer:
+    """Serve an application at `IPV4:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0 takes a free one.
+
+    Raises:
+        OperatorAddressUnusable: the address cannot be read or is taken.
+    """
+    listener = open_listener(address)
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        limit_concurrency=CONCURRENCY_MAX,
+        timeout_graceful_shutdown=STOP_S + FETCH_S,
+    )
+    server = _Server(config)
+    task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
+    await server.listening.wait()
+    stop_streams = getattr(getattr(app, "state", None), "stop_streams", _nothing)
+    return OperatorServer(server, task, address=name_of(listener), stop_streams=stop_streams)
+
+
+def _nothing() -> None:
+    """End no streams: an application of another kind has none."""

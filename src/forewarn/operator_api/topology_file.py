@@ -1,0 +1,203 @@
+"""Topology files: hosts, groups and VMs as TOML, YAML or JSON, to and from the core's records.
+
+No file is opened in here and no fleet is changed: bytes in, values out.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
+from forewarn.operator_api import request_forms as forms
+from forewarn.validation.durations import iso_duration
+from forewarn.validation.fields import Values
+from forewarn.validation.json_reader import JSON, BodyUnreadable, read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["ENDINGS", "EXPORTS", "JSON", "READERS", "TOML", "YAML", "form_of", "read_topology"]
+
+TOML, YAML = "application/toml", "application/yaml"
+#: Media type -> the name of the form, also the ending of such a file.
+READERS: dict[str, str] = {TOML: "toml", YAML: "yaml", JSON: "json"}
+#: File ending -> media type.
+ENDINGS: dict[str, str] = {".toml": TOML, ".yaml": YAML, ".yml": YAML, ".json": JSON}
+
+
+def read_topology(body: bytes, media: str) -> ChangeTopology:
+    """Return what a topology file describes, with the groups it leaves to us.
+
+    Raises:
+        BodyUnreadable: it cannot be read as what it says it is.
+        ValidationFailed: a member is unknown, missing or of the wrong kind.
+        FleetContradiction: a record cannot be true.
+    """
+    return records_of(forms.TOPOLOGY.read(_parsed(body, media), "the topology"))
+
+
+def records_of(values: Values) -> ChangeTopology:
+    """Return the records of a topology that was read by its form."""
+    hosts = tuple(host_of(name, each) for name, each in values.get("hosts", {}).items())
+    groups = {name: group_of(name, each) for name, each in values.get("groups", {}).items()}
+    vms = []
+    for name, each in values.get("vms", {}).items():
+        vm = vm_of(name, each)
+        if "group" not in each:
+            groups.setdefault(vm.group, lone_group(vm.group))
+        vms.append(vm)
+    return ChangeTopology(hosts=hosts, groups=tuple(groups.values()), vms=tuple(vms))
+
+
+def parts_of(asked: ChangeTopology, before: Topology, *, prune: bool) -> ChangeTopology:
+    """Return the change that makes a fleet as described; with `prune`, nothing else is left."""
+    if not prune:
+        return asked
+    named = {
+        "vm": {each.name for each in asked.vms},
+        "group": {each.name for each in asked.groups},
+        "host": {each.name for each in asked.hosts},
+    }
+    known: dict[str, Mapping[str, object]] = {
+        "vm": before.vms,
+        "group": before.groups,
+        "host": before.hosts,
+    }
+    removed = tuple(
+        (kind, name) for kind, names in known.items() for name in names if name not in named[kind]
+    )
+    return ChangeTopology(hosts=asked.hosts, groups=asked.groups, vms=asked.vms, removed=removed)
+
+
+def host_of(name: str, values: Values) -> Host:
+    """Return the host a form describes."""
+    return Host(name=name, **values)
+
+
+def group_of(name: str, values: Values) -> Group:
+    """Return the group a form describes."""
+    given = dict(values)
+    if "terminate_notice" in given:
+        given["terminate_notice_s"] = given.pop("terminate_notice")
+    if "automatic_approval" in given:
+        given["automatic_approval"] = frozenset(given["automatic_approval"])
+    return Group(name=name, **given)
+
+
+def lone_group(vm: str) -> Group:
+    """Return the group of a VM that shares its document with nobody."""
+    return Group(name=vm, kind=GroupKind.LONE)
+
+
+def vm_of(name: str, values: Values) -> Vm:
+    """Return the VM a form describes; without a group it gets one of its own."""
+    given = {"group": name, **values}
+    if "tags" in given:
+        given["tags"] = tuple(given["tags"].items())
+    if "addresses" in given:
+        given["addresses"] = tuple(dict.fromkeys(given["addresses"]))
+    return Vm(name=name, **given)
+
+
+def form_of(topology: Topology) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return a fleet as the form it can be applied in; defaults are left out."""
+    return {
+        "hosts": {
+            each.name: _given(each, Host(each.name), ("name", "health"))
+            for each in topology.hosts.values()
+        },
+        "groups": {each.name: _group_form(each) for each in topology.groups.values()},
+        "vms": {
+            each.name: {
+                "host": each.host,
+                "group": each.group,
+                **_given(each, Vm(each.name, each.host, each.group), ("name", "host", "group")),
+            }
+            for each in topology.vms.values()
+        },
+    }
+
+
+def _group_form(group: Group) -> dict[str, Any]:
+    form = _given(group, Group(group.name), ("name",))
+    if "terminate_notice_s" in form:
+        form["terminate_notice"] = iso_duration(form.pop("terminate_notice_s"))
+    return form
+
+
+def _given(record: Host | Group | Vm, plain: object, without: tuple[str, ...]) -> dict[str, Any]:
+    """Return the members of a record that differ from a plain one, as a form has them."""
+    found: dict[str, Any] = {}
+    for name in record.__slots__:
+        value = getattr(record, name)
+        if name in without or value == getattr(plain, name):
+            continue
+        if name == "tags":
+            value = dict(value)
+        elif isinstance(value, tuple):
+            value = list(value)
+        elif isinstance(value, frozenset):
+            value = sorted(each.value for each in value)
+        found[name] = getattr(value, "value", value)
+    return found
+
+
+def _parsed(body: bytes, media: str) -> object:
+    if media == JSON:
+        return read_json(body)
+    try:
+        text = body.decode("utf-8")
+        if media == TOML:
+            return tomllib.loads(text)
+        from forewarn.validation.yaml_reader import read_yaml  # noqa: PLC0415 - rarely needed
+
+        return read_yaml(text)
+    except (ValueError, RecursionError) as error:
+        problem = str(error).replace("\n", " ") or type(error).__name__
+        name = READERS[media].upper()
+        raise BodyUnreadable(reason=f"it is no {name}: {problem[:200]}") from error
+
+
+def _to_json(topology: Topology) -> bytes:
+    return json.dumps(form_of(topology), indent=2).encode() + b"\n"
+
+
+def _to_yaml(topology: Topology) -> bytes:
+    from forewarn.validation.yaml_reader import written_yaml  # noqa: PLC0415 - rarely needed
+
+    return written_yaml(form_of(topology))
+
+
+def _to_toml(topology: Topology) -> bytes:
+    """Write TOML: a table for each record; JSON's texts, numbers and lists are TOML's too."""
+    lines = []
+    for kind, records in form_of(topology).items():
+        for name, members in records.items():
+            lines.append(f"[{kind}.{_toml_key(name)}]")
+            lines += [f"{key} = {_toml_value(value)}" for key, value in members.items()]
+            lines.append("")
+    return "\n".join(lines).encode()
+
+
+def _toml_key(name: str) -> str:
+    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+    return name if bare else json.dumps(name, ensure_ascii=False)
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, dict):
+        pairs = ", ".join(
+            f"{_toml_key(k)} = {json.dumps(v, ensure_ascii=False)}" for k, v in value.items()
+        )
+        return f"{{ {pairs} }}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+EXPORTS: dict[str, Callable[[Topology], bytes]] = {
+    JSON: _to_json,
+    TOML: _to_toml,
+    YAML: _to_yaml,
+}

@@ -1,0 +1,74 @@
+"""Approvals as bytes, out and in; pure. No document may go in here."""
+
+from __future__ import annotations
+
+from forewarn.errors import CallerError
+from forewarn.protocol.json_text import encode_json, parse_json
+
+APPROVAL_BYTES_MAX = 64 * 1024
+"""Largest approval read, in bytes. Source: A-5."""
+
+APPROVALS_MAX = 100
+"""Most StartRequests in one approval. Source: A-5."""
+
+
+class ApprovalMalformed(CallerError):
+    """The body of an approval is not what A-2 asks for; nothing was approved."""
+
+    code = "approval-malformed"
+    message = "Bad request. {reason}"
+    advice = 'Send {{"StartRequests":[{{"EventId":"..."}}]}}.'
+
+
+class ApprovalTooLarge(CallerError):
+    """An approval exceeds the limits of A-5; nothing was approved."""
+
+    code = "approval-too-large"
+    status = 413
+    message = "Request too large. At most {bytes_max} bytes and {approvals_max} requests."
+    advice = "Approve in several requests."
+
+
+def render_approval(event_ids: tuple[str, ...], incarnation: int | None = None) -> bytes:
+    """Return the body that approves these events. Source: A-1; incarnation: section 3."""
+    form: dict[str, object] = {}
+    if incarnation is not None:
+        form["DocumentIncarnation"] = incarnation
+    form["StartRequests"] = [{"EventId": event_id} for event_id in event_ids]
+    return encode_json(form).encode("ascii")
+
+
+def read_approval(body: bytes) -> tuple[str, ...]:
+    """Return the event ids of an approval, upper case, each once, in the order given.
+
+    Source: A-2, A-5.
+
+    Raises:
+        ApprovalMalformed: the body is not as A-2 says; nothing may be approved.
+        ApprovalTooLarge: the body exceeds `APPROVAL_BYTES_MAX` or `APPROVALS_MAX`.
+    """
+    if len(body) > APPROVAL_BYTES_MAX:
+        raise _too_large()
+    try:
+        form = parse_json(body)
+    except (ValueError, RecursionError) as error:
+        raise ApprovalMalformed(reason="The body is not JSON") from error
+    requests = form.get("StartRequests") if isinstance(form, dict) else None
+    if not isinstance(requests, list):
+        raise ApprovalMalformed(reason="The body has no list of StartRequests")
+    if not requests:
+        raise ApprovalMalformed(reason="StartRequests is empty")
+    if len(requests) > APPROVALS_MAX:
+        raise _too_large()
+    event_ids: dict[str, None] = {}
+    for request in requests:
+        event_id = request.get("EventId") if isinstance(request, dict) else None
+        if not isinstance(event_id, str):
+            raise ApprovalMalformed(reason="A StartRequest has no EventId")
+        # JSON lets halves of characters through, which can be written nowhere.
+        event_ids[event_id.upper().encode("utf-8", "backslashreplace").decode()] = None
+    return tuple(event_ids)
+
+
+def _too_large() -> ApprovalTooLarge:
+    return ApprovalTooLarge(bytes_max=APPROVAL_BYTES_MAX, approvals_max=APPROVALS_MAX)

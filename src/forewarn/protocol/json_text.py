@@ -1,0 +1,20 @@
+"""JSON of the protocol: compact on the way out, UTF-8 with or without a mark on the way in."""
+
+from __future__ import annotations
+
+import json
+
+encode_json = json.JSONEncoder(separators=(",", ":")).encode
+"""Returns a value as one compact line."""
+
+
+def parse_json(body: bytes | str) -> object:
+    """Return the value of a body.
+
+    Raises:
+        ValueError: the body is not JSON, or not UTF-8.
+        RecursionError: the body is nested too deeply.
+    """
+    text = body if isinstance(body, str) else body.decode("utf-8")
+    form: object = json.loads(text.removeprefix("\ufeff"))
+    return form

@@ -1,0 +1,37 @@
+"""The api-versions of Scheduled Events, and what each of them knows. Nothing else."""
+
+from __future__ import annotations
+
+VERSIONS = (
+    "2017-03-01",
+    "2017-08-01",
+    "2017-11-01",
+    "2019-01-01",
+    "2019-04-01",
+    "2019-08-01",
+    "2020-07-01",
+)
+"""The api-versions of Scheduled Events, ascending. Source: section 3 of the specification."""
+
+PREVIEW_VERSION = "2024-07-09"
+"""The preview with the advisory type; served only where switched on. Source: V-4."""
+
+UNDERSCORE_VERSION = VERSIONS[0]
+"""The one version whose resource names carry a leading underscore."""
+
+TYPE_SINCE = {
+    "Freeze": "2017-03-01",
+    "Reboot": "2017-03-01",
+    "Redeploy": "2017-03-01",
+    "Preempt": "2017-11-01",
+    "Terminate": "2019-01-01",
+    "SpotRebalanceRecommendation": PREVIEW_VERSION,
+}
+"""Event type -> first api-version that knows it."""
+
+FIELD_SINCE = {
+    "Description": "2019-04-01",
+    "EventSource": "2019-08-01",
+    "DurationInSeconds": "2020-07-01",
+}
+"""Field -> first api-version that has it; the fields not named here are in all of them."""

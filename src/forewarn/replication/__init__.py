@@ -1,0 +1,1 @@
+"""How metadata nodes follow the control plane: messages, the server and the follower."""

@@ -1,0 +1,229 @@
+"""What the control plane tells metadata nodes and what they ask of it: messages and their lines.
+
+A line is a message's name and values, in their order, as JSON: `["ack",7]`.
+
+No I/O may go in here, and no decision: who may see what is settled before a change is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from forewarn.errors import PeerError
+from forewarn.protocol.documents import Document, ScheduledEvent
+
+if TYPE_CHECKING:
+    import asyncio
+
+_M = TypeVar("_M")
+#: What instance metadata says of a VM by one name.
+Fact: TypeAlias = str | int | bool | dict[str, str] | list[dict[str, str]] | None
+
+
+class FeedUnreadable(PeerError):
+    """A line of the feed is not one of ours."""
+
+    code = "feed-unreadable"
+    message = "A line of the feed cannot be read: {reason}."
+    advice = "Run the same version of Forewarn on both sides."
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A value that travels as an array of its fields; one missing at the end has its default."""
+
+
+class Caller(Row, frozen=True):
+    """A VM that may ask, and how it is known."""
+
+    vm: str
+    """Name of the VM, as events name it."""
+    group: str
+    """Name of its group."""
+    view: str
+    """Which publication it is shown: `group`, or `group/vm`. Source: S-3."""
+    addresses: tuple[str, ...] = ()
+    """Peer addresses it asks from, IPv4 or IPv6 in their canonical text."""
+    interface: str = ""
+    """Receiving interface its addresses count on; empty: any."""
+    instance_id: str = ""
+    """What a proxy calls it in `X-Instance-ID`; empty: no proxy asks for it."""
+    instance: Mapping[str, Fact] = msgspec.field(default_factory=dict)
+    """Its instance metadata, flat, by the names of `compute` and `network`; what is not there is
+    empty. Source: I-1."""
+
+
+class Publication(Row, frozen=True):
+    """The document one view shows now."""
+
+    view: str
+    enabled: bool
+    document: Document
+
+
+class DocumentChange(Row, frozen=True, tag="change"):
+    """One step of the feed: what a node must know to be up to date with `sequence`."""
+
+    sequence: int
+    whole: bool = False
+    """Whether this change replaces everything told before."""
+    callers: tuple[Caller, ...] = ()
+    gone: tuple[str, ...] = ()
+    """Names of VMs that may no longer ask."""
+    publications: tuple[Publication, ...] = ()
+
+
+class ApprovalRequest(Row, frozen=True):
+    """A StartRequest body from a VM: approve all these events, or none."""
+
+    vm: str
+    event_ids: tuple[str, ...]
+    """Upper case, each once."""
+    address: str
+    """Where the request came from, for history."""
+
+
+class ApprovalAnswer(Row, frozen=True):
+    """What became of an approval; `accepted` is said only when it is durable. Source: A-6."""
+
+    accepted: bool
+    error: str = ""
+    """Why not, in one sentence, for the body of the refusal."""
+
+
+class Answered(Row, frozen=True, tag="answered"):
+    """What became of a node's request."""
+
+    number: int
+    answer: ApprovalAnswer | None
+    """None: it could not be handed on."""
+
+
+class Ack(Row, frozen=True, tag="ack"):
+    """A node shows everything up to a change."""
+
+    sequence: int
+
+
+class ApproveMessage(Row, frozen=True, tag="approve"):
+    """A node hands an approval on."""
+
+    number: int
+    request: ApprovalRequest
+
+
+class EnableMessage(Row, frozen=True, tag="enable"):
+    """A node asks for the group of a VM to be enabled. Source: B-1."""
+
+    number: int
+    vm: str
+
+
+class PollMessage(Row, frozen=True, tag="polled"):
+    """VMs of these groups have asked a node. Source: B-2."""
+
+    groups: tuple[str, ...]
+
+
+class _EventRow(Row, frozen=True):
+    """What travels of an event."""
+
+    event_id: str
+    status: str
+    event_type: str
+    resource_type: str
+    resources: tuple[str, ...]
+    not_before_ms: int | None
+    description: str
+    source: str
+    duration_s: int
+
+
+class _DocumentRow(Row, frozen=True):
+    """What travels of a document."""
+
+    incarnation: int
+    events: tuple[_EventRow, ...]
+
+
+Told: TypeAlias = DocumentChange | Answered
+"""What a node is told; the first change is whole."""
+Asked: TypeAlias = Ack | ApproveMessage | EnableMessage | PollMessage
+"""What a node says once it shows that."""
+
+
+class Upstream(Protocol):
+    """What the metadata plane asks of the control plane; no call may block the event loop."""
+
+    def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
+        """Approve; the future is done once the outcome is durable."""
+
+    def enable(self, vm: str) -> asyncio.Future[None]:
+        """Enable the group of this VM, which asks for the first time. Source: B-1."""
+
+    def polled(self, groups: frozenset[str]) -> None:
+        """Note that VMs of these groups asked within the last second. Source: B-2."""
+
+
+def line_of(message: Told | Asked) -> bytes:
+    """Return a message as its line, the newline included."""
+    return _encoder.encode(message) + b"\n"
+
+
+def read_told(line: bytes) -> Told:
+    """Read what a node is told.
+
+    Raises:
+        FeedUnreadable: the line is no such message.
+    """
+    return _read(_told, line)
+
+
+def read_asked(line: bytes) -> Asked:
+    """Read what a node says.
+
+    Raises:
+        FeedUnreadable: the line is no such message.
+    """
+    return _read(_asked, line)
+
+
+def _read(decoder: msgspec.json.Decoder[_M], line: bytes) -> _M:
+    try:
+        return decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FeedUnreadable(reason=str(error)) from error
+
+
+def _document_values(document: object) -> tuple[int, tuple[tuple[object, ...], ...]]:
+    assert isinstance(document, Document), document
+    return document.incarnation, tuple(map(_event_values, document.events))
+
+
+def _document_of(kind: type, values: object) -> Document:
+    assert kind is Document, kind
+    row = msgspec.convert(values, _DocumentRow)
+    return Document(row.incarnation, tuple(map(_event_of, row.events)))
+
+
+def _event_of(row: _EventRow) -> ScheduledEvent:
+    return ScheduledEvent(
+        event_id=row.event_id,
+        status=row.status,
+        event_type=row.event_type,
+        resource_type=row.resource_type,
+        resources=row.resources,
+        not_before_ms=row.not_before_ms,
+        description=row.description,
+        source=row.source,
+        duration_s=row.duration_s,
+    )
+
+
+_event_values: attrgetter[tuple[object, ...]] = attrgetter(*_EventRow.__struct_fields__)
+_encoder = msgspec.json.Encoder(enc_hook=_document_values)
+_told: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told, dec_hook=_document_of)
+_asked: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)

@@ -1,0 +1,1 @@
+"""The service as a process: wiring, settings check, metadata workers, signals."""

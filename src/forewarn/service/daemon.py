@@ -1,0 +1,195 @@
+"""The whole service in one process: settings, store, drivers, control and metadata wired up.
+
+Wiring and order only: what opens first, what closes last. The metadata addresses open before
+the operator API is even imported, because VMs wait for the one and people for the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from forewarn.clock import SystemClock
+from forewarn.control.driver_dispatch import DriverUnknown
+from forewarn.control.engine import ControlEngine
+from forewarn.control.plane import ControlPlane
+from forewarn.control.standby import TERM_MS, become_writer, leave, stay_writer
+from forewarn.drivers.manual import ManualDriver
+from forewarn.drivers.simulated import SimulatedDriver
+from forewarn.metadata.server import MetadataServer
+from forewarn.service.bridge import Bridge
+from forewarn.service.settings_check import policy_of
+from forewarn.store import open_store
+from forewarn.store.lease import Tenure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from forewarn.clock import Clock
+    from forewarn.drivers import Driver
+    from forewarn.errors import ForewarnError
+    from forewarn.ids import Ids
+    from forewarn.service.workers import Workers
+    from forewarn.settings import Settings
+
+log = logging.getLogger("forewarn")
+
+
+class Operator(Protocol):
+    """A running operator API."""
+
+    address: str
+
+    async def stop(self) -> None:
+        """Close it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where the service really listens."""
+
+    metadata: tuple[str, ...]
+    operator: str
+
+
+class Daemon:
+    """One running service. Use it on one event loop."""
+
+    def __init__(self, settings: Settings, *, clock: Clock, ids: Ids) -> None:
+        """Open nothing yet.
+
+        Raises:
+            DriverUnknown: the default driver is not there.
+            SettingInvalid: the policy would break a promise.
+        """
+        self.settings = settings
+        self.clock = clock
+        self.ids = ids
+        self.drivers: dict[str, Driver] = {
+            driver.name: driver for driver in (ManualDriver(), SimulatedDriver())
+        }
+        if settings.drivers.default not in self.drivers:
+            known = ", ".join(self.drivers)
+            raise DriverUnknown(name=settings.drivers.default, known=known)
+        self.policy = policy_of(settings.policy)
+        #: Gives event ids; may be replaced before `start`. Source: D-3.
+        self.new_guid: Callable[[], str] = lambda: ids.guid("event")
+        #: Given the control plane before anybody can ask; may be replaced before `start`.
+        self.prepare: Callable[[ControlPlane], None] = lambda _: None
+        #: Called once VMs are served, before operators are; may be replaced before `start`.
+        self.on_serving: Callable[[], None] = lambda: None
+        #: Gives further routes for the operator API; may be replaced before `start`.
+        self.more_routes: Callable[[], Sequence[object]] = tuple
+        #: How long its lease of a shared store lasts, in ms; may be replaced before `start`.
+        self.term_ms = TERM_MS
+        #: Why the service ended by itself; None while it runs or was stopped.
+        self.failure: ForewarnError | None = None
+        #: Set when the service should end.
+        self.ended = asyncio.Event()
+        #: Where it listens; None while it does not.
+        self.bound: Bound | None = None
+        #: The processes that share the metadata addresses; None where there are none.
+        self.workers: Workers | None = None
+        self._closing = contextlib.AsyncExitStack()
+
+    async def start(self) -> Bound:
+        """Open the store, run the control loop, listen.
+
+        Raises:
+            ForewarnError: an address, the store or a setting is unusable; all is closed again.
+        """
+        try:
+            metadata = await self._start_planes()
+            self.on_serving()
+            operator = await self._start_operator()
+        except BaseException:
+            await self.stop()
+            raise
+        self.bound = Bound(metadata, operator)
+        return self.bound
+
+    async def stop(self) -> None:
+        """Stop listening, finish what was begun, close the store."""
+        await self._closing.aclose()
+
+    async def _start_planes(self) -> tuple[str, ...]:
+        settings = self.settings
+        self.store = open_store(settings.store.url)
+        self._closing.callback(self.store.close)
+        if settings.store.url.startswith("postgres"):
+            await self._take_lease()
+        plane = ControlPlane(self.store, self.policy, self.new_guid)
+        self.prepare(plane)
+        bridge = self.bridge = Bridge(asyncio.get_running_loop())
+        self.control = ControlEngine(
+            plane,
+            self.clock,
+            drivers=self.drivers,
+            publisher=bridge,
+            default_driver=settings.drivers.default,
+            on_lost=self._lost,
+        )
+        self.metadata = MetadataServer(
+            self.settings.metadata, bridge, clock=self.clock, ids=self.ids
+        )
+        workers = self.workers = self._new_workers(bridge)
+        bridge.connect(self.control, self.metadata, far=workers.feed if workers else None)
+        # Whoever asks first is told the truth, not that nobody knows him.
+        await asyncio.wrap_future(self.control.recover())
+        # Stopped in the opposite order: VMs are answered to the last, approvals included.
+        self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
+        bound = await self._listen(settings.listen.metadata, workers)
+        self.control.start()
+        return bound
+
+    def _new_workers(self, bridge: Bridge) -> Workers | None:
+        count = self.settings.listen.workers
+        if count <= 0:
+            return None
+        from forewarn.service.workers import Workers  # noqa: PLC0415 - most services start without
+
+        return Workers(self.settings.metadata, bridge, count)
+
+    async def _listen(self, addresses: Sequence[str], workers: Workers | None) -> tuple[str, ...]:
+        """Open the metadata addresses; Unix sockets stay with this process: none can be shared."""
+        shared = [each for each in addresses if workers and not each.startswith("unix:")]
+        bound = await self.metadata.start([each for each in addresses if each not in shared])
+        self._closing.push_async_callback(self.metadata.stop)
+        if workers is not None:
+            self._closing.push_async_callback(workers.stop)
+            bound += await workers.start(shared)
+        return bound
+
+    async def _take_lease(self) -> None:
+        """Stand by until this process may write the shared store, and keep that right."""
+        tenure = Tenure(self.store, self.term_ms)
+        clock = SystemClock()  # of its own: a term is elapsed time, whatever the service adopts
+        await become_writer(tenure, clock)
+        self._closing.push_async_callback(leave, tenure)
+        renewal = asyncio.get_running_loop().create_task(stay_writer(tenure, clock, self._lost))
+        self._closing.callback(renewal.cancel)
+
+    async def _start_operator(self) -> str:
+        if not self.settings.listen.operator:
+            return ""
+        serving = await asyncio.to_thread(importlib.import_module, "forewarn.operator_api.server")
+        api = await asyncio.to_thread(importlib.import_module, "forewarn.operator_api.app")
+        app = api.build_app(
+            self.control,
+            self.store,
+            clock=self.clock,
+            settings=self.settings.operator,
+            extra_routes=tuple(self.more_routes()),
+        )
+        operator: Operator = await serving.start_operator(app, self.settings.listen.operator)
+        self._closing.push_async_callback(operator.stop)
+        return operator.address
+
+    def _lost(self, error: ForewarnError) -> None:
+        """End the service: another process writes its store. Called on the control thread."""
+        self.failure = error
+        self.bridge.call(self.ended.set)

@@ -1,0 +1,110 @@
+"""Running a daemon as a process: the event loop, signals, readiness, and a calm end.
+
+What the service consists of is wired in `daemon.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from forewarn.metadata.server import freeze_garbage
+
+if TYPE_CHECKING:
+    from forewarn.service.daemon import Bound, Daemon
+
+log = logging.getLogger("forewarn")
+
+#: Longest end of a service, in seconds. A database that hangs, or an answer nobody fetches, must
+#: not keep it: whatever was promised is durable, and an end by force is a crash like any other.
+STOP_S_MAX = 5.0
+
+#: Where systemd wants to be told that the service is ready (`Type=notify`).
+NOTIFY_VARIABLE = "NOTIFY_SOCKET"
+
+
+#: How long a busy thread may keep the interpreter from the other one, in seconds. Python's own
+#: 5 ms are more than an operator's call may take in all; the threads mostly wait, so that
+#: changing more often costs nothing that can be measured.
+SWITCH_S = 0.0005
+
+
+def run(main: Callable[[], Awaitable[int]]) -> int:
+    """Run an asynchronous main on the fastest event loop there is; return its exit status."""
+
+    async def whole() -> int:
+        return await main()
+
+    sys.setswitchinterval(SWITCH_S)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        status = runner.run(whole())
+        watch = _end_by_force_after(STOP_S_MAX)  # closing waits for every thread that works
+    watch.cancel()
+    return status
+
+
+async def run_until_stopped(daemon: Daemon, started: Callable[[Bound], None]) -> int:
+    """Wait until a signal or a lost store ends a started service, then stop it.
+
+    Returns:
+        0 after a signal, 1 if the service ended by itself; `daemon.failure` says why.
+        The process ends with 1 if stopping takes longer than `STOP_S_MAX`.
+    """
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises instead
+            loop.add_signal_handler(number, daemon.ended.set)
+    assert daemon.bound is not None
+    started(daemon.bound)
+    freeze_garbage()
+    notify("READY=1")
+    try:
+        await daemon.ended.wait()
+    finally:
+        notify("STOPPING=1")
+        watch = _end_by_force_after(STOP_S_MAX)
+        try:
+            await daemon.stop()
+        finally:
+            watch.cancel()
+    return 1 if daemon.failure else 0
+
+
+def notify(text: str) -> None:
+    """Tell the service manager how we are; nothing happens where there is none."""
+    path = os.environ.get(NOTIFY_VARIABLE, "")
+    if not path or not hasattr(socket, "AF_UNIX"):
+        return
+    address = "\0" + path[1:] if path.startswith("@") else path
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.sendto(text.encode(), address)
+
+
+def _end_by_force_after(seconds: float) -> threading.Timer:
+    """End the process after so long, whichever thread hangs, unless that is cancelled."""
+
+    def end() -> None:
+        log.error("stopping took longer than %g s; ended by force", seconds)
+        os._exit(1)
+
+    watch = threading.Timer(seconds, end)
+    watch.daemon = True
+    watch.start()
+    return watch
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - only where it exists: not on Windows
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

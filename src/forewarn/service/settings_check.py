@@ -1,0 +1,102 @@
+"""Whether settings can be meant: ranges, addresses and promises, judged before anything opens.
+
+What a file may say at all is read in `settings_loader.py`; nothing may be opened from here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import Impact
+from forewarn.core.policy import Policy
+from forewarn.metadata.http.addresses import parse
+from forewarn.metadata.identity import UNIX
+from forewarn.settings_loader import SettingInvalid
+
+if TYPE_CHECKING:
+    from forewarn.settings import PolicySettings, Settings
+
+#: A day, in seconds: nobody holds a connection or an answer longer than that on purpose.
+DAY_S = 86_400
+#: What the public service has answered an unknown api-version with. Source: E-3.
+VERSION_STATUSES = (400, 404)
+#: Each setting with a range: least and greatest value, both allowed.
+RANGES: dict[tuple[str, str], tuple[float, float]] = {
+    ("listen", "workers"): (0, 64),
+    ("metadata", "unknown_event_status"): (400, 499),
+    ("metadata", "rate_per_s"): (0, 1_000_000),
+    ("metadata", "rate_burst"): (1, 1_000_000),
+    ("metadata", "enable_delay_s"): (0, DAY_S),
+    ("metadata", "enable_timeout_s"): (1, DAY_S),
+    ("metadata", "approve_timeout_s"): (1, DAY_S),
+    ("metadata", "wait_timeout_s"): (0, DAY_S),
+    ("metadata", "idle_timeout_s"): (1, DAY_S),
+    ("metadata", "request_timeout_s"): (1, DAY_S),
+    ("metadata", "stall_timeout_s"): (1, DAY_S),
+    ("metadata", "max_connections"): (1, 10_000_000),
+    ("operator", "answer_timeout_s"): (0.1, DAY_S),
+}
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuse settings nobody can mean.
+
+    Raises:
+        SettingInvalid: a number is out of its range, an address is none, a header has two lines,
+            or the policy would break a promise.
+        AddressInvalid: VMs cannot be served there.
+    """
+    for (section, name), (least, greatest) in RANGES.items():
+        value = getattr(getattr(settings, section), name)
+        if not least <= value <= greatest:  # also refuses a NaN
+            _refuse(f"{section}.{name}", f"is {value}; it may be from {least} to {greatest}")
+    metadata = settings.metadata
+    if metadata.unknown_version_status not in VERSION_STATUSES:
+        problem = f"is {metadata.unknown_version_status}; it may be 400 or 404"
+        _refuse("metadata.unknown_version_status", problem)
+    if not metadata.server_header.isascii() or not metadata.server_header.isprintable():
+        _refuse("metadata.server_header", "is no text of one line in ASCII")
+    for address in metadata.proxy_addresses:
+        if address != UNIX and not _is_address(address):
+            _refuse("metadata.proxy_addresses", f"has {address!r}, which is no IP address")
+    if metadata.proxy_addresses and not metadata.proxy_secret:
+        _refuse("metadata.proxy_addresses", "needs proxy_secret (FOREWARN_METADATA_PROXY_SECRET)")
+    url = settings.store.url
+    if url.startswith("postgres") and "//" in url and "://" not in url:
+        _refuse("store.url", f"is {url!r}; an address of PostgreSQL begins with postgresql://")
+    for address in settings.listen.metadata:
+        parse(address)
+    policy_of(settings.policy)
+
+
+def policy_of(settings: PolicySettings) -> Policy:
+    """Return the core's policy.
+
+    Raises:
+        SettingInvalid: it would break a promise, such as a notice below the contract's minimum.
+    """
+    notice_s = {impact: getattr(settings, f"notice_{impact.value.lower()}_s") for impact in Impact}
+    try:
+        return Policy(
+            notice_s=notice_s,
+            notice_margin_ms=settings.notice_margin_ms,
+            prediction_s=settings.prediction_s,
+            max_user_operations=settings.max_user_operations,
+            disable_after_s=settings.disable_after_s,
+            overdue_after_s=settings.overdue_after_s,
+        )
+    except ValueError as error:
+        raise SettingInvalid(name="[policy]", place="the settings", problem=error) from error
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _refuse(name: str, problem: str) -> None:
+    raise SettingInvalid(name=name, place="the settings", problem=problem)

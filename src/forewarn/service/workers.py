@@ -1,0 +1,185 @@
+"""Processes that share the metadata addresses: started, followed up, started again when they die.
+
+They serve what the feed says and decide nothing; the control plane stays in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.errors import OurError
+from forewarn.replication.server import FeedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forewarn.replication.messages import Upstream
+    from forewarn.settings import MetadataSettings
+
+log = logging.getLogger("forewarn")
+
+#: More processes than this share a port on no machine.
+WORKERS_MAX = 64
+#: How long a worker may take until it listens, in seconds.
+START_S_MAX = 20.0
+#: How long a worker may take to stop; it finishes what it answers, then it is killed.
+STOP_S_MAX = 3.0
+#: Pause before a worker that died is started again, in seconds.
+REVIVE_S = 0.5
+
+
+#: What the folder of the feed's socket begins with, among temporary files, and the socket in it.
+FOLDER_PREFIX, FEED = "forewarn-feed-", "feed"
+
+
+class WorkerFailed(OurError):
+    """A metadata process ended before it listened."""
+
+    code = "worker-failed"
+    message = "A metadata worker could not start on {addresses}."
+    advice = "Its own message stands above; often the address is taken or needs more rights."
+
+
+class Workers:
+    """A number of metadata processes and the feed they follow."""
+
+    def __init__(self, settings: MetadataSettings, upstream: Upstream, count: int) -> None:
+        """Start nothing yet."""
+        self.feed = FeedServer(upstream)
+        self._settings = json.dumps(asdict(settings)).encode() + b"\n"
+        self._count = min(count, WORKERS_MAX)
+        _clear_left()
+        self._folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+        self._held = _hold(self._folder)  # before the feed is there: see `_clear_left`
+        self._address = f"unix:{self._folder / FEED}"
+        self._keepers: list[asyncio.Task[None]] = []
+        #: The processes that serve now.
+        self.processes: list[asyncio.subprocess.Process] = []
+        #: Set once a worker that died has been replaced.
+        self.replaced = asyncio.Event()
+
+    async def start(self, addresses: Sequence[str]) -> tuple[str, ...]:
+        """Start all workers on the same addresses; return where they really listen.
+
+        Raises:
+            WorkerFailed: one did not come to listen.
+        """
+        await self.feed.start(self._address)
+        bound: tuple[str, ...] = tuple(addresses)
+        for _ in range(self._count):  # the first settles which ports the others share
+            process, bound = await self._spawn(bound)
+            self.processes.append(process)
+            keeper = self._keep(len(self.processes) - 1, bound)
+            self._keepers.append(asyncio.create_task(keeper))
+        return bound
+
+    async def stop(self) -> None:
+        """Stop every worker, then the feed."""
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        await self.feed.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+    async def _spawn(
+        self, addresses: Sequence[str]
+    ) -> tuple[asyncio.subprocess.Process, tuple[str, ...]]:
+        listen = [word for address in addresses for word in ("--listen", address)]
+        process = await asyncio.create_subprocess_exec(
+            *(
+                sys.executable,
+                "-m",
+                "forewarn.metadata.worker_process",
+                "--feed",
+                self._address,
+                *listen,
+            ),
+            *("--of", str(self._count)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(self._settings)
+        line = b""
+        with contextlib.suppress(TimeoutError):
+            line = await asyncio.wait_for(process.stdout.readline(), START_S_MAX)
+        if not line:
+            await _end(process)
+            raise WorkerFailed(addresses=", ".join(addresses))
+        return process, tuple(json.loads(line)["metadata"])
+
+    async def _keep(self, place: int, addresses: tuple[str, ...]) -> None:
+        """Start a worker again whenever it dies, until cancelled; then end it."""
+        try:
+            while True:
+                status = await self.processes[place].wait()
+                # A service manager ends workers together with their parent: that is no failure.
+                level = logging.ERROR if status else logging.INFO
+                log.log(level, "a metadata worker ended (status %s)", status)
+                await asyncio.sleep(REVIVE_S)
+                with contextlib.suppress(WorkerFailed):
+                    self.processes[place], _ = await self._spawn(addresses)
+                    self.replaced.set()
+        finally:
+            await _end(self.processes[place])
+
+
+def _clear_left() -> None:
+    """Take away what services of this user have left that were killed.
+
+    A service holds its folder until it ends, however it ends; whoever can hold one that has a
+    socket already has found a dead one's.
+    """
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        with contextlib.suppress(OSError):  # not ours, not dead, or somebody else was faster
+            (folder / FEED).lstat()
+            held = _hold(folder)
+            try:
+                if held is not None and os.fstat(held).st_uid == os.getuid():
+                    (folder / FEED).unlink()
+                    folder.rmdir()
+            finally:
+                if held is not None:
+                    os.close(held)
+
+
+def _hold(folder: Path) -> int | None:
+    """Lock a folder for as long as its descriptor is open; None where folders cannot be."""
+    try:
+        import fcntl  # noqa: PLC0415 - not everywhere
+    except ImportError:
+        return None
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise
+    return held
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ask a worker to stop, and kill it if it does not; nothing if it has ended."""
+    if process.stdin is not None:
+        process.stdin.close()  # a worker ends with its standard input
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), STOP_S_MAX)
+    except TimeoutError:
+        process.kill()
+        await process.wait()

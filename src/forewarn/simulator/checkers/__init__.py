@@ -1,0 +1,1 @@
+"""Checks of a simulated world from outside: invariants, documents, coordination, durable state."""

@@ -1,0 +1,276 @@
+"""The judge: DESIGN's invariants, checked from outside after every step of a simulated world.
+
+It sees what becomes durable, what nodes show, what drivers are told and what machines are
+answered. Nothing may be changed in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.history import Replay
+from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.stimulus import Acknowledge, Retry
+from forewarn.ids import Ids
+from forewarn.simulator.checkers.contract import body_owed
+from forewarn.simulator.checkers.state_checker import ABORT_TRIES, StateChecker
+from forewarn.simulator.world.crash_points import Violation
+from forewarn.simulator.world.document_cache import read
+from forewarn.simulator.world.history_reader import HistoryReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from forewarn.core.lifecycle import Event, Operation
+    from forewarn.core.policy import Policy
+    from forewarn.core.records import Record
+    from forewarn.core.stimulus import Stimulus
+    from forewarn.protocol.documents import Document
+    from forewarn.replication.messages import DocumentChange
+    from forewarn.simulator.world.control_process import SimulatedControl
+    from forewarn.simulator.world.dice import Dice
+    from forewarn.simulator.world.event_queue import EventQueue
+    from forewarn.simulator.world.metadata_node import Reply, SimulatedNode
+    from forewarn.simulator.world.simulated_store import SimulatedStore
+
+S, E = OperationState, EventState
+
+ABORT_MS = 300_000
+"""How long a driver may be left untold by a service that runs; two minutes of it go by plan."""
+LATE_MS = 120_000
+"""How long something due may take to happen while all is well."""
+
+
+class InvariantChecker(StateChecker):
+    """Everything that can be seen of the product from outside."""
+
+    def __init__(self, agenda: EventQueue, policy: Policy) -> None:
+        """Begin with nothing seen."""
+        super().__init__(agenda)
+        self._policy = policy
+        #: View -> what the service's own node shows of it now.
+        self.shown: dict[str, Document] = {}
+        self.chronicle = HistoryReader()
+        self._begun: dict[tuple[int, int], int] = {}
+        self._read: set[tuple[str, str, bytes]] = set()
+        self._replay = Replay()
+        self._refusals: dict[str, None] = {}
+
+    # ---- what nodes show -----------------------------------------------------------------------
+
+    def publishes(self, change: DocumentChange, *, own_ms: int | None) -> None:
+        """A node takes over a change; the service's own node does at this time of the service."""
+        if own_ms is not None and change.whole:
+            self.shown.clear()
+        for publication in change.publications:
+            if not publication.enabled:
+                if own_ms is not None:
+                    self.shown.pop(publication.view, None)
+                continue
+            document = publication.document
+            durable = self.documents.ever.get(publication.view, {}).get(document.incarnation, [])
+            if document.events not in durable:
+                raise Violation(
+                    "8", f"{publication.view} {document.incarnation} is shown and is not durable"
+                )
+            if own_ms is not None:
+                self.shown[publication.view] = document
+                self._note_promises(document, own_ms)
+
+    def _note_promises(self, document: Document, now_ms: int) -> None:
+        for event in document.events:
+            number = self.events[event.event_id].operation
+            if number not in self.first_shown:
+                ahead_ms = (event.not_before_ms or now_ms) - now_ms
+                self.first_shown[number] = (self.agenda.now_ms + self.jumped_ms, ahead_ms)
+
+    def own_node_died(self) -> None:
+        """The service's own node shows nothing any more."""
+        self.shown.clear()
+
+    def read(self, vm: str, reply: Reply) -> None:
+        """Invariant 7: a VM was shown a document."""
+        view = reply.view
+        assert view is not None
+        if view.group not in self.groups_of[vm] or view.name.partition("/")[2] not in {"", vm}:
+            raise Violation("7", f"{vm} was shown the document of {view.name}")
+        key = (view.name, reply.version, reply.body)
+        if key in self._read:
+            return
+        self._read.add(key)
+        document = read(reply.body)
+        durable = self.documents.ever.get(view.name, {}).get(document.incarnation)
+        if durable is None:
+            raise Violation("8", f"{vm} was shown {view.name} {document.incarnation}: not durable")
+        version = reply.version
+        if not any(reply.body == body_owed(document.incarnation, e, version) for e in durable):
+            owed = body_owed(document.incarnation, durable[-1], version)
+            text = f"{vm} was shown {reply.body.decode()} where {owed.decode()} is true"
+            raise Violation("7", text)
+
+    # ---- what machines are answered ------------------------------------------------------------
+
+    def asks_to_approve(self, vm: str, event_ids: tuple[str, ...]) -> None:
+        """A VM's approval has arrived."""
+        for event_id in event_ids:
+            self.asked.setdefault(event_id, {})[vm] = None
+
+    def operator_asks(self, stimulus: Stimulus) -> None:
+        """An operator's wish is on its way: it may take effect from now on."""
+        if isinstance(stimulus, Acknowledge):
+            self.acknowledged.update(stimulus.event_ids)
+        elif isinstance(stimulus, Retry):
+            self.retries[stimulus.operation] = self.retries.get(stimulus.operation, 0) + 1
+
+    def operator_is_refused(self, stimulus: Stimulus) -> None:
+        """It was refused, so that it never takes effect."""
+        if isinstance(stimulus, Acknowledge):
+            self.acknowledged.difference_update(stimulus.event_ids)
+        elif isinstance(stimulus, Retry):
+            self.retries[stimulus.operation] -= 1
+
+    def approved(self, vm: str, event_ids: tuple[str, ...]) -> None:
+        """Invariant 11: a VM was answered 200, so its approval is durable."""
+        for event_id in event_ids:
+            event = self.events.get(event_id)
+            if event is None or event.group not in self.groups_of[vm]:
+                raise Violation("7", f"{vm} approved {event_id}, which it is not shown")
+            if event.state is E.SCHEDULED and not self._counts(event, vm):
+                raise Violation("11", f"{vm} was answered 200, its approval of {event_id} is not")
+
+    def _counts(self, event: Event, vm: str) -> bool:
+        group = self.mirror.topology.groups[event.group]
+        strict = group.strict_approval or event.approved_by
+        return bool(strict) and (vm in event.approved_by or vm not in event.resources)
+
+    def foreign_event(self, vm: str, dice: Dice) -> str:
+        """An event that a VM must not be able to approve, or an id that never was."""
+        groups = self.groups_of[vm]
+        foreign = [e.id for e in self.mirror.events.values() if e.group not in groups]
+        if foreign and dice.chance(800):
+            return dice.pick(foreign)
+        return Ids(dice.below(1 << 30)).guid("nobody's")
+
+    def pried(self, vm: str, event_id: str, reply: Reply) -> None:
+        """Invariant 7: what is none of a VM's business was refused, telling nothing."""
+        if reply.status == 200:
+            raise Violation("7", f"{vm} approved {event_id} of another group")
+        if reply.status == 400:
+            self._refusals[reply.body.decode().replace(event_id, "?")] = None
+        if len(self._refusals) > 1:
+            raise Violation("7", f"refusals tell ids apart: {list(self._refusals)}")
+
+    # ---- what drivers are told -----------------------------------------------------------------
+
+    def begins(self, operation: Operation) -> None:
+        """Invariants 8 and 9: a driver is told to begin."""
+        known = self.mirror.operations.get(operation.number)
+        if known is None or known.state is not S.RUNNING or known.attempt != operation.attempt:
+            raise Violation("8", f"{operation.id} is begun, which is not durably running")
+        if operation.attempt > 1 + self.retries.get(operation.number, 0):
+            raise Violation("9", f"{operation.id} is begun again and nobody asked for it")
+        key = (operation.number, operation.attempt)
+        if self._begun.get(key) == self.recoveries:
+            raise Violation("9", f"{operation.id} is begun twice")
+        self._begun[key] = self.recoveries
+        for event_id in operation.events:
+            event = self.events[event_id]
+            enrolment = self.mirror.enrolments.get(event.group)
+            if enrolment is None or enrolment.enabled_ms >= operation.started_ms:
+                continue
+            for view in self.mirror.topology.views_of(event.group):
+                if view.partition("/")[2] not in {"", *event.resources}:
+                    continue
+                document = self.shown.get(view)
+                shown = {e.event_id: e.status for e in document.events} if document else {}
+                if shown.get(event_id) != "Started":
+                    raise Violation("8", f"{operation.id} is begun, {view} is not shown it yet")
+
+    def aborts(self, operation: Operation, *, heard: bool) -> None:
+        """A driver is told that an operation ended without it, and hears it or not."""
+        known = self.operations.get(operation.number)
+        ended = known is not None and not known.live and known.attempt == operation.attempt
+        if not ended or operation.number not in self.owed:
+            raise Violation("L-7", f"the driver is told of the end of {operation.id}: not durable")
+        tries = self.told.get(operation.number, 0) + 1
+        self.told[operation.number] = ABORT_TRIES if heard else tries
+
+    # ---- now and then, and at the end ----------------------------------------------------------
+
+    def audit(self, archive: SimulatedStore, service: SimulatedControl) -> None:
+        """Invariant 10, and that the service knows what is durable."""
+        self._replay.extend(self.chronicle.news(archive))
+        records, mirror = self._replay.records, self.mirror
+        tables: tuple[tuple[str, object, object], ...] = (
+            ("operation", _live(records["operation"]), mirror.operations),
+            ("event", _live(records["event"]), mirror.events),
+            ("document", records["document"], mirror.views),
+            ("enrolment", set(records["enrolment"]), set(mirror.enrolments)),
+            ("host", records["host"], mirror.topology.hosts),
+            ("group", records["group"], mirror.topology.groups),
+            ("vm", records["vm"], mirror.topology.vms),
+        )
+        for kind, replayed, durable in tables:
+            if replayed != durable:
+                raise Violation("10", f"history gives other {kind} records than the state")
+        if service.loop is not None and service.loop.settled and service.plane.state != mirror:
+            raise Violation("10", "the service believes something that is not durable")
+        self.look(service)
+
+    def look(self, service: SimulatedControl) -> None:
+        """L-8: nothing hangs silently; B-2: nobody is waited for who is silent for a day."""
+        if service.loop is None or not service.loop.settled:
+            return
+        now_ms = service.clock.now_ms()
+        silent_ms = now_ms - self._policy.disable_after_s * 1000 - LATE_MS
+        for enrolment in self.mirror.enrolments.values():
+            if enrolment.polled_ms < silent_ms:
+                raise Violation("12", f"{enrolment.group} is silent for a day and still asked")
+        for operation in self.mirror.operations.values():
+            if operation.state is S.RUNNING:
+                self._judge_running(operation, now_ms)
+            due = operation.state is S.ANNOUNCED and operation.not_before_ms + LATE_MS < now_ms
+            if due and not self.blocked(operation, self.mirror.topology, {}):
+                raise Violation("12", f"{operation.id} is due and has not started")
+        for operation in self.mirror.aborts.values():
+            if self.owed[operation.number] + ABORT_MS < self.agenda.now_ms:
+                raise Violation("L-7", f"the driver is not told that {operation.id} has ended")
+
+    def _judge_running(self, operation: Operation, now_ms: int) -> None:
+        """Invariant 13, on the way: it is begun, it ends by its driver's word, or people hear."""
+        key = (operation.number, operation.attempt)
+        late = self._is_late(self.running_ms[key])
+        due_ms = operation.begun_ms or operation.started_ms
+        due_ms += (max(operation.duration_s, 0) + self._policy.overdue_after_s) * 1000
+        if late and due_ms + LATE_MS < now_ms and not operation.alerted:
+            raise Violation("13", f"{operation.id} hangs, and nobody was alerted")
+        if operation.reason:
+            return  # it waits for people
+        if late and not operation.begun_ms:
+            raise Violation("13", f"{operation.id} runs, and its driver was not told to begin")
+        if key in self.reported and self._is_late(self.reported[key]):
+            raise Violation("13", f"{operation.id} runs on, which its driver has told the end of")
+
+    def _is_late(self, since_ms: int) -> bool:
+        """Whether the service has run for long enough to act on what was so since, true time."""
+        return max(since_ms, self.recovered_ms) + LATE_MS < self.agenda.now_ms
+
+    def healed(self, nodes: Iterable[SimulatedNode]) -> None:
+        """Invariants 12 and 13: after healing, everything came to its end, and all nodes know."""
+        for operation in self.mirror.operations.values():
+            number = "13" if operation.state is S.RUNNING else "12"
+            raise Violation(number, f"{operation.id} is {operation.state.value} for ever")
+        for operation in self.mirror.aborts.values():
+            raise Violation("L-7", f"the driver was never told that {operation.id} has ended")
+        for view in self.mirror.views.values():
+            if view.document.events:
+                raise Violation("13", f"{view.key} still shows events")
+            for node in nodes:
+                shown = node.snapshot.view(view.key)
+                if not shown.enabled or shown.document != view.document:
+                    text = f"{node.name} shows {view.key} {shown.document} for {view.document}"
+                    raise Violation("8", text)
+
+
+def _live(records: Mapping[str | int, Record]) -> dict[str | int, Record]:
+    return {key: each for key, each in records.items() if getattr(each, "live", True)}

@@ -1,0 +1,1 @@
+"""Transcripts: the language, its commands, and the scripted deployment they run on."""

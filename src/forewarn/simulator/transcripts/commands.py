@@ -1,0 +1,263 @@
+"""The commands of transcripts: each does one thing on a stage and says what was answered.
+
+No expectation is compared in here (`transcript.py`), no change is told (`change_report.py`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import Cause, Impact, Source
+from forewarn.core.stimulus import (
+    Acknowledge,
+    Cancel,
+    ChangeTopology,
+    Complete,
+    DriverDone,
+    DriverFailed,
+    Enable,
+    Repair,
+    RequestMaintenance,
+    Retry,
+    Stimulus,
+)
+from forewarn.core.topology import Group, GroupKind, Host, Vm
+from forewarn.errors import ForewarnError
+from forewarn.simulator.transcripts.change_report import ChangeReport
+from forewarn.simulator.transcripts.fault_commands import FaultCommands
+from forewarn.simulator.transcripts.grammar import meant, read
+from forewarn.simulator.transcripts.scripted_deployment import HandDriver, ScriptedDeployment, told
+from forewarn.simulator.transcripts.time_spans import clock_time, seconds
+from forewarn.simulator.transcripts.vm_commands import VmCommands
+from forewarn.simulator.world.event_queue import START_MS
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.core.lifecycle import Operation
+    from forewarn.simulator.transcripts.grammar import Options, Words
+
+
+CAUSES = {
+    "update": Cause.HOST_UPDATE,
+    "reboot": Cause.HOST_REBOOT,
+    "migrate": Cause.LIVE_MIGRATION,
+    "network": Cause.NETWORK_UPDATE,
+    "degrade": Cause.HARDWARE_DEGRADED,
+    "fail": Cause.HARDWARE_FAILURE,
+    "lose": Cause.HOST_LOST,
+}
+"""What an operator can ask of hosts."""
+VM_CAUSES = {
+    "reboot": Cause.REBOOT,
+    "redeploy": Cause.REDEPLOY,
+    "delete": Cause.DELETION,
+    "reimage": Cause.REIMAGE,
+    "evict": Cause.EVICTION,
+}
+"""What a user, or the platform, can ask of VMs."""
+
+
+class CommandRunner:
+    """Does the commands of one transcript."""
+
+    def __init__(self) -> None:
+        """Set the stage."""
+        self._driver = HandDriver()
+        self.stage = ScriptedDeployment(self._driver)
+        self._driver.begins = self.stage.judge.begins
+        self._driver.aborts = partial(self.stage.judge.aborts, heard=True)
+        self._driver.passes = self.stage.fuse.passes
+        self._teller = ChangeReport(self.stage)
+        self._silent: set[str] = set()
+        self._inside = VmCommands(self.stage, self._teller)
+        self._commands: dict[str, Callable[[Words, Options], list[str]]] = {
+            "host": self._host,
+            "group": self._group,
+            "vm": self._vm,
+            "move": self._move,
+            "remove": self._remove,
+            "operator": self._operator,
+            "user": self._user,
+            "platform": self._platform,
+            "driver": self._drive,
+            "agent": self._inside.agent,
+            **FaultCommands(self.stage, self._silent).commands,
+        }
+
+    def do(self, command: str) -> list[str]:
+        """Do one command; return what was answered.
+
+        Raises:
+            ValueError: it is no command, or cannot be done as things are.
+            CallerError: what it describes cannot be.
+        """
+        order = read(command)
+        lines = self._commands[order.words[0]](order.words[1:], order.options)
+        self._teller.learn()
+        return lines
+
+    def changes(self) -> list[str]:
+        """Everything that is different since the last time it was asked."""
+        while self.stage.agenda.step(self.stage.agenda.now_ms):
+            pass
+        lines = [*self._inside.heard(), *self.stage.news]
+        self.stage.news.clear()
+        return [*lines, *self._teller.changes()]
+
+    # ---- the fleet -----------------------------------------------------------------------------
+
+    def _host(self, words: Words, options: Options) -> list[str]:
+        number = len(self.stage.topology.hosts)
+        fault_domain = int(options.get("fd", number))
+        update_domain = int(options.get("ud", number))
+        host = Host(words[0], fault_domain, update_domain, zone=options.get("zone", ""))
+        return self._tell(ChangeTopology(hosts=(host,)))
+
+    def _group(self, words: Words, options: Options) -> list[str]:
+        name = words[0]
+        if words[1:] in (("silent",), ("again",)):
+            if name not in self.stage.topology.groups:
+                raise ValueError(f"there is no group {name}{meant(name, self._teller.groups)}")
+            change = self._silent.add if "silent" in words else self._silent.discard
+            change(name)
+            return []
+        if "together" in options:
+            self.stage.places[name] = options["together"]
+        automatic = options.get("automatic", "")
+        group = Group(
+            name,
+            GroupKind(options.get("kind", "availability-set")),
+            owner=options.get("owner", ""),
+            fault_domain_count=int(options.get("domains", 0)),
+            strict_approval="strict" in words,
+            automatic_approval=frozenset(Impact(each) for each in automatic.split(",") if each),
+            terminate_notice_s=seconds(options.get("terminate", "0s")),
+            reimage_notice="reimage" in words,
+        )
+        told = self._tell(ChangeTopology(groups=(group,)))
+        if name not in self._teller.groups:
+            self._teller.groups.append(name)
+            if "disabled" not in words:
+                self._tell(Enable(name))
+                self._teller.skip()
+        return told
+
+    def _vm(self, words: Words, options: Options) -> list[str]:
+        if "on" not in options:
+            return self._inside.commands[words[1]](words[0], words[2:], options)
+        name, group = words[0], options.get("group", words[0])
+        if group not in self.stage.topology.groups:
+            self._group((group,), {})
+        if options.get("node") == "far":
+            self.stage.far.add(name)
+        vm = Vm(
+            name,
+            options["on"],
+            group,
+            size=options.get("size", ""),
+            gpu="gpu" in words,
+            spot="spot" in words,
+            addresses=(f"vm-{name}",),
+        )
+        told = self._tell(ChangeTopology(vms=(vm,)))
+        self._teller.skip() if not told else None
+        return told
+
+    def _move(self, words: Words, options: Options) -> list[str]:
+        vm = self.stage.topology.vms.get(words[0])
+        if vm is None:
+            raise ValueError(f"there is no VM {words[0]}{meant(words[0], self.stage.topology.vms)}")
+        return self._tell(ChangeTopology(vms=(replace(vm, host=options["to"]),)))
+
+    def _remove(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        return self._tell(ChangeTopology(removed=((words[0], words[1]),)))
+
+    # ---- people --------------------------------------------------------------------------------
+
+    def _operator(self, words: Words, options: Options) -> list[str]:
+        verb, rest = words[0], words[1:]
+        if verb in CAUSES:
+            return self._ask(CAUSES[verb], rest, options)
+        if verb == "repair":
+            return self._tell(Repair(rest[0]))
+        if verb == "acknowledge":
+            event_ids = tuple(self._teller.id_of(each) for each in rest)
+            self.stage.judge.acknowledged.update(event_ids)
+            return self._tell(Acknowledge(event_ids))
+        number = int(rest[0].removeprefix("op-"))
+        reason = " ".join(rest[1:])
+        if verb == "why":
+            operation = self._operation(rest[0])
+            return [self._teller.shorten(each.text) for each in self._teller.waiting(operation)]
+        if verb == "cancel":
+            return self._tell(Cancel(number, reason))
+        if verb == "complete":
+            return self._tell(Complete(number, reason=reason))
+        if verb == "give-up":
+            return self._tell(Complete(number, failed=True, reason=reason))
+        assert verb == "retry", verb
+        retries = self.stage.judge.retries
+        retries[number] = retries.get(number, 0) + 1
+        return self._tell(Retry(number))
+
+    def _user(self, words: Words, options: Options) -> list[str]:
+        return self._ask(VM_CAUSES[words[0]], words[1:], options, "user")
+
+    def _platform(self, words: Words, options: Options) -> list[str]:
+        return self._ask(VM_CAUSES[words[0]], words[1:], options, "platform")
+
+    def _ask(
+        self, cause: Cause, targets: Words, options: Options, actor: str = "operator"
+    ) -> list[str]:
+        after = options.get("not-before")
+        ask = RequestMaintenance(
+            cause=cause,
+            targets=tuple(targets),
+            impact=Impact(options["impact"]) if "impact" in options else None,
+            description=options.get("description"),
+            source=Source(options["source"]) if "source" in options else None,
+            duration_s=seconds(options["duration"]) if "duration" in options else None,
+            not_before_ms=START_MS + clock_time(after) * 1000 if after else 0,
+            destination=options.get("to", ""),
+        )
+        return self._tell(ask, actor)
+
+    def _tell(self, stimulus: Stimulus, actor: str = "operator") -> list[str]:
+        answer = self.stage.service.submit(stimulus, actor)
+        if not answer.done():
+            return ["no answer"]
+        error = answer.exception()
+        if error is None:
+            return []
+        assert isinstance(error, ForewarnError), error
+        return [f"refused {error.status}: {self._teller.shorten(str(error))}"]
+
+    # ---- the driver ----------------------------------------------------------------------------
+
+    def _drive(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
+        verb, rest = words[0], words[1:]
+        if verb == "begun":
+            return [f"begun: {told(self._driver.begun) or 'nothing'}"]
+        if verb == "aborted":
+            return [f"aborted: {told(self._driver.aborted) or 'nothing'}"]
+        if verb == "refuses":
+            self._driver.refuses = " ".join(rest)
+            return []
+        operation = self._operation(rest[0])
+        key = (operation.number, operation.attempt)
+        self.stage.judge.reported[key] = self.stage.agenda.now_ms
+        if verb == "finishes":
+            return self._tell(DriverDone(operation.number, operation.attempt), "driver")
+        assert verb == "breaks", verb
+        reason = " ".join(rest[1:])
+        return self._tell(DriverFailed(operation.number, operation.attempt, reason), "driver")
+
+    def _operation(self, name: str) -> Operation:
+        number = int(name.removeprefix("op-"))
+        known = self.stage.judge.operations
+        if number not in known:
+            raise ValueError(f"there is no {name}{meant(name, (f'op-{each}' for each in known))}")
+        return known[number]

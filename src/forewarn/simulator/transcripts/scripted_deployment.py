@@ -1,0 +1,131 @@
+"""The stage of transcripts: machines that do nothing of themselves, a driver that waits for a word.
+
+No command is done in here (`commands.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.policy import Policy
+from forewarn.drivers import Progress
+from forewarn.protocol.versions import VERSIONS
+from forewarn.simulator.world.agent_habits import AgentHabits
+from forewarn.simulator.world.crash_points import Violation
+from forewarn.simulator.world.deployment import Deployment
+from forewarn.simulator.world.dice import Dice
+from forewarn.simulator.world.driver import DriverBroken
+from forewarn.simulator.world.machine import Machine, MachineIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.core.lifecycle import Operation
+    from forewarn.core.topology import Vm
+
+ASK_MS = 20_000
+"""How soon the driver wants to be asked again."""
+STEADY = AgentHabits("steady", 1, hook_s=(60, 60), hook_fails=0)
+
+
+class HandDriver:
+    """A driver that does what the script says, and nothing else."""
+
+    name = "by-hand"
+
+    def __init__(self) -> None:
+        """Begin well."""
+        #: What it was told to begin, and to abort: how often each.
+        self.begun: dict[str, int] = {}
+        self.aborted: dict[str, int] = {}
+        self.refuses = ""
+        #: Told of each beginning and each end, before it has any effect.
+        self.begins: Callable[[Operation], None] = lambda _: None
+        self.aborts: Callable[[Operation], None] = lambda _: None
+        #: Told which point of its work it comes by; a process can end there.
+        self.passes: Callable[[str], None] = lambda _: None
+
+    def begin(self, operation: Operation) -> None:
+        """Note it, or refuse once if the script says so."""
+        self.passes("before begin")
+        self.begins(operation)
+        if self.refuses:
+            reason, self.refuses = self.refuses, ""
+            raise DriverBroken(reason)
+        _count(self.begun, operation)
+        self.passes("after begin")
+
+    def progress(self, operation: Operation, now_ms: int) -> Progress:
+        """Say nothing yet of what was begun; the script will.
+
+        Raises:
+            Violation: it never was.
+        """
+        attempt = _attempt(operation)
+        if attempt not in self.begun:
+            raise Violation("9", f"the driver is asked after {attempt}, which it never began")
+        return Progress(again_ms=now_ms + ASK_MS)
+
+    def abort(self, operation: Operation) -> None:
+        """Note it."""
+        self.passes("before abort")
+        self.aborts(operation)
+        _count(self.aborted, operation)
+        self.passes("after abort")
+
+
+class ScriptedDeployment(Deployment):
+    """A stage whose machines do nothing of themselves."""
+
+    def __init__(self, driver: HandDriver) -> None:
+        """Begin with an empty fleet and a running service; two nodes, the second a follower."""
+        super().__init__(1, Policy(), nodes=2, drivers={driver.name: driver})
+        self.far: set[str] = set()
+        #: Every VM there is or was.
+        self.ever: set[str] = set()
+        #: Group -> where its VMs tell each other that they are prepared.
+        self.places: dict[str, str] = {}
+        #: What became of the service's processes since it was last told.
+        self.news: list[str] = []
+        self.service.start()
+
+    def build_machine(self, vm: Vm) -> None:
+        """A machine without an agent, until the script starts one."""
+        self.ever.add(vm.name)
+        place = self.places.get(vm.group, "")
+        seat = MachineIdentity(vm.name, vm.addresses[0], VERSIONS[-1], STEADY, place=place)
+        self.machines[vm.name] = Machine(
+            seat, self.agenda, wires=self.wires, peers=self.peers, dice=Dice(1, vm.name)
+        )
+        self.wires.connect(vm.name, self.nodes[1 if vm.name in self.far else 0])
+
+    def died(self, why: str) -> None:
+        """Remember how it died."""
+        super().died(why)
+        self.news.append(f"the service dies: {why}")
+
+    def replaced(self, why: str | None) -> None:
+        """Remember that there is another writer, and how the old one ended."""
+        text = "a standby takes over" if why is None else f"the old writer ends: {why}"
+        self.news.append(text)
+
+
+def told(counts: dict[str, int]) -> str:
+    """What a driver was told, and how often: only the first time does it anything."""
+    return ", ".join(
+        attempt if count == 1 else f"{attempt} (told {_times(count)}, done once)"
+        for attempt, count in counts.items()
+    )
+
+
+def _times(count: int) -> str:
+    return "twice" if count == 2 else f"{count} times"
+
+
+def _attempt(operation: Operation) -> str:
+    return f"{operation.id} attempt {operation.attempt}"
+
+
+def _count(counts: dict[str, int], operation: Operation) -> None:
+    attempt = _attempt(operation)
+    counts[attempt] = counts.get(attempt, 0) + 1

@@ -1,0 +1,287 @@
+"""The stage: the real service, its store, nodes, wires and machines, joined as they are in life.
+
+What happens on it is decided elsewhere: by a seed (`world.py`) or by a script (`transcript.py`).
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.ids import Ids
+from forewarn.replication import messages as feed
+from forewarn.settings import MetadataSettings
+from forewarn.simulator.checkers.coordination_checker import CoordinationChecker
+from forewarn.simulator.checkers.invariants import InvariantChecker
+from forewarn.simulator.world.control_process import BugLog, ProcessEnvironment, SimulatedControl
+from forewarn.simulator.world.crash_points import CrashPoint, Violation
+from forewarn.simulator.world.dice import Dice
+from forewarn.simulator.world.event_queue import EventQueue
+from forewarn.simulator.world.metadata_node import SimulatedNode
+from forewarn.simulator.world.network import Network
+from forewarn.simulator.world.peers import Peers
+from forewarn.simulator.world.simulated_store import Disk, SimulatedStore
+from forewarn.simulator.world.simulated_store import DiskFaultRates as DiskWeather
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from forewarn.core.lifecycle import Operation
+    from forewarn.core.policy import Policy
+    from forewarn.core.state import Changes
+    from forewarn.core.topology import Topology, Vm
+    from forewarn.drivers import Driver
+    from forewarn.simulator.world.machine import Machine
+
+FOLLOWER_LAG_MS = 120
+GC_THRESHOLDS = (100_000, 20, 100)
+"""A world keeps most of what it makes: the usual thresholds cost a seventh of the run."""
+
+SHOWN: Future[None] = Future()
+"""Of what is shown at once."""
+SHOWN.set_result(None)
+
+
+class Deployment:
+    """Everything that is there before anything happens; the service is not started yet."""
+
+    def __init__(
+        self, seed: int, policy: Policy, *, nodes: int, drivers: Mapping[str, Driver]
+    ) -> None:
+        """Join the parts; the first driver is the default one, the first node the service's."""
+        self.show_lag_ms = 0
+        #: Changes that the service's own node showed late, and that a follower was not told of.
+        self.shown_late = self.missed = 0
+        self._lag_dice = Dice(seed, "lag")
+        self.agenda = EventQueue()
+        self.fuse = CrashPoint()
+        self.policy = policy
+        self.judge = InvariantChecker(self.agenda, self.policy)
+        self.machines: dict[str, Machine] = {}
+        self.wires = Network(self.agenda, self.judge, Dice(seed, "wires"))
+        self.accord = CoordinationChecker(
+            self.agenda, self.judge, wires=self.wires, machines=self.machines
+        )
+        self.peers = Peers(self.agenda, Dice(seed, "peers"), wires=self.wires, accord=self.accord)
+        self.disk_weather = DiskWeather(Dice(seed, "disk"))
+        self.disk = Disk(self.disk_weather)
+        self.archive = SimulatedStore(self.disk, self.fuse, self)
+        self.bugs = BugLog()
+        self._around = ProcessEnvironment(
+            open_archive=self.open_archive,
+            policy=self.policy,
+            new_guid=partial(Ids(seed).guid, "event"),
+            drivers=drivers,
+            default_driver=next(iter(drivers)),
+            show=self._show,
+            begins=self._begins,
+            recovers=self.judge.recovers,
+            died=self._ended,
+            risen=self._risen,
+            bugs=self.bugs,
+        )
+        self._boots = 0
+        self.service = self.new_service()
+        #: A writer that was replaced and does not know it yet, and the node in its process.
+        self.rival: SimulatedControl | None = None
+        self._rival_node: SimulatedNode | None = None
+        self._settings = MetadataSettings()
+        self.nodes = [
+            SimulatedNode(f"node-{n}", self._settings, self.service) for n in range(nodes)
+        ]
+        self._delivered = [0] * nodes
+
+    @property
+    def topology(self) -> Topology:
+        """The fleet as it durably is."""
+        return self.judge.mirror.topology
+
+    def build_machine(self, vm: Vm) -> None:
+        """A VM was added to the fleet: build what stands for it."""
+        raise NotImplementedError
+
+    def digest(self) -> str:
+        """SHA-256 of the whole history: the same for the same seed, everywhere."""
+        return self.judge.chronicle.digest(self.archive)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take what the control plane logs: its bugs are violations, the rest is nobody's."""
+        log = logging.getLogger("forewarn.control")
+        before = log.propagate
+        log.propagate = False
+        log.addHandler(self.bugs)
+        thresholds = gc.get_threshold()
+        gc.set_threshold(*GC_THRESHOLDS)
+        try:
+            yield
+        finally:
+            gc.set_threshold(*thresholds)
+            log.removeHandler(self.bugs)
+            log.propagate = before
+
+    # ---- the service ---------------------------------------------------------------------------
+
+    def died(self, why: str) -> None:  # noqa: ARG002 - a death is a death
+        """The control plane's process ended, and the node in it."""
+        self.nodes[0].serves = False
+        self.nodes[0].clear()
+        self._delivered[0] = 0
+        self.judge.own_node_died()
+
+    def replaced(self, why: str | None) -> None:
+        """A standby is the writer now, or, with the reason, the old one has ended, too."""
+
+    def new_service(self) -> SimulatedControl:
+        """A process that is down, on a machine of its own."""
+        self._boots += 1
+        return SimulatedControl(self.agenda, self.fuse, self._around, boot=f"boot {self._boots}")
+
+    def open_archive(self) -> SimulatedStore:
+        """The store, as every process opens it for itself."""
+        return SimulatedStore(self.disk, self.fuse, self)
+
+    def node_of(self, service: SimulatedControl) -> SimulatedNode:
+        """The node in a service's own process."""
+        return self._rival_node if service is self.rival and self._rival_node else self.nodes[0]
+
+    def _ended(self, service: SimulatedControl, why: str) -> None:
+        if service is not self.rival:
+            self.died(why)
+            return
+        self.rival = None
+        self._take_addresses_over()
+        self.replaced(why)
+
+    def _risen(self, service: SimulatedControl, jumped_ms: int) -> None:
+        """A process has read its store; its clock may be ahead of that before it."""
+        self.judge.jumped_ms += jumped_ms
+        if service is not self.service:
+            self._hand_over(service)
+
+    def _hand_over(self, service: SimulatedControl) -> None:
+        """A standby is the writer now; the old one, where it is still there, does not know."""
+        old, old_node = self.service, self.nodes[0]
+        self.service = service
+        self.nodes[0] = SimulatedNode(old_node.name, self._settings, service)
+        self._delivered[0] = 0  # what the old one is told late is not in its way
+        self.judge.own_node_died()
+        for node in self.nodes[1:]:
+            node.service = service
+        self._rival_node = old_node
+        self.replaced(None)
+        if old.up:
+            self.rival = old
+        if not old.up or old.paused:
+            self._take_addresses_over()
+
+    def _take_addresses_over(self) -> None:
+        """Let the VMs of the old writer's node ask the new one's."""
+        if self._rival_node is not None:
+            for name in self.wires.move(self._rival_node, self.nodes[0]):
+                if name in self.machines:
+                    self.machines[name].plan_poll()
+        if self.rival is None:
+            self._rival_node = None
+
+    def _begins(self, service: SimulatedControl, operation: Operation) -> None:
+        if service is self.rival:
+            raise Violation("9", f"{operation.id} is begun by a writer that was replaced")
+
+    def durable(self, changes: Changes) -> None:
+        """A change is durable: the judge hears of it, machines come and go."""
+        self.accord.durable(changes)
+        self.judge.durable(changes)
+        for name, vm in changes.vms.items():
+            if vm is None:
+                self.machines.pop(name).scrap()
+            elif name not in self.machines:
+                self.build_machine(vm)
+
+    # ---- showing -------------------------------------------------------------------------------
+
+    def _show(self, service: SimulatedControl, change: feed.DocumentChange) -> Future[None]:
+        """Bring a change to every node; the service waits for its own only."""
+        if service is self.rival:
+            raise Violation("8", "a writer that was replaced shows a change")
+        if self.show_lag_ms or service.late_shows:  # one after another
+            shown: Future[None] = Future()
+            service.late_shows += 1
+            self.shown_late += 1
+            show = partial(self._show_late, service, service.loop, change, shown)
+            self.agenda.at(self._in_order(0, self.show_lag_ms), partial(service.once_awake, show))
+        else:
+            shown = SHOWN
+            self._apply(self.nodes[0], change)
+        told = _travelled(change)
+        for number, node in enumerate(self.nodes[1:], start=1):
+            if node.connected:
+                at_ms = self._in_order(number, self._lag_dice.between(1, FOLLOWER_LAG_MS))
+                self.agenda.at(at_ms, partial(self._deliver, node, told))
+            else:
+                self.missed += 1
+        return shown
+
+    def _in_order(self, number: int, lag_ms: int) -> int:
+        self._delivered[number] = max(self._delivered[number], self.agenda.now_ms + lag_ms)
+        return self._delivered[number]
+
+    def _show_late(
+        self,
+        service: SimulatedControl,
+        loop: object,
+        change: feed.DocumentChange,
+        shown: Future[None],
+    ) -> None:
+        if service.loop is loop:
+            service.late_shows -= 1
+            self._apply(self.node_of(service), change)
+            shown.set_result(None)
+            service.turn()
+
+    def _deliver(self, node: SimulatedNode, change: feed.DocumentChange) -> None:
+        if node.connected:
+            self._apply(node, change)
+
+    def _apply(self, node: SimulatedNode, change: feed.DocumentChange) -> None:
+        own = node is self.nodes[0]
+        self.judge.publishes(change, own_ms=self.service.clock.now_ms() if own else None)
+        changed = [
+            publication.view
+            for publication in change.publications
+            if node.shows_otherwise(publication)
+        ]
+        node.apply(change)
+        for view in changed:
+            for name in node.readers.get(view, ()):
+                machine = self.machines.get(name)
+                if machine is not None and self.wires.node_of(name) is node:
+                    machine.plan_poll()
+
+    def cut(self, node: SimulatedNode) -> None:
+        """Cut a follower off from the service."""
+        node.connected = False
+
+    def join(self, node: SimulatedNode) -> None:
+        """Connect a follower again; it is told everything anew."""
+        if node.connected:
+            return
+        node.connected = True
+        self.service.once_awake(partial(self._tell_all, node))
+
+    def _tell_all(self, node: SimulatedNode) -> None:
+        if self.service.up and node.connected:
+            told = _travelled(self.service.plane.whole())
+            at_ms = self._in_order(self.nodes.index(node), FOLLOWER_LAG_MS)
+            self.agenda.at(at_ms, partial(self._deliver, node, told))
+
+
+def _travelled(change: feed.DocumentChange) -> feed.DocumentChange:
+    """The change as it comes out of its line."""
+    told = feed.read_told(feed.line_of(change))
+    assert isinstance(told, feed.DocumentChange), told
+    return told

@@ -1,0 +1,243 @@
+"""Faults: which kinds there are, how often they come, and what each does to a world.
+
+All of them are drawn from the world's seed, each kind from a stream of its own, so that leaving
+one kind out changes nothing about the others. What is counted is what they did, not that they
+were tried. No promise may be checked here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.drivers.simulated import duration_s
+from forewarn.simulator.checkers.state_checker import RATE_PPM_MAX
+from forewarn.simulator.world.crash_points import POINTS
+from forewarn.simulator.world.dice import Dice
+from forewarn.simulator.world.driver import DEAF, MOODS
+from forewarn.simulator.world.network import NetworkFaultRates
+from forewarn.simulator.world.simulated_store import TROUBLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from forewarn.core.lifecycle import Operation
+    from forewarn.simulator.world.world import World
+
+SECOND_MS = 1000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+
+AGAIN_PERMILLE = 200
+"""How often in a thousand a crash is followed by another, in the recovery or soon after it."""
+CORRECTIONS = 3
+"""How often a time server puts a clock right between two faults of it."""
+STORE_MS_MAX = 4 * HOUR_MS
+"""Longest bad time of a disk, where hardly anything is written."""
+
+
+class Faults:
+    """Hurts a world until it is told to stop."""
+
+    def __init__(self, world: World, without: frozenset[str]) -> None:
+        """Plan the first fault of each kind that is not left out."""
+        self._world = world
+        self._over = False
+        self._dice = {kind: Dice(world.seed, f"fault/{kind}") for kind in KINDS}
+        self._crashes = "crash" not in without
+        #: Whether the next host that is worked on fails under that.
+        self.lies_in_wait = False
+        #: (kind, what it did) -> how often, for what no other part of the world counts.
+        self.met: Counter[tuple[str, str]] = Counter()
+        for kind in KINDS:
+            if kind not in without:
+                self._plan(kind)
+
+    def stop(self) -> None:
+        """Let no further fault come; those under way end by themselves."""
+        self._over = True
+        self.lies_in_wait = False
+
+    def crashed(self) -> None:
+        """The service's process has ended: it may end again before it is up, or soon after."""
+        dice = self._dice["crash"]
+        if self._crashes and not self._over and dice.chance(AGAIN_PERMILLE):
+            self._world.fuse.arm(dice.pick(POINTS))
+
+    def begun(self, operation: Operation) -> None:
+        """A driver begins: the host may fail in the middle of it."""
+        if not self.lies_in_wait or operation.of_vm:
+            return
+        self.lies_in_wait = False
+        dice, people = self._dice["host"], self._world.people
+        fails = partial(people.host_fails, operation.host, lost=dice.chance(200))
+        self._world.agenda.after(dice.between(1, duration_s(operation) * SECOND_MS), fails)
+
+    def effects(self) -> dict[tuple[str, str], int]:
+        """Return how often each fault did something: (kind, what it did) -> times."""
+        world = self._world
+        elsewhere: dict[str, Mapping[str, int]] = {
+            "crash": world.fuse.blown,
+            "store": world.disk_weather.met,
+            "wire": world.wires.met,
+            "drivers": world.driver.met,
+            "cut": {"change missed": world.missed},
+            "lag": {"shown late": world.shown_late},
+        }
+        return {
+            (kind, effect): self.met[kind, effect] + elsewhere.get(kind, {}).get(effect, 0)
+            for kind, effects in EFFECTS.items()
+            for effect in effects
+        }
+
+    def _plan(self, kind: str) -> None:
+        every_ms, _ = KINDS[kind]
+        every_ms //= self._world.plan.rate
+        delay_ms = self._dice[kind].between(every_ms // 10, 2 * every_ms)
+        self._world.agenda.after(delay_ms, lambda: self._strike(kind))
+
+    def _strike(self, kind: str) -> None:
+        if self._over:
+            return
+        KINDS[kind][1](self._world, self._dice[kind])
+        self._plan(kind)
+
+
+def _crash(world: World, dice: Dice) -> None:
+    """Kill the control plane now, or in the middle of what it does next."""
+    if dice.chance(200):
+        if world.service.up:
+            world.faults.met["crash", "killed"] += 1
+            world.service.crash()
+    else:
+        world.fuse.arm(dice.pick(POINTS))
+
+
+def _failover(world: World, dice: Dice) -> None:
+    """Pause the service, or cut it off from its store, for a second or for long."""
+    back_ms = dice.pick((5 * SECOND_MS, MINUTE_MS, 20 * MINUTE_MS))
+    cut = dice.chance(500)
+    if world.fail_over(cut=cut, back_ms=dice.between(SECOND_MS, back_ms)):
+        world.faults.met["failover", "cut off" if cut else "paused"] += 1
+
+
+def _store(world: World, dice: Dice) -> None:
+    """Give the disk a bad time: until so many writes have met it, or for hours."""
+    weather = world.disk_weather
+    weather.kinds = tuple(dice.some(TROUBLES, dice.between(1, len(TROUBLES))))
+    weather.permille = dice.pick((50, 300, 900, 1000))
+    weather.left = dice.pick((1, 2, 5, 20, 200))
+
+    def clear() -> None:
+        weather.permille = 0
+
+    world.agenda.after(STORE_MS_MAX, clear)
+
+
+def _wire(world: World, dice: Dice) -> None:
+    """Make the network between machines and nodes lossy."""
+    weather = NetworkFaultRates(
+        lost=dice.pick((20, 100, 500)),
+        answer_lost=dice.pick((0, 100, 300)),
+        late=dice.pick((0, 100, 300)),
+        twice=dice.pick((0, 100, 300)),
+        answer_late=dice.pick((0, 100, 300)),
+    )
+    world.wires.turn(weather)
+
+    def clear() -> None:
+        world.wires.turn(NetworkFaultRates())
+
+    world.agenda.after(dice.between(MINUTE_MS, 4 * HOUR_MS), clear)
+
+
+def _cut(world: World, dice: Dice) -> None:
+    """Cut a follower off, and connect it again."""
+    node = dice.pick(world.nodes[1:])
+    world.faults.met["cut", "cut off"] += node.connected
+    world.cut(node)
+    world.agenda.after(dice.between(MINUTE_MS, 6 * HOUR_MS), lambda: world.join(node))
+
+
+def _lag(world: World, dice: Dice) -> None:
+    """Make the service's own node slow to show what it is given."""
+    world.show_lag_ms = dice.pick((1, 50, 400, 2500, 30_000))
+
+    def clear() -> None:
+        world.show_lag_ms = 0
+
+    world.agenda.after(dice.between(MINUTE_MS, HOUR_MS), clear)
+
+
+def _clock(world: World, dice: Dice) -> None:
+    """Step the wall clock of the service's machine; a time server puts it right again."""
+    service = world.service
+    world.faults.met["clock", "stepped"] += 1
+    service.set_wall(dice.pick((-6 * HOUR_MS, -MINUTE_MS, MINUTE_MS, 6 * HOUR_MS)))
+
+    def correct() -> None:
+        """By a step, and from then on by another rate, as a time server does."""
+        world.faults.met["clock", "corrected"] += 1
+        service.set_wall(dice.between(-50, 50))
+        service.run_at(dice.between(-RATE_PPM_MAX, RATE_PPM_MAX))
+
+    for _ in range(CORRECTIONS):
+        world.agenda.after(dice.between(HOUR_MS, 20 * HOUR_MS), correct)
+
+
+def _host(world: World, dice: Dice) -> None:
+    """Let a host fail: any, one that work is announced for, or the next that is worked on."""
+    if dice.chance(400):
+        world.faults.lies_in_wait = True
+        return
+    asked = [o.host for o in world.judge.mirror.operations.values() if not o.of_vm]
+    hosts = asked if asked and dice.chance(600) else list(world.topology.hosts)
+    world.people.host_fails(dice.pick(hosts), lost=dice.chance(200))
+
+
+def _silence(world: World, dice: Dice) -> None:
+    """Let a group fall silent for longer than a day."""
+    group = dice.pick(list(world.topology.groups))
+    world.faults.met["silence", "fallen silent"] += group in world.judge.mirror.enrolments
+    world.mute(group)
+    world.agenda.after(dice.between(20 * HOUR_MS, 60 * HOUR_MS), lambda: world.unmute(group))
+
+
+def _drivers(world: World, dice: Dice) -> None:
+    """Put drivers into whatever mood, for a while."""
+    world.driver.moody = True
+
+    def clear() -> None:
+        world.driver.moody = False
+
+    world.agenda.after(dice.between(HOUR_MS, 24 * HOUR_MS), clear)
+
+
+KINDS: dict[str, tuple[int, Callable[[World, Dice], None]]] = {
+    "crash": (6 * HOUR_MS, _crash),
+    "failover": (20 * HOUR_MS, _failover),
+    "store": (16 * HOUR_MS, _store),
+    "wire": (10 * HOUR_MS, _wire),
+    "cut": (12 * HOUR_MS, _cut),
+    "lag": (12 * HOUR_MS, _lag),
+    "clock": (20 * HOUR_MS, _clock),
+    "host": (10 * HOUR_MS, _host),
+    "silence": (20 * HOUR_MS, _silence),
+    "drivers": (12 * HOUR_MS, _drivers),
+}
+"""Every kind of fault, how often it comes on average in ms, and what it does."""
+
+EFFECTS: dict[str, tuple[str, ...]] = {
+    "crash": ("killed", *POINTS, "in recovery"),
+    "failover": ("paused", "cut off", "taken over"),
+    "store": TROUBLES,
+    "wire": ("request lost", "request late", "request twice", "answer lost", "answer late"),
+    "cut": ("cut off", "change missed"),
+    "lag": ("shown late",),
+    "clock": ("stepped", "stepped while down", "corrected"),
+    "host": ("failed", "failed under work"),
+    "silence": ("fallen silent", "disabled"),
+    "drivers": (*(mood for mood, permille in MOODS if permille), DEAF),
+}
+"""What each kind of fault can do; each is counted where it is done."""

@@ -1,0 +1,66 @@
+"""A world's history as it is read back from its store: each entry once, and a digest of all.
+
+What an entry means is judged in `invariants.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.core.state import Entry
+    from forewarn.simulator.world.simulated_store import SimulatedStore
+    from forewarn.store.reading import Recorded
+
+_line = msgspec.json.Encoder().encode
+
+
+class HistoryReader:
+    """Reads on where it stopped; whoever replays history gets every entry once."""
+
+    def __init__(self) -> None:
+        """Begin before the first entry."""
+        self._seq = 0
+        self._digest = hashlib.sha256()
+        self._unread: list[Entry] = []
+
+    def news(self, archive: SimulatedStore) -> list[Entry]:
+        """Return the entries written since the last call, to be replayed.
+
+        A document's images but the last are left out: a replay has no rule for how it moves,
+        which the judge has seen each time, and they are the longest to read.
+        """
+        self._read(archive)
+        unread, self._unread = self._unread, []
+        later: set[str | int] = set()
+        return [_without_older_documents(entry, later) for entry in reversed(unread)][::-1]
+
+    def digest(self, archive: SimulatedStore) -> str:
+        """SHA-256 of the whole history: the same for the same seed, everywhere."""
+        self._read(archive)
+        return self._digest.hexdigest()
+
+    def _read(self, archive: SimulatedStore) -> None:
+        for recorded in archive.entries(self._seq):
+            self._seq = recorded.seq
+            self._digest.update(_told(recorded))
+            self._unread.append(recorded.entry)
+
+
+def _without_older_documents(entry: Entry, later: set[str | int]) -> Entry:
+    """Return an entry less the documents of which there is an image in a later one."""
+    images = [i for i in entry.images if i.kind != "document" or i.key not in later]
+    later.update(image.key for image in images if image.kind == "document")
+    return entry if len(images) == len(entry.images) else replace(entry, images=tuple(images))
+
+
+def _told(recorded: Recorded) -> bytes:
+    entry = recorded.entry
+    images = [(image.kind, image.key, image.row) for image in entry.images]
+    line = (recorded.seq, entry.at_ms, entry.actor, entry.action, entry.text, images)
+    return _line(line) + b"\n"

@@ -1,0 +1,400 @@
+"""A virtual machine with the real agent inside: it polls, prepares, approves, dies, recovers.
+
+How requests travel is decided in `network.py`; what the agent does is decided by the agent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.agent.core.coordination import turn
+from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.identity import Identity
+from forewarn.agent.core.records import DONE, FAILED, READY
+from forewarn.agent.core.values import (
+    AnnounceIntent,
+    ApprovalEnded,
+    ApproveIntent,
+    AskPeersIntent,
+    DocumentPolled,
+    HookEnded,
+    HookIntent,
+    PeersSeen,
+    PrepareIntent,
+    Resumed,
+    StopIntent,
+    TimePassed,
+)
+from forewarn.protocol.approvals import render_approval
+from forewarn.protocol.documents import ScheduledEvent
+from forewarn.simulator.checkers.state_checker import RATE_PPM_MAX
+from forewarn.simulator.world.agent_habits import AFTER, BEFORE, DRAIN, AgentHabits, rules_of
+from forewarn.simulator.world.document_cache import read
+from forewarn.simulator.world.event_queue import START_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.agent.core.values import Intent, Stimulus
+    from forewarn.simulator.world.dice import Dice
+    from forewarn.simulator.world.event_queue import EventQueue
+    from forewarn.simulator.world.network import Network
+    from forewarn.simulator.world.peers import Peers
+
+POLL_MS = 1000
+"""An agent polls once a second; only the polls that can matter are simulated. Source: C-1."""
+RETRY_MS_MIN = 1000
+RETRY_MS_MAX = 30_000
+TERM_STATUS = -15
+"""Exit status of a hook that was told to stop."""
+PATIENCE_MS = 600_000
+"""How often an agent whose peers say nothing new asks them here; in life: every few seconds."""
+DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class MachineIdentity:
+    """What does not change about a machine."""
+
+    name: str
+    address: str
+    version: str
+    habit: AgentHabits
+    #: How far its clock is from true time, in ms.
+    skew_ms: int = 0
+    #: How many millionths its clock runs too fast one day and too slow the next.
+    rate_ppm: int = 0
+    #: When in each second it polls, in ms.
+    phase_ms: int = 0
+    #: Where it and the other VMs of an event tell each other that they are prepared, one of
+    #: `peers.PLACES`; empty where each approves without asking.
+    place: str = ""
+
+
+class Machine:
+    """One VM."""
+
+    def __init__(
+        self, seat: MachineIdentity, agenda: EventQueue, *, wires: Network, peers: Peers, dice: Dice
+    ) -> None:
+        """Begin switched off."""
+        self.seat = seat
+        self.up = self._scrapped = False
+        #: No poll leaves it while this is set, for a group that falls silent.
+        self.muted = False
+        self._agenda = agenda
+        self._wires = wires
+        self._peers = peers
+        self._dice = dice
+        self.identity = Identity(seat.name)
+        self._rules = rules_of(seat.habit, together=bool(seat.place))
+        self._core: AgentEngine | None = None
+        self._journal: dict[str, object] | None = None
+        self._written = 0
+        self._hooks: dict[str, int] = {}
+        self._poll_planned = False
+        #: Whether a poll is on its way, and whether something has changed meanwhile.
+        self._polling = self._poll_again = False
+        self._tick_ms = self._life = 0
+        #: What it did by habit -> how often; a world has one for all.
+        self.deeds: Counter[str] = Counter()
+        #: Whether the machine has restarted since the journal, which names the boot, was written.
+        self._rebooted = False
+        #: Since when its agent runs and has seen what is announced, true time in ms; 0: it has not.
+        self.sees_ms = 0
+        #: Whether asking its peers again may bring something new: they spoke, or words were lost.
+        self.unheard = False
+        #: Events for which an answer of its peers is on its way: one is asked for at a time.
+        self._asked: set[str] = set()
+        #: Told what the agent does, for transcripts.
+        self.heard: Callable[[Machine, Intent], None] = lambda _, __: None
+        #: Told how its approvals are answered, for transcripts.
+        self.answered: Callable[[Machine, str, int], None] = lambda _, __, ___: None
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far its clock is ahead of true time now, in ms."""
+        rate_ppm = self.seat.rate_ppm
+        if not rate_ppm:
+            return self.seat.skew_ms
+        passed_ms = (self._agenda.now_ms - START_MS) % (2 * DAY_MS)
+        return self.seat.skew_ms + min(passed_ms, 2 * DAY_MS - passed_ms) * rate_ppm // 1_000_000
+
+    @property
+    def core(self) -> AgentEngine | None:
+        """The agent's core while it runs."""
+        return self._core
+
+    # ---- the machine ---------------------------------------------------------------------------
+
+    def boot(self) -> None:
+        """Switch on, and begin where the agent's journal left off."""
+        if self.up or self._scrapped:
+            return
+        self.up = True
+        self._rebooted = True
+        self.begin_agent()
+
+    def halt(self) -> None:
+        """Switch off: the agent, its hooks and requests are gone."""
+        self.up = False
+        if self.seat.place:
+            self._peers.accord.prepared(self.seat.name, done=False)
+        self.end_agent()
+
+    def scrap(self) -> None:
+        """Switch off for good: the VM is deleted, and another may get its name and address."""
+        self.halt()
+        self._scrapped = True
+
+    def begin_agent(self) -> None:
+        """Start the agent's process, unless it runs."""
+        if not self.up or self._core is not None:
+            return
+        if not self.seat.habit.polls:
+            self.deeds[self.seat.habit.name] += 1
+            return
+        journal = self._journal
+        self._core = AgentEngine(self.identity, self._rules, journal=journal)
+        self._written = self._core.generation
+        self.sees_ms = 0
+        if journal is not None:
+            found = dict.fromkeys(self._core.running(), "interrupted")
+            self._step(Resumed(found, rebooted=self._rebooted))
+        self.plan_poll()
+        if self.seat.place:
+            self._peers.returned(self.seat.name)
+
+    def end_agent(self) -> None:
+        """End the agent's process: its hooks and requests are gone, the machine stays up."""
+        self._life += 1
+        if self._core is not None and not self.seat.habit.dies:
+            self._write_journal(self._core)
+        self._core = None
+        self._hooks.clear()
+        self._asked.clear()
+        self._poll_planned = self._polling = self._poll_again = False
+        self._tick_ms = 0
+
+    def _write_journal(self, core: AgentEngine) -> None:
+        """Write what has changed: after each step if it may die over one, else when it ends."""
+        if core.generation != self._written:
+            self._written = core.generation
+            self._journal = core.journal()
+            self._rebooted = False
+
+    def _die(self) -> None:
+        """The agent's process ends; whoever looks after it starts it again."""
+        self.deeds[self.seat.habit.name] += 1
+        self.end_agent()
+        self._later(self._dice.between(1000, 60_000), self.begin_agent)
+
+    # ---- the agent's loop ----------------------------------------------------------------------
+
+    def plan_poll(self, delay_ms: int = -1) -> None:
+        """Have the next poll that can matter happen, at its place in the second."""
+        self._poll_again = self._polling
+        if self._core is None or self._poll_planned or self._polling:
+            return
+        self._poll_planned = True
+        if delay_ms < 0:
+            delay_ms = (self.seat.phase_ms - self._agenda.now_ms) % POLL_MS + 1
+        self._later(delay_ms, self._poll)
+
+    def _poll(self) -> None:
+        self._poll_planned = False
+        if self.muted or self._core is None:
+            return
+        life = self._life
+
+        def answered(body: bytes | None) -> None:
+            if self._life == life:
+                self._polling = False
+                self._polled(body)
+
+        self._polling = True
+        if not self._wires.poll(self, answered):
+            self._polling = False
+
+    def _polled(self, body: bytes | None) -> None:
+        """Take in the answer to a poll; None for no usable one."""
+        again, self._poll_again = self._poll_again, False
+        if body is None:
+            self.plan_poll(self._dice.between(RETRY_MS_MIN, RETRY_MS_MAX))
+            return
+        self._step(DocumentPolled(read(body)))
+        doubts = self._core is not None and self._core.doubts
+        if not (doubts or self.sees_ms):
+            self.sees_ms = self._agenda.now_ms
+        if again or doubts:
+            self.plan_poll()
+        if self.seat.habit.nosy and self._dice.chance(200):
+            self.deeds[self.seat.habit.name] += 1
+            self._wires.pry(self)
+
+    def _step(self, stimulus: Stimulus) -> None:
+        core = self._core
+        if core is None:
+            return
+        intents = core.step(stimulus, self._agenda.now_ms + self.ahead_ms)
+        dies = intents and self.seat.habit.dies and self._draws_death(intents)
+        if dies and self._dice.chance(500):
+            self._die()  # before anything was written
+            return
+        if self.seat.habit.dies:
+            self._write_journal(core)
+        if dies:
+            self._die()  # after that, before anything was done
+            return
+        for intent in intents:
+            self.heard(self, intent)
+            self._do(intent)
+        self._plan_tick()
+
+    def _draws_death(self, intents: tuple[Intent, ...]) -> bool:
+        """Whether it dies over this step; seldom while it waits for others, for hours maybe."""
+        waits = all(isinstance(each, AnnounceIntent | AskPeersIntent) for each in intents)
+        return self._dice.chance(self.seat.habit.dies // (10 if waits else 1))
+
+    def _plan_tick(self) -> None:
+        due_ms = self._core.next_deadline() if self._core is not None else None
+        if due_ms is None:
+            return
+        wait_ms = due_ms - self._agenda.now_ms - self.ahead_ms
+        if self.seat.rate_ppm:
+            wait_ms += wait_ms * RATE_PPM_MAX // 1_000_000 + 1
+        at_ms = self._agenda.now_ms + max(wait_ms, 1)
+        if self.seat.place and self._only_asks():
+            at_ms = max(at_ms, self._agenda.now_ms + PATIENCE_MS)
+        if self._tick_ms and self._agenda.now_ms < self._tick_ms <= at_ms:
+            return
+        self._tick_ms = at_ms
+        self._later(at_ms - self._agenda.now_ms, lambda: self._step(TimePassed()))
+
+    def look_again(self) -> None:
+        """A peer has said something new: ask at the next time for it."""
+        self.unheard = True
+        self._plan_tick()
+
+    def _only_asks(self) -> bool:
+        """Whether all it waits for is another answer of its peers, which will be announced."""
+        core = self._core
+        if core is None or self.unheard:
+            return False
+        if any(held.status not in {DONE, FAILED} for held in core.steps):
+            return False
+        now_ms = self._agenda.now_ms + self.ahead_ms
+        return all(
+            record.stage == READY and bool(turn(record, self.identity, now_ms=now_ms).missing)
+            for record in core.events
+            if record.next_ms is not None
+        )
+
+    def _do(self, intent: Intent) -> None:
+        if isinstance(intent, HookIntent):
+            self._begin_hook(intent)
+        elif isinstance(intent, StopIntent):
+            run = self._hooks.get(intent.key, -1)
+            end = partial(self._hook_stops, intent.key, run)
+            self._later(self._dice.between(1, 3000), end)
+        elif isinstance(intent, AnnounceIntent):
+            if intent.prepared:
+                self._peers.accord.says(self, intent.event)
+            self._peers.announce(self, intent.event, prepared=intent.prepared)
+        elif isinstance(intent, AskPeersIntent):
+            self._ask(intent.event)
+        elif isinstance(intent, ApproveIntent):
+            if self.seat.place:
+                self._peers.accord.approves(self, intent.event)
+            self._send(intent.event.event_id)
+            self._approve_by_habit(intent.event)
+
+    def _begin_hook(self, intent: HookIntent) -> None:
+        if self.seat.place and intent.key == DRAIN and not isinstance(intent, PrepareIntent):
+            self._peers.accord.prepared(self.seat.name, done=False)
+        low, high = self.seat.habit.hook_s
+        status = 1 if self._dice.chance(self.seat.habit.hook_fails) else 0
+        self._hooks[intent.key] = intent.run
+        end = partial(self._hook_ends, intent, status)
+        self._later(self._dice.between(low * 1000, high * 1000), end)
+
+    def _hook_ends(self, intent: HookIntent, status: int) -> None:
+        key = intent.key
+        if self._hooks.get(key) == intent.run:
+            del self._hooks[key]
+            if self.seat.place and key == DRAIN and not status:
+                self._drained()
+            self._step(HookEnded(key, status))
+            if isinstance(intent, PrepareIntent) and not status:
+                self._prepared_by_habit(intent.event.event_id)
+
+    def _hook_stops(self, key: str, run: int) -> None:
+        if self._hooks.get(key) == run:
+            del self._hooks[key]
+            self._step(HookEnded(key, TERM_STATUS))
+
+    def _prepared_by_habit(self, event_id: str) -> None:
+        """Approve, or not; some do not look again whether it has started or is over by now."""
+        if not self.seat.habit.approves:
+            self.deeds[self.seat.habit.name] += 1
+        if not self.seat.habit.late:
+            return
+        for record in self._core.events if self._core is not None else ():
+            if record.event_id == event_id and (record.started or record.gone):
+                self.deeds[AFTER] += 1
+                self._send(event_id)
+
+    def _approve_by_habit(self, event: ScheduledEvent) -> None:
+        """An approval is on its way: send another one, or see how late it is."""
+        if self.seat.habit.twice:
+            self.deeds[self.seat.habit.name] += 1
+            self._later(self._dice.between(500, 5000), partial(self._send, event.event_id))
+        if self.seat.habit.late:
+            due_ms = event.not_before_ms or 0
+            self.deeds[AFTER if due_ms <= self._agenda.now_ms else BEFORE] += 1
+
+    def _drained(self) -> None:
+        """A hook has succeeded; where it prepared, the machine is prepared."""
+        steps = self._core.steps if self._core is not None else ()
+        if any(held.key == DRAIN and held.phase == PrepareIntent.phase for held in steps):
+            self._peers.accord.prepared(self.seat.name, done=True)
+
+    def _ask(self, event: ScheduledEvent) -> None:
+        if event.event_id in self._asked:
+            return  # the agent asks once at a time, and again when that is answered
+        self._asked.add(event.event_id)
+        life = self._life
+
+        def answered(prepared: tuple[str, ...] | None) -> None:
+            if self._life == life:
+                self._asked.discard(event.event_id)
+                if prepared is not None:
+                    self._step(PeersSeen(event.event_id, prepared))
+                else:
+                    self._plan_tick()
+
+        self._peers.ask(self, event, answered)
+
+    def _send(self, event_id: str) -> None:
+        life = self._life
+
+        def ended(status: int) -> None:
+            if self._life == life:
+                self.answered(self, event_id, status)
+                reason = "" if status == 200 else "refused"
+                self._step(ApprovalEnded(event_id, accepted=not reason, reason=reason))
+
+        self._wires.approve(self, (event_id,), render_approval((event_id,)), ended=ended)
+
+    def _later(self, delay_ms: int, act: Callable[[], None]) -> None:
+        """Do something later in this agent's life; nothing if that has ended by then."""
+        life = self._life
+
+        def due() -> None:
+            if self._life == life:
+                act()
+
+        self._agenda.after(delay_ms, due)

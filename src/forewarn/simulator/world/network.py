@@ -1,0 +1,203 @@
+"""How requests travel between machines and nodes: lost, late, twice, out of order, or well.
+
+An agent asks one thing at a time on each of its two lines, so no answer overtakes another one.
+What a request says is decided by the machine, what the answer says by the node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.agent.poller import ANSWER_MS, APPROVAL_MS
+from forewarn.protocol.approvals import render_approval
+from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
+from forewarn.simulator.world import metadata_node as nodes
+from forewarn.simulator.world.metadata_node import Reply
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.simulator.checkers.invariants import InvariantChecker
+    from forewarn.simulator.world.dice import Dice
+    from forewarn.simulator.world.event_queue import EventQueue
+    from forewarn.simulator.world.machine import Machine
+    from forewarn.simulator.world.metadata_node import SimulatedNode
+
+LATE_MS_MAX = 20 * 60 * 1000
+"""A lost packet found again: the longest a request wanders before it arrives."""
+
+NEVER_MS = 1 << 62
+
+
+@value
+class NetworkFaultRates:
+    """What share of requests, in a thousand, meets which fate."""
+
+    lost: int = 0
+    answer_lost: int = 0
+    late: int = 0
+    twice: int = 0
+    answer_late: int = 0
+
+
+class _Transmission:
+    """One approval on its way: its machine hears once how it ended, whatever arrives how often."""
+
+    def __init__(
+        self, event_ids: tuple[str, ...], body: bytes, ended: Callable[[int], None]
+    ) -> None:
+        """Begin unanswered."""
+        self.event_ids = event_ids
+        self.body = body
+        self._ended = ended
+        self._over = False
+
+    def end(self, status: int) -> None:
+        """The answer has come, the first or a further one."""
+        if not self._over:
+            self._over = True
+            self._ended(status)
+
+    def fail(self) -> None:
+        """No answer will come, or none has come for too long."""
+        self.end(nodes.LOST)
+
+
+class Network:
+    """Every connection of the world."""
+
+    def __init__(self, agenda: EventQueue, judge: InvariantChecker, dice: Dice) -> None:
+        """Begin with good weather."""
+        self.weather = NetworkFaultRates()
+        #: Since when nothing is lost and nothing late, true time in ms; far ahead while it is not.
+        self.calm_since_ms = agenda.now_ms
+        self._agenda = agenda
+        self._judge = judge
+        self._dice = dice
+        self._nodes: dict[str, SimulatedNode] = {}
+        #: Fate -> requests or answers that met it.
+        self.met: Counter[str] = Counter()
+        self._gets = {version: nodes.get(version) for version in (*VERSIONS, PREVIEW_VERSION)}
+
+    def turn(self, weather: NetworkFaultRates) -> None:
+        """Let the weather change."""
+        self.weather = weather
+        self.calm_since_ms = self._agenda.now_ms if weather == NetworkFaultRates() else NEVER_MS
+
+    def connect(self, machine: str, node: SimulatedNode) -> None:
+        """Say which node a machine's requests reach."""
+        self._nodes[machine] = node
+
+    def move(self, old: SimulatedNode, new: SimulatedNode) -> list[str]:
+        """Let what asked one node ask another; return the machines."""
+        moved = [machine for machine, node in self._nodes.items() if node is old]
+        self._nodes.update(dict.fromkeys(moved, new))
+        return moved
+
+    def node_of(self, machine: str) -> SimulatedNode:
+        """The node a machine's requests reach."""
+        return self._nodes[machine]
+
+    def poll(self, machine: Machine, answered: Callable[[bytes | None], None]) -> bool:
+        """Send a poll; the machine hears of it now or later, or that it heard nothing in time.
+
+        Returns:
+            whether it will hear: not of one that is held until its group is enabled.
+        """
+        if self._meets("request lost", self.weather.lost):
+            self._agenda.after(self._failure_delay_ms(ANSWER_MS), partial(answered, None))
+            return True
+        node = self._nodes[machine.seat.name]
+        reply = self._ask(node, machine, self._gets[machine.seat.version])
+        if reply.status == nodes.HELD:
+            return False
+        body = reply.body if reply.status == 200 else None
+        if body is not None:
+            self._judge.read(machine.seat.name, reply)
+        if self._meets("answer lost", self.weather.answer_lost):
+            self._agenda.after(self._failure_delay_ms(ANSWER_MS), partial(answered, None))
+        elif self._meets("answer late", self.weather.answer_late):
+            self._agenda.after(self._dice.between(1, ANSWER_MS - 1), partial(answered, body))
+        else:
+            answered(body)
+        return True
+
+    def approve(
+        self,
+        machine: Machine,
+        event_ids: tuple[str, ...],
+        body: bytes,
+        *,
+        ended: Callable[[int], None],
+    ) -> None:
+        """Send an approval; it may arrive twice, late, or not at all.
+
+        Args:
+            machine: who approves.
+            event_ids: what it approves.
+            body: the same, as it is sent.
+            ended: told once the status of the answer, `nodes.LOST` where none came in time.
+        """
+        sending = _Transmission(event_ids, body, ended)
+        if self._meets("request lost", self.weather.lost):
+            self._agenda.after(self._failure_delay_ms(APPROVAL_MS), sending.fail)
+            return
+        delay_ms = self._dice.between(0, 20)
+        if self._meets("request late", self.weather.late):
+            delay_ms = self._dice.between(1000, LATE_MS_MAX)
+            self._agenda.after(self._failure_delay_ms(APPROVAL_MS), sending.fail)
+        self._agenda.after(delay_ms, partial(self._arrive, machine, sending))
+        if self._meets("request twice", self.weather.twice):
+            again_ms = delay_ms + self._dice.between(0, 5000)
+            self._agenda.after(again_ms, partial(self._arrive, machine, sending))
+
+    def pry(self, machine: Machine) -> None:
+        """Send an approval of an event that is another group's, or nobody's."""
+        foreign = self._judge.foreign_event(machine.seat.name, self._dice)
+        head = nodes.post(machine.seat.version)
+        reply = self._ask(
+            self._nodes[machine.seat.name], machine, head, render_approval((foreign,))
+        )
+        self._judge.pried(machine.seat.name, foreign, reply)
+
+    def _arrive(self, machine: Machine, sending: _Transmission) -> None:
+        self._judge.asks_to_approve(machine.seat.name, sending.event_ids)
+        node = self._nodes[machine.seat.name]
+        reply = self._ask(node, machine, nodes.post(machine.seat.version), sending.body)
+        if reply.status == 200:
+            self._judge.approved(machine.seat.name, sending.event_ids)
+        told = partial(sending.end, reply.status)
+        if self._meets("answer lost", self.weather.answer_lost):
+            self._agenda.after(self._failure_delay_ms(APPROVAL_MS), sending.fail)
+        elif self._meets("answer late", self.weather.answer_late):
+            self._agenda.after(self._dice.between(1, APPROVAL_MS - 1), told)
+        else:
+            told()
+
+    def _meets(self, fate: str, permille: int) -> bool:
+        """Draw whether something meets its fate, and count it if so."""
+        met = self._dice.chance(permille)
+        if met:
+            self.met[fate] += 1
+        return met
+
+    def _failure_delay_ms(self, patience_ms: int) -> int:
+        """How long until it is noticed that no answer comes: a line that broke, or silence."""
+        return self._dice.pick((1, patience_ms))
+
+    def _ask(self, node: SimulatedNode, machine: Machine, raw: bytes, body: bytes = b"") -> Reply:
+        """Ask a node; without the service a follower still shows, and nobody approves."""
+        if not node.serves:
+            return Reply(nodes.LOST)
+        answer = node.ask(machine.seat.address, raw, body)
+        if not isinstance(answer, Future):
+            return answer
+        if not answer.done():
+            return Reply(nodes.LOST)  # the process died before it could answer
+        if body:
+            return node.approved(answer)
+        return Reply(nodes.HELD if answer.exception() is None else nodes.LOST)

@@ -1,0 +1,290 @@
+"""Operators, users and the platform: what they ask for, and how they look after what got stuck.
+
+What becomes of a request is decided by the product. Each activity draws from its own stream.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import Cause, Impact, Source
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.stimulus import (
+    Acknowledge,
+    Cancel,
+    ChangeTopology,
+    Complete,
+    GroupsPolled,
+    Repair,
+    RequestMaintenance,
+    Retry,
+    Stimulus,
+)
+from forewarn.core.topology import Health
+from forewarn.errors import CallerError
+from forewarn.simulator.world.dice import Dice
+from forewarn.simulator.world.faults import HOUR_MS, MINUTE_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from forewarn.control.plane import Committed
+    from forewarn.core.lifecycle import Operation
+    from forewarn.simulator.world.world import World
+
+S = OperationState
+
+TELL_MS = 30_000
+"""How long the platform waits until it tells again of a host that has failed."""
+REBOARD_MS = 10 * MINUTE_MS
+"""How often it is seen whether a failed host can hold its machines again."""
+MARK_MS = 6 * HOUR_MS
+"""How often poll marks are reported: only that a group is not silent for a day matters (B-2)."""
+
+
+STEADY = frozenset({"marks", "attention"})
+"""Activities that come at even times, and go on while a world heals."""
+
+
+class People:
+    """Everybody who asks the service for something, but the machines."""
+
+    def __init__(self, world: World, without: frozenset[str]) -> None:
+        """Plan the first of each activity that is not left out."""
+        self._world = world
+        self._healing = False
+        self._dice = {name: Dice(world.seed, f"people/{name}") for name in ACTIVITIES}
+        for name in ACTIVITIES:
+            if name not in without or name in STEADY:
+                self._plan(name)
+        self._fault_dice = Dice(world.seed, "people/host fails")
+
+    def heal(self) -> None:
+        """Ask for nothing new; look after what is left."""
+        self._healing = True
+
+    def tell(self, stimulus: Stimulus, actor: str) -> bool:
+        """Ask the service; tell whether it agreed. A refusal is a fine answer."""
+        answer = self._ask(stimulus, actor)
+        return answer.done() and answer.exception() is None
+
+    def _ask(self, stimulus: Stimulus, actor: str) -> Future[Committed]:
+        world = self._world
+        world.judge.operator_asks(stimulus)
+        answer = world.service.submit(stimulus, actor)
+        error = answer.exception() if answer.done() else None
+        if isinstance(error, CallerError):
+            world.judge.operator_is_refused(stimulus)
+            error.advice_text()
+        return answer
+
+    def host_fails(self, host: str, *, lost: bool) -> None:
+        """A host fails, and what is on it; the platform finds out, and tells until it is heard."""
+        world = self._world
+        others = [name for name in world.topology.hosts if name != host]
+        moves = lost and bool(others)
+        cause = Cause.HOST_LOST if moves else Cause.HARDWARE_FAILURE
+        destination = self._fault_dice.pick(others) if moves else ""
+        machines = world.topology.vms_on(host)
+        for name in machines:
+            world.machines[name].halt()
+        self._reboard_later(tuple(machines))
+        self._tell_of(RequestMaintenance(cause=cause, targets=(host,), destination=destination))
+
+    def _tell_of(self, failure: RequestMaintenance) -> None:
+        """Tell of a failed host until the service accepts or refuses that."""
+        world = self._world
+        service, loop = world.service, world.service.loop
+        worked_on = self._worked_on(failure.targets[0])
+        answer = self._ask(failure, "platform")
+
+        def look() -> None:
+            if not answer.done() and world.service is service and service.loop is loop:
+                world.agenda.after(TELL_MS, look)  # it is paused, and may answer yet
+            elif not answer.done() or not _is_answered(answer):
+                self._tell_of(failure)
+
+        if answer.done() and _is_answered(answer):
+            if answer.exception() is None:
+                world.faults.met["host", "failed"] += 1
+                world.faults.met["host", "failed under work"] += worked_on
+            return
+        world.agenda.after(TELL_MS, look)
+
+    def _worked_on(self, host: str) -> bool:
+        operations = self._world.judge.mirror.operations.values()
+        return any(each.host == host and each.state is S.RUNNING for each in operations)
+
+    def _reboard_later(self, names: tuple[str, ...]) -> None:
+        self._world.agenda.after(REBOARD_MS, lambda: self._reboard(names))
+
+    def _reboard(self, names: tuple[str, ...]) -> None:
+        """Switch on what failed with a host and is disturbed no more; a driver does the others."""
+        disturbed = {
+            name
+            for operation in self._world.judge.mirror.operations.values()
+            if operation.state is S.RUNNING
+            for name in operation.vms
+        }
+        for name in names:
+            if name not in disturbed and name in self._world.machines:
+                self._world.machines[name].boot()
+        left = tuple(name for name in names if name in disturbed)
+        if left:
+            self._reboard_later(left)
+
+    def _plan(self, name: str) -> None:
+        every_ms, _ = ACTIVITIES[name]
+        dice = self._dice[name]
+        steady = name in STEADY
+        every_ms //= 1 if steady else self._world.plan.rate
+        delay_ms = every_ms if steady else dice.between(every_ms // 20, 2 * every_ms)
+        self._world.agenda.after(delay_ms, lambda: self._act(name))
+
+    def _act(self, name: str) -> None:
+        if not self._healing or name in STEADY:
+            ACTIVITIES[name][1](self._world, self._dice[name])
+        self._plan(name)
+
+
+def _is_answered(answer: Future[Committed]) -> bool:
+    """Whether the service has agreed, or refused for good."""
+    error = answer.exception()
+    return error is None or isinstance(error, CallerError)
+
+
+def _routine(world: World, dice: Dice) -> None:
+    """The operator asks for routine work on some hosts."""
+    cause = dice.pick(
+        (Cause.HOST_UPDATE, Cause.HOST_REBOOT, Cause.NETWORK_UPDATE, Cause.LIVE_MIGRATION)
+    )
+    hosts = dice.some(list(world.topology.hosts), dice.pick((1, 1, 2, 4)))
+    later_ms = world.service.clock.now_ms() + dice.between(1, 8) * HOUR_MS
+    ask = RequestMaintenance(
+        cause=cause,
+        targets=tuple(hosts),
+        not_before_ms=later_ms if dice.chance(250) else 0,
+        impact=Impact.REBOOT if cause is Cause.HOST_UPDATE and dice.chance(300) else None,
+        destination=dice.pick(list(world.topology.hosts)) if cause is Cause.LIVE_MIGRATION else "",
+        source=Source.USER if dice.chance(30) else None,
+    )
+    world.people.tell(ask, "operator")
+
+
+def _predict(world: World, dice: Dice) -> None:
+    """A host is predicted to fail."""
+    hosts = list(world.topology.hosts)
+    ask = RequestMaintenance(
+        cause=Cause.HARDWARE_DEGRADED,
+        targets=(dice.pick(hosts),),
+        not_before_ms=world.service.clock.now_ms() + dice.between(1, 40) * HOUR_MS,
+        destination=dice.pick(hosts) if dice.chance(700) else "",
+    )
+    world.people.tell(ask, "platform")
+
+
+def _users(world: World, dice: Dice) -> None:
+    """A user does something to some VMs."""
+    vms = list(world.topology.vms)
+    if not vms:
+        return
+    cause = dice.pick((Cause.REBOOT, Cause.REBOOT, Cause.REDEPLOY, Cause.DELETION, Cause.REIMAGE))
+    group = world.topology.vms[dice.pick(vms)].group
+    members = world.topology.vms_in(group)
+    count = dice.pick((1, 1, 2, 3))
+    hosts = list(world.topology.hosts)
+    move = cause is Cause.REDEPLOY and dice.chance(500)
+    later_ms = world.service.clock.now_ms() + dice.between(1, 8) * HOUR_MS
+    ask = RequestMaintenance(
+        cause=cause,
+        targets=tuple(dice.some(members, count)),
+        destination=dice.pick(hosts) if move else "",
+        source=Source.PLATFORM if dice.chance(100) else None,
+        not_before_ms=later_ms if dice.chance(100) else 0,
+    )
+    world.people.tell(ask, "user")
+
+
+def _evict(world: World, dice: Dice) -> None:
+    """The platform takes a Spot machine back."""
+    spots = [name for name, vm in world.topology.vms.items() if vm.spot]
+    if spots:
+        world.people.tell(
+            RequestMaintenance(cause=Cause.EVICTION, targets=(dice.pick(spots),)), "platform"
+        )
+
+
+def _change(world: World, dice: Dice) -> None:
+    """The fleet changes: lost machines are replaced, others move, groups get other options."""
+    missing = [vm for name, vm in world.wanted.items() if name not in world.topology.vms]
+    if missing:
+        world.people.tell(ChangeTopology(vms=tuple(dice.some(missing, 5))), "operator")
+    vms = list(world.topology.vms.values())
+    if not vms:
+        return
+    vm = dice.pick(vms)
+    if dice.chance(300):
+        world.people.tell(ChangeTopology(removed=(("vm", vm.name),)), "operator")
+    elif dice.chance(500):
+        world.people.tell(world.moved(vm, dice.pick(list(world.topology.hosts))), "operator")
+    else:
+        world.people.tell(world.regrouped(dice.pick(list(world.topology.groups)), dice), "operator")
+
+
+def _meddle(world: World, dice: Dice) -> None:
+    """The operator cancels, or approves from outside."""
+    mirror = world.judge.mirror
+    if mirror.operations and dice.chance(400):
+        world.people.tell(Cancel(dice.pick(list(mirror.operations)), "not now"), "operator")
+    elif mirror.events:
+        world.people.tell(Acknowledge((dice.pick(list(mirror.events)),)), "operator")
+
+
+def _attend(world: World, dice: Dice) -> None:
+    """The operator looks after what is stuck, and mends hosts."""
+    if not world.service.up:
+        return
+    healing = world.healing
+    for operation in list(world.judge.mirror.operations.values()):
+        if operation.state is S.RUNNING and (operation.alerted or operation.reason):
+            _unstick(world, operation, dice)
+    for host in list(world.topology.hosts.values()):
+        if host.health is not Health.HEALTHY and (healing or dice.chance(30)):
+            world.people.tell(Repair(host.name), "operator")
+
+
+def _unstick(world: World, operation: Operation, dice: Dice) -> None:
+    if world.healing or dice.chance(300):
+        failed = dice.chance(300)
+        world.people.tell(Complete(operation.number, failed=failed, reason="seen to"), "operator")
+    elif dice.chance(500):
+        world.people.tell(Retry(operation.number), "operator")
+
+
+def _marks(world: World, dice: Dice) -> None:  # noqa: ARG001 - every activity has dice
+    """Nodes hand on which groups polled; all of one report, since the hours are coarse."""
+    groups: dict[str, None] = {}
+    for name in world.topology.vms:
+        machine = world.machines.get(name)
+        if machine is not None and machine.core is not None and not machine.muted:
+            node = world.wires.node_of(name)
+            if node.connected and node.serves:
+                groups[world.topology.vms[name].group] = None
+    world.service.note(GroupsPolled(frozenset(groups)), "metadata")
+
+
+ACTIVITIES: dict[str, tuple[int, Callable[[World, Dice], None]]] = {
+    "routine": (2 * HOUR_MS, _routine),
+    "prediction": (24 * HOUR_MS, _predict),
+    "users": (HOUR_MS, _users),
+    "evictions": (4 * HOUR_MS, _evict),
+    "changes": (3 * HOUR_MS, _change),
+    "meddling": (2 * HOUR_MS, _meddle),
+    "attention": (20 * MINUTE_MS, _attend),
+    "marks": (MARK_MS, _marks),
+}
+"""Every activity, how often it comes on average in ms, and what it is."""
+
+OPTIONAL = tuple(name for name in ACTIVITIES if name not in STEADY)
+"""Activities that may be left out: without the steady ones nothing would ever heal."""

@@ -1,0 +1,170 @@
+"""The real store over a real SQLite database in memory, with a disk that has bad days.
+
+What is durable is told to the judge at the moment it becomes so. No SQL may live here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from forewarn.store import Store
+from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
+from forewarn.store.migrations import migrate
+from forewarn.store.reading import StoreReader
+from forewarn.store.sqlite import SqliteEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forewarn.core.records import Record
+    from forewarn.core.state import Changes, State
+    from forewarn.simulator.world.crash_points import CrashPoint
+    from forewarn.simulator.world.dice import Dice
+    from forewarn.store.engine import Row, Transaction
+    from forewarn.store.lease import Lease
+
+TROUBLES = ("refused", "full", "lost before", "lost after")
+"""A store that refuses to write, one that is full, and one lost just before or after COMMIT."""
+
+
+class StoreObserver(Protocol):
+    """Who is told what the store does."""
+
+    def durable(self, changes: Changes) -> None:
+        """A change is durable now."""
+
+
+class DiskFaultRates:
+    """How the disk is: what share of writes goes wrong, and how."""
+
+    def __init__(self, dice: Dice) -> None:
+        """Begin fine."""
+        self._dice = dice
+        self.permille = 0
+        self.kinds: tuple[str, ...] = TROUBLES
+        #: What the next writes meet, whatever the share.
+        self.next: list[str] = []
+        #: Trouble -> writes that met it by chance.
+        self.met: Counter[str] = Counter()
+        #: Troubles until a bad time ends; none is left where it ends by itself.
+        self.left = 0
+
+    def draw(self) -> str:
+        """The trouble the next write meets; empty for none."""
+        if self.next:
+            return self.next.pop(0).removeprefix("fine")
+        if self.permille and self._dice.chance(self.permille):
+            trouble = self._dice.pick(self.kinds)
+            self.met[trouble] += 1
+            self.left -= 1
+            if not self.left:
+                self.permille = 0
+            return trouble
+        return ""
+
+
+class Disk(SqliteEngine):
+    """SQLite in memory that fails as the weather says."""
+
+    def __init__(self, weather: DiskFaultRates) -> None:
+        """Open an empty database."""
+        super().__init__(None)
+        self._weather = weather
+        #: Whether the first write since this was set to None happened.
+        self.happened: bool | None = None
+        #: What rows hold that were read.
+        self.records: dict[tuple[str, Row], Record] = {}
+        migrate(self)
+
+    def lost_write_happened(self) -> bool:
+        """Whether the first write since `happened` was set to None has taken effect."""
+        return bool(self.happened)
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """Begin a transaction that may meet trouble."""
+        trouble = self._weather.draw()
+        first = self.happened is None
+        self.happened = False if first else self.happened
+        if trouble == "refused":
+            raise StoreUnavailable(place=self.place, reason="it is locked")
+        with super().writing() as transaction:
+            yield transaction
+            if trouble == "full":
+                raise StoreFull(place=self.place, reason="the disk is full")
+            if trouble == "lost before":
+                raise StoreUncertain(place=self.place, reason="the line was cut")
+        self.happened = True if first else self.happened
+        if trouble == "lost after":
+            raise StoreUncertain(place=self.place, reason="the line was cut")
+
+
+class CachedReader(StoreReader):
+    """Reads a disk; what a row holds is found out once, however often a process starts."""
+
+    def __init__(self, disk: Disk) -> None:
+        """Remember what was read from this disk before."""
+        super().__init__(disk)
+        self._known = disk.records
+
+    def record(self, kind: str, row: Row) -> Record:
+        """Return the record a row holds."""
+        known = self._known.get((kind, row))
+        if known is None:
+            known = self._known[kind, row] = super().record(kind, row)
+        return known
+
+
+class SimulatedStore(Store):
+    """A store that can crash its process, and tells what it has made durable."""
+
+    def __init__(self, disk: Disk, fuse: CrashPoint, witness: StoreObserver) -> None:
+        """Open a disk whose schema is up to date, as every process does anew."""
+        super().__init__(disk)
+        self._reading = CachedReader(disk)
+        #: Whether its process cannot reach the disk, which others still can.
+        self.cut = False
+        self._disk = disk
+        self._fuse = fuse
+        self._witness = witness
+
+    def load(self) -> State:
+        """Load, over a line that may be cut."""
+        self._reach()
+        return super().load()
+
+    def settle(self) -> Changes | None:
+        """Find out what became of a commit, over a line that may be cut."""
+        self._reach()
+        return super().settle()
+
+    def commit(self, changes: Changes) -> int:
+        """Commit; the durable change is known outside even where the caller never hears of it."""
+        self._fuse.passes("before commit")
+        self._reach()
+        self._disk.happened = None
+        try:
+            reached = super().commit(changes)
+        except StoreUncertain:
+            if self._disk.lost_write_happened():
+                self._witness.durable(changes)
+            raise
+        self._witness.durable(changes)
+        self._fuse.passes("after commit")
+        return reached
+
+    def confirm(self) -> None:
+        """See that this process is still the writer, over a line that may be cut."""
+        self._reach()
+        super().confirm()
+
+    def lease(self) -> Lease:
+        """Return who holds the lease, over a line that may be cut."""
+        self._reach()
+        return super().lease()
+
+    def _reach(self) -> None:
+        if self.cut:
+            raise StoreUnavailable(place=self.place, reason="there is no way to it")

@@ -1,0 +1,71 @@
+"""Times and durations as operators write them, to ms and seconds; pure.
+
+The clock is not read in here: who asks for a relative time gives `now_ms`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from forewarn.protocol import timestamps
+
+#: What a duration looks like: seconds, `1h30m`, or ISO 8601 (`PT15M`, `P1DT2H`).
+DURATION_PATTERN = (
+    r"[0-9]{1,9}s?|(?=[0-9])([0-9]{1,5}d)?([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?"
+    r"|P(?=[0-9T])([0-9]{1,5}D)?(T(?=[0-9])([0-9]{1,6}H)?([0-9]{1,7}M)?([0-9]{1,9}S)?)?"
+)
+#: What a time looks like: RFC 3339, or `+` and a duration from now.
+TIME_PATTERN = (
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?"
+    rf"([Zz]|[+-][0-9]{{2}}:[0-9]{{2}})|\+({DURATION_PATTERN})"
+)
+_DURATION = re.compile(DURATION_PATTERN)
+_TIME = re.compile(TIME_PATTERN)
+_PART = re.compile(r"([0-9]+)([dhms]?)")
+_SIZE_S = {"d": 86_400, "h": 3600, "m": 60, "s": 1, "": 1}
+
+
+def read_duration_s(text: str) -> int:
+    """Return seconds from `90`, `90s`, `1h30m` or `PT1H30M`.
+
+    Raises:
+        ValueError: the text is none of these.
+    """
+    if not _DURATION.fullmatch(text):
+        raise ValueError(text)
+    parts: list[tuple[str, str]] = _PART.findall(text.lower())
+    return sum(int(count) * _SIZE_S[unit] for count, unit in parts)
+
+
+def iso_duration(seconds: int) -> str:
+    """Return seconds as ISO 8601: `PT15M`, `PT0S`."""
+    assert seconds >= 0, seconds
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    parts = [(hours, "H"), (minute, "M"), (second, "S")]
+    return "PT" + ("".join(f"{count}{unit}" for count, unit in parts if count) or "0S")
+
+
+def read_time_ms(text: str, now_ms: int) -> int:
+    """Return ms since the epoch UTC from RFC 3339, or from `+15m` counted from `now_ms`.
+
+    Raises:
+        ValueError: the text is neither, or names no possible time.
+    """
+    if not _TIME.fullmatch(text):
+        raise ValueError(text)
+    if text[0] == "+":
+        return now_ms + read_duration_s(text[1:]) * 1000
+    if text[-1] in "Zz":
+        return timestamps.parse(text)
+    at_ms = timestamps.parse(text[:-6])
+    hours, minutes = int(text[-5:-3]), int(text[-2:])
+    if hours > 23 or minutes > 59:
+        raise ValueError(text)
+    shift_ms = (hours * 60 + minutes) * 60_000
+    return at_ms - shift_ms if text[-6] == "+" else at_ms + shift_ms
+
+
+def written(at_ms: int) -> str | None:
+    """Return a time as RFC 3339, None for 0, which means "not yet"."""
+    return timestamps.iso8601(at_ms) if at_ms else None

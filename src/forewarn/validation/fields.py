@@ -1,0 +1,373 @@
+"""What may stand in a form or a query: kinds of values, each reading itself and telling its schema.
+
+One description serves the reading of requests and the OpenAPI document, so that neither can
+drift from the other. No route and no particular form in here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from forewarn.core.topology import NAME_PATTERN, TEXT_LENGTH_MAX
+from forewarn.errors import CallerError
+from forewarn.validation.durations import (
+    DURATION_PATTERN,
+    TIME_PATTERN,
+    read_duration_s,
+    read_time_ms,
+)
+
+Schema: TypeAlias = dict[str, object]
+Values: TypeAlias = Mapping[str, Any]
+
+#: Whole numbers beyond this are not the same in every JSON reader.
+WHOLE_MAX = 2**53 - 1
+
+
+class ValidationFailed(CallerError):
+    """A member of a form, a file or a query that is unknown, missing or of the wrong kind."""
+
+    code = "validation-failed"
+    status = 422
+    message = "{where} {problem}."
+    advice = "See docs/reference/api.md for what may stand there; nothing was changed."
+
+
+class ValueType(Protocol):
+    """A kind of value."""
+
+    def read(self, value: object, where: str) -> object:
+        """Return the value as the program uses it, or raise `ValidationFailed`."""
+
+    def read_text(self, text: str, where: str) -> object:
+        """The same from a query, where everything is text."""
+
+    def schema(self) -> Schema:
+        """Return the JSON schema of what `read` takes."""
+
+
+def wrong(where: str, value: object, wanted: str) -> ValidationFailed:
+    """Return the refusal of a value of another kind."""
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else shown[:59] + "…"
+    return ValidationFailed(where=where, problem=f"is {shown}; it must be {wanted}")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Printable text."""
+
+    length_max: int = TEXT_LENGTH_MAX
+    pattern: str = ""
+    wanted: str = ""
+
+    def read(self, value: object, where: str) -> str:
+        """Return the text."""
+        if not isinstance(value, str):
+            raise wrong(where, value, "text")
+        if len(value) > self.length_max:
+            raise wrong(where, value, f"at most {self.length_max} characters")
+        if not value.isprintable():  # also refuses halves of surrogate pairs, which no store takes
+            raise wrong(where, value, "printable")
+        if self.pattern and not re.fullmatch(self.pattern, value):
+            raise wrong(where, value, self.wanted)
+        return value
+
+    read_text = read
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        found: Schema = {"type": "string", "maxLength": self.length_max}
+        return {**found, "pattern": f"^({self.pattern})$"} if self.pattern else found
+
+
+NAME = Text(
+    128,
+    pattern=NAME_PATTERN.pattern,
+    wanted="1 to 128 letters, digits, `_`, `.`, `-`, and begin with a letter, digit or `_`",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """A whole number."""
+
+    least: int = 0
+    most: int = WHOLE_MAX
+
+    def read(self, value: object, where: str) -> int:
+        """Return the number."""
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # JSON knows one kind of number: 1.0 is 1
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise wrong(where, value, "a whole number")
+        if not self.least <= value <= self.most:
+            raise wrong(where, value, f"from {self.least} to {self.most}")
+        return value
+
+    def read_text(self, text: str, where: str) -> int:
+        """Return the number a query gives."""
+        if not re.fullmatch(r"-?[0-9]{1,16}", text):
+            raise wrong(where, text, "a whole number")
+        return self.read(int(text), where)
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {"type": "integer", "minimum": self.least, "maximum": self.most}
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """True or false."""
+
+    def read(self, value: object, where: str) -> bool:
+        """Return the flag."""
+        if not isinstance(value, bool):
+            raise wrong(where, value, "true or false")
+        return value
+
+    def read_text(self, text: str, where: str) -> bool:
+        """Return the flag a query gives."""
+        if text not in {"true", "false"}:
+            raise wrong(where, text, "true or false")
+        return text == "true"
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of some words; `values` says what the program knows each as."""
+
+    values: Mapping[str, object]
+
+    def read(self, value: object, where: str) -> object:
+        """Return what the word stands for."""
+        if not isinstance(value, str) or value not in self.values:
+            raise wrong(where, value, "one of " + ", ".join(self.values))
+        return self.values[value]
+
+    def read_text(self, text: str, where: str) -> object:
+        """Return what the word in a query stands for."""
+        return self.read(text, where)
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {"type": "string", "enum": list(self.values)}
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A duration in seconds: a number, or text such as `15m` or `PT15M`."""
+
+    least_s: int = 0
+    most_s: int = 366 * 86_400
+
+    def read(self, value: object, where: str) -> int:
+        """Return seconds."""
+        given = value
+        if isinstance(value, str):
+            try:
+                value = read_duration_s(value)
+            except ValueError:
+                raise wrong(where, value, "a duration such as 90, `15m` or `PT15M`") from None
+        found = Integer(-WHOLE_MAX).read(value, where)
+        if not self.least_s <= found <= self.most_s:
+            raise wrong(where, given, f"from {_span(self.least_s)} to {_span(self.most_s)}")
+        return found
+
+    read_text = read
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        number = Integer(self.least_s, self.most_s).schema()
+        return {"anyOf": [number, {"type": "string", "pattern": f"^({DURATION_PATTERN})$"}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    """A time: RFC 3339, or `+` and a duration from now; read into the text, which is checked."""
+
+    def read(self, value: object, where: str) -> str:
+        """Return the text; `read_time_ms` makes a time of it."""
+        if not isinstance(value, str):
+            raise wrong(where, value, "a time")
+        try:
+            read_time_ms(value, 0)
+        except ValueError:
+            wanted = "a time with its zone such as 2026-11-21T18:30:00Z, or +15m from now"
+            raise wrong(where, value, wanted) from None
+        return value
+
+    read_text = read
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {"type": "string", "pattern": f"^({TIME_PATTERN})$"}
+
+
+@dataclass(frozen=True, slots=True)
+class IpAddress:
+    """An IPv4 or IPv6 address, read into its canonical text."""
+
+    def read(self, value: object, where: str) -> str:
+        """Return the canonical text."""
+        wanted = "an IPv4 or IPv6 address"
+        if not isinstance(value, str) or "%" in value:
+            raise wrong(where, value, wanted)
+        try:
+            address = ipaddress.ip_address(value)
+        except ValueError:
+            raise wrong(where, value, wanted) from None
+        return str(getattr(address, "ipv4_mapped", None) or address)
+
+    read_text = read
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list of one kind."""
+
+    kind: ValueType
+    most: int
+    least: int = 0
+
+    def read(self, value: object, where: str) -> tuple[object, ...]:
+        """Return the values in their order."""
+        if not isinstance(value, list):
+            raise wrong(where, value, "a list")
+        if not self.least <= len(value) <= self.most:
+            problem = f"has {len(value)} members; give {self.least} to {self.most}"
+            raise ValidationFailed(where=where, problem=problem)
+        return tuple(self.kind.read(each, f"{where}[{n}]") for n, each in enumerate(value))
+
+    def read_text(self, text: str, where: str) -> tuple[object, ...]:
+        """Return the values a query gives, separated by commas."""
+        return self.read(text.split(","), where)
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {
+            "type": "array",
+            "items": self.kind.schema(),
+            "minItems": self.least,
+            "maxItems": self.most,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Values of one kind by their names."""
+
+    kind: ValueType
+    most: int
+    name: Text = NAME
+
+    def read(self, value: object, where: str) -> dict[str, Any]:
+        """Return the values by their names, in their order."""
+        if not isinstance(value, dict):
+            raise wrong(where, value, "a table of names")
+        if len(value) > self.most:
+            problem = f"has {len(value)} members; give at most {self.most}"
+            raise ValidationFailed(where=where, problem=problem)
+        return {
+            self.name.read(name, f"a name in {where}"): self.kind.read(each, f"{where}.{name}")
+            for name, each in value.items()
+        }
+
+    def read_text(self, text: str, where: str) -> object:
+        """Refuse: a query holds no tables."""
+        raise wrong(where, text, "a table of names")
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {
+            "type": "object",
+            "propertyNames": self.name.schema(),
+            "additionalProperties": self.kind.schema(),
+            "maxProperties": self.most,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One member of a form or one parameter of a query."""
+
+    name: str
+    kind: ValueType
+    meaning: str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A JSON object with known members and no others."""
+
+    name: str
+    meaning: str
+    fields: tuple[Field, ...] = ()
+    _known: dict[str, Field] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index the members."""
+        object.__setattr__(self, "_known", {each.name: each for each in self.fields})
+
+    def read(self, value: object, where: str = "the body") -> dict[str, Any]:
+        """Return the members that are given."""
+        if not isinstance(value, dict):
+            raise wrong(where, value, "an object")
+        found = {}
+        for name, each in value.items():
+            known = self._known.get(name)
+            if known is None:
+                allowed = ", ".join(self._known) or "none"
+                problem = f"has the unknown member {name!r}; known are: {allowed}"
+                raise ValidationFailed(where=where, problem=problem)
+            found[known.name] = known.kind.read(each, _path(where, known.name))
+        for each in self.fields:
+            if each.required and each.name not in found:
+                raise ValidationFailed(where=where, problem=f"lacks the member {each.name!r}")
+        return found
+
+    def read_text(self, text: str, where: str) -> object:
+        """Refuse: a query holds no objects."""
+        raise wrong(where, text, "an object")
+
+    def schema(self) -> Schema:
+        """Return a reference; the document of the API holds the schema itself."""
+        return {"$ref": f"#/components/schemas/{self.name}"}
+
+    def definition(self) -> Schema:
+        """Return the schema itself."""
+        return {
+            "type": "object",
+            "description": self.meaning,
+            "properties": {
+                each.name: {**each.kind.schema(), "description": each.meaning}
+                for each in self.fields
+            },
+            "required": [each.name for each in self.fields if each.required],
+            "additionalProperties": False,
+        }
+
+
+def _span(seconds: int) -> str:
+    """Return seconds as people write them: `31d`, `2m`, `0s`."""
+    for unit, size_s in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds and seconds % size_s == 0:
+            return f"{seconds // size_s}{unit}"
+    return f"{seconds}s"
+
+
+def _path(where: str, name: str) -> str:
+    return name if where == "the body" else f"{where}.{name}"

@@ -1,0 +1,368 @@
+"""The run loop by itself: steps of the system's clock, drivers nobody has, bugs that end it."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.clock import SystemClock
+from forewarn.control.driver_dispatch import ABORT_TRIES, DriverUnknown
+from forewarn.control.engine import ControlEngine
+from forewarn.control.plane import ControlPlane
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.policy import Policy
+from forewarn.core.stimulus import (
+    Approve,
+    ChangeTopology,
+    ClockMarked,
+    Complete,
+    Enable,
+    RequestMaintenance,
+    Retry,
+)
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.drivers import Progress
+from forewarn.drivers.manual import ManualDriver
+from forewarn.errors import OurError
+from forewarn.store import HistoryPage, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forewarn.control.plane import Committed
+    from forewarn.core.stimulus import Stimulus
+    from forewarn.errors import ForewarnError
+    from forewarn.replication import messages as feed
+
+WAIT_S = 20.0
+HOUR_MS = 3_600_000
+NS_PER_MS = 1_000_000
+
+
+class Noting(ManualDriver):
+    """A driver that notes what it is told and asked; some times it does not hear of an end."""
+
+    def __init__(self) -> None:
+        """Hear at once."""
+        self.deaf = 0
+        self.told: list[str] = []
+        self.begun: list[int] = []
+        self.asked: list[int] = []
+        self.again_after_ms = 0
+
+    def begin(self, operation: Operation) -> None:
+        """Note which attempt is begun."""
+        self.begun.append(operation.attempt)
+
+    def progress(self, operation: Operation, now_ms: int) -> Progress:
+        """Note which attempt is asked after."""
+        self.asked.append(operation.attempt)
+        return Progress(again_ms=now_ms + self.again_after_ms if self.again_after_ms else 0)
+
+    def abort(self, operation: Operation) -> None:
+        """Hear it, or not."""
+        self.told.append(operation.id)
+        if self.deaf:
+            self.deaf -= 1
+            raise OSError("its board is dark")
+
+
+class Shown:
+    """Publishes to nobody, at once or when it is told to."""
+
+    def __init__(self) -> None:
+        """Publish at once."""
+        self.late = False
+        self._waiting: list[Future[None]] = []
+
+    def publish(self, change: feed.DocumentChange) -> Future[None]:  # noqa: ARG002
+        """Say that everybody shows it."""
+        done: Future[None] = Future()
+        if self.late:
+            self._waiting.append(done)
+        else:
+            done.set_result(None)
+        return done
+
+    def catch_up(self) -> None:
+        """Say that everybody shows what was published meanwhile."""
+        self.late = False
+        for done in self._waiting:
+            done.set_result(None)
+
+
+class Running:
+    """A run loop whose machine's clocks are set by hand."""
+
+    def __init__(self) -> None:
+        """Start with one VM on one host; it has asked once."""
+        self.wall_ms = 1_800_000_000_000
+        self.elapsed_ms = 0
+        self.boot = "a boot"
+        self.driver = Noting()
+        self.publisher = Shown()
+        self.lost: list[ForewarnError] = []
+        self.store = open_store("sqlite::memory:")
+        self._numbers = itertools.count(1)
+        self.start()
+        self.ask(ChangeTopology(hosts=(Host("h"),), groups=(Group("g"),), vms=(Vm("v", "h", "g"),)))
+        self.ask(Enable("g"))
+
+    def start(self) -> None:
+        """Start the loop on the store as it is; the monotonic clock begins anew."""
+        started_ms = self.elapsed_ms
+        self.clock = SystemClock(
+            lambda: self.wall_ms * NS_PER_MS,
+            lambda: (self.elapsed_ms - started_ms) * NS_PER_MS,
+            boottime_ns=lambda: self.elapsed_ms * NS_PER_MS,
+            boot_id=lambda: self.boot,
+        )
+        self.plane = ControlPlane(self.store, Policy(), lambda: f"EVENT-{next(self._numbers)}")
+        self.loop = ControlEngine(
+            self.plane,
+            self.clock,
+            drivers={"manual": self.driver},
+            publisher=self.publisher,
+            default_driver="manual",
+            on_lost=self.lost.append,
+        )
+        self.loop.recover()
+        self.loop.start()
+
+    def restart(self, by_ms: int, *, step_ms: int = 0, boot: str = "a boot") -> int:
+        """Start the loop again, and return what its clock is ahead of the first one, in ms.
+
+        Args:
+            by_ms: how long it was down.
+            step_ms: how the system's clock was stepped meanwhile.
+            boot: the machine's boot it starts in.
+        """
+        self.loop.stop()
+        before_ms, elapsed_ms = self.clock.now_ms(), self.elapsed_ms
+        self.elapsed_ms += by_ms
+        self.wall_ms += by_ms + step_ms
+        self.boot = boot
+        self.start()
+        return self.clock.now_ms() - before_ms - (self.elapsed_ms - elapsed_ms)
+
+    def ask(self, stimulus: Stimulus) -> Committed:
+        """Ask for something."""
+        return self.loop.submit(stimulus, "test").result(WAIT_S)
+
+    def pass_time(self, by_ms: int = 61_000, *, step_ms: int = 0) -> int:
+        """Let time pass, step the system's clock, and return what the service's shows then."""
+        self.elapsed_ms += by_ms
+        self.wall_ms += by_ms + step_ms
+        self.loop.wake()
+        self.loop.read(lambda _: None).result(WAIT_S)  # behind it the loop passes its time once
+        return self.loop.read(lambda _: self.clock.now_ms()).result(WAIT_S)
+
+    def announce(self) -> Operation:
+        """Announce work on the host."""
+        return self.ask(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))).operations[0]
+
+    def end(self, operation: Operation) -> None:
+        """Let an operation start, and end it without its driver."""
+        self.ask(Approve("v", operation.events))
+        self.pass_time()
+        self.ask(Complete(operation.number))
+        self.pass_time()
+
+    def history(self, operation: Operation) -> list[str]:
+        """Return what happened to an operation, oldest first."""
+        page = HistoryPage(operation=operation.number)
+        return [recorded.entry.action for recorded in self.store.history(page)]
+
+    def state_of(self, operation: Operation) -> OperationState:
+        """Return how far an operation is."""
+        return self.loop.read(lambda plane: plane.state.operations[operation.number].state).result(
+            WAIT_S
+        )
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    """A run loop."""
+    made = Running()
+    yield made
+    made.loop.stop()
+    made.store.close()
+
+
+@pytest.mark.parametrize("step_ms", [HOUR_MS, 10 * 24 * HOUR_MS], ids=["hour", "days"])
+def test_step_ahead_is_followed_when_no_notice_runs(running: Running, step_ms: int) -> None:
+    """The service's clock follows within a minute, and no group is silent for it.
+
+    Source: N-4, B-2.
+    """
+    assert running.pass_time(step_ms=step_ms) == running.wall_ms
+    assert running.loop.read(lambda plane: set(plane.state.enrolments)).result(WAIT_S) == {"g"}
+
+
+def test_step_back_is_followed_when_no_notice_runs(running: Running) -> None:
+    """The service's clock goes back with the system's, so that the next NotBefore is right. N-4."""
+    running.pass_time()
+    assert running.pass_time(step_ms=-HOUR_MS) == running.wall_ms
+    assert running.announce().not_before_ms == running.wall_ms + 15 * 60_000
+
+
+def test_step_back_keeps_no_driver_waiting(running: Running) -> None:
+    """A driver that did not hear of an end is told again when it was to be. Source: L-7, N-4."""
+    running.driver.deaf = 3
+    operation = running.announce()
+    running.end(operation)
+    told = len(running.driver.told)
+    running.pass_time(step_ms=-HOUR_MS)
+    running.pass_time()
+    assert len(running.driver.told) == told + 2
+
+
+def test_step_never_shortens_a_running_notice(running: Running) -> None:
+    """While a notice runs a step is not followed; once it has ended it is. Source: N-4."""
+    operation = running.announce()
+    assert running.pass_time(step_ms=HOUR_MS) == running.wall_ms - HOUR_MS
+    assert running.state_of(operation) is OperationState.ANNOUNCED
+    running.ask(Approve("v", operation.events))
+    assert running.state_of(operation) is OperationState.RUNNING
+    assert running.pass_time() == running.wall_ms
+
+
+STEPS_MS = [HOUR_MS, -6 * HOUR_MS, 50 * 24 * HOUR_MS]
+
+
+@pytest.mark.parametrize("step_ms", STEPS_MS)
+def test_notice_is_the_same_over_a_restart(running: Running, step_ms: int) -> None:
+    """A step while the service was down neither shortens nor stretches a notice. Source: N-4."""
+    operation = running.announce()
+    assert running.restart(5000, step_ms=step_ms) == 0
+    assert running.restart(5000) == 0
+    left_ms = operation.not_before_ms - running.clock.now_ms()
+    running.pass_time(left_ms - 1)
+    assert running.state_of(operation) is OperationState.ANNOUNCED
+    running.pass_time(1)
+    assert running.state_of(operation) is OperationState.RUNNING
+    assert running.pass_time() >= running.wall_ms
+
+
+@pytest.mark.parametrize("step_ms", STEPS_MS)
+def test_restart_follows_the_system_clock_when_no_notice_runs(
+    running: Running, step_ms: int
+) -> None:
+    """A service without a notice begins anew by the system's clock; nobody is silent for it.
+
+    Source: N-4, B-2.
+    """
+    assert running.restart(5000, step_ms=step_ms) == step_ms
+    assert running.clock.now_ms() == running.wall_ms
+    running.pass_time()
+    assert running.loop.read(lambda plane: set(plane.state.enrolments)).result(WAIT_S) == {"g"}
+    operation = running.announce()
+    assert running.restart(5000, step_ms=HOUR_MS) == 0
+    assert running.state_of(operation) is OperationState.ANNOUNCED
+
+
+@pytest.mark.parametrize("boot", ["another boot", ""], ids=["other", "none"])
+def test_mark_of_another_boot_means_nothing(running: Running, boot: str) -> None:
+    """After a reboot, or on another machine, the system's clock is followed. Source: N-4."""
+    running.announce()
+    assert running.restart(5000, step_ms=HOUR_MS, boot=boot) == HOUR_MS
+    assert running.restart(5000, boot="a boot") == 0
+
+
+def test_absurd_mark_means_nothing(running: Running) -> None:
+    """A mark far beyond what is known of the time is not believed. Source: N-4."""
+    running.announce()
+    for absurd_ms in (0, -(10**15), 10**15, 2 * running.wall_ms):
+        running.ask(ClockMarked("a boot", absurd_ms))
+        assert running.restart(5000) == 0
+        assert running.clock.now_ms() == running.wall_ms
+
+
+def test_clock_that_is_not_stepped_costs_no_write(running: Running) -> None:
+    """The clock's mark is written at the first start and after a step only. Source: N-4."""
+    written = running.store._generation
+    for _ in range(3):
+        running.pass_time()
+    assert running.store._generation == written
+    running.pass_time(step_ms=-HOUR_MS)
+    assert running.store._generation == written + 1
+    running.restart(5000)
+    assert running.store._generation == written + 2, "only the claim of the writer"
+
+
+def test_host_with_a_driver_nobody_has_is_refused(running: Running) -> None:
+    """A driver is known before work needs it; nothing was changed."""
+    with pytest.raises(DriverUnknown, match="no driver magic"):
+        running.ask(ChangeTopology(hosts=(Host("other", driver="magic"),)))
+    assert "other" not in running.plane.state.topology.hosts
+
+
+def test_driver_that_is_gone_fails_the_attempt_only(running: Running) -> None:
+    """After a restart without its driver, work fails with the reason and all else goes on.
+
+    Source: L-8.
+    """
+    running.plane.commit(
+        ChangeTopology(hosts=(Host("h", driver="gone"),)), actor="test", now_ms=running.wall_ms
+    )
+    operation = running.announce()
+    running.ask(Approve("v", operation.events))
+    running.pass_time()
+    reason = running.loop.read(lambda plane: plane.state.operations[operation.number].reason)
+    assert "no driver gone" in reason.result(WAIT_S)
+    assert not running.lost
+
+
+@pytest.mark.parametrize("deaf", [0, 3, ABORT_TRIES - 1])
+def test_driver_is_told_of_an_end_until_it_hears(running: Running, deaf: int) -> None:
+    """A driver that cannot be told to abort is told again; once is enough. Source: L-7."""
+    operation = running.announce()
+    running.driver.deaf = deaf
+    running.end(operation)
+    for _ in range(2 * ABORT_TRIES):
+        running.pass_time()
+    assert running.driver.told == [operation.id] * (deaf + 1)
+    assert running.history(operation)[-1] == "operation.aborted"
+
+
+def test_driver_that_never_hears_is_told_of_to_people(running: Running) -> None:
+    """After a number of tries the driver is left alone, and history says so. Source: L-8."""
+    operation = running.announce()
+    running.driver.deaf = 100
+    running.end(operation)
+    for _ in range(2 * ABORT_TRIES):
+        running.pass_time()
+    assert len(running.driver.told) == ABORT_TRIES
+    assert running.history(operation)[-1] == "operation.abort-failed"
+    assert not running.plane.state.aborts
+
+
+def test_driver_is_not_asked_after_what_it_has_not_begun(running: Running) -> None:
+    """A retry is asked after once it has begun, not when the one before was due. L-7, L-8."""
+    running.driver.again_after_ms = 1000
+    operation = running.announce()
+    running.ask(Approve("v", operation.events))
+    running.pass_time()
+    asked = list(running.driver.asked)
+    running.publisher.late = True
+    running.ask(RequestMaintenance(cause=Cause.REBOOT, targets=("v",)))
+    running.ask(Retry(operation.number))
+    running.pass_time()
+    assert (running.driver.begun, running.driver.asked) == ([1], asked)
+    running.publisher.catch_up()
+    running.pass_time()
+    assert running.driver.begun == [1, 2]
+    assert running.driver.asked[len(asked) :] == [2] * (len(running.driver.asked) - len(asked))
+    assert len(running.driver.asked) > len(asked) > 0
+
+
+def test_bug_in_the_loop_ends_the_service(running: Running) -> None:
+    """A control plane that cannot go on says so, instead of leaving everybody waiting."""
+    del running.plane.policy
+    running.loop.wake()
+    running.loop._thread.join(WAIT_S)
+    assert [type(error) for error in running.lost] == [OurError]

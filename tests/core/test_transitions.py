@@ -1,0 +1,366 @@
+"""What work does to the fleet and to other work: failures, endings, retries, moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.refusals import Unknown, WrongState
+from forewarn.core.stimulus import (
+    Cancel,
+    ChangeTopology,
+    Complete,
+    DriverAborted,
+    DriverBegun,
+    DriverDone,
+    DriverFailed,
+    Recover,
+    Repair,
+    Retry,
+    Stimulus,
+)
+from forewarn.core.topology import Health, Vm
+from tests.core.rig import MINUTE_MS, small
+
+S = OperationState
+
+
+def test_failure_appears_as_started() -> None:
+    """A host failure is first seen Started, for every VM of the host. Source: L-4."""
+    rig = small()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    assert failure.not_before_ms == 0
+    assert rig.shown("web") == rig.shown("db") == ["Reboot Started"]
+    assert rig.document("web")[0] == 1
+    assert rig.health("h0") is Health.FAILED
+    assert rig.begun == [failure.number]
+    rig.finish(failure)
+    assert rig.health("h0") is Health.HEALTHY
+
+
+def test_failure_ends_all_work_on_the_host() -> None:
+    """Announced work is cancelled, running work failed and aborted. Source: L-4, L-8."""
+    rig = small()
+    announced = rig.ask(Cause.HOST_REBOOT, "h0")
+    running = rig.ask(Cause.HOST_REBOOT, "h2")
+    elsewhere = rig.ask(Cause.REBOOT, "web_0")
+    rig.approve("far_0", running)
+    rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    rig.ask(Cause.HARDWARE_FAILURE, "h2")
+    assert rig.now(announced).state is S.CANCELLED
+    assert (rig.now(running).state, rig.now(running).reason) == (S.FAILED, "host h2 failed")
+    assert rig.aborted == [running.number]
+    assert rig.now(elsewhere).state is S.ANNOUNCED
+    assert rig.shown("far") == ["Reboot Started"]
+
+
+def test_lost_host_moves_its_vms() -> None:
+    """VMs of a lost host come back elsewhere, shown as Redeploy. Source: L-4."""
+    rig = small()
+    lost = rig.ask(Cause.HOST_LOST, "h0", destination="h2")
+    assert rig.shown("db") == ["Redeploy Started"]
+    rig.finish(lost)
+    assert rig.state.topology.vms_on("h2") == ("db_0", "far_0", "web_0")
+    assert rig.state.topology.hosts["h0"].health is Health.FAILED
+
+
+def test_repair_ends_the_failure() -> None:
+    """A host taken for well again ends its failure; other work on it stays. Source: L-5, L-8."""
+    rig = small()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    other = rig.ask(Cause.REBOOT, "web_0")
+    assert rig.tell(Repair("h0")).operations == (failure.number,)
+    assert rig.now(failure).state is S.SUCCEEDED
+    assert rig.aborted == [failure.number]
+    assert rig.now(other).state is S.ANNOUNCED
+    rig.tell(Repair("h0"))
+    rig.refuses(Repair("h9"), Unknown)
+
+
+def test_repair_leaves_a_running_evacuation_alone() -> None:
+    """An evacuation that runs is the driver's to end. Source: L-8."""
+    rig = small()
+    predicted = rig.ask(Cause.HARDWARE_DEGRADED, "h2")
+    rig.approve("far_0", predicted)
+    rig.tell(Repair("h2"))
+    assert rig.now(predicted).state is S.RUNNING
+
+
+def test_deletion_and_eviction_remove_the_vm() -> None:
+    """A deleted or preempted VM is gone from the fleet. Source: D-4."""
+    rig = small()
+    eviction = rig.ask(Cause.EVICTION, "web_0")
+    rig.approve("web_1", eviction)
+    rig.finish(eviction)
+    assert "web_0" not in rig.state.topology.vms
+    rig.check_replay()
+
+
+def test_work_on_a_deleted_vm_is_cancelled() -> None:
+    """What was still to be done to a VM that is gone is withdrawn. Source: L-3."""
+    rig = small()
+    reboot, restarted = rig.ask(Cause.REBOOT, "web_0"), rig.ask(Cause.REDEPLOY, "web_0")
+    eviction = rig.ask(Cause.EVICTION, "web_0")
+    rig.approve("web_1", eviction)
+    rig.approve("web_1", restarted)
+    rig.finish(eviction)
+    assert (rig.now(reboot).state, rig.now(reboot).reason) == (S.CANCELLED, "vm web_0 is gone")
+    assert rig.now(restarted).state is S.RUNNING, "the driver says how that ends"
+    rig.finish(restarted)
+
+
+def test_failure_whose_vms_come_back_elsewhere_is_a_redeploy() -> None:
+    """A failure with a destination is the loss of the host. Source: L-4, D-4."""
+    rig = small()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h0", destination="h2")
+    assert rig.shown("web") == ["Redeploy Started"]
+    rig.finish(failure)
+    assert rig.state.topology.vms["web_0"].host == "h2"
+    assert rig.health("h0") is Health.FAILED
+
+
+def test_failed_host_turns_out_to_be_lost() -> None:
+    """The failure ends for the loss, in one step, with a new event. Source: L-4, L-8, D-3."""
+    rig = small()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    before = rig.document("web")
+    lost = rig.ask(Cause.HOST_LOST, "h0", destination="h2")
+    assert (rig.now(failure).state, rig.now(failure).reason) == (S.FAILED, "host h0 is lost")
+    assert rig.aborted == [failure.number]
+    assert rig.shown("web") == ["Redeploy Started"]
+    assert rig.document("web")[0] == before[0] + 1
+    rig.finish(lost)
+    assert rig.shown("web") == []
+    rig.check_replay()
+
+
+def test_arrivals_on_a_host_that_failed_meanwhile_are_told() -> None:
+    """VMs that are moved into a running disturbance see it Started. Source: L-5, S-5."""
+    rig = small()
+    lost = rig.ask(Cause.HOST_LOST, "h0", destination="h2")
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h2")
+    rig.finish(lost)
+    assert rig.now(failure).vms == ("db_0", "far_0", "web_0")
+    assert rig.shown("web") == rig.shown("db") == rig.shown("far") == ["Reboot Started"]
+    rig.check_replay()
+    rig.finish(failure)
+    assert rig.shown("web") == rig.shown("far") == []
+
+
+def test_announced_work_follows_arriving_vms() -> None:
+    """VMs that arrive on a host are told before its announced work begins. Source: N-1, L-5."""
+    rig = small()
+    announced = rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.show()
+    lost = rig.ask(Cause.HOST_LOST, "h0", destination="h2")
+    rig.wait(10 * MINUTE_MS)
+    rig.finish(lost)
+    assert rig.now(announced).state is S.CANCELLED
+    again = rig.now(max(rig.operations))
+    assert (again.host, again.vms) == ("h2", ("db_0", "far_0", "web_0"))
+    assert again.not_before_ms == rig.now_ms + 15 * MINUTE_MS
+    assert rig.shown("db") == ["Reboot Scheduled"]
+
+
+def test_move_and_work_on_its_destination_exclude_each_other() -> None:
+    """No VM arrives in the middle of a disturbance. Source: L-5."""
+    rig = small()
+    move = rig.ask(Cause.LIVE_MIGRATION, "h0", destination="h2")
+    other = rig.ask(Cause.HOST_REBOOT, "h2")
+    assert rig.now(other).state is S.PLANNED
+    assert [waiting.on for waiting in rig.why(other)] == [(move.id,)]
+    rig.approve("web_0", move)
+    rig.approve("db_0", move)
+    rig.finish(move)
+    assert rig.now(other).vms == ("db_0", "far_0", "web_0")
+
+
+def test_move_waits_for_work_on_its_destination() -> None:
+    """A user's redeploy to a host that is worked on is announced, and waits. Source: N-3, L-6."""
+    rig = small()
+    work = rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.approve("far_0", work)
+    move = rig.ask(Cause.REDEPLOY, "db_0", destination="h2")
+    rig.approve("db_0", move)
+    assert [waiting.reason for waiting in rig.why(move)] == ["host-busy"]
+    rig.finish(work)
+    assert rig.now(move).state is S.RUNNING
+
+
+def test_vm_that_has_left_is_not_moved_again() -> None:
+    """A host's evacuation moves only the VMs that are still on it. Source: L-5."""
+    rig = small()
+    evacuation = rig.ask(Cause.HARDWARE_DEGRADED, "h0", destination="h1")
+    move = rig.ask(Cause.REDEPLOY, "web_0", destination="h2")
+    rig.approve("web_1", move)
+    rig.finish(move)
+    rig.approve("web_1", evacuation)
+    rig.approve("db_0", evacuation)
+    rig.finish(evacuation)
+    assert rig.state.topology.vms["web_0"].host == "h2"
+    assert rig.state.topology.vms["db_0"].host == "h1"
+
+
+def test_failed_execution_waits_for_the_operator() -> None:
+    """A failed execution keeps its event and its reason until the operator decides. Source: L-8."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.approve("far_0", operation)
+    rig.tell(DriverBegun(operation.number, 1), DriverFailed(operation.number, 1, "no answer"))
+    assert rig.shown("far") == ["Reboot Started"]
+    assert rig.now(operation).alerted
+    assert "no answer" in rig.why(operation)[0].text
+    assert not rig.tell(DriverFailed(operation.number, 1, "again")).changes
+    rig.tell(Retry(operation.number))
+    assert (rig.now(operation).attempt, rig.now(operation).reason) == (2, "")
+    assert rig.begun == [operation.number] * 2
+    rig.finish(operation)
+    assert rig.now(operation).state is S.SUCCEEDED
+
+
+def test_driver_without_a_reason_has_one_all_the_same() -> None:
+    """An operation that is stuck says why, whatever the driver said. Source: L-8."""
+    rig = small(enabled=())
+    operation = rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.tell(DriverFailed(operation.number, 1, ""))
+    assert rig.now(operation).reason == "the driver gave no reason"
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_operator_completes_or_fails_it(*, failed: bool) -> None:
+    """The operator ends a running operation, well or not; its event goes. Source: L-8, L-5."""
+    rig = small()
+    operation = rig.ask(Cause.HARDWARE_FAILURE, "h2")
+    rig.tell(Complete(operation.number, failed=failed, reason="seen on site"))
+    assert rig.now(operation).state is (S.FAILED if failed else S.SUCCEEDED)
+    assert rig.now(operation).reason == "seen on site"
+    assert rig.document("far")[1] == ()
+    assert rig.aborted == [operation.number]
+    expected = Health.FAILED if failed else Health.HEALTHY
+    assert rig.state.topology.hosts["h2"].health is expected
+
+
+def test_abort_is_owed_until_the_driver_was_told() -> None:
+    """What ends without its driver is told to it again after a restart, until once. Source: L-7."""
+    rig = small()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h2")
+    rig.tell(Complete(failure.number), Recover())
+    assert rig.aborted == [failure.number] * 2
+    rig.check_replay()
+    rig.tell(DriverAborted(failure.number), Recover())
+    assert rig.aborted == [failure.number] * 2
+    assert not rig.state.aborts
+    assert not rig.tell(DriverAborted(failure.number)).changes, "it is noted once"
+    rig.check_replay()
+
+
+def test_abort_the_driver_never_took_is_told_to_people() -> None:
+    """A driver that could not be told is named in history, and told no more. Source: L-8."""
+    rig = small()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h2")
+    rig.tell(Repair("h2"), DriverAborted(failure.number, "its board is dark"))
+    assert rig.entries[-1].action == "operation.abort-failed"
+    assert rig.entries[-1].text.endswith("op-1 has ended: its board is dark")
+    assert not rig.tell(Recover()).abort
+
+
+def test_end_by_the_driver_owes_no_abort() -> None:
+    """A driver that has ended an operation itself is told nothing of it. Source: L-5."""
+    rig = small(enabled=())
+    operation = rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.finish(operation)
+    assert not rig.tell(DriverAborted(operation.number)).changes
+    assert not rig.tell(Recover()).abort
+
+
+def test_reports_of_another_attempt_mean_nothing() -> None:
+    """A driver's late word on an earlier attempt, or on what has ended, is ignored. Source: L-7."""
+    rig = small(enabled=())
+    operation = rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.tell(Retry(operation.number))
+    for report in (DriverBegun(1, 1), DriverDone(1, 1), DriverFailed(1, 1, "x"), DriverDone(99, 1)):
+        assert not rig.tell(report).changes
+    rig.tell(DriverBegun(1, 2))
+    assert not rig.tell(DriverBegun(1, 2)).changes, "begun is noted once"
+    rig.tell(DriverDone(1, 2))
+    assert not rig.tell(DriverDone(1, 2)).changes
+
+
+@pytest.mark.parametrize(
+    ("stimulus", "error"),
+    [
+        (Cancel(1), WrongState),
+        (Cancel(99), Unknown),
+        (Complete(2), WrongState),
+        (Complete(99), Unknown),
+        (Retry(2), WrongState),
+        (Retry(99), Unknown),
+    ],
+    ids=repr,
+)
+def test_illegal_order_is_refused(stimulus: Stimulus, error: type[WrongState]) -> None:
+    """What cannot be done where an operation stands is refused, nothing changed. Source: L-3."""
+    rig = small()
+    rig.ask(Cause.HARDWARE_FAILURE, "h2")
+    rig.ask(Cause.REBOOT, "web_0")
+    rig.refuses(stimulus, error)
+
+
+def test_too_long_a_run_raises_an_alert_once() -> None:
+    """Running longer than its duration and the limit raises an alert. Source: L-8."""
+    rig = small(enabled=())
+    operation = rig.ask(Cause.HOST_UPDATE, "h2", duration_s=600)
+    rig.wait(600_000 + 3_600_000 - 1)
+    assert not rig.now(operation).alerted
+    rig.wait(1)
+    assert rig.now(operation).alerted
+    assert "longer than it should" in rig.why(operation)[0].text
+    count = len(rig.entries)
+    rig.wait(3_600_000)
+    assert len(rig.entries) == count
+
+
+def test_retry_has_its_whole_time() -> None:
+    """The limit counts anew from a retry's beginning. Source: L-8."""
+    rig = small(enabled=())
+    operation = rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.wait(2 * 3_600_000)
+    rig.tell(Retry(operation.number), DriverBegun(operation.number, 2))
+    rig.wait(3_600_000 - 1)
+    assert not rig.now(operation).alerted
+    rig.wait(1)
+    assert rig.now(operation).alerted
+
+
+def test_crash_before_the_beginning_begins_again() -> None:
+    """What was started and not confirmed as begun is begun after a restart. Source: L-7."""
+    rig = small(enabled=())
+    first = rig.ask(Cause.HOST_REBOOT, "h2")
+    second = rig.ask(Cause.REBOOT, "web_0")
+    rig.tell(DriverBegun(second.number, 1))
+    rig.begun.clear()
+    rig.tell(Recover())
+    assert rig.begun == [first.number]
+
+
+def test_why_says_what_a_running_operation_waits_for() -> None:
+    """A running operation waits for its driver, an ended one for nothing. Source: L-8."""
+    rig = small(enabled=())
+    operation = rig.ask(Cause.HOST_UPDATE, "h2", duration_s=60)
+    assert rig.why(operation)[0].text == "the driver has not begun to work on h2"
+    rig.tell(DriverBegun(operation.number, 1))
+    (waiting,) = rig.why(operation)
+    assert (waiting.reason, waiting.until_ms) == ("driver", rig.now_ms + 60_000)
+    rig.wait(60_000)
+    assert rig.why(operation)[0].until_ms == 0, "what is over by then is no limit any more"
+    rig.finish(operation)
+    assert rig.why(operation) == []
+
+
+def test_vm_may_be_added_beside_announced_work_on_another() -> None:
+    """Work on one host is no reason to refuse a VM on another. Source: L-5."""
+    rig = small()
+    rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.tell(ChangeTopology(vms=(Vm("web_9", "h1", "web"),)))
+    assert "web_9" in rig.state.topology.vms

@@ -1,0 +1,292 @@
+"""A metadata server on loopback with the other end of its feed in the test's hands.
+
+No assertion may go in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from forewarn.clock import VirtualClock
+from forewarn.ids import Ids
+from forewarn.metadata.server import MetadataServer
+from forewarn.protocol.documents import Document, ScheduledEvent
+from forewarn.replication.messages import ApprovalAnswer, Caller, DocumentChange, Publication
+from forewarn.settings import MetadataSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Self
+
+    from forewarn.replication.messages import ApprovalRequest
+
+T = TypeVar("T")
+
+NOW_MS = 1_700_000_000_000  # Tue, 14 Nov 2023 22:13:20 GMT
+WAIT_S = 20.0
+"""How long a test waits for what must come; nothing passes because of it."""
+
+FREEZE = ScheduledEvent(
+    event_id="C7061BAC-AFDC-4513-B24B-AA5F13A16123",
+    event_type="Freeze",
+    resources=("vm-a", "vm-b"),
+    not_before_ms=NOW_MS + 900_000,
+    description="Host server is undergoing maintenance.",
+    duration_s=9,
+)
+PREEMPT = ScheduledEvent(
+    event_id="11111111-AFDC-4513-B24B-AA5F13A16123", event_type="Preempt", resources=("vm-a",)
+)
+EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
+
+QUIET_S = 0.05
+"""How long a test listens to be sure that nothing comes; it never passes because of it."""
+
+
+@dataclass
+class Control:
+    """The control plane, as far as a metadata server sees it."""
+
+    answer: ApprovalAnswer | None = field(default_factory=lambda: ApprovalAnswer(True))
+    """What approvals get; None keeps them waiting."""
+    enables: bool = True
+    approvals: list[ApprovalRequest] = field(default_factory=list)
+    enabled: list[str] = field(default_factory=list)
+    groups: list[frozenset[str]] = field(default_factory=list)
+    waiting: list[asyncio.Future[ApprovalAnswer]] = field(default_factory=list)
+    enabling: list[asyncio.Future[None]] = field(default_factory=list)
+    on_enable: Callable[[str], None] | None = None
+
+    def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
+        """Note the approval."""
+        self.approvals.append(request)
+        future = asyncio.get_running_loop().create_future()
+        if self.answer is None:
+            self.waiting.append(future)
+        else:
+            future.set_result(self.answer)
+        return future
+
+    def enable(self, vm: str) -> asyncio.Future[None]:
+        """Note the first request of a group."""
+        self.enabled.append(vm)
+        future = asyncio.get_running_loop().create_future()
+        self.enabling.append(future)
+        if self.enables:
+            future.set_result(None)
+        if self.on_enable is not None:
+            self.on_enable(vm)
+        return future
+
+    def polled(self, groups: frozenset[str]) -> None:
+        """Note a second's polls."""
+        self.groups.append(groups)
+
+
+@dataclass
+class Live:
+    """A running server and how to talk to it."""
+
+    server: MetadataServer
+    control: Control
+    clock: VirtualClock
+    loop: asyncio.AbstractEventLoop
+    bound: tuple[str, ...] = ()
+    sequence: int = 0
+
+    @property
+    def port(self) -> int:
+        """The port of the first address."""
+        return int(self.bound[0].rpartition(":")[2])
+
+    def call(self, act: Callable[[], T]) -> T:
+        """Run something on the server's event loop and return what it returns."""
+
+        async def run() -> T:
+            return act()
+
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(WAIT_S)
+
+    def apply(self, change: DocumentChange) -> None:
+        """Apply a change as the feed would."""
+        self.call(lambda: self.server.apply(change))
+
+    def show(self, *events: ScheduledEvent, incarnation: int = 1, view: str = "group-1") -> None:
+        """Publish a document."""
+        self.sequence += 1
+        document = Document(incarnation, events)
+        self.apply(DocumentChange(self.sequence, publications=(Publication(view, True, document),)))
+
+    def know(self, *callers: Caller) -> None:
+        """Say who may ask."""
+        self.sequence += 1
+        self.apply(DocumentChange(self.sequence, callers=callers))
+
+    def connect(self, *, receive_bytes: int = 0) -> Raw:
+        """Open a raw connection, with a small buffer for what it receives if asked to."""
+        sock = socket.socket()
+        if receive_bytes:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        sock.settimeout(WAIT_S)
+        try:
+            sock.connect(("127.0.0.1", self.port))
+        except OSError:
+            sock.close()
+            raise
+        return Raw(sock)
+
+    def ask(self, request: bytes) -> Reply:
+        """Send bytes on a connection of their own and return the first answer."""
+        with self.connect() as raw:
+            raw.send(request)
+            return raw.reply()
+
+    def get(self, target: str = EVENTS, **headers: str) -> Reply:
+        """Send a plain GET."""
+        return self.ask(request(target, method="GET", body=b"", **headers))
+
+    def post(self, body: bytes, target: str = EVENTS, **headers: str) -> Reply:
+        """Send a plain POST."""
+        return self.ask(request(target, method="POST", body=body, **headers))
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One HTTP answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    head: bytes
+
+
+class Raw:
+    """A socket that understands just enough HTTP to see where an answer ends."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.buffer = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sock.close()
+
+    def send(self, octets: bytes) -> None:
+        """Send all; a server that has hung up already is fine."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.sock.sendall(octets)
+
+    def more(self) -> bool:
+        """Read once; False at the end."""
+        octets = self.sock.recv(65_536)
+        self.buffer += octets
+        return bool(octets)
+
+    def reply(self, *, head_only: bool = False) -> Reply:
+        """Return the next answer."""
+        while b"\r\n\r\n" not in self.buffer:
+            if not self.more():
+                raise EOFError(self.buffer)
+        head, _, self.buffer = self.buffer.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        headers = {name.lower(): value for name, _, value in (x.partition(": ") for x in lines)}
+        length = 0 if head_only else int(headers.get("content-length", "0"))
+        while len(self.buffer) < length:
+            if not self.more():
+                raise EOFError(self.buffer)
+        body, self.buffer = self.buffer[:length], self.buffer[length:]
+        return Reply(int(first.split()[1]), headers, body, head)
+
+    def silent(self) -> bool:
+        """Tell whether nothing comes for a little while."""
+        self.sock.settimeout(QUIET_S)
+        with contextlib.suppress(TimeoutError):
+            self.more()
+            return False
+        self.sock.settimeout(WAIT_S)
+        return True
+
+    def closed(self) -> bool:
+        """Wait for the end; tell whether nothing came before it."""
+        try:
+            while self.more():
+                pass
+        except ConnectionResetError:
+            return not self.buffer
+        return not self.buffer
+
+
+def request(target: str, *, method: str = "GET", body: bytes = b"", **headers: str) -> bytes:
+    """Return the bytes of a request; `if_none_match` becomes `If-None-Match`, "" leaves it out."""
+    fields = {"host": "169.254.169.254", "metadata": "true"}
+    fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+    if body:
+        fields.setdefault("content-length", str(len(body)))
+    lines = [f"{name}: {value}" for name, value in fields.items() if value]
+    return "\r\n".join([f"{method} {target} HTTP/1.1", *lines, "", ""]).encode() + body
+
+
+def wait_for(seconds: float | str, incarnation: int | str = 0) -> str:
+    """Return the target of a long poll."""
+    return f"{EVENTS}&wait={seconds}&incarnation={incarnation}"
+
+
+def approval(*event_ids: str) -> bytes:
+    """Return the body of an approval."""
+    ids = ",".join(f'{{"EventId":"{event_id}"}}' for event_id in event_ids)
+    return f'{{"StartRequests":[{ids}]}}'.encode()
+
+
+VM_A = Caller(
+    vm="vm-a",
+    group="group-1",
+    view="group-1",
+    addresses=("127.0.0.1", "::1"),
+    instance_id="instance-a",
+    instance={"location": "north", "vmSize": "big", "zone": 1, "tags": {"b": "2", "a": "1"}},
+)
+VM_C = Caller(vm="vm-c", group="group-2", view="group-2", instance_id="instance-c")
+
+SETTINGS = MetadataSettings(rate_per_s=0)
+
+
+@contextlib.contextmanager
+def serving(
+    settings: MetadataSettings = SETTINGS,
+    *,
+    listen: tuple[str, ...] = ("127.0.0.1:0",),
+    portable: bool = False,
+    control: Control | None = None,
+) -> Iterator[Live]:
+    """Run a server in a thread of its own, with vm-a at this address, group-1 empty."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    control = control or Control()
+    clock = VirtualClock(NOW_MS)
+    server = MetadataServer(settings, control, clock=clock, ids=Ids(1), portable=portable)
+    live = Live(server, control, clock, loop)
+    try:
+        start = server.start(listen)
+        live.bound = asyncio.run_coroutine_threadsafe(start, loop).result(WAIT_S)
+        live.know(VM_A, VM_C)
+        live.show(incarnation=0)
+        live.show(incarnation=0, view="group-2")
+        yield live
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(WAIT_S)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(WAIT_S)
+        loop.close()
+
+
+def with_settings(**changes: object) -> MetadataSettings:
+    """Return the tests' settings, changed."""
+    return replace(SETTINGS, **changes)  # type: ignore[arg-type]  # checked by the class

@@ -1,0 +1,300 @@
+"""Nodes that follow a feed: they show what it says, hand requests on, and survive its loss."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.protocol.documents import Document
+from forewarn.replication.follower import FeedLost, Follower
+from forewarn.replication.messages import (
+    ApprovalAnswer,
+    ApprovalRequest,
+    DocumentChange,
+    Publication,
+)
+from forewarn.replication.server import FeedServer
+from tests.metadata.live import EVENTS, FREEZE, VM_A, VM_C, WAIT_S, Control, Raw, approval, request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
+
+ASKED = ApprovalRequest("vm-a", ("A",), "127.0.0.1")
+
+
+def publication(incarnation: int, *, view: str = "group-1") -> Publication:
+    """Return a document of a view."""
+    return Publication(view, enabled=True, document=Document(incarnation, (FREEZE,)))
+
+
+WHOLE = DocumentChange(1, whole=True, callers=(VM_A, VM_C), publications=(publication(1),))
+
+
+def run(story: Coroutine[object, object, None]) -> None:
+    """Run one story on a loop of its own, not for ever."""
+
+    async def bounded() -> None:
+        await asyncio.wait_for(story, WAIT_S)
+
+    asyncio.run(bounded())
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Let everything else run until something is true."""
+    for _ in range(1_000_000):
+        if true():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came true")
+
+
+class Feed:
+    """A feed server, a follower and what the follower was told."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.control = Control()
+        self.told: list[DocumentChange] = []
+        self.server = FeedServer(self.control)
+        self.follower = Follower(address, self.told.append)
+
+    async def start(self) -> None:
+        """Start both ends and wait until they have met."""
+        self.server.apply(WHOLE)
+        self.address = await self.server.start(self.address)
+        self.follower._address = self.address
+        self.follower.start()
+        await self.follower.followed.wait()
+
+    async def restart_server(self) -> None:
+        """Come back with a new feed server, as after a crash of the control process."""
+        self.server = FeedServer(self.control)
+        self.server.apply(WHOLE)
+        await self.server.start(self.address)
+
+    async def lose(self) -> None:
+        """Stop the feed server and wait until the follower knows."""
+        await self.server.stop()
+        await until(lambda: not self.follower.followed.is_set())
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Feed:
+    """Both ends of a feed, not started."""
+    return Feed(f"unix:{tmp_path}/feed" if request.param == "unix" else "127.0.0.1:0")
+
+
+def test_follower_is_told_the_whole_then_each_change(feed: Feed) -> None:
+    """A node begins with the whole truth and gets every change after it. Source: L-7, S-1."""
+
+    async def story() -> None:
+        await feed.start()
+        feed.server.apply(DocumentChange(2, publications=(publication(2),)))
+        assert await feed.server.shown(2, wait_s=WAIT_S)
+        assert feed.told == [WHOLE, DocumentChange(2, publications=(publication(2),))]
+        assert feed.server.nodes == 1
+        feed.server.apply(DocumentChange(3, gone=("vm-c",)))
+        late = Follower(feed.address, feed.told.append)
+        late.start()
+        await late.followed.wait()
+        newest = DocumentChange(3, whole=True, callers=(VM_A,), publications=(publication(2),))
+        assert feed.told[-1] == newest
+        await late.stop()
+        await feed.follower.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_begin_waits_until_every_node_shows_it(feed: Feed) -> None:
+    """Nothing begins before all connected nodes show it; one that is away is no reason. L-7."""
+
+    async def story() -> None:
+        await feed.start()
+        assert await feed.server.shown(1, wait_s=WAIT_S)
+        assert not await feed.server.shown(2, wait_s=0.01)
+        await feed.follower.stop()
+        assert await feed.server.shown(2, wait_s=WAIT_S)
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_requests_travel_to_the_control_plane_and_back(feed: Feed) -> None:
+    """Approvals, enabling and poll marks arrive as they were made. Source: A-6, B-1, B-2."""
+
+    async def story() -> None:
+        await feed.start()
+        assert await feed.follower.approve(ASKED) == ApprovalAnswer(True)
+        feed.control.answer = ApprovalAnswer(False, "No.")
+        assert await feed.follower.approve(ASKED) == ApprovalAnswer(False, "No.")
+        assert feed.control.approvals == [ASKED, ASKED]
+        await feed.follower.enable("vm-a")
+        assert feed.control.enabled == ["vm-a"]
+        feed.follower.polled(frozenset({"b", "a"}))
+        feed.control.answer = ApprovalAnswer(True)
+        await feed.follower.approve(ASKED)
+        assert feed.control.groups == [frozenset({"a", "b"})]
+        feed.control.enables = False
+        enabling = feed.follower.enable("vm-c")
+        feed.control.answer = None
+        slow, broken = feed.follower.approve(ASKED), feed.follower.approve(ASKED)
+        await until(lambda: bool(feed.control.waiting[1:] and feed.control.enabling[1:]))
+        feed.control.waiting[0].set_result(ApprovalAnswer(True))
+        feed.control.waiting[1].set_exception(RuntimeError())
+        feed.control.enabling[1].cancel()
+        assert (await slow).accepted
+        with pytest.raises(FeedLost):
+            await broken
+        with pytest.raises(FeedLost):
+            await enabling
+        await feed.follower.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_requests_wait_for_a_lost_feed(feed: Feed) -> None:
+    """What is asked while the feed is away is asked when it is back. Source: A-6, L-7."""
+
+    async def story() -> None:
+        await feed.start()
+        await feed.lose()
+        waiting = feed.follower.approve(ASKED)
+        enabling = feed.follower.enable("vm-a")
+        feed.follower.polled(frozenset({"a"}))
+        feed.follower.polled(frozenset({"b"}))
+        given_up = feed.follower.approve(ASKED)
+        given_up.cancel()
+        await asyncio.sleep(0)
+        await feed.restart_server()
+        assert (await waiting).accepted
+        await enabling
+        assert feed.control.groups == [frozenset({"a", "b"})]
+        assert len(feed.control.approvals) == 1
+        assert feed.told == [WHOLE, WHOLE]
+        await feed.follower.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_follower_that_stops_fails_what_waits(feed: Feed) -> None:
+    """Requests without an answer fail in the end, none is called approved. Source: A-6."""
+
+    async def story() -> None:
+        await feed.start()
+        await feed.lose()
+        approving, enabling = feed.follower.approve(ASKED), feed.follower.enable("vm-a")
+        await feed.follower.stop()
+        with pytest.raises(FeedLost):
+            await approving
+        with pytest.raises(FeedLost):
+            await enabling
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    "line", [b"x", b'["change"]', b'["fly",1]', b'["ack","x"]', b'["approve",1,["a"]]',
+             b'["approve",1,["a","x",""]]', b'["enable",1,5]', b'["polled",3]'],
+)  # fmt: skip
+def test_peer_that_talks_nonsense_is_hung_up_on(feed: Feed, line: bytes) -> None:
+    """Each end hangs up on nonsense, and the other nodes go on. Source: L-7."""
+
+    async def story() -> None:
+        await feed.start()
+        feed.follower._writer.write(line + b"\n")  # type: ignore[union-attr]
+        await until(lambda: not feed.follower.followed.is_set())
+        await feed.follower.followed.wait()
+        assert feed.told == [WHOLE, WHOLE]
+        (node,) = feed.server._nodes
+        node.writer.write(line + b"\n")
+        await until(lambda: not feed.follower.followed.is_set())
+        await feed.follower.followed.wait()
+        await feed.follower.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def ask(port: int, octets: bytes) -> tuple[int, bytes]:
+    """Send one request and return status and body."""
+    with Raw(socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)) as raw:
+        raw.send(octets)
+        reply = raw.reply()
+        return reply.status, reply.body
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="workers share a port")
+def test_workers_serve_through_the_loss_of_their_feed(tmp_path: Path) -> None:
+    """Worker processes share a port, answer, hand on, and answer on without a feed. S-1, A-6."""
+
+    async def story() -> None:
+        control = Control()
+        server = FeedServer(control)
+        server.apply(WHOLE)
+        address = await server.start(f"unix:{tmp_path}/feed")
+        port = free_port()
+        workers = [await start_worker(address, port) for _ in range(2)]
+        assert await server.shown(1, wait_s=WAIT_S)
+        for _ in range(4):
+            status, body = await asyncio.to_thread(ask, port, request(EVENTS))
+            assert (status, json.loads(body)["DocumentIncarnation"]) == (200, 1)
+        posted = request(EVENTS, method="POST", body=approval("a"))
+        assert (await asyncio.to_thread(ask, port, posted))[0] == 200
+        assert control.approvals[0].event_ids == ("A",)
+        await server.stop()
+        assert (await asyncio.to_thread(ask, port, request(EVENTS)))[0] == 200
+        held = asyncio.create_task(asyncio.to_thread(ask, port, posted))
+        again = FeedServer(control)
+        again.apply(DocumentChange(7, whole=True, callers=(VM_A,), publications=(publication(2),)))
+        await again.start(address)
+        assert (await held)[0] == 200
+        workers[0].send_signal(signal.SIGTERM)
+        workers[1].stdin.close()  # type: ignore[union-attr]
+        assert [await worker.wait() for worker in workers] == [0, 0]
+        await again.stop()
+
+    run(story())
+
+
+async def start_worker(feed: str, port: int) -> asyncio.subprocess.Process:
+    """Start a worker and wait until it serves."""
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *(
+            "-m",
+            "forewarn.metadata.worker_process",
+            "--feed",
+            feed,
+            "--listen",
+            f"127.0.0.1:{port}",
+        ),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=dict(os.environ),
+    )
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    worker.stdin.write(b'{"rate_per_s": 0, "proxy_addresses": ["10.0.0.1"]}\n')
+    said = json.loads(await worker.stdout.readline())
+    assert said == {"metadata": [f"127.0.0.1:{port}"]}
+    return worker
+
+
+def free_port() -> int:
+    """Return a port nobody has at the moment."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])

@@ -1,0 +1,116 @@
+"""Instance metadata and the list of versions. Section I."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from forewarn.metadata.instance import INSTANCE_VERSIONS
+from tests.metadata.live import VM_A, Live
+
+INSTANCE = "/metadata/instance"
+NEW = "api-version=2025-04-07"
+
+
+def test_versions_are_listed_without_a_version(live: Live) -> None:
+    """All 35, ascending, no api-version needed. Source: I-3."""
+    reply = live.get("/metadata/versions")
+    assert reply.status == 200
+    listed = json.loads(reply.body)["apiVersions"]
+    assert listed == sorted(listed) == list(INSTANCE_VERSIONS)
+    assert (len(set(listed)), listed[0], listed[-1]) == (35, "2017-03-01", "2025-04-07")
+    assert live.get("/metadata/versions", metadata="").status == 400
+
+
+def test_instance_shows_compute_and_network(live: Live) -> None:
+    """The calling VM's attributes are shown as JSON. Source: I-1."""
+    form = json.loads(live.get(f"{INSTANCE}?{NEW}").body)
+    compute = form["compute"]
+    assert (compute["name"], compute["location"], compute["vmSize"]) == ("vm-a", "north", "big")
+    assert compute["tags"] == "a:1;b:2"
+    assert compute["tagsList"] == [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]
+    for name in (
+        *("vmId", "zone", "resourceGroupName", "subscriptionId", "vmScaleSetName"),
+        *("placementGroupId", "platformFaultDomain", "platformUpdateDomain", "osType"),
+        *("priority", "evictionPolicy"),
+    ):
+        assert name in compute
+    (interface,) = form["network"]["interface"]
+    assert interface["ipv4"]["ipAddress"][0]["privateIpAddress"] == "127.0.0.1"
+
+
+def test_everything_is_a_string_in_alphabetical_order(live: Live) -> None:
+    """Primitives are strings, nothing is null, keys are in order. Source: I-4."""
+    facts = {"zone": 2, "extendedLocation": {"b": True, "a": None, "c": [1.5, False]}}
+    live.know(replace(VM_A, instance=facts))
+    try:
+        text = live.get(f"{INSTANCE}?{NEW}").body
+        form = json.loads(text, object_pairs_hook=in_order)
+        assert form["compute"]["zone"] == "2"
+        assert form["compute"]["extendedLocation"] == {"a": "", "b": "true", "c": ["1.5", "false"]}
+        assert form["compute"]["vmScaleSetName"] == ""
+    finally:
+        live.know(VM_A)
+
+
+def in_order(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Refuse an object whose keys are out of order or whose values are no strings."""
+    assert [name for name, _ in pairs] == sorted(name for name, _ in pairs)
+    assert all(isinstance(value, (str, dict, list)) for _, value in pairs)
+    return dict(pairs)
+
+
+def test_older_version_shows_less(live: Live) -> None:
+    """Attributes come with their version. Source: I-1, I-3."""
+    old = json.loads(live.get(f"{INSTANCE}?api-version=2017-03-01").body)["compute"]
+    assert "tagsList" not in old
+    assert "vmSize" in old
+    assert "tags" not in old
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/compute/name", "vm-a"),
+        ("/COMPUTE/Name/", "vm-a"),
+        ("/compute/zone", "1"),
+        ("/compute/tagsList/1/value", "2"),
+        ("/network/interface/0/ipv4/ipAddress/0/privateIpAddress", "127.0.0.1"),
+        ("/network", "interface/"),
+        ("", "compute/\nnetwork/"),
+    ],
+)
+def test_parts_are_given_as_text(live: Live, path: str, text: str) -> None:
+    """A leaf is given with format=text; above it the names are listed. Source: I-2."""
+    reply = live.get(f"{INSTANCE}{path}?{NEW}&format=text")
+    assert (reply.status, reply.body.decode()) == (200, text)
+    assert reply.headers["content-type"].startswith("text/plain")
+
+
+def test_leaf_needs_the_text_format(live: Live) -> None:
+    """Without format=text a leaf is 400; a part above it is JSON. Source: I-2."""
+    assert live.get(f"{INSTANCE}/compute/name?{NEW}").status == 400
+    assert live.get(f"{INSTANCE}/compute/name?{NEW}&format=json").status == 400
+    assert live.get(f"{INSTANCE}?{NEW}&format=xml").status == 400
+    assert json.loads(live.get(f"{INSTANCE}/compute?{NEW}").body)["name"] == "vm-a"
+
+
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/compute/name/x", "/network/interface/7", "/network/interface/x",
+             "/compute/" + "x/" * 20]
+)  # fmt: skip
+def test_unknown_part_is_not_found(live: Live, path: str) -> None:
+    """A part that does not exist is 404. Source: I-2, E-5."""
+    assert live.get(f"{INSTANCE}{path}?{NEW}&format=text").status == 404
+
+
+def test_instance_has_versions_of_its_own(live: Live) -> None:
+    """A version of Scheduled Events is none of these, and the other way round. Source: I-3, E-3."""
+    reply = live.get(f"{INSTANCE}?api-version=2019-01-01")
+    assert reply.status == 400
+    newest = ["2025-04-07", "2024-10-01", "2024-07-17"]
+    assert json.loads(reply.body)["newest-versions"] == newest
+    assert live.get(f"{INSTANCE}?{NEW}", metadata="").status == 400
+    assert live.get(f"{INSTANCE}x?{NEW}").status == 404

@@ -1,0 +1,79 @@
+"""Settings nobody can mean are refused before anything opens."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.errors import CallerError
+from forewarn.exit_codes import OK, USAGE
+from forewarn.service.settings_check import RANGES, check_settings
+from forewarn.settings import Settings
+from forewarn.settings_loader import load_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_defaults_are_sound() -> None:
+    """Nobody must set anything, and every range names a setting."""
+    check_settings(Settings())
+    for section, name in RANGES:
+        assert hasattr(getattr(Settings(), section), name)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("[metadata]\nrate_per_s = -1.0", "is -1.0; it may be from 0 to 1000000"),
+        ("[metadata]\nrate_burst = 0", "is 0; it may be from 1"),
+        ("[metadata]\nenable_delay_s = nan", "is nan; it may be from 0"),
+        ("[metadata]\nmax_connections = 0", "is 0; it may be from 1"),
+        ("[metadata]\nunknown_version_status = 200", "is 200; it may be 400 or 404"),
+        ("[metadata]\nunknown_event_status = 500", "it may be from 400 to 499"),
+        ('[metadata]\nserver_header = "a\\r\\nSet-Cookie: b"', "no text of one line"),
+        ('[metadata]\nproxy_addresses = ["proxy"]', "'proxy', which is no IP address"),
+        ('[listen]\nmetadata = ["localhost"]', "'localhost' is not an address"),
+        ("[listen]\nworkers = 65", "is 65; it may be from 0 to 64"),
+        ("[listen]\nworkers = -1", "is -1; it may be from 0 to 64"),
+        ('[metadata]\nproxy_addresses = ["10.0.0.5"]', "needs proxy_secret"),
+        ('[store]\nurl = "postgres//x"', "begins with postgresql://"),
+        ("[policy]\nnotice_freeze_s = 60", "Freeze 60 s of notice; the least is 900 s"),
+    ],
+    ids=lambda text: text.rpartition("\n")[2].partition(" ")[0],
+)
+def test_setting_nobody_can_mean_is_refused(tmp_path: Path, written: str, said: str) -> None:
+    """Out of its range, no address, or two lines in a header: refused, with the reason."""
+    path = tmp_path / "forewarn.toml"
+    path.write_text(written)
+    with pytest.raises(CallerError) as refused:
+        check_settings(load_settings([path], {}))
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("", ""),
+        ('[drivers]\ndefault = "magic"', "There is no driver magic."),
+        ('[operator]\ntokens = ["kim:short"]', "shorter than 16 characters"),
+        ('[listen]\noperator = "localhost"', "cannot listen on localhost: it is no IPV4:PORT"),
+        ('[store]\nurl = "mysql://x"', "is no address of a store"),
+    ],
+    ids=["sound", "driver", "token", "operator", "store"],
+)
+def test_check_finds_what_a_start_would(tmp_path: Path, written: str, said: str) -> None:
+    """`serve --check` ends with 0, or with 2 and one sentence; it opens nothing."""
+    path = tmp_path / "forewarn.toml"
+    path.write_text(written)
+    command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(path)]
+    command += ["--check", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == (USAGE if said else OK)
+    assert (said or "the settings are sound") in done.stderr
+    assert (json.loads(done.stdout) if done.stdout else None) == (None if said else {"sound": True})
+    assert "Traceback" not in done.stderr

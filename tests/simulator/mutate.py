@@ -1,0 +1,119 @@
+"""Runs one broken product: `python -m tests.simulator.mutate NAME` in a process of its own.
+
+Prints who noticed, one a line: `world SEED: INVARIANT`, `transcript NAME`, or `assertion NAME` for
+an assertion of the product itself while a transcript was played. With `--try WHO` only that is
+tried. Nothing is written anywhere.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import logging
+import sys
+from pathlib import Path
+from types import CodeType
+
+from tests.simulator import mutants_around, mutants_core, mutants_seen
+from tests.simulator.mutant import Mutant
+
+MUTANTS = (*mutants_core.MUTANTS, *mutants_around.MUTANTS, *mutants_seen.MUTANTS)
+TRANSCRIPTS = Path(__file__).resolve().parents[1] / "transcripts"
+SEEDS = range(1, 9)
+HOSTS, VMS, DAYS = 8, 60, 2.0
+
+
+class _Broken(importlib.machinery.SourceFileLoader):
+    """Loads a module with edits."""
+
+    edits: tuple[tuple[str, str], ...] = ()
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compile the edited source; nothing is cached."""
+        path = self.get_filename(fullname)
+        text = Path(path).read_text(encoding="utf-8")
+        for old, new in self.edits:
+            if text.count(old) != 1:
+                raise SystemExit(f"{fullname}: the text to edit stands {text.count(old)} times")
+            text = text.replace(old, new)
+        return compile(text, path, "exec", dont_inherit=True)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the modules that are to be broken."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        """Break what the mutant says."""
+        self._edits: dict[str, tuple[tuple[str, str], ...]] = {}
+        for module, old, new in mutant.edits:
+            self._edits[module] = (*self._edits.get(module, ()), (old, new))
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: object = None,
+        target: object = None,  # noqa: ARG002 - the interface has it
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the spec of a broken module."""
+        if fullname not in self._edits:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)  # type: ignore[arg-type]
+        assert spec is not None
+        assert spec.origin is not None
+        loader = _Broken(fullname, spec.origin)
+        loader.edits = self._edits[fullname]
+        spec.loader = loader
+        return spec
+
+
+def noticed_in_world(seed: int) -> str:
+    """The invariant a small world finds broken; empty if none."""
+    from forewarn.simulator.runs import run_world
+    from forewarn.simulator.world.world import Plan
+
+    return run_world(Plan(seed, HOSTS, VMS, DAYS)).invariant
+
+
+def noticed_in_transcript(name: str) -> str:
+    """What notices that a transcript comes out otherwise; empty if nothing does."""
+    from forewarn.simulator.transcripts.transcript import parse, play
+    from forewarn.simulator.world.crash_points import Violation
+
+    text = (TRANSCRIPTS / f"{name}.txt").read_text(encoding="utf-8")
+    try:
+        return "" if all(told.agrees for told in play(parse(text))) else "transcript"
+    except Violation as violation:
+        return "assertion" if isinstance(violation.__cause__, AssertionError) else "transcript"
+    except AssertionError:
+        return "assertion"
+
+
+def everybody() -> list[str]:
+    """Everybody who could notice, transcripts first."""
+    names = [f"transcript {path.stem}" for path in sorted(TRANSCRIPTS.glob("*.txt"))]
+    return [*(f"world {seed}" for seed in SEEDS), *names]
+
+
+def main(arguments: list[str]) -> None:
+    """Run the mutant that is named first."""
+    mutant = next(each for each in MUTANTS if each.name == arguments[0])
+    sys.meta_path.insert(0, _Finder(mutant))
+    logging.disable(logging.CRITICAL - 1)
+    logging.getLogger("forewarn").setLevel(logging.ERROR)
+    logging.disable(logging.NOTSET)
+    chosen = arguments[2:] if arguments[1:2] == ["--try"] else everybody()
+    for who in chosen:
+        kind, _, name = who.partition(" ")
+        if kind == "world":
+            seed, _, _ = name.partition(":")
+            invariant = noticed_in_world(int(seed))
+            found = f"world {seed}: {invariant}" if invariant else ""
+        else:
+            kind = noticed_in_transcript(name)
+            found = f"{kind} {name}" if kind else ""
+        if found:
+            print(found, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,97 @@
+"""The judge can see: every deliberate breakage of the product is noticed by whom the table says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.simulator.mutant import Mutant
+from tests.simulator.mutate import MUTANTS, TRANSCRIPTS, noticed_in_world
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "explanation" / "simulator.md"
+MUTANTS_MIN = 25
+TIMEOUT_S = 120
+ABREAST = 2
+BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
+
+
+def _try(mutant: Mutant) -> str:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.simulator.mutate",
+        mutant.name,
+        "--try",
+        mutant.caught_by,
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    return done.stdout.strip() or done.stderr[-2000:]
+
+
+@cache
+def noticed() -> dict[str, str]:
+    """Who noticed each breakage; every one in a process of its own, two at a time."""
+    with ThreadPoolExecutor(ABREAST) as pool:
+        return dict(zip((m.name for m in MUTANTS), pool.map(_try, MUTANTS), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_breakage_is_noticed(mutant: Mutant) -> None:
+    """A breakage is noticed by the invariant or transcript that its row names. Source: L-7."""
+    assert noticed()[mutant.name] == mutant.caught_by
+
+
+@pytest.mark.parametrize(
+    "seed", sorted({m.caught_by.partition(":")[0] for m in MUTANTS if m.caught_by[0] == "w"})
+)
+def test_sound_product_is_not_accused(seed: str) -> None:
+    """A world that notices breakages has nothing to say of the sound product. Source: L-7."""
+    assert noticed_in_world(int(seed.removeprefix("world "))) == ""
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_breakage_applies(mutant: Mutant) -> None:
+    """What a breakage edits stands in its module, once."""
+    for module, old, new in mutant.edits:
+        source = ROOT.joinpath("src", *module.split("."))
+        path = source / "__init__.py" if source.is_dir() else source.with_suffix(".py")
+        assert path.read_text("utf-8").count(old) == 1
+        assert old != new
+
+
+def test_there_are_enough_breakages() -> None:
+    """Every name is used once, and every transcript that is named is there."""
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= MUTANTS_MIN
+    for name in {m.caught_by.partition(" ")[2] for m in MUTANTS if m.caught_by[0] != "w"}:
+        assert (TRANSCRIPTS / f"{name}.txt").is_file()
+
+
+def table() -> str:
+    """The table of breakages, as the page has it."""
+    rows = ["| what is broken | noticed by |", "|---|---|"]
+    for mutant in MUTANTS:
+        kind, _, name = mutant.caught_by.partition(" ")
+        if kind != "world":
+            who = f"{kind} [{name}](../../tests/transcripts/{name}.txt)"
+            who = who.replace("assertion", "an assertion of the product, in transcript")
+        else:
+            promise = name.partition(": ")[2]
+            who = f"invariant {promise}" if promise.isdigit() else f"promise {promise}"
+        rows.append(f"| {mutant.what} | {who} |")
+    return "\n".join(rows)
+
+
+def test_page_shows_the_table() -> None:
+    """The page on the simulator shows every breakage and who notices it."""
+    text = PAGE.read_text(encoding="utf-8")
+    shown = text.partition(BEGIN)[2].partition(END)[0].strip()
+    assert shown == table(), f"put this between the marks in {PAGE.name}:\n\n{table()}"

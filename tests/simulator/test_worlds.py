@@ -1,0 +1,139 @@
+"""Random worlds: no promise is broken, everything heals, and a seed is a seed everywhere.
+
+A longer hunt is `make sim SEED=1 N=1000`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from forewarn.simulator.runs import command, run_world
+from forewarn.simulator.world.crash_points import POINTS
+from forewarn.simulator.world.faults import KINDS
+from forewarn.simulator.world.world import Plan
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = {"hosts": 6, "vms": 40, "days": 2.0}
+NEWER = ("3.12", "3.13", "3.14")
+TIMEOUT_S = 60
+DIGEST = (
+    "from forewarn.simulator.runs import run_world;"
+    "from forewarn.simulator.world.world import Plan;"
+    "print(run_world(Plan(5, 6, 40, 0.5)).digest)"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_small_world_keeps_every_promise(seed: int) -> None:
+    """Invariants 1 to 14 hold under faults and after healing. Source: L-7, L-8, D-1, A-6."""
+    result = run_world(Plan(seed, **SMALL))  # type: ignore[arg-type]
+    assert not result.invariant, f"{result.text}\nrepeat it with: {command(result.plan)}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_world_where_everything_happens_at_once(seed: int) -> None:
+    """Invariants hold where things happen twelve times as often. Source: L-7, L-8, G-1."""
+    result = run_world(Plan(seed, 6, 40, 0.5, rate=12))
+    assert not result.invariant, f"{result.text}\nrepeat it with: {command(result.plan)}"
+
+
+@pytest.mark.slow
+def test_world_of_full_size_keeps_every_promise() -> None:
+    """So does a day of 20 hosts and 200 VMs. Source: L-2, S-4, G-1."""
+    result = run_world(Plan(1001, days=1))
+    assert not result.invariant, f"{result.text}\nrepeat it with: {command(result.plan)}"
+    assert sum(result.operations.values()) > 20
+
+
+def test_world_without_faults_approves_early() -> None:
+    """With nobody hurt, work is approved, starts early and succeeds. Source: L-1, A-1."""
+    result = run_world(Plan(1, 6, 40, 1.0, frozenset(KINDS)))
+    assert not result.invariant
+    assert not any(result.faults.values())
+    assert any(early for _, early, _ in result.waits.values())
+
+
+@pytest.mark.slow
+def test_every_fault_does_everything_it_can() -> None:
+    """A few worlds meet each crash point, trouble, mood and fate of each kind. Source: L-7."""
+    effects, habits = _effects()
+    assert {kind for kind, _ in effects} == set(KINDS)
+    assert not [effect for effect, count in effects.items() if not count]
+    assert not [habit for habit, count in habits.items() if not count]
+    assert {*(point for kind, point in effects if kind == "crash")} > set(POINTS)
+
+
+def _effects() -> tuple[Counter[tuple[str, str]], Counter[str]]:
+    effects: Counter[tuple[str, str]] = Counter()
+    habits: Counter[str] = Counter()
+    for seed in (2, 3):
+        result = run_world(Plan(seed, 6, 40, 5.0, rate=2))
+        effects.update(result.faults)
+        habits.update(result.habits)
+    return effects, habits
+
+
+def test_seed_repeats_to_the_byte() -> None:
+    """The same seed gives the same history, another seed another one."""
+    first, again, other = (run_world(Plan(seed, 6, 40, 0.5)).digest for seed in (3, 3, 4))
+    assert first == again != other
+
+
+def _pythons() -> list[str]:
+    """This interpreter, and others of its kind: of pyenv, and on the PATH."""
+    found = [sys.executable]
+    found += map(str, sorted(Path("~/.pyenv/versions").expanduser().glob("3.1[1-9]*/bin/python")))
+    found += filter(None, (shutil.which(f"python{version}") for version in NEWER))
+    works = filter(_version, dict.fromkeys(found))
+    return [python for python in works if _packages(python).is_dir()]
+
+
+def _packages(python: str) -> Path:
+    """Where `tools/setup` has put what the simulator imports, if it has for this version."""
+    return ROOT / ".build/packages" / ".".join(map(str, _version(python)))
+
+
+def _version(python: str) -> tuple[int, ...]:
+    """The version of an interpreter; empty where it does not run, as a shim without one."""
+    ask = "import sys; print(*sys.version_info[:2])"
+    done = subprocess.run(
+        [python, "-c", ask], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    return tuple(map(int, done.stdout.split())) if not done.returncode else ()
+
+
+@pytest.mark.slow
+def test_seed_repeats_on_every_python() -> None:
+    """A history depends neither on Python's version nor on the order of its hashes."""
+    pythons = _pythons()
+    assert pythons, "`make setup` gets what is needed"
+    found = {}
+    for python in pythons:
+        for hash_seed in ("1", "2"):
+            environment = {
+                **os.environ,
+                "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{_packages(python)}",
+                "PYTHONHASHSEED": hash_seed,
+                "PYTHONDONTWRITEBYTECODE": "1",
+            }
+            done = subprocess.run(
+                [python, "-c", DIGEST],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_S,
+                check=True,
+            )
+            found[f"{python} {hash_seed}"] = done.stdout.strip()
+    assert len(set(found.values())) == 1, found
+    if len({_version(python) for python in pythons}) == 1:
+        pytest.skip("hashes do not matter; there is no second version of Python to compare with")
