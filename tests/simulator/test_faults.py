@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.simulator.world.faults import HOUR_MS, KINDS, MINUTE_MS
+from forewarn.simulator.world.event_queue import HOUR_MS, MINUTE_MS
+from forewarn.simulator.world.faults import KINDS
 from forewarn.simulator.world.network import NetworkFaultRates
 from forewarn.simulator.world.people import OPTIONAL
 from forewarn.simulator.world.world import Plan, World
@@ -45,7 +46,7 @@ def test_failed_host_is_told_until_it_is_heard(world: World) -> None:
     assert not world.judge.operations
     pass_ms(world, 2 * HOUR_MS)
     assert [each.host for each in world.judge.operations.values()] == ["h0"]
-    assert world.faults.met["host", "failed"] == 1
+    assert world.met["host", "failed"] == 1
     assert all(world.machines[name].up for name in names)
 
 
@@ -54,7 +55,7 @@ def test_machines_of_a_failed_host_come_back_though_nobody_works_on_it(world: Wo
     world.people.host_fails("h0", lost=False)
     world.people.host_fails("h0", lost=False)
     pass_ms(world, HOUR_MS)
-    assert world.faults.met["host", "failed"] == 1
+    assert world.met["host", "failed"] == 1
     assert all(machine.up for machine in world.machines.values())
 
 
@@ -75,7 +76,7 @@ def test_lost_poll_is_noticed_in_time(world: World) -> None:
     machine = next(each for each in world.machines.values() if each.core is not None)
     heard: list[bytes | None] = []
     world.wires.turn(SILENT)
-    assert world.wires.poll(machine, heard.append)
+    assert world.wires.poll(machine.seat, heard.append)
     assert not heard
     pass_ms(world, MINUTE_MS)
     assert heard == [None]
@@ -86,7 +87,7 @@ def test_late_answer_is_of_when_it_was_asked(world: World) -> None:
     machine = next(each for each in world.machines.values() if each.core is not None)
     heard: list[bytes | None] = []
     world.wires.turn(DELAYED)
-    assert world.wires.poll(machine, heard.append)
+    assert world.wires.poll(machine.seat, heard.append)
     name = machine.seat.name
     shown = world.nodes[0].snapshot.view(world.topology.view_of(name)).document
     world.people.host_fails(world.topology.vms[name].host, lost=False)

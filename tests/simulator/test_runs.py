@@ -9,9 +9,10 @@ from forewarn.core.state import Draft
 from forewarn.core.stimulus import DriverBegun
 from forewarn.simulator.runs import Result, breaks_the_same, command, run_world, shrinking
 from forewarn.simulator.world.crash_points import Violation
-from forewarn.simulator.world.faults import HOUR_MS, KINDS
+from forewarn.simulator.world.event_queue import DAY_MS, HOUR_MS
+from forewarn.simulator.world.faults import KINDS
 from forewarn.simulator.world.people import ACTIVITIES, OPTIONAL, STEADY
-from forewarn.simulator.world.world import DAY_MS, Plan, World
+from forewarn.simulator.world.world import Plan, World
 
 
 def test_command_repeats_a_plan() -> None:

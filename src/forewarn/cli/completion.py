@@ -31,14 +31,9 @@ def add_commands(commands: Commands) -> None:
 
 
 def _completion(arguments: argparse.Namespace) -> int:
-    from forewarn.cli.main import PackagesMissing, parser_for  # noqa: PLC0415 - it imports us
+    import shtab  # noqa: PLC0415 - only where it is installed
 
-    try:
-        import shtab  # noqa: PLC0415 - only where it is installed
-    except ImportError as error:
-        raise PackagesMissing(command="completion", package="shtab") from error
-
-    parser = parser_for("*")
+    parser = arguments.every_command()
     parsers = [parser]
     for each in parsers:  # grows while it is walked
         for argument in each.arguments:

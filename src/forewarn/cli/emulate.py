@@ -217,10 +217,10 @@ def _log_troubles(*, told: bool) -> None:
 
 
 async def _serve(options: Options, arguments: argparse.Namespace) -> int:
-    from forewarn.emulator.emulator import Emulator  # noqa: PLC0415
+    from forewarn.emulator.launch import new_emulator  # noqa: PLC0415
     from forewarn.service.process import run_until_stopped  # noqa: PLC0415
 
-    emulator = Emulator(options)
+    emulator = new_emulator(options)
     for text in arguments.fault:
         from forewarn.emulator.faults import read_fault  # noqa: PLC0415 - seldom wanted
 

@@ -126,6 +126,7 @@ def parser_for(command: str = "") -> Parser:
     parser.add_argument("--version", nargs=0, action=_ShowVersion, help="print the version and end")
     add_json_option(parser, default=False)
     add_server_options(parser, default="")
+    parser.set_defaults(every_command=lambda: parser_for("*"))
     commands = Commands(parser, {name: line for name, (_, line) in COMMANDS.items()}, "COMMAND")
     wanted = {module for name, (module, _) in COMMANDS.items() if command in {name, "*"}}
     loaded = set()

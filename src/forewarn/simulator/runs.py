@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from forewarn.simulator.transcripts.time_spans import moment
 from forewarn.simulator.world.agent_habits import DEEDS
 from forewarn.simulator.world.crash_points import Violation
-from forewarn.simulator.world.event_queue import START_MS
-from forewarn.simulator.world.faults import HOUR_MS
+from forewarn.simulator.world.event_queue import HOUR_MS, START_MS
 from forewarn.simulator.world.world import Plan, World
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from forewarn.simulator.world.crash_points import Violation
 from forewarn.simulator.world.deployment import Deployment
 from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.driver import DriverBroken
-from forewarn.simulator.world.machine import Machine, MachineIdentity
+from forewarn.simulator.world.machine import Machine
+from forewarn.simulator.world.machine_identity import MachineIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Callable

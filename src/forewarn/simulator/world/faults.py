@@ -7,7 +7,6 @@ were tried. No promise may be checked here.
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from forewarn.simulator.checkers.state_checker import RATE_PPM_MAX
 from forewarn.simulator.world.crash_points import POINTS
 from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.driver import DEAF, MOODS
+from forewarn.simulator.world.event_queue import HOUR_MS, MINUTE_MS, SECOND_MS
 from forewarn.simulator.world.network import NetworkFaultRates
 from forewarn.simulator.world.simulated_store import TROUBLES
 
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from forewarn.core.lifecycle import Operation
-    from forewarn.simulator.world.world import World
-
-SECOND_MS = 1000
-MINUTE_MS = 60 * SECOND_MS
-HOUR_MS = 60 * MINUTE_MS
+    from forewarn.simulator.world.people import People
+    from forewarn.simulator.world.random_fleet import RandomFleet
 
 AGAIN_PERMILLE = 200
 """How often in a thousand a crash is followed by another, in the recovery or soon after it."""
@@ -40,16 +37,15 @@ STORE_MS_MAX = 4 * HOUR_MS
 class Faults:
     """Hurts a world until it is told to stop."""
 
-    def __init__(self, world: World, without: frozenset[str]) -> None:
+    def __init__(self, world: RandomFleet, people: People, without: frozenset[str]) -> None:
         """Plan the first fault of each kind that is not left out."""
-        self._world = world
+        self.world = world
+        self.people = people
         self._over = False
         self._dice = {kind: Dice(world.seed, f"fault/{kind}") for kind in KINDS}
         self._crashes = "crash" not in without
         #: Whether the next host that is worked on fails under that.
         self.lies_in_wait = False
-        #: (kind, what it did) -> how often, for what no other part of the world counts.
-        self.met: Counter[tuple[str, str]] = Counter()
         for kind in KINDS:
             if kind not in without:
                 self._plan(kind)
@@ -63,20 +59,20 @@ class Faults:
         """The service's process has ended: it may end again before it is up, or soon after."""
         dice = self._dice["crash"]
         if self._crashes and not self._over and dice.chance(AGAIN_PERMILLE):
-            self._world.fuse.arm(dice.pick(POINTS))
+            self.world.fuse.arm(dice.pick(POINTS))
 
     def begun(self, operation: Operation) -> None:
         """A driver begins: the host may fail in the middle of it."""
         if not self.lies_in_wait or operation.of_vm:
             return
         self.lies_in_wait = False
-        dice, people = self._dice["host"], self._world.people
-        fails = partial(people.host_fails, operation.host, lost=dice.chance(200))
-        self._world.agenda.after(dice.between(1, duration_s(operation) * SECOND_MS), fails)
+        dice = self._dice["host"]
+        fails = partial(self.people.host_fails, operation.host, lost=dice.chance(200))
+        self.world.agenda.after(dice.between(1, duration_s(operation) * SECOND_MS), fails)
 
     def effects(self) -> dict[tuple[str, str], int]:
         """Return how often each fault did something: (kind, what it did) -> times."""
-        world = self._world
+        world = self.world
         elsewhere: dict[str, Mapping[str, int]] = {
             "crash": world.fuse.blown,
             "store": world.disk_weather.met,
@@ -86,44 +82,47 @@ class Faults:
             "lag": {"shown late": world.shown_late},
         }
         return {
-            (kind, effect): self.met[kind, effect] + elsewhere.get(kind, {}).get(effect, 0)
+            (kind, effect): world.met[kind, effect] + elsewhere.get(kind, {}).get(effect, 0)
             for kind, effects in EFFECTS.items()
             for effect in effects
         }
 
     def _plan(self, kind: str) -> None:
         every_ms, _ = KINDS[kind]
-        every_ms //= self._world.plan.rate
+        every_ms //= self.world.plan.rate
         delay_ms = self._dice[kind].between(every_ms // 10, 2 * every_ms)
-        self._world.agenda.after(delay_ms, lambda: self._strike(kind))
+        self.world.agenda.after(delay_ms, lambda: self._strike(kind))
 
     def _strike(self, kind: str) -> None:
         if self._over:
             return
-        KINDS[kind][1](self._world, self._dice[kind])
+        KINDS[kind][1](self, self._dice[kind])
         self._plan(kind)
 
 
-def _crash(world: World, dice: Dice) -> None:
+def _crash(faults: Faults, dice: Dice) -> None:
     """Kill the control plane now, or in the middle of what it does next."""
+    world = faults.world
     if dice.chance(200):
         if world.service.up:
-            world.faults.met["crash", "killed"] += 1
+            world.met["crash", "killed"] += 1
             world.service.crash()
     else:
         world.fuse.arm(dice.pick(POINTS))
 
 
-def _failover(world: World, dice: Dice) -> None:
+def _failover(faults: Faults, dice: Dice) -> None:
     """Pause the service, or cut it off from its store, for a second or for long."""
+    world = faults.world
     back_ms = dice.pick((5 * SECOND_MS, MINUTE_MS, 20 * MINUTE_MS))
     cut = dice.chance(500)
     if world.fail_over(cut=cut, back_ms=dice.between(SECOND_MS, back_ms)):
-        world.faults.met["failover", "cut off" if cut else "paused"] += 1
+        world.met["failover", "cut off" if cut else "paused"] += 1
 
 
-def _store(world: World, dice: Dice) -> None:
+def _store(faults: Faults, dice: Dice) -> None:
     """Give the disk a bad time: until so many writes have met it, or for hours."""
+    world = faults.world
     weather = world.disk_weather
     weather.kinds = tuple(dice.some(TROUBLES, dice.between(1, len(TROUBLES))))
     weather.permille = dice.pick((50, 300, 900, 1000))
@@ -135,8 +134,9 @@ def _store(world: World, dice: Dice) -> None:
     world.agenda.after(STORE_MS_MAX, clear)
 
 
-def _wire(world: World, dice: Dice) -> None:
+def _wire(faults: Faults, dice: Dice) -> None:
     """Make the network between machines and nodes lossy."""
+    world = faults.world
     weather = NetworkFaultRates(
         lost=dice.pick((20, 100, 500)),
         answer_lost=dice.pick((0, 100, 300)),
@@ -152,16 +152,18 @@ def _wire(world: World, dice: Dice) -> None:
     world.agenda.after(dice.between(MINUTE_MS, 4 * HOUR_MS), clear)
 
 
-def _cut(world: World, dice: Dice) -> None:
+def _cut(faults: Faults, dice: Dice) -> None:
     """Cut a follower off, and connect it again."""
+    world = faults.world
     node = dice.pick(world.nodes[1:])
-    world.faults.met["cut", "cut off"] += node.connected
+    world.met["cut", "cut off"] += node.connected
     world.cut(node)
     world.agenda.after(dice.between(MINUTE_MS, 6 * HOUR_MS), lambda: world.join(node))
 
 
-def _lag(world: World, dice: Dice) -> None:
+def _lag(faults: Faults, dice: Dice) -> None:
     """Make the service's own node slow to show what it is given."""
+    world = faults.world
     world.show_lag_ms = dice.pick((1, 50, 400, 2500, 30_000))
 
     def clear() -> None:
@@ -170,15 +172,16 @@ def _lag(world: World, dice: Dice) -> None:
     world.agenda.after(dice.between(MINUTE_MS, HOUR_MS), clear)
 
 
-def _clock(world: World, dice: Dice) -> None:
+def _clock(faults: Faults, dice: Dice) -> None:
     """Step the wall clock of the service's machine; a time server puts it right again."""
+    world = faults.world
     service = world.service
-    world.faults.met["clock", "stepped"] += 1
+    world.met["clock", "stepped"] += 1
     service.set_wall(dice.pick((-6 * HOUR_MS, -MINUTE_MS, MINUTE_MS, 6 * HOUR_MS)))
 
     def correct() -> None:
         """By a step, and from then on by another rate, as a time server does."""
-        world.faults.met["clock", "corrected"] += 1
+        world.met["clock", "corrected"] += 1
         service.set_wall(dice.between(-50, 50))
         service.run_at(dice.between(-RATE_PPM_MAX, RATE_PPM_MAX))
 
@@ -186,26 +189,29 @@ def _clock(world: World, dice: Dice) -> None:
         world.agenda.after(dice.between(HOUR_MS, 20 * HOUR_MS), correct)
 
 
-def _host(world: World, dice: Dice) -> None:
+def _host(faults: Faults, dice: Dice) -> None:
     """Let a host fail: any, one that work is announced for, or the next that is worked on."""
     if dice.chance(400):
-        world.faults.lies_in_wait = True
+        faults.lies_in_wait = True
         return
+    world = faults.world
     asked = [o.host for o in world.judge.mirror.operations.values() if not o.of_vm]
     hosts = asked if asked and dice.chance(600) else list(world.topology.hosts)
-    world.people.host_fails(dice.pick(hosts), lost=dice.chance(200))
+    faults.people.host_fails(dice.pick(hosts), lost=dice.chance(200))
 
 
-def _silence(world: World, dice: Dice) -> None:
+def _silence(faults: Faults, dice: Dice) -> None:
     """Let a group fall silent for longer than a day."""
+    world = faults.world
     group = dice.pick(list(world.topology.groups))
-    world.faults.met["silence", "fallen silent"] += group in world.judge.mirror.enrolments
+    world.met["silence", "fallen silent"] += group in world.judge.mirror.enrolments
     world.mute(group)
     world.agenda.after(dice.between(20 * HOUR_MS, 60 * HOUR_MS), lambda: world.unmute(group))
 
 
-def _drivers(world: World, dice: Dice) -> None:
+def _drivers(faults: Faults, dice: Dice) -> None:
     """Put drivers into whatever mood, for a while."""
+    world = faults.world
     world.driver.moody = True
 
     def clear() -> None:
@@ -214,7 +220,7 @@ def _drivers(world: World, dice: Dice) -> None:
     world.agenda.after(dice.between(HOUR_MS, 24 * HOUR_MS), clear)
 
 
-KINDS: dict[str, tuple[int, Callable[[World, Dice], None]]] = {
+KINDS: dict[str, tuple[int, Callable[[Faults, Dice], None]]] = {
     "crash": (6 * HOUR_MS, _crash),
     "failover": (20 * HOUR_MS, _failover),
     "store": (16 * HOUR_MS, _store),

@@ -6,7 +6,6 @@ How requests travel is decided in `network.py`; what the agent does is decided b
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,18 +30,19 @@ from forewarn.agent.core.values import (
 from forewarn.protocol.approvals import render_approval
 from forewarn.protocol.documents import ScheduledEvent
 from forewarn.simulator.checkers.state_checker import RATE_PPM_MAX
-from forewarn.simulator.world.agent_habits import AFTER, BEFORE, DRAIN, AgentHabits, rules_of
+from forewarn.simulator.world.agent_habits import AFTER, BEFORE, DRAIN, rules_of
 from forewarn.simulator.world.document_cache import read
-from forewarn.simulator.world.event_queue import START_MS
+from forewarn.simulator.world.event_queue import DAY_MS, START_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.agent.core.values import Intent, Stimulus
+    from forewarn.simulator.world.coordination import Coordination
     from forewarn.simulator.world.dice import Dice
     from forewarn.simulator.world.event_queue import EventQueue
+    from forewarn.simulator.world.machine_identity import MachineIdentity
     from forewarn.simulator.world.network import Network
-    from forewarn.simulator.world.peers import Peers
 
 POLL_MS = 1000
 """An agent polls once a second; only the polls that can matter are simulated. Source: C-1."""
@@ -52,33 +52,19 @@ TERM_STATUS = -15
 """Exit status of a hook that was told to stop."""
 PATIENCE_MS = 600_000
 """How often an agent whose peers say nothing new asks them here; in life: every few seconds."""
-DAY_MS = 24 * 3600 * 1000
-
-
-@dataclass(frozen=True, slots=True)
-class MachineIdentity:
-    """What does not change about a machine."""
-
-    name: str
-    address: str
-    version: str
-    habit: AgentHabits
-    #: How far its clock is from true time, in ms.
-    skew_ms: int = 0
-    #: How many millionths its clock runs too fast one day and too slow the next.
-    rate_ppm: int = 0
-    #: When in each second it polls, in ms.
-    phase_ms: int = 0
-    #: Where it and the other VMs of an event tell each other that they are prepared, one of
-    #: `peers.PLACES`; empty where each approves without asking.
-    place: str = ""
 
 
 class Machine:
     """One VM."""
 
     def __init__(
-        self, seat: MachineIdentity, agenda: EventQueue, *, wires: Network, peers: Peers, dice: Dice
+        self,
+        seat: MachineIdentity,
+        agenda: EventQueue,
+        *,
+        wires: Network,
+        peers: Coordination[Machine],
+        dice: Dice,
     ) -> None:
         """Begin switched off."""
         self.seat = seat
@@ -142,7 +128,7 @@ class Machine:
         """Switch off: the agent, its hooks and requests are gone."""
         self.up = False
         if self.seat.place:
-            self._peers.accord.prepared(self.seat.name, done=False)
+            self._peers.checks.prepared(self.seat.name, done=False)
         self.end_agent()
 
     def scrap(self) -> None:
@@ -216,7 +202,7 @@ class Machine:
                 self._polled(body)
 
         self._polling = True
-        if not self._wires.poll(self, answered):
+        if not self._wires.poll(self.seat, answered):
             self._polling = False
 
     def _polled(self, body: bytes | None) -> None:
@@ -233,7 +219,7 @@ class Machine:
             self.plan_poll()
         if self.seat.habit.nosy and self._dice.chance(200):
             self.deeds[self.seat.habit.name] += 1
-            self._wires.pry(self)
+            self._wires.pry(self.seat)
 
     def _step(self, stimulus: Stimulus) -> None:
         core = self._core
@@ -302,19 +288,19 @@ class Machine:
             self._later(self._dice.between(1, 3000), end)
         elif isinstance(intent, AnnounceIntent):
             if intent.prepared:
-                self._peers.accord.says(self, intent.event)
+                self._peers.checks.says(self, intent.event)
             self._peers.announce(self, intent.event, prepared=intent.prepared)
         elif isinstance(intent, AskPeersIntent):
             self._ask(intent.event)
         elif isinstance(intent, ApproveIntent):
             if self.seat.place:
-                self._peers.accord.approves(self, intent.event)
+                self._peers.checks.approves(self, intent.event)
             self._send(intent.event.event_id)
             self._approve_by_habit(intent.event)
 
     def _begin_hook(self, intent: HookIntent) -> None:
         if self.seat.place and intent.key == DRAIN and not isinstance(intent, PrepareIntent):
-            self._peers.accord.prepared(self.seat.name, done=False)
+            self._peers.checks.prepared(self.seat.name, done=False)
         low, high = self.seat.habit.hook_s
         status = 1 if self._dice.chance(self.seat.habit.hook_fails) else 0
         self._hooks[intent.key] = intent.run
@@ -360,7 +346,7 @@ class Machine:
         """A hook has succeeded; where it prepared, the machine is prepared."""
         steps = self._core.steps if self._core is not None else ()
         if any(held.key == DRAIN and held.phase == PrepareIntent.phase for held in steps):
-            self._peers.accord.prepared(self.seat.name, done=True)
+            self._peers.checks.prepared(self.seat.name, done=True)
 
     def _ask(self, event: ScheduledEvent) -> None:
         if event.event_id in self._asked:
@@ -387,7 +373,7 @@ class Machine:
                 reason = "" if status == 200 else "refused"
                 self._step(ApprovalEnded(event_id, accepted=not reason, reason=reason))
 
-        self._wires.approve(self, (event_id,), render_approval((event_id,)), ended=ended)
+        self._wires.approve(self.seat, (event_id,), render_approval((event_id,)), ended=ended)
 
     def _later(self, delay_ms: int, act: Callable[[], None]) -> None:
         """Do something later in this agent's life; nothing if that has ended by then."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from forewarn.simulator.checkers.invariants import InvariantChecker
     from forewarn.simulator.world.dice import Dice
     from forewarn.simulator.world.event_queue import EventQueue
-    from forewarn.simulator.world.machine import Machine
+    from forewarn.simulator.world.machine_identity import MachineIdentity
     from forewarn.simulator.world.metadata_node import SimulatedNode
 
 LATE_MS_MAX = 20 * 60 * 1000
@@ -102,7 +102,7 @@ class Network:
         """The node a machine's requests reach."""
         return self._nodes[machine]
 
-    def poll(self, machine: Machine, answered: Callable[[bytes | None], None]) -> bool:
+    def poll(self, machine: MachineIdentity, answered: Callable[[bytes | None], None]) -> bool:
         """Send a poll; the machine hears of it now or later, or that it heard nothing in time.
 
         Returns:
@@ -111,13 +111,13 @@ class Network:
         if self._meets("request lost", self.weather.lost):
             self._agenda.after(self._failure_delay_ms(ANSWER_MS), partial(answered, None))
             return True
-        node = self._nodes[machine.seat.name]
-        reply = self._ask(node, machine, self._gets[machine.seat.version])
+        node = self._nodes[machine.name]
+        reply = self._ask(node, machine, self._gets[machine.version])
         if reply.status == nodes.HELD:
             return False
         body = reply.body if reply.status == 200 else None
         if body is not None:
-            self._judge.read(machine.seat.name, reply)
+            self._judge.read(machine.name, reply)
         if self._meets("answer lost", self.weather.answer_lost):
             self._agenda.after(self._failure_delay_ms(ANSWER_MS), partial(answered, None))
         elif self._meets("answer late", self.weather.answer_late):
@@ -128,7 +128,7 @@ class Network:
 
     def approve(
         self,
-        machine: Machine,
+        machine: MachineIdentity,
         event_ids: tuple[str, ...],
         body: bytes,
         *,
@@ -155,21 +155,19 @@ class Network:
             again_ms = delay_ms + self._dice.between(0, 5000)
             self._agenda.after(again_ms, partial(self._arrive, machine, sending))
 
-    def pry(self, machine: Machine) -> None:
+    def pry(self, machine: MachineIdentity) -> None:
         """Send an approval of an event that is another group's, or nobody's."""
-        foreign = self._judge.foreign_event(machine.seat.name, self._dice)
-        head = nodes.post(machine.seat.version)
-        reply = self._ask(
-            self._nodes[machine.seat.name], machine, head, render_approval((foreign,))
-        )
-        self._judge.pried(machine.seat.name, foreign, reply)
+        foreign = self._judge.foreign_event(machine.name, self._dice)
+        head = nodes.post(machine.version)
+        reply = self._ask(self._nodes[machine.name], machine, head, render_approval((foreign,)))
+        self._judge.pried(machine.name, foreign, reply)
 
-    def _arrive(self, machine: Machine, sending: _Transmission) -> None:
-        self._judge.asks_to_approve(machine.seat.name, sending.event_ids)
-        node = self._nodes[machine.seat.name]
-        reply = self._ask(node, machine, nodes.post(machine.seat.version), sending.body)
+    def _arrive(self, machine: MachineIdentity, sending: _Transmission) -> None:
+        self._judge.asks_to_approve(machine.name, sending.event_ids)
+        node = self._nodes[machine.name]
+        reply = self._ask(node, machine, nodes.post(machine.version), sending.body)
         if reply.status == 200:
-            self._judge.approved(machine.seat.name, sending.event_ids)
+            self._judge.approved(machine.name, sending.event_ids)
         told = partial(sending.end, reply.status)
         if self._meets("answer lost", self.weather.answer_lost):
             self._agenda.after(self._failure_delay_ms(APPROVAL_MS), sending.fail)
@@ -189,11 +187,13 @@ class Network:
         """How long until it is noticed that no answer comes: a line that broke, or silence."""
         return self._dice.pick((1, patience_ms))
 
-    def _ask(self, node: SimulatedNode, machine: Machine, raw: bytes, body: bytes = b"") -> Reply:
+    def _ask(
+        self, node: SimulatedNode, machine: MachineIdentity, raw: bytes, body: bytes = b""
+    ) -> Reply:
         """Ask a node; without the service a follower still shows, and nobody approves."""
         if not node.serves:
             return Reply(nodes.LOST)
-        answer = node.ask(machine.seat.address, raw, body)
+        answer = node.ask(machine.address, raw, body)
         if not isinstance(answer, Future):
             return answer
         if not answer.done():

@@ -37,7 +37,7 @@ class Peers:
     ) -> None:
         """Begin with nothing said."""
         #: Judges whether it is true what VMs say.
-        self.accord = accord
+        self.checks = accord
         self._agenda = agenda
         self._dice = dice
         self._wires = wires

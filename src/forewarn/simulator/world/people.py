@@ -23,7 +23,7 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Health
 from forewarn.errors import CallerError
 from forewarn.simulator.world.dice import Dice
-from forewarn.simulator.world.faults import HOUR_MS, MINUTE_MS
+from forewarn.simulator.world.event_queue import HOUR_MS, MINUTE_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from forewarn.control.plane import Committed
     from forewarn.core.lifecycle import Operation
-    from forewarn.simulator.world.world import World
+    from forewarn.simulator.world.random_fleet import RandomFleet
 
 S = OperationState
 
@@ -50,15 +50,18 @@ STEADY = frozenset({"marks", "attention"})
 class People:
     """Everybody who asks the service for something, but the machines."""
 
-    def __init__(self, world: World, without: frozenset[str]) -> None:
-        """Plan the first of each activity that is not left out."""
-        self._world = world
+    def __init__(self, world: RandomFleet) -> None:
+        """Ask for nothing yet; `begin` does."""
+        self.world = world
         self._healing = False
         self._dice = {name: Dice(world.seed, f"people/{name}") for name in ACTIVITIES}
+        self._fault_dice = Dice(world.seed, "people/host fails")
+
+    def begin(self, without: frozenset[str]) -> None:
+        """Plan the first of each activity that is not left out."""
         for name in ACTIVITIES:
             if name not in without or name in STEADY:
                 self._plan(name)
-        self._fault_dice = Dice(world.seed, "people/host fails")
 
     def heal(self) -> None:
         """Ask for nothing new; look after what is left."""
@@ -70,7 +73,7 @@ class People:
         return answer.done() and answer.exception() is None
 
     def _ask(self, stimulus: Stimulus, actor: str) -> Future[Committed]:
-        world = self._world
+        world = self.world
         world.judge.operator_asks(stimulus)
         answer = world.service.submit(stimulus, actor)
         error = answer.exception() if answer.done() else None
@@ -81,7 +84,7 @@ class People:
 
     def host_fails(self, host: str, *, lost: bool) -> None:
         """A host fails, and what is on it; the platform finds out, and tells until it is heard."""
-        world = self._world
+        world = self.world
         others = [name for name in world.topology.hosts if name != host]
         moves = lost and bool(others)
         cause = Cause.HOST_LOST if moves else Cause.HARDWARE_FAILURE
@@ -94,7 +97,7 @@ class People:
 
     def _tell_of(self, failure: RequestMaintenance) -> None:
         """Tell of a failed host until the service accepts or refuses that."""
-        world = self._world
+        world = self.world
         service, loop = world.service, world.service.loop
         worked_on = self._worked_on(failure.targets[0])
         answer = self._ask(failure, "platform")
@@ -107,29 +110,29 @@ class People:
 
         if answer.done() and _is_answered(answer):
             if answer.exception() is None:
-                world.faults.met["host", "failed"] += 1
-                world.faults.met["host", "failed under work"] += worked_on
+                world.met["host", "failed"] += 1
+                world.met["host", "failed under work"] += worked_on
             return
         world.agenda.after(TELL_MS, look)
 
     def _worked_on(self, host: str) -> bool:
-        operations = self._world.judge.mirror.operations.values()
+        operations = self.world.judge.mirror.operations.values()
         return any(each.host == host and each.state is S.RUNNING for each in operations)
 
     def _reboard_later(self, names: tuple[str, ...]) -> None:
-        self._world.agenda.after(REBOARD_MS, lambda: self._reboard(names))
+        self.world.agenda.after(REBOARD_MS, lambda: self._reboard(names))
 
     def _reboard(self, names: tuple[str, ...]) -> None:
         """Switch on what failed with a host and is disturbed no more; a driver does the others."""
         disturbed = {
             name
-            for operation in self._world.judge.mirror.operations.values()
+            for operation in self.world.judge.mirror.operations.values()
             if operation.state is S.RUNNING
             for name in operation.vms
         }
         for name in names:
-            if name not in disturbed and name in self._world.machines:
-                self._world.machines[name].boot()
+            if name not in disturbed and name in self.world.machines:
+                self.world.machines[name].boot()
         left = tuple(name for name in names if name in disturbed)
         if left:
             self._reboard_later(left)
@@ -138,13 +141,13 @@ class People:
         every_ms, _ = ACTIVITIES[name]
         dice = self._dice[name]
         steady = name in STEADY
-        every_ms //= 1 if steady else self._world.plan.rate
+        every_ms //= 1 if steady else self.world.plan.rate
         delay_ms = every_ms if steady else dice.between(every_ms // 20, 2 * every_ms)
-        self._world.agenda.after(delay_ms, lambda: self._act(name))
+        self.world.agenda.after(delay_ms, lambda: self._act(name))
 
     def _act(self, name: str) -> None:
         if not self._healing or name in STEADY:
-            ACTIVITIES[name][1](self._world, self._dice[name])
+            ACTIVITIES[name][1](self, self._dice[name])
         self._plan(name)
 
 
@@ -154,8 +157,9 @@ def _is_answered(answer: Future[Committed]) -> bool:
     return error is None or isinstance(error, CallerError)
 
 
-def _routine(world: World, dice: Dice) -> None:
+def _routine(people: People, dice: Dice) -> None:
     """The operator asks for routine work on some hosts."""
+    world = people.world
     cause = dice.pick(
         (Cause.HOST_UPDATE, Cause.HOST_REBOOT, Cause.NETWORK_UPDATE, Cause.LIVE_MIGRATION)
     )
@@ -169,11 +173,12 @@ def _routine(world: World, dice: Dice) -> None:
         destination=dice.pick(list(world.topology.hosts)) if cause is Cause.LIVE_MIGRATION else "",
         source=Source.USER if dice.chance(30) else None,
     )
-    world.people.tell(ask, "operator")
+    people.tell(ask, "operator")
 
 
-def _predict(world: World, dice: Dice) -> None:
+def _predict(people: People, dice: Dice) -> None:
     """A host is predicted to fail."""
+    world = people.world
     hosts = list(world.topology.hosts)
     ask = RequestMaintenance(
         cause=Cause.HARDWARE_DEGRADED,
@@ -181,11 +186,12 @@ def _predict(world: World, dice: Dice) -> None:
         not_before_ms=world.service.clock.now_ms() + dice.between(1, 40) * HOUR_MS,
         destination=dice.pick(hosts) if dice.chance(700) else "",
     )
-    world.people.tell(ask, "platform")
+    people.tell(ask, "platform")
 
 
-def _users(world: World, dice: Dice) -> None:
+def _users(people: People, dice: Dice) -> None:
     """A user does something to some VMs."""
+    world = people.world
     vms = list(world.topology.vms)
     if not vms:
         return
@@ -203,67 +209,72 @@ def _users(world: World, dice: Dice) -> None:
         source=Source.PLATFORM if dice.chance(100) else None,
         not_before_ms=later_ms if dice.chance(100) else 0,
     )
-    world.people.tell(ask, "user")
+    people.tell(ask, "user")
 
 
-def _evict(world: World, dice: Dice) -> None:
+def _evict(people: People, dice: Dice) -> None:
     """The platform takes a Spot machine back."""
+    world = people.world
     spots = [name for name, vm in world.topology.vms.items() if vm.spot]
     if spots:
-        world.people.tell(
+        people.tell(
             RequestMaintenance(cause=Cause.EVICTION, targets=(dice.pick(spots),)), "platform"
         )
 
 
-def _change(world: World, dice: Dice) -> None:
+def _change(people: People, dice: Dice) -> None:
     """The fleet changes: lost machines are replaced, others move, groups get other options."""
+    world = people.world
     missing = [vm for name, vm in world.wanted.items() if name not in world.topology.vms]
     if missing:
-        world.people.tell(ChangeTopology(vms=tuple(dice.some(missing, 5))), "operator")
+        people.tell(ChangeTopology(vms=tuple(dice.some(missing, 5))), "operator")
     vms = list(world.topology.vms.values())
     if not vms:
         return
     vm = dice.pick(vms)
     if dice.chance(300):
-        world.people.tell(ChangeTopology(removed=(("vm", vm.name),)), "operator")
+        people.tell(ChangeTopology(removed=(("vm", vm.name),)), "operator")
     elif dice.chance(500):
-        world.people.tell(world.moved(vm, dice.pick(list(world.topology.hosts))), "operator")
+        people.tell(world.moved(vm, dice.pick(list(world.topology.hosts))), "operator")
     else:
-        world.people.tell(world.regrouped(dice.pick(list(world.topology.groups)), dice), "operator")
+        people.tell(world.regrouped(dice.pick(list(world.topology.groups)), dice), "operator")
 
 
-def _meddle(world: World, dice: Dice) -> None:
+def _meddle(people: People, dice: Dice) -> None:
     """The operator cancels, or approves from outside."""
+    world = people.world
     mirror = world.judge.mirror
     if mirror.operations and dice.chance(400):
-        world.people.tell(Cancel(dice.pick(list(mirror.operations)), "not now"), "operator")
+        people.tell(Cancel(dice.pick(list(mirror.operations)), "not now"), "operator")
     elif mirror.events:
-        world.people.tell(Acknowledge((dice.pick(list(mirror.events)),)), "operator")
+        people.tell(Acknowledge((dice.pick(list(mirror.events)),)), "operator")
 
 
-def _attend(world: World, dice: Dice) -> None:
+def _attend(people: People, dice: Dice) -> None:
     """The operator looks after what is stuck, and mends hosts."""
+    world = people.world
     if not world.service.up:
         return
     healing = world.healing
     for operation in list(world.judge.mirror.operations.values()):
         if operation.state is S.RUNNING and (operation.alerted or operation.reason):
-            _unstick(world, operation, dice)
+            _unstick(people, operation, dice)
     for host in list(world.topology.hosts.values()):
         if host.health is not Health.HEALTHY and (healing or dice.chance(30)):
-            world.people.tell(Repair(host.name), "operator")
+            people.tell(Repair(host.name), "operator")
 
 
-def _unstick(world: World, operation: Operation, dice: Dice) -> None:
-    if world.healing or dice.chance(300):
+def _unstick(people: People, operation: Operation, dice: Dice) -> None:
+    if people.world.healing or dice.chance(300):
         failed = dice.chance(300)
-        world.people.tell(Complete(operation.number, failed=failed, reason="seen to"), "operator")
+        people.tell(Complete(operation.number, failed=failed, reason="seen to"), "operator")
     elif dice.chance(500):
-        world.people.tell(Retry(operation.number), "operator")
+        people.tell(Retry(operation.number), "operator")
 
 
-def _marks(world: World, dice: Dice) -> None:  # noqa: ARG001 - every activity has dice
+def _marks(people: People, dice: Dice) -> None:  # noqa: ARG001 - every activity has dice
     """Nodes hand on which groups polled; all of one report, since the hours are coarse."""
+    world = people.world
     groups: dict[str, None] = {}
     for name in world.topology.vms:
         machine = world.machines.get(name)
@@ -274,7 +285,7 @@ def _marks(world: World, dice: Dice) -> None:  # noqa: ARG001 - every activity h
     world.service.note(GroupsPolled(frozenset(groups)), "metadata")
 
 
-ACTIVITIES: dict[str, tuple[int, Callable[[World, Dice], None]]] = {
+ACTIVITIES: dict[str, tuple[int, Callable[[People, Dice], None]]] = {
     "routine": (2 * HOUR_MS, _routine),
     "prediction": (24 * HOUR_MS, _predict),
     "users": (HOUR_MS, _users),

@@ -1,0 +1,29 @@
+"""An emulator with its own routes in the operator API. Nothing is started in here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.emulator.emulator import Emulator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forewarn.emulator.options import Options
+
+
+def new_emulator(options: Options) -> Emulator:
+    """Return an emulator that is not started yet.
+
+    Raises:
+        ClockSpeedInvalid: the speed is none.
+    """
+
+    def routes() -> Sequence[object]:
+        from forewarn.emulator.routes import routes_of  # noqa: PLC0415 - after VMs are served
+
+        return routes_of(emulator)
+
+    emulator = Emulator(options)
+    emulator.more_routes = routes
+    return emulator

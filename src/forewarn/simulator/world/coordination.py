@@ -1,0 +1,51 @@
+"""What a machine needs of those who coordinate approvals: to speak, to ask, and to be checked.
+
+Only the interfaces; words travel in `peers.py` and are checked in `coordination_checker.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.protocol.documents import ScheduledEvent
+
+M_contra = TypeVar("M_contra", contravariant=True)
+"""A machine."""
+
+
+class Checks(Protocol[M_contra]):
+    """Who checks that what VMs say of their preparation is true."""
+
+    def prepared(self, name: str, *, done: bool) -> None:
+        """A VM's preparation is done, or is being undone."""
+
+    def says(self, machine: M_contra, event: ScheduledEvent) -> None:
+        """A VM says that it is prepared."""
+
+    def approves(self, machine: M_contra, event: ScheduledEvent) -> None:
+        """A VM approves for all."""
+
+
+class Coordination(Protocol[M_contra]):
+    """How a VM tells the others of an event that it is prepared, and asks who else is."""
+
+    @property
+    def checks(self) -> Checks[M_contra]:
+        """Who checks what is said."""
+
+    def announce(self, machine: M_contra, event: ScheduledEvent, *, prepared: bool) -> None:
+        """Say that a VM is prepared, or no longer."""
+
+    def ask(
+        self,
+        machine: M_contra,
+        event: ScheduledEvent,
+        answered: Callable[[tuple[str, ...] | None], None],
+    ) -> None:
+        """Find out which other VMs are prepared; None where no answer comes in time."""
+
+    def returned(self, name: str) -> None:
+        """A VM is back, with what its journal says."""
