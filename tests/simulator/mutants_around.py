@@ -23,7 +23,7 @@ MUTANTS: tuple[Mutant, ...] = (
                     "            before = self.state\n"
                     "            self.state = copy.deepcopy(before)\n"
                     "            self.state.adopt(written)\n"
-                    "            early = changes.difference(self.state, written, "
+                    "            early = publication.difference(self.state, written, "
                     "self._sequence)\n"
                     "            if early:\n"
                     "                self.early(early)\n"
