@@ -9,6 +9,8 @@ N ?= 100
 UPDATE ?=
 FULLY_COVERED := src/forewarn/core/*,src/forewarn/protocol/*,src/forewarn/agent/core/*
 PYTEST ?= $(BIN)/pytest
+# Two cores: a test goes to the process that is free.
+PARALLEL ?= -n auto --dist worksteal
 BENCHES := bench-metadata bench-latency bench-start bench-store bench-agent
 
 .DEFAULT_GOAL := help
@@ -61,10 +63,10 @@ imports: $(DEV)  ## imports point one way (.importlinter)
 	$(BIN)/lint-imports --no-cache
 
 test: $(DEV) system  ## set up and pass all tests
-	$(PYTEST)
+	$(PYTEST) $(PARALLEL)
 
 test-fast: $(DEV)  ## the tests that take seconds: while you work
-	$(PYTEST) -m "not slow"
+	$(PYTEST) $(PARALLEL) -m "not slow"
 
 test-postgres: $(DEV) system  ## only the tests that use a PostgreSQL server
 	$(PYTEST) -m postgres

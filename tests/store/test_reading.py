@@ -50,7 +50,6 @@ def numbers(story: Story, page: OperationPage) -> list[int]:
         (OperationPage(limit=0), []),
         (OperationPage(limit=-1), []),
     ],
-    ids=str,
 )
 def test_operations_finds_what_is_asked(
     story: Story, page: OperationPage, expected: list[int]
