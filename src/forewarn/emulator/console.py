@@ -84,7 +84,7 @@ def banner(
 Forewarn emulator. Ctrl-C ends it.
 
   poll             {poll}{places}
-  whoever asks is  {_asker(vms)}
+  callers are      {_asker(vms)}
   operator API     {operator or "none"}
   the clock runs   {pace}; every time shown is the emulator's
 
