@@ -144,7 +144,7 @@ def test_greeting_names_an_operator_api_that_answers(
 def test_greeting_of_an_empty_fleet_says_so() -> None:
     """Without a VM nobody is taken for one, and there is none to reboot."""
     said = banner(Bound(("127.0.0.1:8169",), "http://127.0.0.1:8470"), vms=(), speed=1)
-    assert "whoever asks is  nobody: there is no VM yet\n" in said
+    assert "callers are      nobody: there is no VM yet\n" in said
     assert "\n  forewarn topology apply FILE\n" in said
     assert "reboot" not in said
 
