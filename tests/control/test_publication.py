@@ -10,9 +10,10 @@ from forewarn.control.publication import whole
 from forewarn.core.state import State
 from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
 from forewarn.metadata import instance
+from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
 from forewarn.replication import messages as feed
 
-NEWEST = instance.INSTANCE_VERSIONS[-1]
+NEWEST = INSTANCE_VERSIONS[-1]
 TAGS = (("a", "1"), ("b", "2"))
 FULL = Vm(
     "v",

@@ -7,7 +7,8 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from forewarn.metadata.instance import INSTANCE_VERSIONS
+from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
+from forewarn.replication.messages import Fact
 from tests.metadata.live import VM_A, Live
 
 INSTANCE = "/metadata/instance"
@@ -43,16 +44,69 @@ def test_instance_shows_compute_and_network(live: Live) -> None:
 
 def test_everything_is_a_string_in_alphabetical_order(live: Live) -> None:
     """Primitives are strings, nothing is null, keys are in order. Source: I-4."""
-    facts = {"zone": 2, "extendedLocation": {"b": True, "a": None, "c": [1.5, False]}}
+    facts = {"zone": 2, "userData": True, "interface": [{"b": None, "a": 1.5}]}
     live.know(replace(VM_A, instance=facts))
     try:
         text = live.get(f"{INSTANCE}?{NEW}").body
         form = json.loads(text, object_pairs_hook=in_order)
         assert form["compute"]["zone"] == "2"
-        assert form["compute"]["extendedLocation"] == {"a": "", "b": "true", "c": ["1.5", "false"]}
+        assert form["compute"]["userData"] == "true"
+        assert form["network"]["interface"] == [{"a": "1.5", "b": ""}]
         assert form["compute"]["vmScaleSetName"] == ""
     finally:
         live.know(VM_A)
+
+
+def test_documented_parts_are_always_there(live: Live) -> None:
+    """What a client reads without asking whether it is there, is there. Source: I-1."""
+    compute = json.loads(live.get(f"{INSTANCE}/compute?{NEW}").body)
+    assert compute["osProfile"]["computerName"] == "vm-a"
+    assert compute["publicKeys"] == []
+    assert set(compute["plan"]) == {"name", "product", "publisher"}
+    assert compute["storageProfile"]["dataDisks"] == []
+    assert compute["securityProfile"]["secureBootEnabled"] == "false"
+    assert compute["additionalCapabilities"] == {"hibernationEnabled": "false"}
+    assert (compute["host"], compute["hostGroup"]) == ({"id": ""}, {"id": ""})
+    assert compute["extendedLocation"] == {"name": "", "type": ""}
+    assert (compute["provider"], compute["azEnvironment"]) == (
+        "Microsoft.Compute",
+        "AZUREPUBLICCLOUD",
+    )
+
+
+def test_facts_fill_the_parts_they_name(live: Live) -> None:
+    """A fact goes where its dotted name says; keys get the file they belong into. Source: I-1."""
+    facts: dict[str, Fact] = {
+        "subscriptionId": "s",
+        "resourceGroupName": "g",
+        "osProfile.adminUsername": "ann",
+        "publicKeys": "ssh-ed25519 AAAA ann\nssh-rsa BBBB ben\n",
+        "offer": "debian",
+        "macAddress": "00:0d:3a:f8:06:ec",
+        "subnet": "10.144.133.132/26",
+    }
+    live.know(replace(VM_A, instance=facts))
+    try:
+        form = json.loads(live.get(f"{INSTANCE}?{NEW}").body)
+    finally:
+        live.know(VM_A)
+    compute, (interface,) = form["compute"], form["network"]["interface"]
+    assert compute["resourceId"] == (
+        "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/vm-a"
+    )
+    assert [key["path"].split("/")[2] for key in compute["publicKeys"]] == ["ann", "ann"]
+    assert compute["osProfile"]["disablePasswordAuthentication"] == "true"
+    assert compute["storageProfile"]["imageReference"]["offer"] == "debian"
+    assert interface["macAddress"] == "000D3AF806EC"
+    assert interface["ipv4"]["subnet"] == [{"address": "10.144.133.128", "prefix": "26"}]
+
+
+def test_interface_of_a_vm_is_made_from_its_addresses(live: Live) -> None:
+    """Clients that cannot do without a hardware address and a subnet get both. Source: I-1."""
+    (interface,) = json.loads(live.get(f"{INSTANCE}/network/interface?{NEW}").body)
+    assert interface["macAddress"] == "02427F000001"
+    assert interface["ipv4"]["subnet"] == [{"address": "127.0.0.0", "prefix": "24"}]
+    assert interface["ipv6"]["ipAddress"] == [{"privateIpAddress": "::1"}]
 
 
 def in_order(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -110,7 +164,7 @@ def test_instance_has_versions_of_its_own(live: Live) -> None:
     """A version of Scheduled Events is none of these, and the other way round. Source: I-3, E-3."""
     reply = live.get(f"{INSTANCE}?api-version=2019-01-01")
     assert reply.status == 400
-    newest = ["2025-04-07", "2024-10-01", "2024-07-17"]
+    newest = ["2025-04-07", "2024-07-17", "2024-03-15"]
     assert json.loads(reply.body)["newest-versions"] == newest
     assert live.get(f"{INSTANCE}?{NEW}", metadata="").status == 400
     assert live.get(f"{INSTANCE}x?{NEW}").status == 404

@@ -1,62 +1,24 @@
-"""Instance metadata next door: `/metadata/instance` and the list of versions; pure.
+"""Instance metadata: `/metadata/instance` and the list of its versions; pure.
 
 No HTTP status may be chosen in here but by raising; no event and no document. Source: I-1 to I-4.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
 from forewarn.metadata.http.response import compact
+from forewarn.metadata.instance_fields import COMPUTE, INSTANCE_VERSIONS, LISTS, SAME_AS
 
 if TYPE_CHECKING:
-    from forewarn.replication.messages import Caller
-
-INSTANCE_VERSIONS = (
-    *("2017-03-01", "2017-04-02", "2017-08-01", "2017-10-01", "2017-12-01"),
-    *("2018-02-01", "2018-04-02", "2018-10-01"),
-    *("2019-02-01", "2019-03-11", "2019-04-30", "2019-06-01", "2019-06-04"),
-    *("2019-08-01", "2019-08-15", "2019-11-01"),
-    *("2020-06-01", "2020-07-15", "2020-09-01", "2020-10-01", "2020-12-01"),
-    *("2021-01-01", "2021-02-01", "2021-03-01", "2021-05-01", "2021-10-01"),
-    *("2021-11-01", "2021-11-15", "2021-12-13"),
-    *("2023-07-01", "2023-11-15"),
-    *("2024-03-15", "2024-07-17", "2024-10-01", "2025-04-07"),
-)
-"""The api-versions of instance metadata, ascending: 35 of them. Source: I-3."""
-
-_COMPUTE_SINCE = {
-    **dict.fromkeys(
-        (
-            *("location", "name", "offer", "osType", "platformFaultDomain"),
-            *("platformUpdateDomain", "publisher", "sku", "version", "vmId", "vmSize"),
-        ),
-        "2017-03-01",
-    ),
-    **dict.fromkeys(
-        ("placementGroupId", "resourceGroupName", "subscriptionId", "tags"), "2017-08-01"
-    ),
-    **dict.fromkeys(("vmScaleSetName", "zone"), "2017-12-01"),
-    "provider": "2018-10-01",
-    "azEnvironment": "2018-10-01",
-    "customData": "2019-02-01",
-    "resourceId": "2019-03-11",
-    "tagsList": "2019-06-04",
-    "isHostCompatibilityLayerVm": "2020-06-01",
-    "licenseType": "2020-09-01",
-    "evictionPolicy": "2020-12-01",
-    "priority": "2020-12-01",
-    "userData": "2021-01-01",
-    "extendedLocation": "2021-03-01",
-    "hostGroup": "2021-11-15",
-    "host": "2021-11-15",
-    "physicalZone": "2023-11-15",
-}
-"""Attribute of `compute` -> first version with it."""
+    from forewarn.replication.messages import Caller, Fact
 
 PATH_PARTS_MAX = 16
+SUBNET_PREFIX = 24
+"""Length of a subnet that nobody has said, as the public cloud has them by default."""
 
 
 class InstancePathUnknown(CallerError):
@@ -108,24 +70,72 @@ def render(caller: Caller, version: str, *, path: str, form: str) -> tuple[bytes
 
 
 def _instance(caller: Caller, version: str) -> Mapping[str, object]:
-    facts = caller.instance
-    compute: dict[str, object] = {}
-    for name, since in _COMPUTE_SINCE.items():
-        if since <= version:
-            compute[name] = facts.get(name, "")
-    compute["name"] = facts.get("name", caller.vm)
-    tags = facts.get("tags")
-    if isinstance(tags, Mapping):
-        named = sorted((str(name), str(value)) for name, value in tags.items())
-        if "tags" in compute:
-            compute["tags"] = ";".join(f"{name}:{value}" for name, value in named)
-        if "tagsList" in compute:
-            compute["tagsList"] = [{"name": name, "value": value} for name, value in named]
-    elif "tagsList" in compute and not facts.get("tagsList"):
-        compute["tagsList"] = []
+    compute = _compute(caller, version)
     shown = _plain({"compute": compute, "network": {"interface": _interfaces(caller)}})
     assert isinstance(shown, dict)
     return shown
+
+
+def _compute(caller: Caller, version: str) -> dict[str, object]:
+    """Return every attribute that the version knows; what is not known of the VM is its default."""
+    facts = {"name": caller.vm, "resourceId": _resource_id(caller), **caller.instance}
+    facts |= _tags(facts.get("tags"))
+    keys = facts.get("publicKeys")
+    if isinstance(keys, str):
+        facts["publicKeys"] = _public_keys(keys, user=str(facts.get("osProfile.adminUsername", "")))
+    facts.setdefault("osProfile.disablePasswordAuthentication", "true" if keys else "false")
+    compute: dict[str, object] = {}
+    for name, (since, default) in COMPUTE.items():
+        if since <= version:
+            _put(compute, name, facts.get(name, facts.get(SAME_AS.get(name, ""), default)))
+    for name, since in LISTS.items():
+        if since <= version:
+            _put(compute, name, facts.get(name) or [])
+    return compute
+
+
+def _put(compute: dict[str, object], name: str, value: object) -> None:
+    """Put a value where its dotted name says."""
+    *parents, leaf = name.split(".")
+    at = compute
+    for parent in parents:
+        inner = at.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            return  # the whole part was given as one value
+        at = inner
+    at[leaf] = value
+
+
+def _resource_id(caller: Caller) -> str:
+    """Return the name that Azure's own tools know a VM by; empty without its first two parts."""
+    subscription = caller.instance.get("subscriptionId")
+    group = caller.instance.get("resourceGroupName")
+    if not subscription or not group:
+        return ""
+    scale_set = caller.instance.get("vmScaleSetName")
+    kind = (
+        f"virtualMachineScaleSets/{scale_set}/virtualMachines" if scale_set else "virtualMachines"
+    )
+    name = caller.vm.removeprefix(f"{scale_set}_") if scale_set else caller.vm
+    provider = "providers/Microsoft.Compute"
+    return f"/subscriptions/{subscription}/resourceGroups/{group}/{provider}/{kind}/{name}"
+
+
+def _tags(tags: object) -> dict[str, Fact]:
+    """Return both forms of a VM's tags, where they are given by their names."""
+    if not isinstance(tags, Mapping):
+        return {}
+    named = sorted((str(name), str(value)) for name, value in tags.items())
+    return {
+        "tags": ";".join(f"{name}:{value}" for name, value in named),
+        "tagsList": [{"name": name, "value": value} for name, value in named],
+    }
+
+
+def _public_keys(keys: str, *, user: str) -> list[dict[str, str]]:
+    """Return SSH keys, one a line, with the file that each belongs into."""
+    path = "/".join(("", "home", user, ".ssh", "authorized_keys")) if user else ""
+    return [{"keyData": each, "path": path} for each in keys.splitlines() if each.strip()]
 
 
 def _interfaces(caller: Caller) -> object:
@@ -133,14 +143,32 @@ def _interfaces(caller: Caller) -> object:
     given = caller.instance.get("interface")
     if given:
         return given
-    v4 = [
-        {"privateIpAddress": each, "publicIpAddress": ""}
-        for each in caller.addresses
-        if "." in each
-    ]
+    v4 = [each for each in caller.addresses if "." in each]
     v6 = [{"privateIpAddress": each} for each in caller.addresses if ":" in each]
-    mac = str(caller.instance.get("macAddress", ""))
-    return [{"ipv4": {"ipAddress": v4, "subnet": []}, "ipv6": {"ipAddress": v6}, "macAddress": mac}]
+    subnet = str(caller.instance.get("subnet", ""))
+    mac = str(caller.instance.get("macAddress", "")) or _mac_of(v4)
+    return [
+        {
+            "ipv4": {
+                "ipAddress": [{"privateIpAddress": each, "publicIpAddress": ""} for each in v4],
+                "subnet": [_subnet(subnet or f"{v4[0]}/{SUBNET_PREFIX}")] if v4 else [],
+            },
+            "ipv6": {"ipAddress": v6},
+            "macAddress": "".join(each for each in mac.upper() if each.isalnum()),
+        }
+    ]
+
+
+def _mac_of(addresses: list[str]) -> str:
+    """Return a locally administered hardware address made from the first IPv4 address."""
+    octets = [int(each) for each in (addresses or ["0.0.0.0"])[0].split(".")]  # noqa: S104 - no host
+    return "0242" + "".join(f"{each:02X}" for each in octets)
+
+
+def _subnet(text: str) -> dict[str, str]:
+    """Return a subnet written `ADDRESS/PREFIX`, its host part cleared."""
+    network = ipaddress.ip_network(text, strict=False)
+    return {"address": str(network.network_address), "prefix": str(network.prefixlen)}
 
 
 def _plain(value: object) -> object:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from forewarn.errors import CallerError
 from forewarn.metadata import instance
 from forewarn.metadata.http.response import JSON, TEXT, Response, compact, refusal
+from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
 from forewarn.protocol.versions import PREVIEW_VERSION, UNDERSCORE_VERSION, VERSIONS
 from forewarn.values import value
 
@@ -192,7 +193,7 @@ def _plan_instance(request: HttpRequest, settings: MetadataSettings) -> Plan:
     refusal_or_none = (
         _not_get(request)
         or _without_header(request)
-        or _wrong_version(request, instance.INSTANCE_VERSIONS, settings)
+        or _wrong_version(request, INSTANCE_VERSIONS, settings)
     )
     if refusal_or_none:
         return RefuseRequest(refusal_or_none)

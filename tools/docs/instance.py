@@ -1,0 +1,68 @@
+"""Writes the reference page of instance metadata: every attribute, its version and its source."""
+
+from __future__ import annotations
+
+from forewarn.metadata.instance_fields import COMPUTE, INSTANCE_VERSIONS, LISTS, SAME_AS
+from tools.docs.reference import page, table
+
+FROM_THE_TOPOLOGY = {
+    "evictionPolicy": "`Deallocate` for a Spot VM",
+    "location": "the VM's `location`",
+    "name": "the VM's name",
+    "osType": "the VM's `os_type`",
+    "placementGroupId": "the scale set's name",
+    "platformFaultDomain": "the host's `fault_domain`",
+    "platformUpdateDomain": "the host's `update_domain`",
+    "priority": "`Spot` or `Regular`",
+    "resourceGroupName": "the VM's `resource_group`",
+    "resourceId": "made from subscription, resource group and name",
+    "subscriptionId": "the VM's `subscription`",
+    "tags": "the VM's `tags`",
+    "tagsList": "the VM's `tags`",
+    "vmId": "the VM's `vm_id`",
+    "vmScaleSetName": "the scale set's name",
+    "vmSize": "the VM's `size`",
+    "zone": "the host's `zone`",
+    "osProfile.disablePasswordAuthentication": "`true` where the VM has public keys",
+    "publicKeys": "the fact `publicKeys`, one key a line",
+}
+"""Attribute -> where its value comes from, for those that no fact has to name."""
+
+
+def instance_page() -> str:
+    """Return what is served of each documented attribute of instance metadata."""
+    known = {name: (since, default) for name, (since, default) in COMPUTE.items()}
+    known |= {name: (since, "[]") for name, since in LISTS.items()}
+    rows = [
+        (f"`{name}`", since, _source(name, default))
+        for name, (since, default) in sorted(known.items(), key=lambda row: row[0].lower())
+    ]
+    versions = ", ".join(f"`{version}`" for version in INSTANCE_VERSIONS)
+    return page(
+        "Instance metadata",
+        "`GET /metadata/instance?api-version=V` describes the calling VM in the public cloud's"
+        " form.",
+        "Every attribute that a version documents is present; an unknown one is empty.",
+        "`GET /metadata/attested/document` is answered 404: nothing here is signed.",
+        "",
+        f"Versions: {versions}.",
+        "",
+        "## compute",
+        "",
+        *table(("attribute", "since", "value"), rows),
+        "",
+        "## network",
+        "",
+        "One interface with the VM's addresses.",
+        "`macAddress` and `subnet` are the facts of those names; without them the hardware address"
+        " is made from the first IPv4 address (`0242` and its four bytes), and the subnet is a"
+        " /24.",
+    )
+
+
+def _source(name: str, default: str) -> str:
+    if name in FROM_THE_TOPOLOGY:
+        return FROM_THE_TOPOLOGY[name]
+    if name in SAME_AS:
+        return f"the fact of this name (default: `{SAME_AS[name]}`)"
+    return f"the fact of this name (default: {f'`{default}`' if default else 'empty'})"
