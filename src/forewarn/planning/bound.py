@@ -1,0 +1,76 @@
+"""A number of waves that no plan can go below, and the argument for it; no plan is made in here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.planning import colouring
+from forewarn.planning.plan import Bound
+
+if TYPE_CHECKING:
+    from forewarn.planning.packing import Problem
+
+#: Hosts of a clique that the argument names; the rest are counted.
+_NAMED_MAX = 4
+
+
+def bound_of(problem: Problem) -> Bound:
+    """Return the largest of the bounds known for some hosts that share a calendar.
+
+    Cost: grows with the groups on them, and for small components with the square of their hosts.
+    """
+    if not problem.hosts:
+        return Bound(0, "no host is to be done")
+    candidates = [Bound(1, "there are hosts to be done"), _of_limits(problem), _of_groups(problem)]
+    candidates.append(_of_cliques(problem))
+    return max(candidates, key=lambda bound: bound.waves)
+
+
+def together(bounds: list[Bound]) -> Bound:
+    """Return the sum of bounds for sets of hosts that never share a wave."""
+    found = [bound for bound in bounds if bound.waves]
+    argument = ", and apart from them ".join(bound.argument for bound in found)
+    return Bound(sum(bound.waves for bound in found), argument or "no host is to be done")
+
+
+def _of_limits(problem: Problem) -> Bound:
+    """What is wanted of a limit, divided by its room."""
+    wanted = [0] * len(problem.room)
+    for amounts in problem.amounts:
+        for limit, amount in amounts:
+            wanted[limit] += amount
+    best = Bound(0, "")
+    for limit, total in enumerate(wanted):
+        waves = -(-total // problem.room[limit])
+        if waves > best.waves:
+            scope, name = problem.subjects[limit]
+            text = f"{scope.value} {name}".strip()
+            best = Bound(waves, f"{text} has {total} to be done, {problem.room[limit]} at a time")
+    return best
+
+
+def _of_groups(problem: Problem) -> Bound:
+    """The fault domains of one group, which are done one after another."""
+    zones = [0] * len(problem.groups)
+    for group in problem.group_of_slot:
+        zones[group] += 1
+    if not zones:
+        return Bound(0, "")
+    most = max(range(len(zones)), key=lambda group: (zones[group], -group))
+    name = problem.index.fleet.groups[problem.groups[most]].name
+    return Bound(zones[most], f"group {name} lies in {zones[most]} fault domains")
+
+
+def _of_cliques(problem: Problem) -> Bound:
+    """Hosts of which every two share a group in different fault domains."""
+    best: list[int] = []
+    for part in problem.components():
+        if len(best) < len(part) <= colouring.VERTICES_MAX:
+            found = colouring.clique(problem.graph(part))
+            if len(found) > len(best):
+                best = [part[vertex] for vertex in found]
+    hosts = problem.index.fleet.hosts
+    names = [hosts[problem.hosts[place]].name for place in best]
+    rest = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    text = f"every two of {', '.join(names[:_NAMED_MAX])}{rest}"
+    return Bound(len(best), f"{text} share a group in different fault domains")

@@ -1,0 +1,232 @@
+"""Whether a plan keeps every rule: written apart from the planner, from what the rules say.
+
+Source: F-3; invariant 19: a plan in force passes this. Values are shared with the planner, none
+of its functions; what a plan cannot know (approvals, gates) is not judged in here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from forewarn.planning.policy import Policy, Scope
+from forewarn.planning.wall_clock import open_throughout
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from forewarn.planning.fleet import Fleet, Host
+    from forewarn.planning.plan import Entry, Plan, State
+
+    Found = Iterator[tuple[str, str]]
+    #: Host, VMs by group it disturbs there, when it ends, whether it has the host, arrivals.
+    Work = tuple[str, Counter[str], int, bool, frozenset[str]]
+
+_FOREVER_MS = 1 << 62
+
+
+@value
+class Finding:
+    """One rule that a plan breaks, and where."""
+
+    rule: str
+    sentence: str
+
+
+def check(plan: Plan, fleet: Fleet, state: State, policy: Policy) -> tuple[Finding, ...]:
+    """Return every rule that a plan breaks; where there is none, it may take force."""
+    return tuple(Finding(rule, text) for rule, text in _Checker(plan, fleet, state, policy).all())
+
+
+class _Checker:
+    def __init__(self, plan: Plan, fleet: Fleet, state: State, policy: Policy) -> None:
+        self.plan, self.fleet, self.state, self.policy = plan, fleet, state, policy
+        self.hosts = {host.name: host for host in fleet.hosts}
+        self.group = [fleet.groups[group].name for group in fleet.vm_groups]
+        self.owner = {group.name: group.owner for group in fleet.groups}
+        self.at = [fleet.hosts[host].name for host in fleet.vm_hosts]
+        self.on: dict[str, Counter[str]] = defaultdict(Counter)
+        self.size: Counter[str] = Counter()
+        for vm, host in enumerate(self.at):
+            self.on[host][self.group[vm]] += 1
+            self.size[host] += fleet.vm_sizes[vm]
+        before = state.in_force.entries if state.in_force else ()
+        self.kept = {entry.host: entry for entry in before if entry.host in state.announced}
+        self.waves: dict[int, list[Entry]] = defaultdict(list)
+        for entry in plan.entries:
+            if entry.host not in self.kept:
+                self.waves[entry.wave].append(entry)
+        self.works, self.limits = list(self._works()), self._limits()
+
+    def all(self) -> Found:
+        yield from self._whole()
+        ends, rested = 0, dict(self.state.owners_disturbed)
+        for entry in self.kept.values():
+            ends = max(ends, self._until(entry))
+            rested |= dict.fromkeys(self._owners([entry]), self._until(entry))
+        for number, entries in sorted(self.waves.items()):
+            told = min(entry.told_ms for entry in entries)
+            start = min(entry.earliest_start_ms for entry in entries)
+            if told < ends or (ends and start < ends + self.policy.pause_s * 1000):
+                yield "waves", f"wave {number} begins too soon after the one before it"
+            for owner in self._owners(entries) & rested.keys() if self.policy.owner_rest_s else ():
+                if start < rested[owner] + self.policy.owner_rest_s * 1000:
+                    yield "owner-rest", f"owner {owner} is disturbed again in wave {number}"
+            for entry in entries:
+                yield from self._times(entry)
+            works = [work for work in self.works if work[2] > told]
+            yield from self._together(number, entries, works)
+            if self.plan.asked.moves:
+                yield from self._moved(entries, works)
+            ends = max(entry.latest_end_ms for entry in entries)
+            rested |= dict.fromkeys(self._owners(entries), ends)
+
+    def _whole(self) -> Found:
+        plan, kept = self.plan, self.kept.keys()
+        named = [entry.host for entry in plan.entries] + [name for name, _ in plan.blocked]
+        wanted = set(plan.asked.hosts) - set(self.state.done)
+        if len(named) != len(set(named)) or set(named) - kept != wanted - kept:
+            yield "complete", "a host is left out, there twice, or was not asked for"
+        if not set(self.kept.values()) <= set(plan.entries):
+            yield "stable", "an announced host was moved"
+        if plan.parent != (self.state.in_force.id if self.state.in_force else ""):
+            yield "parent", "its parent is not the plan in force"
+        if {wave.number: set(wave.hosts) for wave in plan.waves} != {
+            number: {entry.host for entry in entries} for number, entries in self.waves.items()
+        }:
+            yield "waves", "its waves and its entries differ"
+        flags = [wave.canary for wave in plan.waves]
+        most = 0 if plan.asked.canary_hosts or plan.parent else self.policy.canary_count
+        too_large = most and plan.waves and len(plan.waves[0].hosts) > most
+        if flags != sorted(flags, reverse=True) or (most and flags and not flags[0]) or too_large:
+            yield "canary", "the first wave is not a canary wave of the size set"
+        if plan.bound.waves > len(self.waves):
+            yield "bound", f"{len(self.waves)} waves are fewer than the bound"
+
+    def _times(self, entry: Entry) -> Found:
+        asked, host, start = self.plan.asked, entry.host, entry.earliest_start_ms
+        length = dict(asked.durations_s).get(host, asked.duration_s) * 1000
+        notice = entry.latest_start_ms - entry.told_ms
+        if entry.told_ms < self.plan.made_ms or notice < self.policy.notice_s * 1000:
+            yield "notice", f"{host} is told too late"
+        ends = (start + length, entry.latest_start_ms + length)
+        if not entry.told_ms <= start <= entry.latest_start_ms or ends != (
+            entry.earliest_end_ms,
+            entry.latest_end_ms,
+        ):
+            yield "times", f"{host} starts before it is told, or does not take its time"
+        if start < max(
+            [asked.earliest_ms, *(at for name, at, _ in asked.postponed if name == host)]
+        ):
+            yield "earliest", f"{host} starts too early"
+        if asked.deadline_ms and entry.latest_end_ms > asked.deadline_ms:
+            yield "deadline", f"{host} ends after the deadline"
+        if not self._open(self.hosts[host], start, entry.latest_end_ms):
+            yield "window", f"{host} is worked on in closed time"
+
+    def _open(self, host: Host, start_ms: int, end_ms: int) -> bool:
+        if any(start_ms < to_ms and from_ms < end_ms for from_ms, to_ms in self.policy.freezes):
+            return False
+        windows = tuple(each for each in self.policy.windows if set(each.hosts) <= _labels(host))
+        return not windows or open_throughout(windows, start_ms, end_ms)
+
+    def _works(self) -> Iterator[Work]:
+        """Yield what is disturbed by others, and for how long."""
+        nowhere: frozenset[str] = frozenset()
+        for name in set(self.state.failed) & self.hosts.keys():
+            yield name, self.on[name].copy(), _FOREVER_MS, True, nowhere
+        for live in self.state.live:
+            if live.host in self.hosts:
+                on = self.on[live.host].copy() if live.whole_host else Counter(set(live.groups))
+                arrivals = frozenset(live.destinations)
+                yield live.host, on, live.ends_ms or _FOREVER_MS, live.whole_host, arrivals
+        for entry in self.kept.values():
+            arrivals = frozenset(move.to_host for move in entry.moves)
+            yield entry.host, self.on[entry.host].copy(), self._until(entry), True, arrivals
+
+    def _until(self, entry: Entry) -> int:
+        """Return when an announced host is done; one that is late takes its time again."""
+        again = self.plan.made_ms + entry.latest_end_ms - entry.latest_start_ms
+        return entry.latest_end_ms if entry.latest_end_ms > self.plan.made_ms else again
+
+    def _together(self, number: int, entries: list[Entry], works: list[Work]) -> Found:
+        zones: dict[str, set[tuple[str, int]]] = defaultdict(set)
+        disturbed: dict[str, Counter[str]] = defaultdict(Counter)
+        busy = {host for host, _, _, whole, _ in works if whole}
+        ours = [(entry.host, self.on[entry.host]) for entry in entries]
+        for host, on in [(work[0], work[1]) for work in works] + ours:
+            disturbed[host] |= on
+            for group in on:
+                zones[group].add(self.hosts[host].fault_zone)
+        for entry in entries:
+            if entry.host in busy:
+                yield "one-at-a-time", f"{entry.host} has other work in wave {number}"
+            if any(entry.host in arrivals for *_, arrivals in works):
+                yield "arrivals", f"VMs arrive on {entry.host} in wave {number}"
+            if set(entry.groups) != set(self.on[entry.host]):
+                yield "told", f"{entry.host}: not exactly the groups on it are told"
+        for group in {group for _, on in ours for group in on}:
+            if len(zones[group]) > 1:
+                yield "fault-domain", f"group {group} is disturbed in two in wave {number}"
+        if self.limits:
+            yield from self._budgets(number, entries, disturbed)
+
+    def _budgets(self, number: int, entries: list[Entry], all_on: dict[str, Counter[str]]) -> Found:
+        used: Counter[tuple[Scope, str]] = Counter()
+        for host, on in all_on.items():
+            used.update(self._taken(host, on))
+        ours = {key for entry in entries for key in self._taken(entry.host, self.on[entry.host])}
+        for key in ours & self.limits.keys():
+            if used[key] > self.limits[key]:
+                yield "budget", f"{key[0].value} {key[1]}: {used[key]} at once in wave {number}"
+
+    def _limits(self) -> dict[tuple[Scope, str], int]:
+        budgets = (*self.policy.budgets, *self.plan.asked.budgets)
+        found: dict[tuple[Scope, str], int] = {}
+        totals: Counter[tuple[Scope, str]] = Counter()
+        for name in self.hosts if budgets else ():
+            totals.update(self._taken(name, self.on[name]))
+        for budget in budgets:
+            for key in [key for key in totals if key[0] is budget.scope]:
+                if budget.name in {"", key[1]}:
+                    most = budget.most(totals[key])
+                    found[key] = min(most, found.get(key, most))
+        return found
+
+    def _taken(self, name: str, on: Counter[str]) -> Counter[tuple[Scope, str]]:
+        host = self.hosts[name]
+        keys = [(Scope.FLEET, ""), (Scope.ZONE, host.zone), (Scope.RACK, host.rack)]
+        found = Counter([*keys, *((Scope.LABEL, label) for label in _labels(host))])
+        for group, count in on.items():
+            found[Scope.GROUP, group] += count
+            if self.owner[group]:
+                found[Scope.OWNER, self.owner[group]] += count
+        return found
+
+    def _owners(self, entries: Iterable[Entry]) -> set[str]:
+        return {self.owner[group] for entry in entries for group in entry.groups} - {""}
+
+    def _moved(self, entries: list[Entry], works: list[Work]) -> Found:
+        """Judge where VMs go, then put them there."""
+        moves = {move.vm: (entry.host, move.to_host) for entry in entries for move in entry.moves}
+        hosts = {entry.host for entry in entries}
+        shut = hosts | {host for host, *_ in works}
+        left = {vm for vm, at in enumerate(self.at) if at in hosts}
+        if left != moves.keys() or any(self.at[vm] != host for vm, (host, _) in moves.items()):
+            yield "moves", "not exactly the VMs on the hosts of a wave move"
+        for vm, (_, there) in moves.items():
+            self.size[there] += self.fleet.vm_sizes[vm]
+            if there in shut:
+                yield "arrivals", f"VM {vm} arrives on {there}, which is worked on"
+            if self.size[there] > self.hosts[there].capacity:
+                yield "capacity", f"{there} has no room for VM {vm}"
+        for vm, (host, there) in moves.items():
+            self.size[host] -= self.fleet.vm_sizes[vm]
+            self.on[host] -= Counter([self.group[vm]])
+            self.on[there][self.group[vm]] += 1
+            self.at[vm] = there
+
+
+def _labels(host: Host) -> set[str]:
+    return {f"zone={host.zone}", f"rack={host.rack}", *host.labels}

@@ -1,0 +1,159 @@
+"""Colouring of small graphs: DSATUR, a tabu search for one colour less, a greedy clique.
+
+A graph is a list of bit sets: bit w of the v-th is set where v and w may not have one colour.
+Nothing of fleets, budgets or time may go in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forewarn.planning.prng import Prng
+
+#: Vertices up to which these algorithms pay; beyond, bit sets grow long and DSATUR is quadratic.
+VERTICES_MAX = 3000
+#: A vertex that lost its colour may not have it back for this many moves, and up to as many more
+#: at random; with 0.6 of those without a colour, from Blöchliger and Zufferey's PartialCol.
+_TENURE = 10
+#: Vertices the clique search starts from.
+_CLIQUE_STARTS = 40
+
+
+def dsatur(adjacent: list[int]) -> list[int]:
+    """Return a colour for each vertex: always the vertex next that sees most colours."""
+    count = len(adjacent)
+    assert count <= VERTICES_MAX, count
+    colours, seen = [-1] * count, [0] * count
+    degree = [bits.bit_count() for bits in adjacent]
+    left = set(range(count))
+    while left:
+        vertex = max(left, key=lambda each: (seen[each].bit_count(), degree[each], -each))
+        left.remove(vertex)
+        colour = lowest_zero(seen[vertex])
+        colours[vertex] = colour
+        for other in members(adjacent[vertex]):
+            seen[other] |= 1 << colour
+    return colours
+
+
+def improved(
+    adjacent: list[int], colours: list[int], *, target: int, steps: int, prng: Prng
+) -> tuple[list[int], int]:
+    """Return a colouring with fewer colours if one is found, and the steps that are left.
+
+    Args:
+        adjacent: the graph.
+        colours: a valid colouring.
+        target: the number of colours at which it stops.
+        steps: moves of the search, over all numbers of colours tried.
+        prng: breaks ties.
+    """
+    while steps > 0 and (used := max(colours, default=-1) + 1) > target:
+        search = _PartialColouring(adjacent, colours, used - 1)
+        steps = search.run(steps, prng)
+        if search.outside:
+            break
+        colours = search.colours()
+    return colours, steps
+
+
+class _PartialColouring:
+    """Independent sets of vertices and those outside; a move puts one in, its neighbours out."""
+
+    def __init__(self, adjacent: list[int], colours: list[int], count: int) -> None:
+        self._adjacent = adjacent
+        self._classes = [0] * count
+        self._tabu = [[0] * count for _ in adjacent]
+        #: Vertex without a colour -> for each colour how many neighbours would lose theirs.
+        self.outside: dict[int, list[int]] = {}
+        for vertex, colour in enumerate(colours):
+            if colour < count:
+                self._classes[colour] |= 1 << vertex
+        for vertex, colour in enumerate(colours):
+            if colour >= count:
+                self._put_outside(vertex)
+
+    def run(self, steps: int, prng: Prng) -> int:
+        """Move until every vertex has a colour or no step is left; return the steps left."""
+        now = 0
+        while self.outside and now < steps:
+            now += 1
+            self._move(*self._best(now, prng), now, prng)
+        return steps - now
+
+    def colours(self) -> list[int]:
+        """Return the colour of each vertex once all have one."""
+        assert not self.outside
+        found = [-1] * len(self._adjacent)
+        for colour, vertices in enumerate(self._classes):
+            for vertex in members(vertices):
+                found[vertex] = colour
+        return found
+
+    def _best(self, now: int, prng: Prng) -> tuple[int, int]:
+        """Return a vertex and a colour that put the fewest out, not tabu; ties at random."""
+        least, found = len(self._adjacent) + 1, [(-1, -1)]
+        for vertex, costs in self.outside.items():
+            if min(costs) > least:
+                continue
+            tabu = self._tabu[vertex]
+            for colour, cost in enumerate(costs):
+                if cost <= least and tabu[colour] < now:
+                    if cost < least:
+                        least, found = cost, [(vertex, colour)]
+                    else:
+                        found.append((vertex, colour))
+        if found[0][0] < 0:  # all are tabu
+            vertices = list(self.outside)
+            return vertices[prng.below(len(vertices))], prng.below(len(self._classes))
+        return found[prng.below(len(found))]
+
+    def _move(self, vertex: int, colour: int, now: int, prng: Prng) -> None:
+        out = self._classes[colour] & self._adjacent[vertex]
+        self._classes[colour] = (self._classes[colour] ^ out) | 1 << vertex
+        del self.outside[vertex]
+        until = now + len(self.outside) * 6 // 10 + prng.below(_TENURE)
+        for other in members(out):
+            self._tabu[other][colour] = until
+            self._put_outside(other)
+        members_now = self._classes[colour]
+        for other, costs in self.outside.items():
+            costs[colour] = (members_now & self._adjacent[other]).bit_count()
+
+    def _put_outside(self, vertex: int) -> None:
+        near = self._adjacent[vertex]
+        self.outside[vertex] = [(each & near).bit_count() for each in self._classes]
+
+
+def clique(adjacent: list[int]) -> list[int]:
+    """Return vertices that are all adjacent to one another, as many as a greedy search finds."""
+    degree = [bits.bit_count() for bits in adjacent]
+    starts = sorted(range(len(adjacent)), key=lambda each: (-degree[each], each))[:_CLIQUE_STARTS]
+    best: list[int] = []
+    for start in starts:
+        found, left = [start], adjacent[start]
+        while left:
+            chosen = max(
+                members(left), key=lambda each: ((adjacent[each] & left).bit_count(), -each)
+            )
+            found.append(chosen)
+            left &= adjacent[chosen]
+        if len(found) > len(best):
+            best = found
+    return sorted(best)
+
+
+def lowest_zero(bits: int) -> int:
+    """Return the number of the lowest bit that is not set."""
+    return (~bits & (bits + 1)).bit_length() - 1
+
+
+def members(bits: int) -> list[int]:
+    """Return the numbers of the bits that are set, ascending."""
+    found = []
+    while bits:
+        low = bits & -bits
+        found.append(low.bit_length() - 1)
+        bits ^= low
+    return found

@@ -1,0 +1,128 @@
+"""Which hosts can be done at all, in which calendar; the others with their blocker.
+
+Nothing that depends on the other hosts of a maintenance may go in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.planning.blockers import Blocker, Code
+from forewarn.planning.windows import SPANS_DAYS_MAX, Span, open_spans, without
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from forewarn.planning.fleet import Host, Index
+    from forewarn.planning.occupied import Occupied
+    from forewarn.planning.plan import Asked, State
+    from forewarn.planning.policy import Limits, Policy
+
+#: How far ahead openings are looked for, where no deadline comes first.
+HORIZON_MS = SPANS_DAYS_MAX * 86_400_000
+
+
+@value
+class Calendar:
+    """When some hosts may be worked on; hosts with different calendars never share a wave."""
+
+    #: Windows, by name, that are for them.
+    windows: tuple[str, ...] = ()
+    not_before_ms: int = 0
+    #: Who asked for that.
+    postponed_by: str = ""
+    spans: tuple[Span, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """The windows as a sentence names them."""
+        return f"window {', '.join(self.windows)}" if self.windows else "a freeze"
+
+
+class Calendars:
+    """The calendar of each host; those of one zone, rack and labels are worked out once."""
+
+    def __init__(self, policy: Policy, asked: Asked, now_ms: int) -> None:
+        """Note what calendars depend on."""
+        self._policy = policy
+        self._span = (now_ms, min(asked.deadline_ms or now_ms + HORIZON_MS, now_ms + HORIZON_MS))
+        self._postponed = {host: (at_ms, by) for host, at_ms, by in asked.postponed}
+        self._known: dict[object, Calendar] = {}
+
+    def of(self, host: Host) -> Calendar:
+        """Return the calendar of a host."""
+        place = (host.zone, host.rack, host.labels)
+        postponed = self._postponed.get(host.name, (0, ""))
+        found = self._known.get((place, postponed))
+        if found is None:
+            found = self._known.setdefault((place, postponed), self._made(host, *postponed))
+        return found
+
+    def _made(self, host: Host, not_before_ms: int, by: str) -> Calendar:
+        windows = [each for each in self._policy.windows if host.selected(each.hosts)]
+        names = tuple(window.name for window in windows)
+        key = (names, not_before_ms, by)
+        if key not in self._known:
+            spans = without(open_spans(windows, *self._span), self._policy.freezes)
+            self._known[key] = Calendar(names, not_before_ms, by, spans)
+        return self._known[key]
+
+
+def sorted_out(
+    index: Index, occupied: Occupied, limits: Limits, terms: Terms
+) -> tuple[list[tuple[Calendar, list[int]]], list[tuple[str, Blocker]]]:
+    """Return the hosts that can be done, by calendar, and the others with their blockers."""
+    calendars = Calendars(terms.policy, terms.asked, terms.now_ms)
+    settled = {*terms.state.announced, *terms.state.done}
+    blocked: list[tuple[str, Blocker]] = []
+    # One object for each calendar, so that a host costs no comparison of spans.
+    by_identity: dict[int, tuple[Calendar, list[int]]] = {}
+    for name in sorted(set(terms.asked.hosts) - settled):
+        host = index.number.get(name)
+        if host is None:
+            blocked.append((name, Blocker(Code.UNKNOWN_HOST, name, terms.now_ms)))
+            continue
+        calendar = calendars.of(index.fleet.hosts[host])
+        blocker = _blocker(index, occupied, limits, host=host, now_ms=terms.now_ms)
+        blocker = blocker or _closed(calendar, terms.duration_s(name), terms.now_ms)
+        if blocker:
+            blocked.append((name, blocker))
+        else:
+            by_identity.setdefault(id(calendar), (calendar, []))[1].append(host)
+    return list(by_identity.values()), blocked
+
+
+def _blocker(
+    index: Index, occupied: Occupied, limits: Limits, *, host: int, now_ms: int
+) -> Blocker | None:
+    """Return what keeps a host from being done for a time that nobody knows."""
+    groups = index.groups_on[host]
+    for code, ends_ms, operation in occupied.obstacles(host, groups):
+        if not ends_ms:
+            failed = operation == f"the failure of host {index.fleet.hosts[host].name}"
+            return Blocker(Code.HOST_FAILED if failed else code, operation, now_ms)
+    for subject, amount in limits.amounts(host, groups):
+        if amount > limits.limit[subject] - occupied.taken.get(subject, 0):
+            return Blocker(Code.BUDGET, f"{subject[0].value} {subject[1]}".strip(), now_ms)
+    return None
+
+
+def _closed(calendar: Calendar, duration_s: int, now_ms: int) -> Blocker | None:
+    """Return why no opening is long enough for a host, None if one is. Source: F-7."""
+    if any(end - start >= duration_s * 1000 for start, end in calendar.spans):
+        return None
+    code = Code.WINDOW_TOO_SHORT if calendar.spans else Code.WINDOW
+    return Blocker(code, calendar.subject, now_ms)
+
+
+class Terms:
+    """What a plan is made under: the live state, policy, what is asked for, and the time."""
+
+    def __init__(self, state: State, policy: Policy, asked: Asked, now_ms: int) -> None:
+        """Keep them together."""
+        assert asked.duration_s > 0
+        self.state, self.policy, self.asked, self.now_ms = state, policy, asked, now_ms
+        self._durations = dict(asked.durations_s)
+
+    def duration_s(self, host: str) -> int:
+        """How long the work on a host takes, in seconds."""
+        return self._durations.get(host, self.asked.duration_s)

@@ -1,0 +1,124 @@
+"""The fleet as the planner sees it: hosts, groups and placements in flat arrays.
+
+No name of a VM, no address and no state of an operation: adapters above this room hold those.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+@value
+class Host:
+    """A physical machine that runs virtual machines."""
+
+    name: str
+    zone: str = ""
+    rack: str = ""
+    fault_domain: int = 0
+    update_domain: int = 0
+    #: Labels as `key=value`.
+    labels: tuple[str, ...] = ()
+    #: Size that all VMs on it may have together, in the unit of the VMs' sizes; 0: takes nobody in.
+    capacity: int = 0
+
+    @property
+    def fault_zone(self) -> tuple[str, int]:
+        """The fault domain, told apart across zones."""
+        return (self.zone, self.fault_domain)
+
+    def selected(self, selector: tuple[str, ...]) -> bool:
+        """Whether every `key=value` of a selector is true of it; `zone` and `rack` are keys."""
+        own = {f"zone={self.zone}", f"rack={self.rack}", *self.labels}
+        return own.issuperset(selector)
+
+
+@value
+class Group:
+    """Virtual machines that share a document, and whose they are."""
+
+    name: str
+    owner: str = ""
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Hosts, groups, and for each VM its host, its group (by index) and its size.
+
+    Nobody changes a fleet once it is made. The number of a VM is its place in the three arrays.
+    """
+
+    hosts: tuple[Host, ...]
+    groups: tuple[Group, ...] = ()
+    vm_hosts: array[int] = field(default_factory=lambda: array("i"))
+    vm_groups: array[int] = field(default_factory=lambda: array("i"))
+    vm_sizes: array[int] = field(default_factory=lambda: array("i"))
+
+    @classmethod
+    def of(
+        cls,
+        hosts: Iterable[Host],
+        groups: Iterable[Group],
+        vms: Iterable[tuple[str, str, int]] = (),
+    ) -> Fleet:
+        """Return a fleet from names: each VM is (host, group, size)."""
+        fleet = cls(tuple(hosts), tuple(groups))
+        host_of = {host.name: number for number, host in enumerate(fleet.hosts)}
+        group_of = {group.name: number for number, group in enumerate(fleet.groups)}
+        for host, group, size in vms:
+            fleet.vm_hosts.append(host_of[host])
+            fleet.vm_groups.append(group_of[group])
+            fleet.vm_sizes.append(size)
+        return fleet
+
+
+class Index:
+    """What is looked up in a fleet again and again; made once for a plan.
+
+    Cost: once over all VMs; 1,000,000 take about two seconds and 200 MiB.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        """Count the VMs of each group on each host, and number the fault domains."""
+        self.fleet = fleet
+        self.number: dict[str, int] = {host.name: n for n, host in enumerate(fleet.hosts)}
+        zones: dict[tuple[str, int], int] = {}
+        #: Host -> number of its fault domain.
+        self.fault_zone: list[int] = [
+            zones.setdefault(host.fault_zone, len(zones)) for host in fleet.hosts
+        ]
+        #: Host -> group -> VMs of that group on it.
+        self.groups_on: list[dict[int, int]] = [{} for _ in fleet.hosts]
+        for host, group in zip(fleet.vm_hosts, fleet.vm_groups, strict=True):
+            on = self.groups_on[host]
+            on[group] = on.get(group, 0) + 1
+        #: Group -> its VMs.
+        self.group_sizes: list[int] = [0] * len(fleet.groups)
+        for group in fleet.vm_groups:
+            self.group_sizes[group] += 1
+
+    def group_names(self, host: int) -> tuple[str, ...]:
+        """Names of the groups on a host, sorted."""
+        groups = self.fleet.groups
+        return tuple(sorted(groups[group].name for group in self.groups_on[host]))
+
+    def owners(self, host: int) -> dict[str, int]:
+        """Owners of VMs on a host, and how many VMs they have there."""
+        return owners_of(self.fleet.groups, self.groups_on[host])
+
+
+def owners_of(groups: Sequence[Group], counts: dict[int, int]) -> dict[str, int]:
+    """Return owners and their VMs of a count of VMs by group; VMs without an owner are left out."""
+    found: dict[str, int] = {}
+    for group, count in counts.items():
+        owner = groups[group].owner
+        if owner:
+            found[owner] = found.get(owner, 0) + count
+    return found

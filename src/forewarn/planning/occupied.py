@@ -1,0 +1,116 @@
+"""What live work and failures occupy: hosts, groups by fault domain, and room in limits.
+
+Source: F-3: failures and work by hand count as planned work does. No wave may go in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.planning.blockers import Code
+from forewarn.planning.plan import Live
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forewarn.planning.fleet import Index
+    from forewarn.planning.plan import Entry, State
+    from forewarn.planning.policy import Limits, Subject
+
+#: Why a host waits for live work, until when (0: nobody knows), and for which.
+Obstacle = tuple[Code, int, str]
+
+
+def live_work(state: State, now_ms: int) -> list[Live]:
+    """Return everything that occupies hosts now, failures and announced entries included."""
+    found = [Live(f"the failure of host {name}", name) for name in state.failed]
+    return [*found, *state.live, *announced(state, now_ms)]
+
+
+def announced(state: State, now_ms: int) -> list[Live]:
+    """Return the entries of the plan in force that are announced or running, as live work."""
+    if state.in_force is None:
+        return []
+    hosts = set(state.announced)
+    return [_live(each, now_ms) for each in state.in_force.entries if each.host in hosts]
+
+
+def _live(entry: Entry, now_ms: int) -> Live:
+    """Return an announced entry as live work; one that is late is given its whole time again."""
+    ends_ms = entry.latest_end_ms
+    if ends_ms <= now_ms:
+        ends_ms = now_ms + entry.latest_end_ms - entry.latest_start_ms
+    arrivals = tuple(sorted({move.to_host for move in entry.moves}))
+    return Live(f"wave {entry.wave}", entry.host, entry.groups, ends_ms, arrivals)
+
+
+class Occupied:
+    """Live work, looked up by host, group and limit. Cost: grows with the work and its groups."""
+
+    def __init__(self, index: Index, limits: Limits, live: Iterable[Live]) -> None:
+        """Note what each work occupies; work on hosts that are not in the fleet is left out."""
+        self._index, self._limits = index, limits
+        self.live = [work for work in live if work.host in index.number]
+        group_of = {group.name: number for number, group in enumerate(index.fleet.groups)}
+        self._hosts: dict[int, list[Obstacle]] = {}
+        #: Group -> (number of the fault domain, until when, operation).
+        self._groups: dict[int, list[tuple[int, int, str]]] = {}
+        self._counted: list[tuple[int, int, dict[int, int]]] = []
+        for work in self.live:
+            host = index.number[work.host]
+            if work.whole_host:
+                self._occupy(host, Code.HOST_BUSY, work)
+            for name in work.destinations:
+                if name in index.number:
+                    self._occupy(index.number[name], Code.ARRIVALS, work)
+            groups = self._groups_of(work, host, group_of)
+            for group in groups:
+                disturbed = (index.fault_zone[host], work.ends_ms, work.operation)
+                self._groups.setdefault(group, []).append(disturbed)
+            self._counted.append((host, work.ends_ms, groups))
+        #: What work without a known end takes of each limit.
+        self.taken = self.taken_after(0)
+        #: Hosts where work is live, or VMs are about to arrive.
+        self.hosts = frozenset([*self._hosts, *(host for host, _, _ in self._counted)])
+
+    def _occupy(self, host: int, code: Code, work: Live) -> None:
+        self._hosts.setdefault(host, []).append((code, work.ends_ms, work.operation))
+
+    def _groups_of(self, work: Live, host: int, group_of: dict[str, int]) -> dict[int, int]:
+        on = self._index.groups_on[host]
+        if work.whole_host:
+            return on
+        return {group_of[name]: 1 for name in work.groups if name in group_of}
+
+    def obstacles(self, host: int, groups: Iterable[int]) -> list[Obstacle]:
+        """Return what keeps work off a host, given the groups on it."""
+        found = list(self._hosts.get(host, ()))
+        if self._groups:
+            zone = self._index.fault_zone[host]
+            found += [
+                (Code.FAULT_DOMAIN, ends_ms, operation)
+                for group in groups
+                for other, ends_ms, operation in self._groups.get(group, ())
+                if other != zone
+            ]
+        return found
+
+    def taken_after(self, at_ms: int) -> dict[Subject, int]:
+        """Return what is taken of each limit by work that ends later, or nobody knows when.
+
+        With 0, by work without a known end alone. Work twice on a host disturbs it once.
+        """
+        most: dict[tuple[int, Subject], int] = {}
+        for host, ends_ms, groups in self._counted:
+            if ends_ms and (not at_ms or ends_ms <= at_ms):
+                continue
+            for subject, amount in self._limits.amounts(host, groups):
+                most[host, subject] = max(amount, most.get((host, subject), 0))
+        taken: dict[Subject, int] = {}
+        for (_, subject), amount in most.items():
+            taken[subject] = taken.get(subject, 0) + amount
+        return taken
+
+    def ends(self) -> list[int]:
+        """Return when work ends of which that is known, ascending, each time once."""
+        return sorted({ends_ms for _, ends_ms, _ in self._counted if ends_ms})

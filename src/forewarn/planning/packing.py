@@ -1,0 +1,260 @@
+"""Hosts into waves where VMs stay on their hosts: first fit over bit sets, then again and better.
+
+A wave is a bit. For a host, the waves it may not be in are the union of those in which one of its
+groups is disturbed in another fault domain (G-1) and those in which a limit has no room for it.
+No time, window or move may go in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.planning import colouring
+from forewarn.planning.colouring import lowest_zero
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from forewarn.planning.fleet import Index
+    from forewarn.planning.policy import Limits, Subject
+    from forewarn.planning.prng import Prng
+
+
+class Problem:
+    """Some hosts, by place, with what keeps two of them out of one wave.
+
+    Cost: grows with the groups on the hosts; what binds nobody is left out.
+    """
+
+    def __init__(
+        self, index: Index, limits: Limits, hosts: Sequence[int], taken: dict[Subject, int]
+    ) -> None:
+        """Number what binds; `taken` is what other work takes of the limits."""
+        self.index = index
+        self.hosts = tuple(hosts)
+        #: Place -> number of its fault domain.
+        self.zones = [index.fault_zone[host] for host in self.hosts]
+        self._number_slots()
+        self._number_limits(limits, taken)
+
+    def _number_slots(self) -> None:
+        """Give a number to each group in each fault domain, where it has more than one of them."""
+        zones_of: dict[int, set[int]] = {}
+        for host, zone in zip(self.hosts, self.zones, strict=True):
+            for group in self.index.groups_on[host]:
+                zones_of.setdefault(group, set()).add(zone)
+        #: Local number of a group -> its number in the fleet.
+        self.groups = [group for group, zones in zones_of.items() if len(zones) > 1]
+        local = {group: number for number, group in enumerate(self.groups)}
+        slot_of: dict[tuple[int, int], int] = {}
+        #: Slot -> its group; a slot is one group in one fault domain.
+        self.group_of_slot: list[int] = []
+        #: Place -> its slots.
+        self.slots: list[list[int]] = []
+        for host, zone in zip(self.hosts, self.zones, strict=True):
+            found = []
+            for group in self.index.groups_on[host]:
+                if group not in local:
+                    continue
+                slot = slot_of.setdefault((group, zone), len(slot_of))
+                if slot == len(self.group_of_slot):
+                    self.group_of_slot.append(local[group])
+                found.append(slot)
+            self.slots.append(found)
+
+    def _number_limits(self, limits: Limits, taken: dict[Subject, int]) -> None:
+        """Keep the limits that do not have room for all hosts at once."""
+        wanted: dict[Subject, int] = {}
+        amounts = [limits.amounts(host, self.index.groups_on[host]) for host in self.hosts]
+        for of_host in amounts:
+            for subject, amount in of_host:
+                wanted[subject] = wanted.get(subject, 0) + amount
+        room = {each: limits.limit[each] - taken.get(each, 0) for each in wanted}
+        #: Number -> what the limit is for.
+        self.subjects = [each for each, total in wanted.items() if total > room[each]]
+        #: Number -> how much of it may be disturbed at once.
+        self.room = [room[each] for each in self.subjects]
+        number = {each: n for n, each in enumerate(self.subjects)}
+        #: Place -> what it takes: (number of the limit, amount).
+        self.amounts = [
+            [(number[each], amount) for each, amount in of_host if each in number]
+            for of_host in amounts
+        ]
+
+    def components(self) -> list[list[int]]:
+        """Return places in sets that no group connects, each ascending, the smallest first."""
+        root = list(range(len(self.hosts)))
+
+        def find(place: int) -> int:
+            while root[place] != place:
+                root[place] = root[root[place]]
+                place = root[place]
+            return place
+
+        first: dict[int, int] = {}
+        for place, slots in enumerate(self.slots):
+            for slot in slots:
+                a, b = find(first.setdefault(self.group_of_slot[slot], place)), find(place)
+                root[max(a, b)] = min(a, b)
+        found: dict[int, list[int]] = {}
+        for place in range(len(root)):
+            found.setdefault(find(place), []).append(place)
+        return list(found.values())
+
+    def graph(self, places: Sequence[int]) -> list[int]:
+        """Return, for some places, which others of them each conflicts with, as bit sets."""
+        of_slot: dict[int, int] = {}
+        of_group: dict[int, int] = {}
+        for bit, place in enumerate(places):
+            for slot in self.slots[place]:
+                group = self.group_of_slot[slot]
+                of_slot[slot] = of_slot.get(slot, 0) | 1 << bit
+                of_group[group] = of_group.get(group, 0) | 1 << bit
+        found = []
+        for place in places:
+            near = 0
+            for slot in self.slots[place]:
+                near |= of_group[self.group_of_slot[slot]] & ~of_slot[slot]
+            found.append(near)
+        return found
+
+
+def first_fit(
+    problem: Problem, order: Iterable[int], wanted: Sequence[int] | None = None
+) -> list[int]:
+    """Return a wave, from 0, for each place: the first that has room, places taken in an order.
+
+    Args:
+        problem: the places.
+        order: every place once.
+        wanted: a wave for each place to have if it can; -1 for the first with room.
+    """
+    waves = [-1] * len(problem.hosts)
+    of_group = [0] * len(problem.groups)
+    of_slot = [0] * len(problem.group_of_slot)
+    full = [0] * len(problem.room)
+    used: list[list[int]] = [[] for _ in problem.room]
+    group_of_slot = problem.group_of_slot
+    for place in order:
+        slots, amounts = problem.slots[place], problem.amounts[place]
+        closed = 0
+        for slot in slots:
+            closed |= of_group[group_of_slot[slot]] & ~of_slot[slot]
+        for limit, amount in amounts:
+            closed |= (
+                full[limit] if amount == 1 else _full(used[limit], problem.room[limit], amount)
+            )
+        wave = wanted[place] if wanted else -1
+        if wave < 0 or closed >> wave & 1:
+            wave = lowest_zero(closed)
+        waves[place] = wave
+        for slot in slots:
+            of_slot[slot] |= 1 << wave
+            of_group[group_of_slot[slot]] |= 1 << wave
+        for limit, amount in amounts:
+            counts = used[limit]
+            if len(counts) <= wave:
+                counts += [0] * (wave + 1 - len(counts))
+            counts[wave] += amount
+            if counts[wave] >= problem.room[limit]:
+                full[limit] |= 1 << wave
+    return waves
+
+
+def _full(counts: list[int], room: int, amount: int) -> int:
+    """Return the waves in which a limit has no room for an amount above one."""
+    assert amount <= room, (amount, room)
+    closed = 0
+    for wave, count in enumerate(counts):
+        if count + amount > room:
+            closed |= 1 << wave
+    return closed
+
+
+def packed(problem: Problem, target: int, steps: int, prng: Prng) -> list[int]:
+    """Return a wave, from 0, for each place; few waves, the fewer the more steps.
+
+    Args:
+        problem: the places.
+        target: number of waves at which nothing better can be found.
+        steps: places put or exchanged after the first solutions.
+        prng: chooses between equals.
+    """
+    size = len(problem.hosts)
+    places = range(size)
+    orders = [
+        sorted(places, key=lambda place: (problem.zones[place], place)),
+        sorted(places, key=lambda place: (-len(problem.slots[place]), place)),
+    ]
+    colours, left = _coloured(problem, target, steps, prng)
+    if colours:
+        orders.insert(0, sorted(places, key=lambda place: (colours[place], place)))
+    best = first_fit(problem, orders[0])
+    for order in orders[1:]:
+        if count_of(best) > target:
+            best = min(best, first_fit(problem, order), key=count_of)
+    return _repacked(problem, best, target=target, steps=left, prng=prng)
+
+
+def _repacked(
+    problem: Problem, waves: list[int], *, target: int, steps: int, prng: Prng
+) -> list[int]:
+    """Fit again, wave by wave in another order: that never takes more waves, often fewer.
+
+    Source: Culberson's iterated greedy; it holds for every rule that a part of a wave keeps when
+    the wave does, as G-1 and limits are.
+    """
+    turn = 0
+    while count_of(waves) > target and steps >= len(waves):
+        steps -= len(waves)
+        again = first_fit(problem, _reordered(waves, turn, prng))
+        assert count_of(again) <= count_of(waves)
+        waves, turn = again, turn + 1
+    return waves
+
+
+def _reordered(waves: list[int], turn: int, prng: Prng) -> list[int]:
+    """Return all places, waves kept together: the last first, the largest first, or at random."""
+    classes = classes_of(waves)
+    if turn % 3 == 0:
+        classes.reverse()
+    elif turn % 3 == 1:
+        classes.sort(key=len, reverse=True)
+    else:
+        prng.shuffle(classes)
+    return [place for each in classes for place in each]
+
+
+def _coloured(problem: Problem, target: int, steps: int, prng: Prng) -> tuple[list[int], int]:
+    """Return a colour for each place, limits not heeded, and the steps left; none if too large."""
+    colours = [0] * len(problem.hosts)
+    parts = [part for part in problem.components() if len(part) > 1]
+    if any(len(part) > colouring.VERTICES_MAX for part in parts):
+        return [], steps
+    found = []
+    for part in parts:
+        graph = problem.graph(part)
+        found.append((part, graph, colouring.dsatur(graph)))
+    # The part with most colours decides how many waves there are; the others follow it down.
+    found.sort(key=lambda each: -max(each[2]))
+    goal = target
+    for part, graph, of_part in found:
+        if max(of_part) + 1 > goal:
+            of_part, steps = colouring.improved(graph, of_part, target=goal, steps=steps, prng=prng)
+            goal = max(goal, max(of_part) + 1)
+        for place, colour in zip(part, of_part, strict=True):
+            colours[place] = colour
+    return colours, steps
+
+
+def count_of(waves: list[int]) -> int:
+    """Return how many waves there are."""
+    return max(waves, default=-1) + 1
+
+
+def classes_of(waves: Sequence[int]) -> list[list[int]]:
+    """Return the places of each wave."""
+    found: list[list[int]] = [[] for _ in range(max(waves, default=-1) + 1)]
+    for place, wave in enumerate(waves):
+        found[wave].append(place)
+    return [each for each in found if each]

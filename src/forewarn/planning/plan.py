@@ -1,0 +1,154 @@
+"""What a plan is made of, and what it is made for; values only, no decision.
+
+Source: F-2. All times are ms since the epoch UTC.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from forewarn.planning.blockers import Blocker
+from forewarn.planning.policy import Budget
+from forewarn.values import value
+
+
+@value
+class Asked:
+    """What a maintenance asks for: which hosts, for how long each, and under which conditions."""
+
+    hosts: tuple[str, ...]
+    #: The time each host takes, in seconds; above 0.
+    duration_s: int = 600
+    #: Hosts that take another time: (host, seconds).
+    durations_s: tuple[tuple[str, int], ...] = ()
+    #: Whether VMs leave their host for another one first, and stay there.
+    moves: bool = False
+    earliest_ms: int = 0
+    #: When the last host must be done; 0: no deadline.
+    deadline_ms: int = 0
+    #: Budgets that the maintenance adds to those of the policy.
+    budgets: tuple[Budget, ...] = ()
+    #: Hosts of the canary wave; where it is empty the planner takes the first that may go together.
+    canary_hosts: tuple[str, ...] = ()
+    #: Granted postponements: (host, not before, at whose request).
+    postponed: tuple[tuple[str, int, str], ...] = ()
+    #: The same seed gives the same plan.
+    seed: int = 0
+    #: How much work goes into fewer waves: hosts placed or exchanged after the first solution.
+    steps: int = 200_000
+
+
+@value
+class Live:
+    """Work that is announced or running: of this maintenance, of another one, or by hand."""
+
+    operation: str
+    host: str
+    #: Groups it disturbs there; empty: all on the host.
+    groups: tuple[str, ...] = ()
+    #: When it ends at the latest; 0: nobody knows.
+    ends_ms: int = 0
+    #: Hosts where its VMs arrive; empty: they stay.
+    destinations: tuple[str, ...] = ()
+    #: Whether it occupies the whole host; work on one VM does not.
+    whole_host: bool = True
+
+
+@value
+class State:
+    """What is true of the fleet now, beside where its VMs are."""
+
+    #: Work that is announced or running, without that of the hosts in `announced`.
+    live: tuple[Live, ...] = ()
+    #: Hosts that have failed: they count as disturbed, and nobody arrives there.
+    failed: tuple[str, ...] = ()
+    #: Hosts of the plan in force that are done.
+    done: tuple[str, ...] = ()
+    #: When owners were last disturbed: (owner, end).
+    owners_disturbed: tuple[tuple[str, int], ...] = ()
+    #: The plan in force, of which a new one is the child.
+    in_force: Plan | None = None
+    #: Hosts of the plan in force that are announced or running: they stay as they are.
+    announced: tuple[str, ...] = ()
+
+
+@value
+class Move:
+    """A VM, by its number in the fleet, and the host it goes to before the work starts."""
+
+    vm: int
+    to_host: str
+
+
+@value
+class Entry:
+    """What a plan says of one host that can be done."""
+
+    host: str
+    #: Number of its wave, 1 or more.
+    wave: int
+    #: When the VMs on it are told.
+    told_ms: int
+    earliest_start_ms: int
+    latest_start_ms: int
+    earliest_end_ms: int
+    latest_end_ms: int
+    #: Names of the groups that are told: all with VMs on the host then.
+    groups: tuple[str, ...] = ()
+    moves: tuple[Move, ...] = ()
+
+
+@value
+class Wave:
+    """Operations that may run at the same time."""
+
+    number: int
+    told_ms: int
+    earliest_start_ms: int
+    latest_start_ms: int
+    latest_end_ms: int
+    hosts: tuple[str, ...]
+    #: What it waits for first.
+    waits: Blocker
+    canary: bool = False
+
+
+@value
+class Bound:
+    """A number of waves that no plan for the same can go below, and why."""
+
+    waves: int
+    argument: str
+
+
+@value
+class Plan:
+    """Who is done when, who is not and why; never changed, replaced by a child."""
+
+    id: str
+    #: Id of the plan it takes the place of; empty for a first one.
+    parent: str
+    made_ms: int
+    asked: Asked
+    #: One for each host that can be done, by wave and name.
+    entries: tuple[Entry, ...]
+    #: Hosts that cannot be done, by name, each with its blocker.
+    blocked: tuple[tuple[str, Blocker], ...]
+    #: Waves that are not announced, in the order of time.
+    waves: tuple[Wave, ...]
+    #: For the waves that are not announced.
+    bound: Bound
+
+    def entry_of(self, host: str) -> Entry | None:
+        """Return what it says of one host; cost: one look through the entries."""
+        return next((entry for entry in self.entries if entry.host == host), None)
+
+
+def content_id(parent: str, made_ms: int, entries: tuple[Entry, ...], blocked: object) -> str:
+    """Return the id of a plan: 16 hexadecimal digits, the same for the same content."""
+    digest = hashlib.sha256(f"{parent} {made_ms} {blocked}\n".encode())
+    for entry in entries:
+        line = f"{entry.host} {entry.wave} {entry.told_ms} {entry.latest_start_ms} "
+        line += " ".join(f"{move.vm}>{move.to_host}" for move in entry.moves)
+        digest.update(line.encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,187 @@
+"""From fleet, live state, policy, time and what is asked for to a plan; pure, the same each time.
+
+Source: F-2, F-3. What plans are made of is in `plan.py`; whether one is right says `checker.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.planning.blockers import Blocker, Code
+from forewarn.planning.bound import bound_of, together
+from forewarn.planning.eligible import Terms, sorted_out
+from forewarn.planning.fleet import Index
+from forewarn.planning.moving import Mover, Placement
+from forewarn.planning.occupied import Occupied, live_work
+from forewarn.planning.packing import Problem, classes_of, first_fit, packed
+from forewarn.planning.plan import Bound, Plan, content_id
+from forewarn.planning.policy import Limits
+from forewarn.planning.prng import Prng
+from forewarn.planning.timing import Batch, Timetable
+
+if TYPE_CHECKING:
+    from forewarn.planning.eligible import Calendar
+    from forewarn.planning.fleet import Fleet
+    from forewarn.planning.plan import Asked, Entry, State
+    from forewarn.planning.policy import Policy
+
+#: For each canary, hosts that are looked at to find those that may go together.
+_CANARY_CANDIDATES = 50
+
+
+def plan(fleet: Fleet, state: State, policy: Policy, *, now_ms: int, asked: Asked) -> Plan:
+    """Return the plan of a maintenance: all its hosts, each with its wave or its blocker.
+
+    What is announced or running of the plan in force stays as it is; its other hosts stay
+    together in their waves where that is still possible.
+
+    Cost: grows with VMs and hosts; then `asked.steps` bounds the work that saves waves.
+    """
+    return _Planning(Index(fleet), Terms(state, policy, asked, now_ms)).plan()
+
+
+class _Planning:
+    """One plan in the making."""
+
+    def __init__(self, index: Index, terms: Terms) -> None:
+        self._index, self._terms = index, terms
+        self._limits = Limits(index, (*terms.policy.budgets, *terms.asked.budgets))
+        live = live_work(terms.state, terms.now_ms)
+        self._occupied = Occupied(index, self._limits, live)
+        self._prng = Prng(terms.asked.seed)
+        self._before = _waves_before(terms.state)
+        self._bounds: list[Bound] = []
+
+    def plan(self) -> Plan:
+        """Sort hosts out, put them into waves, and give the waves their times."""
+        terms = self._terms
+        hosts, blocked = sorted_out(self._index, self._occupied, self._limits, terms)
+        batches, stuck = self._batches(hosts)
+        table = Timetable(self._index, self._limits, self._occupied, terms)
+        table.add_all(batches, dependent=terms.asked.moves)
+        kept = _kept(terms.state)
+        entries = (*kept, *sorted(table.entries, key=lambda each: (each.wave, each.host)))
+        everything = _since(
+            terms.state, sorted([*blocked, *stuck, *table.late], key=lambda b: b[0])
+        )
+        parent = terms.state.in_force.id if terms.state.in_force else ""
+        assert len({entry.host for entry in entries}) == len(entries)
+        return Plan(
+            content_id(parent, terms.now_ms, entries, everything),
+            parent,
+            terms.now_ms,
+            terms.asked,
+            entries,
+            everything,
+            tuple(table.waves),
+            together(self._bounds),
+        )
+
+    def _batches(
+        self, hosts: list[tuple[Calendar, list[int]]]
+    ) -> tuple[list[Batch], list[tuple[str, Blocker]]]:
+        """Return the waves to be, canaries first, and hosts whose VMs fit nowhere."""
+        canaries = self._canaries(hosts)
+        parts = [
+            (calendar, [host for host in of_calendar if (host in canaries) is canary], canary)
+            for canary in (True, False)
+            for calendar, of_calendar in hosts
+        ]
+        parts = [part for part in parts if part[1]]
+        if not self._terms.asked.moves:
+            return [batch for part in parts for batch in self._still(*part)], []
+        return self._moving(parts)
+
+    def _still(self, calendar: Calendar, hosts: list[int], canary: bool) -> list[Batch]:  # noqa: FBT001
+        return [
+            Batch([hosts[place] for place in places], calendar, canary)
+            for places in self._classes(hosts)
+        ]
+
+    def _classes(self, hosts: list[int]) -> list[list[int]]:
+        """Return places of hosts by wave, as if their VMs stayed; notes the bound."""
+        problem = Problem(self._index, self._limits, hosts, self._occupied.taken)
+        bound = bound_of(problem)
+        self._bounds.append(bound)
+        names = self._index.fleet.hosts
+        before = [self._before.get(names[host].name, -1) for host in hosts]
+        if max(before) >= 0:
+            return classes_of(_stable(problem, before))
+        return classes_of(packed(problem, bound.waves, self._terms.asked.steps, self._prng))
+
+    def _moving(
+        self, parts: list[tuple[Calendar, list[int], bool]]
+    ) -> tuple[list[Batch], list[tuple[str, Blocker]]]:
+        everyone = [host for _, hosts, _ in parts for host in hosts]
+        placement = Placement(self._index, self._occupied.hosts, everyone)
+        mover = Mover(placement, self._limits, self._occupied)
+        batches: list[Batch] = []
+        stuck: list[tuple[str, Blocker]] = []
+        parts.sort(key=lambda part: (not part[2], part[0].spans[0]))
+        for calendar, hosts, canary in parts:
+            guided = [hosts[place] for places in self._classes(hosts) for place in places]
+            batches += mover.batches(guided, calendar, canary=canary)
+            stuck += [self._unplaced(host) for host in guided]
+        # VMs that move change which hosts conflict, so that only what is done at all is certain.
+        self._bounds = [Bound(min(1, len(batches)), "VMs that move change which hosts conflict")]
+        return batches, stuck
+
+    def _unplaced(self, host: int) -> tuple[str, Blocker]:
+        place = self._index.fleet.hosts[host]
+        zone = f"zone {place.zone}" if place.zone else "the fleet"
+        return place.name, Blocker(Code.CAPACITY, zone, self._terms.now_ms)
+
+    def _canaries(self, hosts: list[tuple[Calendar, list[int]]]) -> set[int]:
+        """Return the hosts of the canary wave; none once the plan in force has begun."""
+        state, asked, number = self._terms.state, self._terms.asked, self._index.number
+        able = {host for _, of_calendar in hosts for host in of_calendar}
+        if state.announced or state.done or not able:
+            return set()
+        names = asked.canary_hosts
+        if not names and state.in_force is not None:
+            waves = state.in_force.waves
+            names = tuple(host for wave in waves if wave.canary for host in wave.hosts)
+        if names:
+            return {number[name] for name in names if name in number} & able
+        count = self._terms.policy.canary_count
+        if not count:
+            return set()
+        first = hosts[0][1][: count * _CANARY_CANDIDATES]
+        problem = Problem(self._index, self._limits, first, self._occupied.taken)
+        together_ = classes_of(first_fit(problem, range(len(first))))[0]
+        return {first[place] for place in together_[:count]}
+
+
+def _stable(problem: Problem, before: list[int]) -> list[int]:
+    """Return a wave for each place: the one it had where it fits, or where there is room."""
+    order = sorted(range(len(before)), key=lambda place: (before[place] < 0, before[place], place))
+    numbers = sorted({wave for wave in before if wave >= 0})
+    rank = {wave: place for place, wave in enumerate(numbers)}
+    return first_fit(problem, order, [rank.get(wave, -1) for wave in before])
+
+
+def _waves_before(state: State) -> dict[str, int]:
+    """Return the wave that each host has in the plan in force."""
+    if state.in_force is None:
+        return {}
+    return {entry.host: entry.wave for entry in state.in_force.entries}
+
+
+def _kept(state: State) -> tuple[Entry, ...]:
+    """Return what is announced or running, as it was."""
+    if state.in_force is None:
+        return ()
+    announced = set(state.announced)
+    return tuple(entry for entry in state.in_force.entries if entry.host in announced)
+
+
+def _since(state: State, blocked: list[tuple[str, Blocker]]) -> tuple[tuple[str, Blocker], ...]:
+    """Return blockers that were there before with the time since when."""
+    before = dict(state.in_force.blocked) if state.in_force else {}
+    found = []
+    for host, blocker in blocked:
+        old = before.get(host)
+        if old and (old.code, old.subject) == (blocker.code, blocker.subject):
+            blocker = Blocker(old.code, old.subject, old.since_ms, blocker.clears_ms)
+        found.append((host, blocker))
+    return tuple(found)

@@ -1,0 +1,248 @@
+"""Waves in the order of time: each with its start, what it waits for, or why it comes too late.
+
+Two waves never overlap, from telling the VMs of a wave to its end; so whatever holds within a
+wave holds at every moment. Which hosts share a wave is not decided in here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forewarn.planning.blockers import Blocker, Code
+from forewarn.planning.occupied import announced
+from forewarn.planning.plan import Entry, Move, Wave
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forewarn.planning.eligible import Calendar, Terms
+    from forewarn.planning.fleet import Index
+    from forewarn.planning.occupied import Occupied
+    from forewarn.planning.policy import Limits, Subject
+
+
+@dataclass(slots=True)
+class Batch:
+    """Hosts that share a wave, before it has a time."""
+
+    hosts: list[int]
+    calendar: Calendar
+    canary: bool = False
+    #: Host -> groups on it when the batch is done, and how many VMs.
+    groups: dict[int, dict[int, int]] | None = None
+    #: Host -> where its VMs go first.
+    moves: dict[int, tuple[Move, ...]] | None = None
+
+    def groups_on(self, index: Index, host: int) -> dict[int, int]:
+        """VMs by group on one of its hosts at that time."""
+        return self.groups[host] if self.groups is not None else index.groups_on[host]
+
+
+#: A time before which a wave may not be told, or may not start; why, and whom it waits for.
+_Earliest = tuple[int, Code, str]
+
+
+class Timetable:
+    """Batches become waves one by one; it remembers what the next one must wait for."""
+
+    def __init__(self, index: Index, limits: Limits, occupied: Occupied, terms: Terms) -> None:
+        """Begin after what is announced or running of the plan in force."""
+        self._index, self._limits, self._occupied, self._terms = index, limits, occupied, terms
+        self._rested = dict(terms.state.owners_disturbed)
+        self._last, self._ends_ms = _last_touched(terms), 0
+        for work in announced(terms.state, terms.now_ms):
+            self._ends_ms = max(self._ends_ms, work.ends_ms)
+            if work.host in index.number:
+                self._rest(index.owners(index.number[work.host]), work.ends_ms)
+        self._taken: dict[int, dict[Subject, int]] = {}
+        #: By identity of a batch, since it is asked for again with every wave before it.
+        self._owners: dict[int, frozenset[str]] = {}
+        self._live_after: dict[int, list[_Earliest]] = {}
+        #: What became of the batches.
+        self.waves: list[Wave] = []
+        self.entries: list[Entry] = []
+        self.late: list[tuple[str, Blocker]] = []
+
+    def add_all(self, batches: list[Batch], *, dependent: bool) -> None:
+        """Give every batch a time: canaries first, then those that can start first.
+
+        Args:
+            batches: each with at least one host.
+            dependent: whether each needs what those before it have done: they keep their order,
+                and none is done after one that comes too late.
+
+        Cost: where calendars differ or owners rest, grows with the square of the batches.
+        """
+        left = sorted(batches, key=lambda batch: not batch.canary)
+        one_calendar = len({id(batch.calendar) for batch in left}) < 2
+        ordered = dependent or (one_calendar and not self._terms.policy.owner_rest_s)
+        while left:
+            next_up = left[0]
+            if not ordered and not next_up.canary:
+                next_up = min(left, key=self._start_key)
+            left = [batch for batch in left if batch is not next_up]
+            if dependent and self.late:
+                self._add_late(next_up, self.late[0][1])
+            else:
+                self._add(next_up)
+
+    def _start_key(self, batch: Batch) -> tuple[bool, int]:
+        start_ms = self._timed(batch)[1]
+        return start_ms == 0, start_ms
+
+    def _add(self, batch: Batch) -> None:
+        names = [self._index.fleet.hosts[host].name for host in batch.hosts]
+        earliest_ms, start_ms, waits = self._timed(batch)
+        end_ms = start_ms + self._duration_ms(batch)
+        deadline_ms = self._terms.asked.deadline_ms
+        if not start_ms or (deadline_ms and end_ms > deadline_ms):
+            code = Code.DEADLINE if deadline_ms else Code.WINDOW
+            blocker = Blocker(code, waits.subject or waits.code.value, waits.since_ms)
+            self._add_late(batch, blocker)
+            return
+        self._last += 1
+        told_ms = start_ms - self._notice_ms
+        wave = Wave(
+            self._last,
+            told_ms,
+            earliest_ms,
+            start_ms,
+            end_ms,
+            tuple(sorted(names)),
+            waits,
+            batch.canary,
+        )
+        self.waves.append(wave)
+        self.entries += [self._entry(batch, host, wave) for host in batch.hosts]
+        self._ends_ms = end_ms
+        if self._terms.policy.owner_rest_s:
+            self._rest(self._owners_of(batch), end_ms)
+
+    def _add_late(self, batch: Batch, blocker: Blocker) -> None:
+        hosts = self._index.fleet.hosts
+        self.late += [(hosts[host].name, blocker) for host in batch.hosts]
+
+    def _entry(self, batch: Batch, host: int, wave: Wave) -> Entry:
+        fleet = self._index.fleet
+        name = fleet.hosts[host].name
+        duration_ms = self._terms.duration_s(name) * 1000
+        groups = sorted(fleet.groups[group].name for group in batch.groups_on(self._index, host))
+        return Entry(
+            name,
+            wave.number,
+            wave.told_ms,
+            wave.earliest_start_ms,
+            wave.latest_start_ms,
+            wave.earliest_start_ms + duration_ms,
+            wave.latest_start_ms + duration_ms,
+            tuple(groups),
+            (batch.moves or {}).get(host, ()),
+        )
+
+    def _rest(self, owners: Iterable[str], ends_ms: int) -> None:
+        for owner in owners:
+            self._rested[owner] = max(ends_ms, self._rested.get(owner, 0))
+
+    @property
+    def _notice_ms(self) -> int:
+        return self._terms.policy.notice_s * 1000
+
+    def _duration_ms(self, batch: Batch) -> int:
+        hosts = self._index.fleet.hosts
+        return max(self._terms.duration_s(hosts[host].name) for host in batch.hosts) * 1000
+
+    def _timed(self, batch: Batch) -> tuple[int, int, Blocker]:
+        """Return the earliest and the latest start, 0 if there is none, and what it waits for."""
+        told = self._told_after(batch)
+        started = self._started_after(batch)
+        notice_ms = self._notice_ms
+        notified = [(at_ms + notice_ms, code, subject) for at_ms, code, subject in told]
+        first_ms, code, subject = max(notified + started, key=lambda each: each[0])
+        duration_ms = self._duration_ms(batch)
+        for opens_ms, closes_ms in batch.calendar.spans:
+            start_ms = max(first_ms, opens_ms)
+            if start_ms + duration_ms > closes_ms:
+                continue
+            if start_ms > first_ms:
+                code, subject = Code.WINDOW, batch.calendar.subject
+            earliest_ms = max(start_ms - notice_ms, opens_ms, *(each[0] for each in started))
+            return earliest_ms, start_ms, Blocker(code, subject, self._terms.now_ms, start_ms)
+        return 0, 0, Blocker(Code.WINDOW, batch.calendar.subject, self._terms.now_ms)
+
+    def _told_after(self, batch: Batch) -> list[_Earliest]:
+        """Return the times before which the VMs of a batch may not be told."""
+        found: list[_Earliest] = [(self._terms.now_ms, Code.NOTICE, "")]
+        if self._ends_ms:
+            found.append((self._ends_ms, Code.PREVIOUS_WAVE, f"wave {self._last}"))
+        if self._occupied.live:
+            found += self._live_after_of(batch)
+        return found
+
+    def _live_after_of(self, batch: Batch) -> list[_Earliest]:
+        """Return when live work has left the hosts, groups and limits of a batch; remembered."""
+        found = self._live_after.get(id(batch))
+        if found is None:
+            found = self._live_after[id(batch)] = self._room_after(batch)
+            for host in batch.hosts:
+                groups = batch.groups_on(self._index, host)
+                for code, ends_ms, subject in self._occupied.obstacles(host, groups):
+                    found.append((ends_ms, code, subject))
+        return found
+
+    def _owners_of(self, batch: Batch) -> frozenset[str]:
+        """Return the owners of the VMs that a batch disturbs; remembered."""
+        found = self._owners.get(id(batch))
+        if found is None:
+            groups = self._index.fleet.groups
+            on = {group for host in batch.hosts for group in batch.groups_on(self._index, host)}
+            found = frozenset(groups[group].owner for group in on) - {""}
+            self._owners[id(batch)] = found
+        return found
+
+    def _started_after(self, batch: Batch) -> list[_Earliest]:
+        """Return the times before which a batch may not start, however early it is approved."""
+        asked, policy, calendar = self._terms.asked, self._terms.policy, batch.calendar
+        found: list[_Earliest] = [(asked.earliest_ms, Code.EARLIEST_START, "")]
+        found.append((calendar.not_before_ms, Code.POSTPONED, calendar.postponed_by))
+        if self._ends_ms and policy.pause_s:
+            resumed_ms = self._ends_ms + policy.pause_s * 1000
+            found.append((resumed_ms, Code.PAUSE, f"wave {self._last}"))
+        if policy.owner_rest_s:
+            rest_ms = policy.owner_rest_s * 1000
+            found += [
+                (self._rested[owner] + rest_ms, Code.OWNER_REST, owner)
+                for owner in sorted(self._owners_of(batch) & self._rested.keys())
+            ]
+        return found
+
+    def _room_after(self, batch: Batch) -> list[_Earliest]:
+        """Return when live work has left enough room in every limit for a batch."""
+        used: dict[Subject, int] = {}
+        for host in batch.hosts:
+            for subject, amount in self._limits.amounts(host, batch.groups_on(self._index, host)):
+                used[subject] = used.get(subject, 0) + amount
+        found: list[_Earliest] = []
+        for ends_ms in (self._terms.now_ms, *self._occupied.ends()):
+            taken = self._taken.get(ends_ms)
+            if taken is None:
+                taken = self._taken[ends_ms] = self._occupied.taken_after(ends_ms)
+            over = [each for each in used if used[each] + taken.get(each, 0) > self._limit(each)]
+            if not over:
+                break
+            later = next((each for each in self._occupied.ends() if each > ends_ms), ends_ms)
+            subject = min(over, key=lambda each: (each[0].value, each[1]))
+            found.append((later, Code.BUDGET, f"{subject[0].value} {subject[1]}".strip()))
+        return found
+
+    def _limit(self, subject: Subject) -> int:
+        return self._limits.limit[subject]
+
+
+def _last_touched(terms: Terms) -> int:
+    """Return the number of the last wave of the plan in force that is announced or done."""
+    plan = terms.state.in_force
+    if plan is None:
+        return 0
+    touched = {*terms.state.announced, *terms.state.done}
+    return max((each.wave for each in plan.entries if each.host in touched), default=0)

@@ -1,0 +1,40 @@
+"""Whether windows are open at each minute of a time, as a clock on the wall there reads it.
+
+Source: F-7. For the checker alone: how `windows.py` finds its spans may not be used in here.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+if TYPE_CHECKING:
+    from forewarn.planning.windows import Window
+
+_MINUTE_MS = 60_000
+
+
+@functools.lru_cache(4096)
+def open_throughout(windows: tuple[Window, ...], start_ms: int, end_ms: int) -> bool:
+    """Whether at each moment of a time at least one of some windows is open.
+
+    Cost: grows with the minutes.
+    """
+    moments = {start_ms, *range(start_ms - start_ms % _MINUTE_MS, end_ms, _MINUTE_MS)}
+    return all(any(_reads_open(window, at) for window in windows) for at in moments)
+
+
+def _reads_open(window: Window, at_ms: int) -> bool:
+    """Whether a clock on the wall shows a time within a window at a moment."""
+    wall = dt.datetime.fromtimestamp(at_ms / 1000, ZoneInfo(window.time_zone))
+    minute, today, shut = wall.hour * 60 + wall.minute, wall.date(), set(window.except_dates)
+    over_midnight = window.to_min <= window.from_min
+    begun = (
+        [today] if window.from_min <= minute and (over_midnight or minute < window.to_min) else []
+    )
+    if over_midnight and minute < window.to_min:
+        begun = [today - dt.timedelta(days=1)]
+    days = [day for day in begun if day.weekday() in window.weekdays and str(day) not in shut]
+    return bool(days) and str(today) not in shut

@@ -1,0 +1,202 @@
+"""When routine work may run: windows in local time, and the spans they open.
+
+Source: F-7. A moment is open when a clock on the wall there shows a time within the window;
+daylight saving can therefore shorten or lengthen a window, but never opens closed time.
+Time zones come from `zoneinfo`, which is read as data: the same name gives the same answers.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from forewarn.errors import CallerError
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_DAY_S = 86_400
+_DAY_MIN = 1440
+#: How far apart offsets are compared: no zone has two changes of its offset so close together.
+_SAMPLE_S = 6 * 3600
+#: Longest time that may be asked for, in days; a little more than a year.
+SPANS_DAYS_MAX = 800
+
+Span = tuple[int, int]
+
+
+class WindowInvalid(CallerError):
+    """A maintenance window contradicts itself."""
+
+    code = "window-invalid"
+    message = "Window {name!r} is invalid: {problem}."
+    advice = "Correct the window in the policy file and apply it again."
+
+
+@value
+class Window:
+    """A recurring time in which routine work may run on the hosts that it is for.
+
+    Raises:
+        WindowInvalid: its time zone, weekdays, times or dates are not valid.
+    """
+
+    name: str
+    #: IANA name.
+    time_zone: str = "UTC"
+    #: Days on which it opens, 0 for Monday to 6 for Sunday.
+    weekdays: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6)
+    #: Minutes after local midnight, 0 to 1439.
+    from_min: int = 0
+    #: Minutes after local midnight, 1 to 1440; not above `from_min`: on the following day.
+    to_min: int = _DAY_MIN
+    #: Local dates left out, as `2028-02-29`: nothing runs then, whenever the window opened.
+    except_dates: tuple[str, ...] = ()
+    #: The hosts it is for, as `key=value`; empty: all.
+    hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be a window."""
+        problem = ""
+        if not self.weekdays or not set(self.weekdays) <= set(range(7)):
+            problem = "weekdays are 0 (Monday) to 6 (Sunday), at least one"
+        elif not (0 <= self.from_min < _DAY_MIN and 0 < self.to_min <= _DAY_MIN):
+            problem = "it opens at 00:00 to 23:59 and closes at 00:01 to 24:00"
+        elif self.from_min == self.to_min:
+            problem = "it closes when it opens"
+        if problem:
+            raise WindowInvalid(name=self.name, problem=problem)
+        try:
+            ZoneInfo(self.time_zone)
+            for date in self.except_dates:
+                dt.date.fromisoformat(date)
+        except (ValueError, OSError) as error:
+            raise WindowInvalid(name=self.name, problem=f"{error}") from error
+        except KeyError as error:
+            problem = f"there is no time zone {self.time_zone!r}"
+            raise WindowInvalid(name=self.name, problem=problem) from error
+
+    @property
+    def length_min(self) -> int:
+        """How long it is open on an ordinary day, in minutes."""
+        return (self.to_min - self.from_min) % _DAY_MIN or _DAY_MIN
+
+
+def open_spans(windows: Iterable[Window], from_ms: int, to_ms: int) -> tuple[Span, ...]:
+    """Return when at least one of some windows is open: spans in ms UTC, ascending, apart.
+
+    Args:
+        windows: the windows; none of them means always open.
+        from_ms: ms since the epoch UTC.
+        to_ms: the same; at most `SPANS_DAYS_MAX` days later, what is later is cut off.
+    """
+    to_ms = min(to_ms, from_ms + SPANS_DAYS_MAX * _DAY_S * 1000)
+    found: list[Span] = []
+    everything = list(windows)
+    if not everything:
+        return ((from_ms, to_ms),) if from_ms < to_ms else ()
+    for window in everything:
+        found += _spans_of(window, from_ms, to_ms)
+    return merged(found)
+
+
+def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Return spans in order, those that touch or overlap as one."""
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if start >= end:
+            continue
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return tuple(found)
+
+
+def without(spans: Iterable[Span], closed: Sequence[Span]) -> tuple[Span, ...]:
+    """Return what is left of spans when others are taken out of them."""
+    left: list[Span] = []
+    for start, end in spans:
+        for closed_from, closed_to in merged(closed):
+            if closed_to <= start or closed_from >= end:
+                continue
+            left.append((start, closed_from))
+            start = closed_to
+        left.append((start, end))
+    return merged(left)
+
+
+def _spans_of(window: Window, from_ms: int, to_ms: int) -> list[Span]:
+    """Return the spans of one window: local days cut to stretches of one offset from UTC."""
+    found: list[Span] = []
+    for start_s, end_s, offset_s in _stretches(
+        window.time_zone, from_ms // 1000, -(-to_ms // 1000)
+    ):
+        first_day = (start_s + offset_s) // _DAY_S - 1
+        last_day = (end_s + offset_s) // _DAY_S
+        for day in range(first_day, last_day + 1):
+            for local_from, local_to in _local_spans(window, day):
+                opens = max(start_s, local_from - offset_s) * 1000
+                closes = min(end_s, local_to - offset_s) * 1000
+                if max(opens, from_ms) < min(closes, to_ms):
+                    found.append((max(opens, from_ms), min(closes, to_ms)))
+    return found
+
+
+def _local_spans(window: Window, day: int) -> list[Span]:
+    """Return what a window opens that begins on a local day, in seconds of local time."""
+    left_out = _days(window.except_dates)
+    if (day + 3) % 7 not in window.weekdays or day in left_out:  # day 0 was a Thursday
+        return []
+    start = day * _DAY_S + window.from_min * 60
+    end = start + window.length_min * 60
+    if day + 1 in left_out:
+        end = min(end, (day + 1) * _DAY_S)
+    return [(start, end)]
+
+
+@functools.lru_cache(64)
+def _days(dates: tuple[str, ...]) -> frozenset[int]:
+    """Return dates as days since the epoch."""
+    epoch = dt.date(1970, 1, 1).toordinal()
+    return frozenset(dt.date.fromisoformat(date).toordinal() - epoch for date in dates)
+
+
+@functools.lru_cache(256)
+def _stretches(name: str, from_s: int, to_s: int) -> tuple[tuple[int, int, int], ...]:
+    """Return stretches of time with one offset from UTC: (from, to, offset), all in seconds."""
+    zone = ZoneInfo(name)
+    found: list[tuple[int, int, int]] = []
+    begun, offset = from_s, _offset_s(zone, from_s)
+    at = from_s
+    while at < to_s:
+        after = min(at + _SAMPLE_S, to_s)
+        if _offset_s(zone, after) != offset:
+            change = _change_s(zone, at, after)
+            found.append((begun, change, offset))
+            begun, offset = change, _offset_s(zone, change)
+            after = change
+        at = after
+    found.append((begun, to_s, offset))
+    return tuple(stretch for stretch in found if stretch[0] < stretch[1])
+
+
+def _change_s(zone: ZoneInfo, before_s: int, after_s: int) -> int:
+    """Return the first second with another offset, by bisection."""
+    old = _offset_s(zone, before_s)
+    while after_s - before_s > 1:
+        middle = (before_s + after_s) // 2
+        if _offset_s(zone, middle) == old:
+            before_s = middle
+        else:
+            after_s = middle
+    return after_s
+
+
+def _offset_s(zone: ZoneInfo, at_s: int) -> int:
+    offset = dt.datetime.fromtimestamp(at_s, zone).utcoffset()
+    assert offset is not None, zone
+    return offset.days * _DAY_S + offset.seconds
