@@ -7,11 +7,12 @@ DEV := $(VENV)/.dev-installed
 SEED ?= 1
 N ?= 100
 UPDATE ?=
-FULLY_COVERED := src/forewarn/core/*,src/forewarn/protocol/*,src/forewarn/agent/core/*
+FULLY_COVERED := src/forewarn/core/*,src/forewarn/planning/*,src/forewarn/protocol/*,src/forewarn/agent/core/*
 PYTEST ?= $(BIN)/pytest
 # Two cores: a test goes to the process that is free.
 PARALLEL ?= -n auto --dist worksteal
-BENCHES := bench-metadata bench-latency bench-start bench-store bench-agent
+BENCHES := bench-metadata bench-latency bench-start bench-store bench-agent \
+	bench-planner
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports fmt test test-fast \
@@ -105,6 +106,10 @@ bench-start: $(DEV)  ## from typing `forewarn emulate` to its first answer, and 
 
 bench-store: $(DEV) system  ## the commit of a step on SQLite and on PostgreSQL
 	$(BIN)/python -m bench.store.run $(ARGS)
+
+bench-planner: $(DEV)  ## waves of maintenance and their time, next to Ganeti's hroller
+	@bench/planner/hroller
+	$(BIN)/python -m bench.planner $(ARGS)
 
 clean:  ## remove everything made here, .venv included
 	rm -rf $(VENV) .build build dist/*.whl .coverage .coverage.* .hypothesis

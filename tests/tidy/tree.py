@@ -17,6 +17,10 @@ ENTRY_POINTS = {
     "forewarn": "what `import forewarn` gives",
     "forewarn.cli.main": "the command",
     "forewarn.testing": "pytest loads it as a plugin",
+    "forewarn.planning.checker": "what a plan passes before it takes force, apart from the planner",
+    "forewarn.planning.difference": "what `forewarn maintenance diff` will show",
+    "forewarn.planning.ganeti": "what the benchmark and `--format hroller` read and write",
+    "forewarn.planning.planner": "what the control plane will call",
     "forewarn.core.history": "replay, against which tests and the simulator hold the state",
 }
 

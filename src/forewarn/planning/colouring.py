@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from forewarn.planning.prng import Prng
 
 #: Vertices up to which these algorithms pay; beyond, bit sets grow long and DSATUR is quadratic.
-VERTICES_MAX = 3000
+VERTICES_MAX = 2000
 #: A vertex that lost its colour may not have it back for this many moves, and up to as many more
 #: at random; with 0.6 of those without a colour, from Blöchliger and Zufferey's PartialCol.
 _TENURE = 10
+#: Pairs of vertex and colour that one step pays for; a choice between more costs more steps.
+_CHEAP_CHOICES = 500
 #: Vertices the clique search starts from.
 _CLIQUE_STARTS = 40
 
@@ -78,9 +80,9 @@ class _PartialColouring:
         """Move until every vertex has a colour or no step is left; return the steps left."""
         now = 0
         while self.outside and now < steps:
-            now += 1
+            now += 1 + len(self.outside) * len(self._classes) // _CHEAP_CHOICES
             self._move(*self._best(now, prng), now, prng)
-        return steps - now
+        return max(0, steps - now)
 
     def colours(self) -> list[int]:
         """Return the colour of each vertex once all have one."""

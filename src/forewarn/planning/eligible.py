@@ -58,9 +58,9 @@ class Calendars:
         return found
 
     def _made(self, host: Host, not_before_ms: int, by: str) -> Calendar:
-        windows = [each for each in self._policy.windows if host.selected(each.hosts)]
+        windows = tuple(each for each in self._policy.windows if host.selected(each.hosts))
         names = tuple(window.name for window in windows)
-        key = (names, not_before_ms, by)
+        key = (windows, not_before_ms, by)
         if key not in self._known:
             spans = without(open_spans(windows, *self._span), self._policy.freezes)
             self._known[key] = Calendar(names, not_before_ms, by, spans)

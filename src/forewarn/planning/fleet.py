@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 
 @value
@@ -104,21 +104,7 @@ class Index:
         for group in fleet.vm_groups:
             self.group_sizes[group] += 1
 
-    def group_names(self, host: int) -> tuple[str, ...]:
-        """Names of the groups on a host, sorted."""
+    def owners(self, host: int) -> set[str]:
+        """Owners of VMs on a host."""
         groups = self.fleet.groups
-        return tuple(sorted(groups[group].name for group in self.groups_on[host]))
-
-    def owners(self, host: int) -> dict[str, int]:
-        """Owners of VMs on a host, and how many VMs they have there."""
-        return owners_of(self.fleet.groups, self.groups_on[host])
-
-
-def owners_of(groups: Sequence[Group], counts: dict[int, int]) -> dict[str, int]:
-    """Return owners and their VMs of a count of VMs by group; VMs without an owner are left out."""
-    found: dict[str, int] = {}
-    for group, count in counts.items():
-        owner = groups[group].owner
-        if owner:
-            found[owner] = found.get(owner, 0) + count
-    return found
+        return {groups[group].owner for group in self.groups_on[host]} - {""}

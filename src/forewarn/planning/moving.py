@@ -116,7 +116,7 @@ class Mover:
         """Return batches for hosts in the order of preference, and drop from it what is done."""
         found: list[Batch] = []
         while hosts:
-            batch = self._batch(hosts, calendar, canary=canary)
+            batch = self.batch(hosts, calendar, canary=canary)
             if not batch.hosts:
                 break
             found.append(batch)
@@ -124,7 +124,8 @@ class Mover:
             hosts[:] = [host for host in hosts if host not in done]
         return found
 
-    def _batch(self, hosts: list[int], calendar: Calendar, *, canary: bool) -> Batch:
+    def batch(self, hosts: list[int], calendar: Calendar, *, canary: bool) -> Batch:
+        """Return one wave, with no host if none fits, and put the VMs where it takes them."""
         placement = self._placement
         batch = Batch([], calendar, canary, {}, {})
         assert batch.groups is not None

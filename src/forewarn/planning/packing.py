@@ -34,6 +34,7 @@ class Problem:
         self.hosts = tuple(hosts)
         #: Place -> number of its fault domain.
         self.zones = [index.fault_zone[host] for host in self.hosts]
+        self._components: list[list[int]] | None = None
         self._number_slots()
         self._number_limits(limits, taken)
 
@@ -82,7 +83,12 @@ class Problem:
         ]
 
     def components(self) -> list[list[int]]:
-        """Return places in sets that no group connects, each ascending, the smallest first."""
+        """Return places in sets that no group connects, each ascending; remembered."""
+        if self._components is None:
+            self._components = self._connected()
+        return self._components
+
+    def _connected(self) -> list[list[int]]:
         root = list(range(len(self.hosts)))
 
         def find(place: int) -> int:
@@ -94,8 +100,10 @@ class Problem:
         first: dict[int, int] = {}
         for place, slots in enumerate(self.slots):
             for slot in slots:
-                a, b = find(first.setdefault(self.group_of_slot[slot], place)), find(place)
-                root[max(a, b)] = min(a, b)
+                other = first.setdefault(self.group_of_slot[slot], place)
+                if root[other] != root[place]:
+                    a, b = find(other), find(place)
+                    root[max(a, b)] = min(a, b)
         found: dict[int, list[int]] = {}
         for place in range(len(root)):
             found.setdefault(find(place), []).append(place)
@@ -183,7 +191,8 @@ def packed(problem: Problem, target: int, steps: int, prng: Prng) -> list[int]:
     size = len(problem.hosts)
     places = range(size)
     orders = [
-        sorted(places, key=lambda place: (problem.zones[place], place)),
+        # Within a fault domain the hosts that conflict least come last: they go with others'.
+        sorted(places, key=lambda place: (problem.zones[place], -len(problem.slots[place]), place)),
         sorted(places, key=lambda place: (-len(problem.slots[place]), place)),
     ]
     colours, left = _coloured(problem, target, steps, prng)

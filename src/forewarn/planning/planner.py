@@ -50,7 +50,8 @@ class _Planning:
         self._occupied = Occupied(index, self._limits, live)
         self._prng = Prng(terms.asked.seed)
         self._before = _waves_before(terms.state)
-        self._bounds: list[Bound] = []
+        #: Hosts that share a calendar, and their bound.
+        self._bounds: list[tuple[list[int], Bound]] = []
 
     def plan(self) -> Plan:
         """Sort hosts out, put them into waves, and give the waves their times."""
@@ -74,7 +75,7 @@ class _Planning:
             entries,
             everything,
             tuple(table.waves),
-            together(self._bounds),
+            self._bound(table),
         )
 
     def _batches(
@@ -82,6 +83,10 @@ class _Planning:
     ) -> tuple[list[Batch], list[tuple[str, Blocker]]]:
         """Return the waves to be, canaries first, and hosts whose VMs fit nowhere."""
         canaries = self._canaries(hosts)
+        if canaries is None:
+            waits = Blocker(Code.PREVIOUS_WAVE, "the canary wave", self._terms.now_ms)
+            names = self._index.fleet.hosts
+            return [], [(names[host].name, waits) for _, each in hosts for host in each]
         parts = [
             (calendar, [host for host in of_calendar if (host in canaries) is canary], canary)
             for canary in (True, False)
@@ -102,7 +107,7 @@ class _Planning:
         """Return places of hosts by wave, as if their VMs stayed; notes the bound."""
         problem = Problem(self._index, self._limits, hosts, self._occupied.taken)
         bound = bound_of(problem)
-        self._bounds.append(bound)
+        self._bounds.append((hosts, bound))
         names = self._index.fleet.hosts
         before = [self._before.get(names[host].name, -1) for host in hosts]
         if max(before) >= 0:
@@ -117,39 +122,71 @@ class _Planning:
         mover = Mover(placement, self._limits, self._occupied)
         batches: list[Batch] = []
         stuck: list[tuple[str, Blocker]] = []
-        parts.sort(key=lambda part: (not part[2], part[0].spans[0]))
+        parts.sort(key=lambda part: (not part[2], _opens_ms(part[0])))
         for calendar, hosts, canary in parts:
             guided = [hosts[place] for places in self._classes(hosts) for place in places]
             batches += mover.batches(guided, calendar, canary=canary)
             stuck += [self._unplaced(host) for host in guided]
-        # VMs that move change which hosts conflict, so that only what is done at all is certain.
-        self._bounds = [Bound(min(1, len(batches)), "VMs that move change which hosts conflict")]
         return batches, stuck
+
+    def _bound(self, table: Timetable) -> Bound:
+        """Return the bound for the hosts that have a wave."""
+        if not table.waves:
+            return together([])
+        if self._terms.asked.moves:
+            return Bound(1, "VMs that move change which hosts conflict")
+        late = {self._index.number[name] for name, _ in table.late}
+        found = []
+        for hosts, bound in self._bounds:
+            if not late.isdisjoint(hosts):
+                left = [host for host in hosts if host not in late]
+                problem = Problem(self._index, self._limits, left, self._occupied.taken)
+                bound = bound_of(problem)
+            found.append(bound)
+        return together(found)
 
     def _unplaced(self, host: int) -> tuple[str, Blocker]:
         place = self._index.fleet.hosts[host]
         zone = f"zone {place.zone}" if place.zone else "the fleet"
         return place.name, Blocker(Code.CAPACITY, zone, self._terms.now_ms)
 
-    def _canaries(self, hosts: list[tuple[Calendar, list[int]]]) -> set[int]:
-        """Return the hosts of the canary wave; none once the plan in force has begun."""
+    def _canaries(self, hosts: list[tuple[Calendar, list[int]]]) -> set[int] | None:
+        """Return the hosts of the canary wave; None if none of those named can be done.
+
+        Once the plan in force has begun there is no canary wave any more.
+        """
         state, asked, number = self._terms.state, self._terms.asked, self._index.number
         able = {host for _, of_calendar in hosts for host in of_calendar}
         if state.announced or state.done or not able:
             return set()
-        names = asked.canary_hosts
-        if not names and state.in_force is not None:
-            waves = state.in_force.waves
-            names = tuple(host for wave in waves if wave.canary for host in wave.hosts)
-        if names:
-            return {number[name] for name in names if name in number} & able
+        if asked.canary_hosts:
+            return {number[name] for name in asked.canary_hosts if name in number} & able or None
+        waves = state.in_force.waves if state.in_force else ()
+        before = {number[host] for wave in waves if wave.canary for host in wave.hosts} & able
+        return before or self._new_canaries(hosts)
+
+    def _new_canaries(self, hosts: list[tuple[Calendar, list[int]]]) -> set[int]:
+        """Return the first hosts that may go together, of the calendar that opens first."""
         count = self._terms.policy.canary_count
-        if not count:
-            return set()
-        first = hosts[0][1][: count * _CANARY_CANDIDATES]
+        for calendar, of_calendar in sorted(hosts, key=lambda each: _opens_ms(each[0])):
+            if count and (found := self._wave_of(of_calendar, calendar)):
+                return set(found[:count])
+        return set()
+
+    def _wave_of(self, hosts: list[int], calendar: Calendar) -> list[int]:
+        """Return hosts that may share a wave, the first ones preferred."""
+        if self._terms.asked.moves:
+            placement = Placement(self._index, self._occupied.hosts, hosts)
+            mover = Mover(placement, self._limits, self._occupied)
+            return mover.batch(hosts, calendar, canary=True).hosts
+        first = hosts[: self._terms.policy.canary_count * _CANARY_CANDIDATES]
         problem = Problem(self._index, self._limits, first, self._occupied.taken)
-        together_ = classes_of(first_fit(problem, range(len(first))))[0]
-        return {first[place] for place in together_[:count]}
+        return [first[place] for place in classes_of(first_fit(problem, range(len(first))))[0]]
+
+
+def _opens_ms(calendar: Calendar) -> int:
+    """Return when a calendar opens first, postponement included."""
+    return max(calendar.spans[0][0], calendar.not_before_ms)
 
 
 def _stable(problem: Problem, before: list[int]) -> list[int]:

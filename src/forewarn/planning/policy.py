@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
-from forewarn.planning.fleet import owners_of
 from forewarn.planning.windows import Span, Window
 from forewarn.values import Word, value
 
 if TYPE_CHECKING:
-    from forewarn.planning.fleet import Index
+    from forewarn.planning.fleet import Group, Index
 
 
 class PolicyInvalid(CallerError):
@@ -94,43 +93,60 @@ class Limits:
     """
 
     def __init__(self, index: Index, budgets: tuple[Budget, ...]) -> None:
-        """Count the totals and resolve each budget into limits."""
+        """Count the totals and resolve each budget into limits; those that never bind are left out.
+
+        Args:
+            index: the fleet.
+            budgets: of the policy and of the maintenance.
+        """
         self._fleet = index.fleet
         self._scopes = {budget.scope for budget in budgets}
         self._labels = {budget.name for budget in budgets if budget.scope is Scope.LABEL}
+        self._of_place: dict[object, list[Subject]] = {}
+        self._of_group = [self._subjects_of(group) for group in index.fleet.groups]
         self.limit: dict[Subject, int] = {}
         totals: dict[Subject, int] = {}
-        for host in range(len(index.fleet.hosts)):
-            for subject, amount in self._amounts(host, index.groups_on[host]):
-                totals[subject] = totals.get(subject, 0) + amount
+        for host in range(len(index.fleet.hosts) if budgets else 0):
+            for subject in self._place(host):
+                totals[subject] = totals.get(subject, 0) + 1
+        for group, size in enumerate(index.group_sizes):
+            for subject in self._of_group[group]:
+                totals[subject] = totals.get(subject, 0) + size
         for budget in budgets:
             for subject, total in totals.items():
                 if budget.scope is subject[0] and budget.name in {"", subject[1]}:
                     most = budget.most(total)
-                    self.limit[subject] = min(most, self.limit.get(subject, most))
+                    if most < total:
+                        self.limit[subject] = min(most, self.limit.get(subject, most))
+        for found in (*self._of_place.values(), *self._of_group):
+            found[:] = [subject for subject in found if subject in self.limit]
 
     def amounts(self, host: int, groups: dict[int, int]) -> list[tuple[Subject, int]]:
         """Return what work on a host takes of each limit, given the VMs by group on it then."""
-        return [each for each in self._amounts(host, groups) if each[0] in self.limit]
+        found = dict.fromkeys(self._place(host), 1)
+        of_group = self._of_group
+        for group, count in groups.items():
+            for subject in of_group[group]:
+                found[subject] = found.get(subject, 0) + count
+        return list(found.items())
 
-    def _amounts(self, host: int, groups: dict[int, int]) -> list[tuple[Subject, int]]:
+    def _subjects_of(self, group: Group) -> list[Subject]:
+        found: list[Subject] = []
+        if Scope.GROUP in self._scopes:
+            found.append((Scope.GROUP, group.name))
+        if Scope.OWNER in self._scopes and group.owner:
+            found.append((Scope.OWNER, group.owner))
+        return found
+
+    def _place(self, host: int) -> list[Subject]:
+        """Return what a host counts for wherever its VMs come from; one list for equal places."""
         place = self._fleet.hosts[host]
-        scopes = self._scopes
-        found: list[tuple[Subject, int]] = []
-        if Scope.FLEET in scopes:
-            found.append(((Scope.FLEET, ""), 1))
-        if Scope.ZONE in scopes:
-            found.append(((Scope.ZONE, place.zone), 1))
-        if Scope.RACK in scopes:
-            found.append(((Scope.RACK, place.rack), 1))
-        if self._labels:
-            names = (*place.labels, f"zone={place.zone}", f"rack={place.rack}")
-            found += [((Scope.LABEL, name), 1) for name in names if name in self._labels]
-        if Scope.GROUP in scopes:
-            names_of = self._fleet.groups
-            found += [((Scope.GROUP, names_of[g].name), n) for g, n in groups.items()]
-        if Scope.OWNER in scopes:
-            found += [
-                ((Scope.OWNER, o), n) for o, n in owners_of(self._fleet.groups, groups).items()
-            ]
+        key = (place.zone, place.rack, place.labels)
+        found = self._of_place.get(key)
+        if found is None:
+            names = {*place.labels, f"zone={place.zone}", f"rack={place.rack}"}
+            subjects = [(Scope.FLEET, ""), (Scope.ZONE, place.zone), (Scope.RACK, place.rack)]
+            found = [subject for subject in subjects if subject[0] in self._scopes]
+            found += [(Scope.LABEL, name) for name in sorted(names & self._labels)]
+            self._of_place[key] = found
         return found

@@ -6,6 +6,7 @@ wave holds at every moment. Which hosts share a wave is not decided in here.
 
 from __future__ import annotations
 
+from bisect import bisect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,7 @@ class Timetable:
             self._ends_ms = max(self._ends_ms, work.ends_ms)
             if work.host in index.number:
                 self._rest(index.owners(index.number[work.host]), work.ends_ms)
+        self._durations_ms: dict[int, int] = {}
         self._taken: dict[int, dict[Subject, int]] = {}
         #: By identity of a batch, since it is asked for again with every wave before it.
         self._owners: dict[int, frozenset[str]] = {}
@@ -70,22 +72,31 @@ class Timetable:
         Args:
             batches: each with at least one host.
             dependent: whether each needs what those before it have done: they keep their order,
-                and none is done after one that comes too late.
+                and none is done after one that comes too late, as none is after a canary.
 
         Cost: where calendars differ or owners rest, grows with the square of the batches.
         """
-        left = sorted(batches, key=lambda batch: not batch.canary)
+        left = batches = sorted(batches, key=lambda batch: not batch.canary)
         one_calendar = len({id(batch.calendar) for batch in left}) < 2
         ordered = dependent or (one_calendar and not self._terms.policy.owner_rest_s)
         while left:
             next_up = left[0]
             if not ordered and not next_up.canary:
-                next_up = min(left, key=self._start_key)
+                next_up = min(self._unlike(left), key=self._start_key)
             left = [batch for batch in left if batch is not next_up]
-            if dependent and self.late:
+            if self.late and (dependent or (batches[0].canary and not self.waves)):
                 self._add_late(next_up, self.late[0][1])
             else:
                 self._add(next_up)
+
+    def _unlike(self, batches: list[Batch]) -> list[Batch]:
+        """Return the first of all batches that can only start at the same time."""
+        if self._terms.policy.owner_rest_s or self._occupied.live:
+            return batches
+        found: dict[tuple[int, int], Batch] = {}
+        for batch in batches:
+            found.setdefault((id(batch.calendar), self._duration_ms(batch)), batch)
+        return list(found.values())
 
     def _start_key(self, batch: Batch) -> tuple[bool, int]:
         start_ms = self._timed(batch)[1]
@@ -149,8 +160,12 @@ class Timetable:
         return self._terms.policy.notice_s * 1000
 
     def _duration_ms(self, batch: Batch) -> int:
-        hosts = self._index.fleet.hosts
-        return max(self._terms.duration_s(hosts[host].name) for host in batch.hosts) * 1000
+        found = self._durations_ms.get(id(batch))
+        if found is None:
+            names = self._index.fleet.hosts
+            found = max(self._terms.duration_s(names[host].name) for host in batch.hosts) * 1000
+            self._durations_ms[id(batch)] = found
+        return found
 
     def _timed(self, batch: Batch) -> tuple[int, int, Blocker]:
         """Return the earliest and the latest start, 0 if there is none, and what it waits for."""
@@ -160,7 +175,9 @@ class Timetable:
         notified = [(at_ms + notice_ms, code, subject) for at_ms, code, subject in told]
         first_ms, code, subject = max(notified + started, key=lambda each: each[0])
         duration_ms = self._duration_ms(batch)
-        for opens_ms, closes_ms in batch.calendar.spans:
+        spans = batch.calendar.spans
+        for place in range(max(0, bisect(spans, (first_ms,)) - 1), len(spans)):
+            opens_ms, closes_ms = spans[place]
             start_ms = max(first_ms, opens_ms)
             if start_ms + duration_ms > closes_ms:
                 continue

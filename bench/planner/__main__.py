@@ -1,0 +1,153 @@
+"""Plan the fleets of the design and generated ones, next to `hroller`; print waves and seconds.
+
+`hroller` gets each fleet as a file in its own format; reading it is part of its time, as making
+a fleet from the same description is part of ours. Every plan passes the independent checker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.planner.fleets import POLICY, everyone, mixed, paired
+from forewarn.planning.checker import check
+from forewarn.planning.fleet import Fleet
+from forewarn.planning.ganeti import Cluster
+from forewarn.planning.plan import Plan
+from forewarn.planning.planner import plan
+from forewarn.planning.policy import Policy
+
+#: Hosts, hosts of a node group, name.
+DESIGNED = ((200, 200), (500, 500), (1000, 1000), (2000, 50))
+STEPS = 100_000
+#: A Wednesday, 2026-07-01 00:00 UTC: when the plans are made.
+NOW_MS = 1_782_864_000_000
+HROLLER_S_MAX = 600
+
+
+def planned(fleet: Fleet, policy: Policy, steps: int) -> Plan:
+    """Plan all hosts of a fleet."""
+    state, asked = everyone(fleet, steps)
+    return plan(fleet, state, policy, now_ms=NOW_MS, asked=asked)
+
+
+def judged(found: Plan, fleet: Fleet, policy: Policy) -> Plan:
+    """Return a plan that the checker passes."""
+    state, _ = everyone(fleet, 0)
+    findings = check(found, fleet, state, policy)
+    assert not findings, findings[:3]
+    return found
+
+
+def ours(cluster: Cluster, steps: int) -> tuple[int, int, float]:
+    """Return waves, their bound, and seconds."""
+    begun = time.perf_counter()
+    fleet = cluster.fleet()
+    found = planned(fleet, Policy(), steps)
+    took_s = time.perf_counter() - begun
+    judged(found, fleet, Policy())
+    assert not found.blocked, found.blocked[:3]
+    return len(found.waves), found.bound.waves, took_s
+
+
+def theirs(cluster: Cluster) -> tuple[int, float]:
+    """Return reboot groups and seconds; 0 groups where it is missing or takes too long."""
+    if not shutil.which("hroller"):
+        return 0, 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "cluster.data")
+        path.write_text(cluster.text(), "utf-8")
+        command = ["hroller", "--force", "--no-headers", "-t", str(path)]
+        begun = time.perf_counter()
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=True, timeout=HROLLER_S_MAX
+            )
+        except subprocess.TimeoutExpired:
+            return 0, float(HROLLER_S_MAX)
+        took_s = time.perf_counter() - begun
+    waves = [line.split(",") for line in done.stdout.splitlines() if line]
+    assert sum(map(len, waves)) == len(cluster.nodes), done.stdout[-200:]
+    return len(waves), took_s
+
+
+def designed(*, quick: bool) -> None:
+    """The fleets of the design."""
+    print(f"{'hosts':>7} {'group of':>9} {'hroller':>16} {'Forewarn':>16} {'bound':>6}")
+    for hosts, per_group in DESIGNED[: 2 if quick else None]:
+        cluster = paired(hosts, per_group, 1)
+        waves, bound, took_s = ours(cluster, STEPS)
+        rival, rival_s = theirs(cluster)
+        print(
+            f"{hosts:>7} {per_group:>9} {rival:>6} {rival_s:>7.2f} s"
+            f" {waves:>6} {took_s:>7.2f} s {bound:>6}",
+            flush=True,
+        )
+    if quick:
+        waves, bound, took_s = ours(paired(2000, 50, 1), STEPS)
+        print(f"{2000:>7} {50:>9} {'':>16} {waves:>6} {took_s:>7.2f} s {bound:>6}", flush=True)
+
+
+def seeded(count: int) -> None:
+    """Count on how many small fleets one needs fewer waves than the other."""
+    fewer = same = more = 0
+    seconds: list[tuple[float, float]] = []
+    for seed in range(count):
+        hosts = 8 + seed % 53
+        cluster = paired(hosts, hosts if seed % 3 else 20, seed, vms=2 + seed % 9)
+        waves, _, took_s = ours(cluster, STEPS // 10)
+        rival, rival_s = theirs(cluster)
+        seconds.append((took_s, rival_s))
+        fewer, same, more = fewer + (waves < rival), same + (waves == rival), more + (waves > rival)
+    middle = [statistics.median(each) * 1000 for each in zip(*seconds, strict=True)]
+    print(
+        f"\n{count} seeded fleets of 8 to 60 hosts: fewer waves than hroller on {fewer},"
+        f" as many on {same}, more on {more}; median {middle[0]:.1f} ms, hroller {middle[1]:.1f} ms"
+    )
+
+
+def large(hosts: int, steps: int) -> None:
+    """A large fleet of mixed shapes, with windows and budgets."""
+    fleet = mixed(hosts, hosts // 2, 1)
+    gc.collect()
+    begun = time.perf_counter()
+    found = planned(fleet, POLICY, steps)
+    took_s = time.perf_counter() - begun
+    most_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    begun = time.perf_counter()
+    judged(found, fleet, POLICY)
+    checked_s = time.perf_counter() - begun
+    print(
+        f"\n{hosts:,} hosts, {len(fleet.vm_hosts):,} VMs, {len(fleet.groups):,} groups:"
+        f" {len(found.waves)} waves, bound {found.bound.waves}"
+        f" ({len(found.waves) / found.bound.waves:.2f}), {len(found.blocked)} hosts blocked,"
+        f" {took_s:.1f} s, {most_gib:.2f} GiB; the checker {checked_s:.1f} s"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.planner", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="less than two minutes")
+    parser.add_argument("--fleets", type=int, default=1000, help="seeded fleets")
+    chosen = parser.parse_args(arguments)
+    version = subprocess.run(["hroller", "--version"], capture_output=True, text=True, check=False)
+    print(f"Python {platform.python_version()} on {platform.machine()}, one core")
+    print(f"{(version.stdout.splitlines() or ['no hroller'])[0]}\n", flush=True)
+    designed(quick=chosen.quick)
+    seeded(50 if chosen.quick else chosen.fleets)
+    large(10_000 if chosen.quick else 100_000, 0)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

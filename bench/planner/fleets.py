@@ -1,0 +1,86 @@
+"""Fleets that are measured, made from a seed. What is measured may not go in here."""
+
+from __future__ import annotations
+
+import random
+
+from forewarn.planning.fleet import Fleet, Group, Host
+from forewarn.planning.ganeti import Cluster, Instance
+from forewarn.planning.plan import Asked, State
+from forewarn.planning.policy import Budget, Policy, Scope
+from forewarn.planning.windows import Window
+
+RACK_HOSTS = 40
+FAULT_DOMAINS = 20
+#: Share of groups, fewest and most VMs of one: pairs and threes, quorums, services, scale sets.
+SHAPES = ((40, 2, 3), (30, 5, 9), (20, 20, 40), (10, 60, 140))
+ZONES = ("z1", "z2", "z3", "z4")
+TIME_ZONES = ("Europe/Berlin", "Europe/Dublin", "America/New_York", "Asia/Tokyo")
+
+
+def paired(hosts: int, per_group: int, seed: int, vms: int = 10) -> Cluster:
+    """Return hosts with VMs that each have a copy on another host of the same node group."""
+    draw = random.Random(seed)
+    instances: list[Instance] = []
+    for host in range(hosts):
+        first = host // per_group * per_group
+        last = min(hosts, first + per_group)
+        for _ in range(vms if last - first > 1 else 0):
+            other = host
+            while other == host:
+                other = draw.randrange(first, last)
+            name = f"vm{len(instances)}"
+            instances.append(Instance(name, 128, f"node{host:05}", f"node{other:05}"))
+    nodes = tuple((f"node{host:05}", f"group{host // per_group}") for host in range(hosts))
+    return Cluster(nodes, tuple(instances))
+
+
+def mixed(hosts: int, groups: int, seed: int) -> Fleet:
+    """Return hosts in four zones with groups of mixed shapes, about 20 VMs each."""
+    draw = random.Random(seed)
+    places = [
+        Host(
+            f"h{n:06}",
+            zone=ZONES[n * 4 // hosts],
+            rack=f"r{n // RACK_HOSTS:04}",
+            fault_domain=n // RACK_HOSTS % FAULT_DOMAINS,
+            capacity=32,
+        )
+        for n in range(hosts)
+    ]
+    fleet = Fleet(tuple(places), tuple(Group(f"g{n:05}", f"o{n % 500}") for n in range(groups)))
+    shapes = draw.choices(SHAPES, [shape[0] for shape in SHAPES], k=groups)
+    for group, (_, fewest, most) in enumerate(shapes):
+        across = draw.random() < 0.3
+        first, last = 0, hosts
+        if not across:
+            zone = draw.randrange(4)
+            first, last = zone * hosts // 4, (zone + 1) * hosts // 4
+        for _ in range(draw.randint(fewest, most)):
+            fleet.vm_hosts.append(draw.randrange(first, last))
+            fleet.vm_groups.append(group)
+            fleet.vm_sizes.append(1)
+    return fleet
+
+
+#: What the mixed fleets are planned under: one window for each zone, at night there.
+POLICY = Policy(
+    budgets=(
+        Budget(Scope.FLEET, 2, percent=True),
+        Budget(Scope.ZONE, 2, percent=True),
+        Budget(Scope.RACK, 50, percent=True),
+        Budget(Scope.OWNER, 10, percent=True),
+        Budget(Scope.GROUP, 20, percent=True),
+    ),
+    windows=tuple(
+        Window(f"night-{zone}", time_zone, (0, 1, 2, 3, 4), 22 * 60, 6 * 60, (), (f"zone={zone}",))
+        for zone, time_zone in zip(ZONES, TIME_ZONES, strict=True)
+    ),
+    pause_s=300,
+    canary_count=10,
+)
+
+
+def everyone(fleet: Fleet, steps: int) -> tuple[State, Asked]:
+    """Return a maintenance of all hosts of a fleet where nothing else goes on."""
+    return State(), Asked(tuple(host.name for host in fleet.hosts), 1200, steps=steps)

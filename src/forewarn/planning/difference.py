@@ -1,0 +1,94 @@
+"""What a plan changes of the one before it, and what it does to groups; no plan is made in here.
+
+Source: F-2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from forewarn.planning.fleet import Fleet
+    from forewarn.planning.plan import Plan
+
+
+@value
+class Changed:
+    """A host whose wave or latest start another plan changes."""
+
+    host: str
+    from_wave: int
+    to_wave: int
+    from_ms: int
+    to_ms: int
+
+
+@value
+class Difference:
+    """What is other in the second of two plans; every list by name of the host."""
+
+    #: Hosts that only the second one has a wave for.
+    added: tuple[str, ...]
+    #: Hosts that only the first one has a wave for: done since, blocked, or not asked for.
+    removed: tuple[str, ...]
+    changed: tuple[Changed, ...]
+    #: Hosts that only the second one says are blocked, and those that only the first one says.
+    blocked: tuple[str, ...]
+    unblocked: tuple[str, ...]
+
+    @property
+    def empty(self) -> bool:
+        """Whether both say the same."""
+        return self == Difference((), (), (), (), ())
+
+
+def difference(before: Plan, after: Plan) -> Difference:
+    """Return what is other in a plan than in the one before it."""
+    old = {entry.host: entry for entry in before.entries}
+    new = {entry.host: entry for entry in after.entries}
+    changed = [
+        Changed(
+            host,
+            old[host].wave,
+            new[host].wave,
+            old[host].latest_start_ms,
+            new[host].latest_start_ms,
+        )
+        for host in sorted(old.keys() & new.keys())
+        if (old[host].wave, old[host].latest_start_ms)
+        != (new[host].wave, new[host].latest_start_ms)
+    ]
+    stuck_before, stuck_after = dict(before.blocked).keys(), dict(after.blocked).keys()
+    return Difference(
+        tuple(sorted(new.keys() - old.keys())),
+        tuple(sorted(old.keys() - new.keys())),
+        tuple(changed),
+        tuple(sorted(stuck_after - stuck_before)),
+        tuple(sorted(stuck_before - stuck_after)),
+    )
+
+
+def availability(plan: Plan, fleet: Fleet) -> dict[str, tuple[int, int]]:
+    """Return, for each group that a plan disturbs, its VMs and how many are left at the worst time.
+
+    Counted with all VMs where they are now. Cost: grows with VMs and entries.
+    """
+    on: dict[str, dict[int, int]] = {}
+    sizes: dict[int, int] = {}
+    for host, group in zip(fleet.vm_hosts, fleet.vm_groups, strict=True):
+        counts = on.setdefault(fleet.hosts[host].name, {})
+        counts[group] = counts.get(group, 0) + 1
+        sizes[group] = sizes.get(group, 0) + 1
+    down: dict[tuple[int, int], int] = {}
+    for entry in plan.entries:
+        for group, count in on.get(entry.host, {}).items():
+            down[group, entry.wave] = down.get((group, entry.wave), 0) + count
+    most: dict[int, int] = {}
+    for (group, _), count in down.items():
+        most[group] = max(count, most.get(group, 0))
+    return {
+        fleet.groups[group].name: (sizes[group], sizes[group] - count)
+        for group, count in sorted(most.items())
+    }

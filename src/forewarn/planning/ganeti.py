@@ -1,0 +1,136 @@
+"""Ganeti's text format of a cluster, read and written, for comparison with its `hroller`.
+
+Source: the format of `htools -t`: sections for node groups, nodes, instances, tags and policies,
+apart by an empty line; fields apart by `|`. Nothing of Ganeti but that format may go in here.
+"""
+
+from __future__ import annotations
+
+from forewarn.errors import CallerError
+from forewarn.planning.fleet import Fleet, Group, Host
+from forewarn.values import value
+
+_SECTIONS = (4, 5)
+_NODE_FIELDS = (9, 10)
+_INSTANCE_FIELDS = (10, 11)
+#: What a node is written with; `hroller` asks for no more than that it is plausible.
+_NODE = "{name}|{memory}|0|{free}|1000000|1000000|64|{state}|uuid-{group}|1"
+_INSTANCE = "{name}|{memory}|1024|1|running|Y|{primary}|{secondary}|{template}||1"
+_MEMORY = 1_000_000
+
+
+class GanetiTextInvalid(CallerError):
+    """A text is not in the format of Ganeti's htools."""
+
+    code = "ganeti-text-invalid"
+    message = "The text is not in Ganeti's format: line {line}: {problem}."
+    advice = "Write it with `gnt-cluster` tools, or with `hscan`."
+
+
+@value
+class Instance:
+    """A VM of Ganeti: it runs on one node and may have a copy on a second one."""
+
+    name: str
+    #: Memory, in MiB.
+    memory: int
+    primary: str
+    #: Empty: it has no copy.
+    secondary: str = ""
+
+
+@value
+class Cluster:
+    """What Forewarn reads of a cluster."""
+
+    #: Node and its node group, by name.
+    nodes: tuple[tuple[str, str], ...]
+    instances: tuple[Instance, ...]
+
+    def fleet(self) -> Fleet:
+        """Return it as a fleet in which `hroller`'s rules are those of groups.
+
+        For each node a group: the node itself and all nodes with VMs that have their copy there.
+        No two of them may be down at once, since the VMs of all would come up on that node.
+        """
+        names = [name for name, _ in self.nodes]
+        hosts = [
+            Host(name, labels=(f"group={group}",), fault_domain=number)
+            for number, (name, group) in enumerate(self.nodes)
+        ]
+        used = {each.secondary: None for each in self.instances if each.secondary}
+        vms = [(name, f"copies-on-{name}", 0) for name in names if name in used]
+        vms += [
+            (each.primary, f"copies-on-{each.secondary}", each.memory)
+            for each in self.instances
+            if each.secondary
+        ]
+        return Fleet.of(hosts, [Group(f"copies-on-{name}") for name in used], vms)
+
+    def text(self) -> str:
+        """Return it in the format that `hroller -t` reads; the first node is the master."""
+        groups = {group: None for _, group in self.nodes}
+        used: dict[str, int] = {}
+        for each in self.instances:
+            used[each.primary] = used.get(each.primary, 0) + each.memory
+        nodes = [
+            _NODE.format(
+                name=name,
+                memory=_MEMORY,
+                free=_MEMORY - used.get(name, 0),
+                state="N" if number else "M",
+                group=group,
+            )
+            for number, (name, group) in enumerate(self.nodes)
+        ]
+        instances = [
+            _INSTANCE.format(
+                name=each.name,
+                memory=each.memory,
+                primary=each.primary,
+                secondary=each.secondary,
+                template="drbd" if each.secondary else "plain",
+            )
+            for each in self.instances
+        ]
+        sections = [[f"{group}|uuid-{group}|preferred|" for group in groups], nodes, instances]
+        return "\n".join("".join(f"{line}\n" for line in section) for section in sections) + "\n\n"
+
+
+def read(text: str) -> Cluster:
+    """Return the cluster that a text describes.
+
+    Raises:
+        GanetiTextInvalid: it is in another format, or names what is not there.
+    """
+    sections: list[list[tuple[int, list[str]]]] = [[]]
+    for number, line in enumerate(text.splitlines(), 1):
+        if line:
+            sections[-1].append((number, line.split("|")))
+        else:
+            sections.append([])
+    if len(sections) < _SECTIONS[0]:
+        problem = f"there are {len(sections)} sections, not {_SECTIONS[0]} or {_SECTIONS[1]}"
+        raise GanetiTextInvalid(line=1, problem=problem)
+    groups = {fields[1]: fields[0] for _, fields in sections[0] if len(fields) > 1}
+    nodes = {}
+    for number, fields in sections[1]:
+        if len(fields) not in _NODE_FIELDS or fields[8] not in groups:
+            raise GanetiTextInvalid(line=number, problem="this is not a node of a known group")
+        nodes[fields[0]] = groups[fields[8]]
+    instances = [_instance(number, fields, nodes) for number, fields in sections[2]]
+    return Cluster(tuple(nodes.items()), tuple(instances))
+
+
+def _instance(number: int, fields: list[str], nodes: dict[str, str]) -> Instance:
+    if len(fields) not in _INSTANCE_FIELDS or not fields[1].isdecimal():
+        raise GanetiTextInvalid(line=number, problem="this is not an instance")
+    name, memory, primary, secondary = fields[0], int(fields[1]), fields[6], fields[7]
+    if primary not in nodes or (secondary and secondary not in nodes) or primary == secondary:
+        raise GanetiTextInvalid(line=number, problem="its nodes are not known, or the same")
+    return Instance(name, memory, primary, secondary)
+
+
+def groups_text(waves: tuple[tuple[str, ...], ...]) -> str:
+    """Return waves as `hroller --no-headers` prints its reboot groups: one on a line."""
+    return "".join(f"{','.join(wave)}\n" for wave in waves)

@@ -1,0 +1,77 @@
+"""What holds for every plan of any small world. One rule at a time is tested in its own module."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from forewarn.planning.checker import check
+from forewarn.planning.plan import Plan, State
+from forewarn.planning.planner import plan
+from tests.planning.worlds import HOUR_MS, NOW_MS, World, worlds
+
+EXAMPLES = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+
+
+def planned(world: World, now_ms: int = NOW_MS) -> Plan:
+    """Plan a world."""
+    fleet, state, policy, asked = world
+    return plan(fleet, state, policy, now_ms=now_ms, asked=asked)
+
+
+@pytest.mark.slow
+@EXAMPLES
+@given(worlds())
+def test_plan_passes_the_checker(world: World) -> None:
+    """A plan breaks no rule that the independent checker knows. Source: F-3."""
+    fleet, state, policy, _ = world
+    found = check(planned(world), fleet, state, policy)
+    assert not found, found
+
+
+@pytest.mark.slow
+@EXAMPLES
+@given(worlds())
+def test_child_plan_passes_the_checker(world: World) -> None:
+    """So does the plan that follows when the first wave is announced and another is done."""
+    fleet, state, policy, asked = world
+    if asked.moves:
+        return  # a test of its own puts the VMs where they went
+    first = planned(world)
+    if not first.waves:
+        return
+    middle = first.waves[len(first.waves) // 2]
+    done = tuple(entry.host for entry in first.entries if entry.wave < middle.number)
+    child_state = replace(state, in_force=first, done=done, announced=middle.hosts)
+    now_ms = middle.latest_start_ms
+    child = planned((fleet, child_state, policy, asked), now_ms)
+    found = check(child, fleet, child_state, policy)
+    assert not found, found
+    kept = {entry for entry in first.entries if entry.host in middle.hosts}
+    assert kept <= set(child.entries)
+
+
+@pytest.mark.slow
+@EXAMPLES
+@given(worlds())
+def test_plan_is_the_same_twice(world: World) -> None:
+    """The same world and seed give the same plan. Source: F-2."""
+    assert planned(world) == planned(world)
+
+
+@pytest.mark.slow
+@EXAMPLES
+@given(worlds())
+def test_replanning_keeps_waves_together(world: World) -> None:
+    """When nothing has changed but the time, hosts stay with those of their wave. Source: F-2."""
+    fleet, state, policy, asked = world
+    first = planned((fleet, state, policy, replace(asked, moves=False)))
+    again_state: State = replace(state, in_force=first)
+    asked = replace(asked, moves=False, deadline_ms=0)
+    again = planned((fleet, again_state, policy, asked), NOW_MS + HOUR_MS // 4)
+    before = {frozenset(wave.hosts) for wave in first.waves}
+    still = {entry.host for entry in first.entries}
+    after = {frozenset(wave.hosts) & still for wave in again.waves} - {frozenset()}
+    assert after == before

@@ -1,0 +1,125 @@
+"""Small fleets, policies and live states for the tests of the planner, drawn or written by hand.
+
+No assertion may go in here.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from forewarn.planning.fleet import Fleet, Group, Host
+from forewarn.planning.plan import Asked, Live, State
+from forewarn.planning.policy import Budget, Policy, Scope
+from forewarn.planning.windows import Window
+
+#: Wednesday 2026-07-01 00:00 UTC, in ms.
+NOW_MS = 1_782_864_000_000
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+World = tuple[Fleet, State, Policy, Asked]
+
+
+def fleet_of(*members: str, owners: dict[str, str] | None = None, capacity: int = 100) -> Fleet:
+    """Return a fleet of hosts h0, h1, … each in a fault domain of its own.
+
+    Args:
+        members: for each host the groups of its VMs, as `a a b`.
+        owners: group -> owner.
+        capacity: of every host.
+    """
+    names = sorted({group for of_host in members for group in of_host.split()})
+    hosts = [Host(f"h{n}", fault_domain=n, capacity=capacity) for n in range(len(members))]
+    vms = [(f"h{n}", group, 1) for n, of_host in enumerate(members) for group in of_host.split()]
+    return Fleet.of(hosts, [Group(name, (owners or {}).get(name, "")) for name in names], vms)
+
+
+def everyone(fleet: Fleet, **terms: object) -> Asked:
+    """Return a maintenance of all hosts, an hour each if nothing else is said."""
+    return Asked(tuple(h.name for h in fleet.hosts), **{"duration_s": 3600, **terms})  # type: ignore[arg-type]
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Fleet:
+    """Draw a fleet of up to twelve hosts, in two zones, with up to thirty VMs."""
+    count = draw(st.integers(1, 12))
+    places = st.tuples(st.sampled_from(["z1", "z2"]), st.integers(0, 3), st.integers(3, 12))
+    hosts = [
+        Host(f"h{n}", zone, f"{zone}-r{n % 2}", domain, labels=(f"k={n % 3}",), capacity=capacity)
+        for n, (zone, domain, capacity) in enumerate(
+            draw(st.lists(places, min_size=count, max_size=count))
+        )
+    ]
+    groups = [Group(f"g{n}", draw(st.sampled_from(["", "o1", "o2"]))) for n in range(5)]
+    room = {host.name: host.capacity for host in hosts}
+    vms = []
+    for host, group, size in draw(
+        st.lists(
+            st.tuples(st.sampled_from(hosts), st.sampled_from(groups), st.integers(1, 3)),
+            max_size=30,
+        )
+    ):
+        if room[host.name] >= size:
+            room[host.name] -= size
+            vms.append((host.name, group.name, size))
+    return Fleet.of(hosts, groups, vms)
+
+
+budgets = st.builds(
+    Budget,
+    st.sampled_from([Scope.FLEET, Scope.ZONE, Scope.RACK, Scope.OWNER, Scope.GROUP]),
+    st.integers(1, 4),
+) | st.builds(
+    Budget, st.sampled_from(Scope), st.integers(1, 100), st.just(value=True), st.just("k=1")
+)
+windows = st.builds(
+    Window,
+    st.sampled_from(["night", "day"]),
+    st.sampled_from(["UTC", "Europe/Berlin", "Australia/Lord_Howe"]),
+    st.sets(st.integers(0, 6), min_size=1).map(tuple),
+    st.sampled_from([0, 90, 22 * 60]),
+    st.sampled_from([60, 300, 24 * 60]),
+    st.sampled_from([(), ("2026-07-02",)]),
+    st.sampled_from([(), ("zone=z1",), ("k=2",)]),
+)
+policies = st.builds(
+    Policy,
+    st.lists(budgets, max_size=3).map(tuple),
+    st.lists(windows, max_size=2).map(tuple),
+    st.sampled_from([(), ((NOW_MS + HOUR_MS, NOW_MS + 30 * HOUR_MS),)]),
+    st.sampled_from([0, 600, 7200]),
+    st.sampled_from([0, 0, 86_400]),
+    st.integers(0, 2),
+    st.sampled_from([0, 900]),
+)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Draw everything a plan is made of."""
+    fleet = draw(fleets())
+    names = [host.name for host in fleet.hosts]
+    some = st.lists(st.sampled_from(names), max_size=2, unique=True).map(tuple)
+    lives = st.builds(
+        Live,
+        st.sampled_from(["op-1", "op-2"]),
+        st.sampled_from(names),
+        st.sampled_from([(), ("g0",), ("g1", "g2")]),
+        st.sampled_from([0, NOW_MS + HOUR_MS, NOW_MS + DAY_MS]),
+        some,
+        st.booleans(),
+    )
+    state = State(tuple(draw(st.lists(lives, max_size=2))), draw(some))
+    asked = Asked(
+        tuple(draw(st.lists(st.sampled_from([*names, "h99"]), min_size=1, unique=True))),
+        draw(st.sampled_from([600, 3600])),
+        tuple((name, 5400) for name in draw(some)),
+        moves=draw(st.booleans()),
+        earliest_ms=draw(st.sampled_from([0, NOW_MS + 3 * HOUR_MS])),
+        deadline_ms=draw(st.sampled_from([0, 0, NOW_MS + 5 * DAY_MS])),
+        postponed=tuple((name, NOW_MS + DAY_MS, "o1") for name in draw(some)),
+        seed=draw(st.integers(0, 3)),
+        steps=draw(st.sampled_from([0, 500])),
+    )
+    return fleet, state, draw(policies), asked
