@@ -7,7 +7,8 @@ DEV := $(VENV)/.dev-installed
 SEED ?= 1
 N ?= 100
 UPDATE ?=
-FULLY_COVERED := src/forewarn/core/*,src/forewarn/planning/*,src/forewarn/protocol/*,src/forewarn/agent/core/*
+FULLY_COVERED := src/forewarn/core/*,src/forewarn/planning/*,src/forewarn/protocol/*
+FULLY_COVERED := $(FULLY_COVERED),src/forewarn/agent/core/*
 PYTEST ?= $(BIN)/pytest
 # Two cores: a test goes to the process that is free.
 PARALLEL ?= -n auto --dist worksteal

@@ -43,7 +43,7 @@ def planned(fleet: Fleet, policy: Policy, steps: int) -> Plan:
 def judged(found: Plan, fleet: Fleet, policy: Policy) -> Plan:
     """Return a plan that the checker passes."""
     state, _ = everyone(fleet, 0)
-    findings = check(found, fleet, state, policy)
+    findings = check(found, fleet, state=state, policy=policy)
     assert not findings, findings[:3]
     return found
 

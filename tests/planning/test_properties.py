@@ -27,7 +27,7 @@ def planned(world: World, now_ms: int = NOW_MS) -> Plan:
 def test_plan_passes_the_checker(world: World) -> None:
     """A plan breaks no rule that the independent checker knows. Source: F-3."""
     fleet, state, policy, _ = world
-    found = check(planned(world), fleet, state, policy)
+    found = check(planned(world), fleet, state=state, policy=policy)
     assert not found, found
 
 
@@ -47,7 +47,7 @@ def test_child_plan_passes_the_checker(world: World) -> None:
     child_state = replace(state, in_force=first, done=done, announced=middle.hosts)
     now_ms = middle.latest_start_ms
     child = planned((fleet, child_state, policy, asked), now_ms)
-    found = check(child, fleet, child_state, policy)
+    found = check(child, fleet, state=child_state, policy=policy)
     assert not found, found
     kept = {entry for entry in first.entries if entry.host in middle.hosts}
     assert kept <= set(child.entries)

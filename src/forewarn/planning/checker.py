@@ -34,13 +34,16 @@ class Finding:
     sentence: str
 
 
-def check(plan: Plan, fleet: Fleet, state: State, policy: Policy) -> tuple[Finding, ...]:
+def check(plan: Plan, fleet: Fleet, *, state: State, policy: Policy) -> tuple[Finding, ...]:
     """Return every rule that a plan breaks; where there is none, it may take force."""
-    return tuple(Finding(rule, text) for rule, text in _Checker(plan, fleet, state, policy).all())
+    return tuple(
+        Finding(rule, text)
+        for rule, text in _Checker(plan, fleet, state=state, policy=policy).all()
+    )
 
 
 class _Checker:
-    def __init__(self, plan: Plan, fleet: Fleet, state: State, policy: Policy) -> None:
+    def __init__(self, plan: Plan, fleet: Fleet, *, state: State, policy: Policy) -> None:
         self.plan, self.fleet, self.state, self.policy = plan, fleet, state, policy
         self.hosts = {host.name: host for host in fleet.hosts}
         self.group = [fleet.groups[group].name for group in fleet.vm_groups]

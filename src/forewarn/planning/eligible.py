@@ -68,7 +68,7 @@ class Calendars:
 
 
 def sorted_out(
-    index: Index, occupied: Occupied, limits: Limits, terms: Terms
+    index: Index, occupied: Occupied, limits: Limits, *, terms: Terms
 ) -> tuple[list[tuple[Calendar, list[int]]], list[tuple[str, Blocker]]]:
     """Return the hosts that can be done, by calendar, and the others with their blockers."""
     calendars = Calendars(terms.policy, terms.asked, terms.now_ms)
@@ -117,7 +117,7 @@ def _closed(calendar: Calendar, duration_s: int, now_ms: int) -> Blocker | None:
 class Terms:
     """What a plan is made under: the live state, policy, what is asked for, and the time."""
 
-    def __init__(self, state: State, policy: Policy, asked: Asked, now_ms: int) -> None:
+    def __init__(self, state: State, policy: Policy, *, asked: Asked, now_ms: int) -> None:
         """Keep them together."""
         assert asked.duration_s > 0
         self.state, self.policy, self.asked, self.now_ms = state, policy, asked, now_ms

@@ -27,7 +27,7 @@ class Problem:
     """
 
     def __init__(
-        self, index: Index, limits: Limits, hosts: Sequence[int], taken: dict[Subject, int]
+        self, index: Index, limits: Limits, hosts: Sequence[int], *, taken: dict[Subject, int]
     ) -> None:
         """Number what binds; `taken` is what other work takes of the limits."""
         self.index = index
@@ -179,7 +179,7 @@ def _full(counts: list[int], room: int, amount: int) -> int:
     return closed
 
 
-def packed(problem: Problem, target: int, steps: int, prng: Prng) -> list[int]:
+def packed(problem: Problem, target: int, *, steps: int, prng: Prng) -> list[int]:
     """Return a wave, from 0, for each place; few waves, the fewer the more steps.
 
     Args:

@@ -144,7 +144,7 @@ class Plan:
         return next((entry for entry in self.entries if entry.host == host), None)
 
 
-def content_id(parent: str, made_ms: int, entries: tuple[Entry, ...], blocked: object) -> str:
+def content_id(parent: str, made_ms: int, *, entries: tuple[Entry, ...], blocked: object) -> str:
     """Return the id of a plan: 16 hexadecimal digits, the same for the same content."""
     digest = hashlib.sha256(f"{parent} {made_ms} {blocked}\n".encode())
     for entry in entries:

@@ -37,7 +37,7 @@ def plan(fleet: Fleet, state: State, policy: Policy, *, now_ms: int, asked: Aske
 
     Cost: grows with VMs and hosts; then `asked.steps` bounds the work that saves waves.
     """
-    return _Planning(Index(fleet), Terms(state, policy, asked, now_ms)).plan()
+    return _Planning(Index(fleet), Terms(state, policy, asked=asked, now_ms=now_ms)).plan()
 
 
 class _Planning:
@@ -56,9 +56,9 @@ class _Planning:
     def plan(self) -> Plan:
         """Sort hosts out, put them into waves, and give the waves their times."""
         terms = self._terms
-        hosts, blocked = sorted_out(self._index, self._occupied, self._limits, terms)
+        hosts, blocked = sorted_out(self._index, self._occupied, self._limits, terms=terms)
         batches, stuck = self._batches(hosts)
-        table = Timetable(self._index, self._limits, self._occupied, terms)
+        table = Timetable(self._index, self._limits, occupied=self._occupied, terms=terms)
         table.add_all(batches, dependent=terms.asked.moves)
         kept = _kept(terms.state)
         entries = (*kept, *sorted(table.entries, key=lambda each: (each.wave, each.host)))
@@ -68,7 +68,7 @@ class _Planning:
         parent = terms.state.in_force.id if terms.state.in_force else ""
         assert len({entry.host for entry in entries}) == len(entries)
         return Plan(
-            content_id(parent, terms.now_ms, entries, everything),
+            content_id(parent, terms.now_ms, entries=entries, blocked=everything),
             parent,
             terms.now_ms,
             terms.asked,
@@ -105,14 +105,16 @@ class _Planning:
 
     def _classes(self, hosts: list[int]) -> list[list[int]]:
         """Return places of hosts by wave, as if their VMs stayed; notes the bound."""
-        problem = Problem(self._index, self._limits, hosts, self._occupied.taken)
+        problem = Problem(self._index, self._limits, hosts, taken=self._occupied.taken)
         bound = bound_of(problem)
         self._bounds.append((hosts, bound))
         names = self._index.fleet.hosts
         before = [self._before.get(names[host].name, -1) for host in hosts]
         if max(before) >= 0:
             return classes_of(_stable(problem, before))
-        return classes_of(packed(problem, bound.waves, self._terms.asked.steps, self._prng))
+        return classes_of(
+            packed(problem, bound.waves, steps=self._terms.asked.steps, prng=self._prng)
+        )
 
     def _moving(
         self, parts: list[tuple[Calendar, list[int], bool]]
@@ -140,7 +142,7 @@ class _Planning:
         for hosts, bound in self._bounds:
             if not late.isdisjoint(hosts):
                 left = [host for host in hosts if host not in late]
-                problem = Problem(self._index, self._limits, left, self._occupied.taken)
+                problem = Problem(self._index, self._limits, left, taken=self._occupied.taken)
                 bound = bound_of(problem)
             found.append(bound)
         return together(found)
@@ -180,7 +182,7 @@ class _Planning:
             mover = Mover(placement, self._limits, self._occupied)
             return mover.batch(hosts, calendar, canary=True).hosts
         first = hosts[: self._terms.policy.canary_count * _CANARY_CANDIDATES]
-        problem = Problem(self._index, self._limits, first, self._occupied.taken)
+        problem = Problem(self._index, self._limits, first, taken=self._occupied.taken)
         return [first[place] for place in classes_of(first_fit(problem, range(len(first))))[0]]
 
 

@@ -47,7 +47,7 @@ _Earliest = tuple[int, Code, str]
 class Timetable:
     """Batches become waves one by one; it remembers what the next one must wait for."""
 
-    def __init__(self, index: Index, limits: Limits, occupied: Occupied, terms: Terms) -> None:
+    def __init__(self, index: Index, limits: Limits, *, occupied: Occupied, terms: Terms) -> None:
         """Begin after what is announced or running of the plan in force."""
         self._index, self._limits, self._occupied, self._terms = index, limits, occupied, terms
         self._rested = dict(terms.state.owners_disturbed)
