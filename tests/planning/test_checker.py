@@ -1,0 +1,180 @@
+"""The checker finds each way to break a plan. What the planner does is tested elsewhere."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forewarn.planning import checker
+from forewarn.planning.checker import check
+from forewarn.planning.fleet import Fleet, Group, Host
+from forewarn.planning.plan import Asked, Bound, Entry, Live, Move, Plan, State
+from forewarn.planning.planner import plan
+from forewarn.planning.policy import Budget, Policy, Scope
+from forewarn.planning.windows import Window
+from tests.planning.worlds import DAY_MS, HOUR_MS, MINUTE_MS, NOW_MS
+from tests.tidy.code import _code_lines
+
+FLEET = Fleet.of(
+    [Host(f"h{n}", "z1", f"r{n % 2}", n, capacity=4) for n in range(6)],
+    [Group("a", "ann"), Group("b", "bob"), Group("c"), Group("d", "dan")],
+    [
+        ("h0", "a", 1),
+        ("h1", "a", 1),
+        ("h2", "b", 1),
+        ("h3", "b", 1),
+        ("h4", "c", 2),
+        ("h5", "d", 1),
+    ],
+)
+POLICY = Policy(
+    (Budget(Scope.FLEET, 2), Budget(Scope.LABEL, 1, name="rack=r1")),
+    (Window("night", from_min=60, to_min=600),),
+    pause_s=600,
+    owner_rest_s=60,
+    canary_count=1,
+)
+STATE = State(owners_disturbed=(("dan", NOW_MS),))
+ASKED = Asked(tuple(f"h{n}" for n in range(6)), 1800, deadline_ms=NOW_MS + 5 * DAY_MS)
+PLAN = plan(FLEET, STATE, POLICY, now_ms=NOW_MS, asked=ASKED)
+MOVING = replace(ASKED, hosts=("h0", "h4"), moves=True)
+MOVED = plan(FLEET, STATE, POLICY, now_ms=NOW_MS, asked=MOVING)
+
+
+def with_entry(found: Plan, host: str, **changes: object) -> Plan:
+    """Return a plan with another entry for a host; its waves follow."""
+    entries = tuple(
+        replace(entry, **changes) if entry.host == host else entry  # type: ignore[arg-type]
+        for entry in found.entries
+    )
+    return with_entries(found, entries)
+
+
+def with_entries(found: Plan, entries: tuple[Entry, ...]) -> Plan:
+    """Return a plan with other entries, listed in the same waves as far as there are any."""
+    waves = tuple(
+        replace(wave, hosts=tuple(e.host for e in entries if e.wave == wave.number))
+        for wave in found.waves
+    )
+    return replace(found, entries=entries, waves=tuple(wave for wave in waves if wave.hosts))
+
+
+def shifted(found: Plan, host: str, by_ms: int) -> Plan:
+    """Return a plan in which a host is done at another time."""
+    entry = found.entry_of(host)
+    assert entry is not None
+    names = ("told_ms", "earliest_start_ms", "latest_start_ms", "earliest_end_ms", "latest_end_ms")
+    return with_entry(found, host, **{name: getattr(entry, name) + by_ms for name in names})
+
+
+def joined(found: Plan, host: str, other: str) -> Plan:
+    """Return a plan in which a host is done with another one."""
+    model = found.entry_of(other)
+    entry = found.entry_of(host)
+    assert model is not None
+    assert entry is not None
+    together = replace(model, host=host, groups=entry.groups)
+    return with_entries(found, tuple(together if e is entry else e for e in found.entries))
+
+
+def entry_of(host: str) -> Entry:
+    """Return the entry of a host in the plan."""
+    found = PLAN.entry_of(host)
+    assert found is not None
+    return found
+
+
+BREAKAGES: dict[str, tuple[str, Callable[[], Plan]]] = {
+    "host left out": ("complete", lambda: with_entries(PLAN, PLAN.entries[:-1])),
+    "host twice": ("complete", lambda: with_entries(PLAN, (*PLAN.entries, PLAN.entries[0]))),
+    "foreign parent": ("parent", lambda: replace(PLAN, parent="x")),
+    "bound too high": ("bound", lambda: replace(PLAN, bound=Bound(99, ""))),
+    "waves differ": ("waves", lambda: replace(PLAN, waves=PLAN.waves[:-1])),
+    "no canary": (
+        "canary",
+        lambda: replace(PLAN, waves=tuple(replace(w, canary=False) for w in PLAN.waves)),
+    ),
+    "group in two domains": ("fault-domain", lambda: joined(PLAN, "h1", "h0")),
+    "fleet budget": ("budget", lambda: joined(joined(PLAN, "h4", "h2"), "h5", "h2")),
+    "label budget": ("budget", lambda: joined(joined(PLAN, "h5", "h3"), "h3", "h3")),
+    "told late": (
+        "notice",
+        lambda: with_entry(PLAN, "h0", told_ms=entry_of("h0").told_ms + 2 * MINUTE_MS),
+    ),
+    "told in the past": ("notice", lambda: shifted(PLAN, "h0", -DAY_MS)),
+    "end too early": (
+        "times",
+        lambda: with_entry(PLAN, "h0", latest_end_ms=entry_of("h0").told_ms),
+    ),
+    "start too early": (
+        "earliest",
+        lambda: replace(PLAN, asked=replace(ASKED, earliest_ms=NOW_MS + 4 * DAY_MS)),
+    ),
+    "postponed": (
+        "earliest",
+        lambda: replace(PLAN, asked=replace(ASKED, postponed=(("h0", NOW_MS + DAY_MS, ""),))),
+    ),
+    "deadline": ("deadline", lambda: replace(PLAN, asked=replace(ASKED, deadline_ms=NOW_MS + 1))),
+    "closed window": ("window", lambda: shifted(PLAN, "h0", 12 * HOUR_MS)),
+    "waves overlap": (
+        "waves",
+        lambda: shifted(PLAN, PLAN.waves[1].hosts[0], -20 * MINUTE_MS),
+    ),
+    "not all told": ("told", lambda: with_entry(PLAN, "h0", groups=())),
+    "VM forgotten": ("moves", lambda: with_entry(MOVED, "h4", moves=())),
+    "VM where work is": ("arrivals", lambda: with_entry(MOVED, "h4", moves=(Move(4, "h4"),))),
+    "no room": (
+        "capacity",
+        lambda: with_entry(MOVED, "h0", moves=(Move(0, "h4"), Move(4, "h4"), Move(5, "h4"))),
+    ),
+}
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES)
+def test_checker_finds(breakage: str) -> None:
+    """A plan that is broken in one place is refused for that. Source: F-3."""
+    rule, broken = BREAKAGES[breakage]
+    found = check(broken(), FLEET, state=STATE, policy=POLICY)
+    assert rule in {finding.rule for finding in found}, found
+
+
+@pytest.mark.parametrize("good", [PLAN, MOVED], ids=["staying", "moving"])
+def test_checker_passes_the_unbroken_plan(good: Plan) -> None:
+    """What the breakages begin with is right."""
+    assert check(good, FLEET, state=STATE, policy=POLICY) == ()
+    assert not good.blocked
+
+
+@pytest.mark.parametrize(
+    ("rule", "state", "policy"),
+    [
+        ("one-at-a-time", State((Live("op", "h0"),)), POLICY),
+        ("one-at-a-time", State(failed=("h0",)), POLICY),
+        ("fault-domain", State((Live("op", "h0", ("a",), whole_host=False),)), POLICY),
+        ("arrivals", State((Live("op", "h9"), Live("op", "h5", destinations=("h0",)))), POLICY),
+        ("budget", State((Live("op", "h5"), Live("op", "h4"))), POLICY),
+        ("owner-rest", State(owners_disturbed=(("ann", NOW_MS + DAY_MS),)), POLICY),
+        ("window", STATE, replace(POLICY, freezes=((NOW_MS, NOW_MS + DAY_MS),))),
+        ("stable", State(in_force=PLAN, announced=("h0",)), POLICY),
+    ],
+    ids=str,
+)
+def test_checker_finds_what_the_world_forbids(rule: str, state: State, policy: Policy) -> None:
+    """A plan that was right is refused in a world with other work or another policy."""
+    broken = shifted(PLAN, "h0", MINUTE_MS) if rule == "stable" else PLAN
+    found = check(broken, FLEET, state=state, policy=policy)
+    assert rule in {finding.rule for finding in found}, found
+
+
+def test_checker_stays_small_and_apart() -> None:
+    """It has at most 200 lines of code and calls no function of the planner."""
+    text = Path(checker.__file__).read_text("utf-8")
+    assert len(_code_lines(text)) <= 200
+    modules = {n.module for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ImportFrom)}
+    values = {"fleet", "plan", "policy", "wall_clock"}
+    ours = {name.rpartition(".")[2] for name in modules if name and "planning" in name}
+    assert ours <= values

@@ -1,0 +1,283 @@
+"""Each rule of a plan in the smallest fleet that shows it, and each plan judged by the checker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from forewarn.planning.blockers import Code
+from forewarn.planning.checker import check
+from forewarn.planning.fleet import Fleet, Group, Host
+from forewarn.planning.plan import Asked, Live, Plan, State
+from forewarn.planning.planner import plan
+from forewarn.planning.policy import Budget, Policy, PolicyInvalid, Scope
+from forewarn.planning.windows import Window
+from tests.planning.worlds import DAY_MS, HOUR_MS, MINUTE_MS, NOW_MS, everyone, fleet_of
+
+LONE = fleet_of("a", "b", "c", "d")
+
+
+def planned(
+    fleet: Fleet, policy: Policy | None = None, state: State | None = None, **asked: object
+) -> Plan:
+    """Plan all hosts of a fleet; the plan has passed the checker."""
+    policy, state = policy or Policy(), state or State()
+    found = plan(fleet, state, policy, now_ms=NOW_MS, asked=everyone(fleet, **asked))
+    assert check(found, fleet, state=state, policy=policy) == ()
+    return found
+
+
+def waves(found: Plan) -> list[str]:
+    """Return the hosts of each wave, as `h0 h2`."""
+    return [" ".join(wave.hosts) for wave in found.waves]
+
+
+def blocked(found: Plan) -> dict[str, tuple[Code, str]]:
+    """Return code and subject of each blocker."""
+    return {host: (blocker.code, blocker.subject) for host, blocker in found.blocked}
+
+
+def test_hosts_that_share_nothing_go_together() -> None:
+    """Without a reason to wait there is one wave."""
+    assert waves(planned(LONE)) == ["h0 h1 h2 h3"]
+
+
+def test_hosts_that_share_a_group_go_apart() -> None:
+    """Two fault domains of a group are never in one wave. Source: G-1, F-3."""
+    assert len(planned(fleet_of("a", "a", "a b", "b")).waves) == 3
+
+
+def test_hosts_of_one_fault_domain_go_together() -> None:
+    """Within one fault domain a group may be disturbed at once. Source: G-1."""
+    hosts = [Host("h0", fault_domain=1), Host("h1", fault_domain=1), Host("h2", "z2", "", 1)]
+    vms = [(host.name, "a", 1) for host in hosts]
+    assert sorted(waves(planned(Fleet.of(hosts, [Group("a")], vms)))) == ["h0 h1", "h2"]
+
+
+def test_each_host_is_told_in_one_update_domain() -> None:
+    """What a host's groups are told names VMs of that host alone. Source: G-2, F-2."""
+    found = planned(fleet_of("a b", "b"))
+    assert [(entry.host, entry.groups) for entry in found.entries] == [
+        ("h0", ("a", "b")),
+        ("h1", ("b",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("budget", "count"),
+    [
+        (Budget(Scope.FLEET, 1), 4),
+        (Budget(Scope.FLEET, 50, percent=True), 2),
+        (Budget(Scope.FLEET, 1, percent=True), 4),
+        (Budget(Scope.ZONE, 2), 2),
+        (Budget(Scope.RACK, 2), 2),
+        (Budget(Scope.RACK, 1, name="other"), 1),
+        (Budget(Scope.LABEL, 1, name="k=1"), 2),
+        (Budget(Scope.OWNER, 2), 2),
+        (Budget(Scope.GROUP, 1, name="a"), 1),
+    ],
+    ids=str,
+)
+def test_budget_limits_a_wave(budget: Budget, count: int) -> None:
+    """No more hosts or VMs than a budget allows are in one wave. Source: F-3."""
+    hosts = [replace(h, labels=("k=1",) if n < 2 else ()) for n, h in enumerate(LONE.hosts)]
+    groups = [Group(name, "o") for name in "abcd"]
+    fleet = Fleet.of(hosts, groups, [(f"h{n}", name, 1) for n, name in enumerate("abcd")])
+    assert len(planned(fleet, Policy((budget,))).waves) == count
+
+
+def test_strictest_budget_wins() -> None:
+    """Of several budgets each holds, those of the maintenance, too. Source: F-1, F-3."""
+    policy = Policy((Budget(Scope.FLEET, 3), Budget(Scope.FLEET, 75, percent=True)))
+    assert len(planned(LONE, policy, budgets=(Budget(Scope.ZONE, 1),)).waves) == 4
+
+
+def test_failures_count_against_budgets() -> None:
+    """A failed host takes a place of a budget. Source: F-3."""
+    found = planned(LONE, Policy((Budget(Scope.FLEET, 2),)), State(failed=("h3",)))
+    assert waves(found) == ["h0", "h1", "h2"]
+    assert blocked(found) == {"h3": (Code.HOST_FAILED, "the failure of host h3")}
+
+
+def test_host_without_room_in_a_budget_is_blocked() -> None:
+    """Where a budget is used up for a time nobody knows, it is the blocker. Source: F-4."""
+    found = planned(LONE, Policy((Budget(Scope.FLEET, 1),)), State(failed=("h3",)))
+    assert blocked(found)["h0"] == (Code.BUDGET, "fleet")
+
+
+def test_budget_that_is_free_later_delays() -> None:
+    """Work by hand with a known end holds a wave up until then. Source: F-3, F-4."""
+    state = State((Live("op-1", "h3", ends_ms=NOW_MS + HOUR_MS),))
+    fleet = fleet_of("a", "b", "c", "d")
+    found = plan(
+        fleet,
+        state,
+        Policy((Budget(Scope.FLEET, 1),)),
+        now_ms=NOW_MS,
+        asked=Asked(("h0",), 600),
+    )
+    assert found.waves[0].told_ms == NOW_MS + HOUR_MS
+    assert found.waves[0].waits.code is Code.BUDGET
+
+
+@pytest.mark.parametrize(
+    ("live", "code"),
+    [
+        (Live("op-1", "h0"), Code.HOST_BUSY),
+        (Live("op-1", "h1", ("a",), whole_host=False), Code.FAULT_DOMAIN),
+        (Live("op-1", "h2", destinations=("h0",)), Code.ARRIVALS),
+    ],
+    ids=lambda value: getattr(value, "operation", str(value)),
+)
+def test_live_work_blocks(live: Live, code: Code) -> None:
+    """Work nobody knows the end of blocks; with an end, it is waited for. Source: F-3, F-4."""
+    fleet = fleet_of("a", "a", "c")
+    found = planned(fleet, state=State((live,)))
+    assert blocked(found)["h0"] == (code, "op-1")
+    ended = replace(live, ends_ms=NOW_MS + HOUR_MS)
+    later = planned(fleet, state=State((ended,)))
+    wave = next(wave for wave in later.waves if "h0" in wave.hosts)
+    assert wave.told_ms >= NOW_MS + HOUR_MS
+
+
+def test_unknown_host_is_blocked() -> None:
+    """A host that is not there is named, and the others go on. Source: F-2, F-4."""
+    found = plan(LONE, State(), Policy(), now_ms=NOW_MS, asked=Asked(("h0", "h9"), canary_hosts=()))
+    assert blocked(found) == {"h9": (Code.UNKNOWN_HOST, "h9")}
+    assert found.blocked[0][1].sentence("h9") == "host h9 is not in the fleet"
+
+
+def test_waves_keep_notice_and_pause() -> None:
+    """A wave is told after the last one has ended, and starts after notice and pause."""
+    found = planned(LONE, Policy((Budget(Scope.FLEET, 2),), pause_s=1800))
+    first, second = found.waves
+    assert first.latest_start_ms == NOW_MS + 15 * MINUTE_MS
+    assert first.earliest_start_ms == first.told_ms == NOW_MS
+    assert first.waits.code is Code.NOTICE
+    assert second.earliest_start_ms == first.latest_end_ms + 30 * MINUTE_MS
+    assert (second.waits.code, second.waits.subject) == (Code.PAUSE, "wave 1")
+
+
+def test_canary_wave_is_first() -> None:
+    """The first wave has no more hosts than the policy's canary count. Source: F-3."""
+    found = planned(LONE, Policy(canary_count=1))
+    assert waves(found) == ["h0", "h1 h2 h3"]
+    assert [wave.canary for wave in found.waves] == [True, False]
+    named = planned(LONE, canary_hosts=("h2",))
+    assert waves(named) == ["h2", "h0 h1 h3"]
+
+
+def test_nothing_goes_before_a_canary_that_cannot() -> None:
+    """Where no named canary can be done, the others wait for it."""
+    found = planned(LONE, canary_hosts=("h9",))
+    assert set(blocked(found).values()) == {(Code.PREVIOUS_WAVE, "the canary wave")}
+
+
+def test_owner_rests() -> None:
+    """An owner is not disturbed again within the set time; others go first. Source: F-3."""
+    fleet = fleet_of("a", "a", "b", "b", owners={"a": "ann", "b": "bob"})
+    policy = Policy((Budget(Scope.FLEET, 1),), owner_rest_s=6 * 3600)
+    found = planned(fleet, policy)
+    assert waves(found) == ["h0", "h2", "h1", "h3"]
+    assert (found.waves[2].waits.code, found.waves[2].waits.subject) == (Code.OWNER_REST, "ann")
+    state = State(owners_disturbed=(("ann", NOW_MS), ("bob", NOW_MS)))
+    assert planned(fleet, policy, state).waves[0].earliest_start_ms == NOW_MS + 6 * HOUR_MS
+
+
+def test_operation_fits_into_its_window() -> None:
+    """An operation whose time does not fit waits for the next opening. Source: F-7."""
+    night = Window("night", from_min=120, to_min=240)
+    found = planned(fleet_of("a", "a", "a"), Policy(windows=(night,)), duration_s=3000)
+    starts = [wave.latest_start_ms - NOW_MS for wave in found.waves]
+    assert starts == [2 * HOUR_MS, 185 * MINUTE_MS, DAY_MS + 2 * HOUR_MS]
+    assert found.waves[2].waits.code is Code.WINDOW
+
+
+def test_window_shorter_than_the_operation_blocks() -> None:
+    """A host whose window is always too short is blocked by it. Source: F-7, F-4."""
+    short = Window("short", from_min=120, to_min=150)
+    found = planned(LONE, Policy(windows=(short,)))
+    assert set(blocked(found).values()) == {(Code.WINDOW_TOO_SHORT, "window short")}
+    assert found.bound.waves == 0
+
+
+def test_host_without_a_window_of_its_own_is_open() -> None:
+    """A window is for the hosts its selector names."""
+    fleet = Fleet.of([Host("h0", "z1"), Host("h1", "z2")], [])
+    night = Window("night", from_min=120, to_min=240, hosts=("zone=z2",))
+    assert waves(planned(fleet, Policy(windows=(night,)))) == ["h0", "h1"]
+
+
+def test_freeze_closes_time() -> None:
+    """Nothing runs in a freeze, and a freeze over all time blocks. Source: G-4."""
+    found = planned(LONE, Policy(freezes=((NOW_MS, NOW_MS + DAY_MS),)))
+    assert found.waves[0].latest_start_ms == NOW_MS + DAY_MS
+    frozen = planned(LONE, Policy(freezes=((NOW_MS, NOW_MS + 5000 * DAY_MS),)))
+    assert blocked(frozen)["h0"] == (Code.WINDOW, "a freeze")
+
+
+def test_deadline_blocks_what_comes_too_late() -> None:
+    """Hosts that cannot be done in time are blocked; the bound is for the others. Source: F-1."""
+    found = planned(fleet_of("a", "a", "a"), deadline_ms=NOW_MS + 3 * HOUR_MS)
+    assert len(found.waves) == 2 == found.bound.waves
+    assert [code for code, _ in blocked(found).values()] == [Code.DEADLINE]
+
+
+def test_earliest_start_holds() -> None:
+    """Nothing starts before the maintenance may. Source: F-1."""
+    found = planned(LONE, earliest_ms=NOW_MS + DAY_MS)
+    assert found.waves[0].earliest_start_ms == NOW_MS + DAY_MS
+    assert found.waves[0].waits.code is Code.EARLIEST_START
+
+
+def test_postponing_moves_one_host() -> None:
+    """A postponed host goes later, with its notice, and no other does. Source: F-8."""
+    found = planned(LONE, postponed=(("h1", NOW_MS + DAY_MS, "ann"),))
+    assert waves(found) == ["h0 h2 h3", "h1"]
+    assert found.waves[1].earliest_start_ms == NOW_MS + DAY_MS
+    assert (found.waves[1].waits.code, found.waves[1].waits.subject) == (Code.POSTPONED, "ann")
+
+
+def test_vms_that_move_fit_where_they_go() -> None:
+    """VMs move only to hosts with room, and use the room that is done. Source: F-3."""
+    fleet = fleet_of("a a a", "b b b", "", capacity=3)
+    found = planned(fleet, moves=True)
+    to_hosts = [{move.to_host for move in entry.moves} for entry in found.entries]
+    assert waves(found) == ["h0", "h1", "h2"]
+    assert to_hosts == [{"h2"}, {"h0"}, {"h1"}]
+
+
+def test_vms_that_fit_nowhere_block() -> None:
+    """Where there is no room in the zone, capacity is the blocker. Source: F-3, F-4."""
+    found = planned(fleet_of("a a", "b b", capacity=2), moves=True)
+    assert set(blocked(found).values()) == {(Code.CAPACITY, "the fleet")}
+
+
+def test_replanning_keeps_what_is_announced() -> None:
+    """What is announced stays as it is, the rest keeps its waves, and the parent is named."""
+    fleet = fleet_of("a", "a", "a")
+    first = planned(fleet)
+    state = State(in_force=first, announced=("h0",), failed=("h2",))
+    fleet2 = Fleet.of([*fleet.hosts, Host("h3", fault_domain=9)], fleet.groups)
+    fleet2.vm_hosts, fleet2.vm_groups, fleet2.vm_sizes = (
+        fleet.vm_hosts,
+        fleet.vm_groups,
+        fleet.vm_sizes,
+    )
+    policy = Policy()
+    again = plan(fleet2, state, policy, now_ms=NOW_MS, asked=everyone(fleet2))
+    assert check(again, fleet2, state=state, policy=policy) == ()
+    assert again.entries[0] == first.entries[0]
+    assert again.parent == first.id != again.id
+    assert blocked(again)["h1"] == (Code.FAULT_DOMAIN, "the failure of host h2")
+    assert waves(again) == ["h3"]
+
+
+def test_budget_that_contradicts_itself_is_refused() -> None:
+    """A budget that cannot be meant is refused."""
+    for wrong in ({"limit": -1}, {"limit": 0, "percent": True}, {"limit": 101, "percent": True}):
+        with pytest.raises(PolicyInvalid):
+            Budget(Scope.FLEET, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(PolicyInvalid, match="key=value"):
+        Budget(Scope.LABEL, 1)
