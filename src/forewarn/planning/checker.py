@@ -95,9 +95,8 @@ class _Checker:
             yield "stable", "an announced host was moved"
         if plan.parent != (self.state.in_force.id if self.state.in_force else ""):
             yield "parent", "its parent is not the plan in force"
-        if {wave.number: set(wave.hosts) for wave in plan.waves} != {
-            number: {entry.host for entry in entries} for number, entries in self.waves.items()
-        }:
+        placed = {(wave.number, host) for wave in plan.waves for host in wave.hosts}
+        if placed != {(entry.wave, entry.host) for each in self.waves.values() for entry in each}:
             yield "waves", "its waves and its entries differ"
         flags = [wave.canary for wave in plan.waves]
         most = 0 if plan.asked.canary_hosts or plan.parent else self.policy.canary_count
@@ -113,11 +112,8 @@ class _Checker:
         notice = entry.latest_start_ms - entry.told_ms
         if entry.told_ms < self.plan.made_ms or notice < self.policy.notice_s * 1000:
             yield "notice", f"{host} is told too late"
-        ends = (start + length, entry.latest_start_ms + length)
-        if not entry.told_ms <= start <= entry.latest_start_ms or ends != (
-            entry.earliest_end_ms,
-            entry.latest_end_ms,
-        ):
+        lengths = {entry.earliest_end_ms - start, entry.latest_end_ms - entry.latest_start_ms}
+        if not entry.told_ms <= start <= entry.latest_start_ms or lengths != {length}:
             yield "times", f"{host} starts before it is told, or does not take its time"
         if start < max(
             [asked.earliest_ms, *(at for name, at, _ in asked.postponed if name == host)]
@@ -136,12 +132,12 @@ class _Checker:
 
     def _works(self) -> Iterator[Work]:
         """Yield what is disturbed by others, and for how long."""
-        nowhere: frozenset[str] = frozenset()
         for name in set(self.state.failed) & self.hosts.keys():
-            yield name, self.on[name].copy(), _FOREVER_MS, True, nowhere
+            yield name, self.on[name].copy(), _FOREVER_MS, True, frozenset()
         for live in self.state.live:
             if live.host in self.hosts:
-                on = self.on[live.host].copy() if live.whole_host else Counter(set(live.groups))
+                there = self.on[live.host].copy()
+                on = there if live.whole_host else Counter(set(live.groups) & there.keys())
                 arrivals = frozenset(live.destinations)
                 yield live.host, on, live.ends_ms or _FOREVER_MS, live.whole_host, arrivals
         for entry in self.kept.values():
@@ -193,8 +189,7 @@ class _Checker:
         for budget in budgets:
             for key in [key for key in totals if key[0] is budget.scope]:
                 if budget.name in {"", key[1]}:
-                    most = budget.most(totals[key])
-                    found[key] = min(most, found.get(key, most))
+                    found[key] = min(budget.most(totals[key]), found.get(key, _FOREVER_MS))
         return found
 
     def _taken(self, name: str, on: Counter[str]) -> Counter[tuple[Scope, str]]:

@@ -80,7 +80,7 @@ class Occupied:
         on = self._index.groups_on[host]
         if work.whole_host:
             return on
-        return {group_of[name]: 1 for name in work.groups if name in group_of}
+        return {group: 1 for name in work.groups if (group := group_of.get(name, -1)) in on}
 
     def obstacles(self, host: int, groups: Iterable[int]) -> list[Obstacle]:
         """Return what keeps work off a host, given the groups on it."""

@@ -44,7 +44,7 @@ class Live:
 
     operation: str
     host: str
-    #: Groups it disturbs there; empty: all on the host.
+    #: Groups with VMs there that it disturbs, where it does not occupy the whole host.
     groups: tuple[str, ...] = ()
     #: When it ends at the latest; 0: nobody knows.
     ends_ms: int = 0
