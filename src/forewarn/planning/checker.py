@@ -136,10 +136,9 @@ class _Checker:
             yield name, self.on[name].copy(), _FOREVER_MS, True, frozenset()
         for live in self.state.live:
             if live.host in self.hosts:
-                there = self.on[live.host].copy()
-                on = there if live.whole_host else Counter(set(live.groups) & there.keys())
-                arrivals = frozenset(live.destinations)
-                yield live.host, on, live.ends_ms or _FOREVER_MS, live.whole_host, arrivals
+                on, ends = self.on[live.host].copy(), live.ends_ms or _FOREVER_MS
+                on = on if live.whole_host else Counter(on.keys() & set(live.groups))
+                yield live.host, on, ends, live.whole_host, frozenset(live.destinations)
         for entry in self.kept.values():
             arrivals = frozenset(move.to_host for move in entry.moves)
             yield entry.host, self.on[entry.host].copy(), self._until(entry), True, arrivals
