@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from forewarn.replication.messages import Caller, Fact
 
 PATH_PARTS_MAX = 16
+KEYS_PATH = "/home/{user}/.ssh/authorized_keys"
 SUBNET_PREFIX = 24
 """Length of a subnet that nobody has said, as the public cloud has them by default."""
 
@@ -134,7 +135,7 @@ def _tags(tags: object) -> dict[str, Fact]:
 
 def _public_keys(keys: str, *, user: str) -> list[dict[str, str]]:
     """Return SSH keys, one a line, with the file that each belongs into."""
-    path = "/".join(("", "home", user, ".ssh", "authorized_keys")) if user else ""
+    path = KEYS_PATH.format(user=user) if user else ""
     return [{"keyData": each, "path": path} for each in keys.splitlines() if each.strip()]
 
 
