@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from forewarn.cli import (  # noqa: F401
         agent,
         completion,
+        conformance,
         emulate,
         emulator_commands,
         fleet,
@@ -58,6 +59,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "scenario": ("emulator_commands", "the emulator's stories: list, run, stop"),
     "fault": ("emulator_commands", "faults on demand of the emulator"),
     "simulate": ("simulate", "run simulated worlds and transcripts"),
+    "conformance": ("conformance", "check whether a server speaks Scheduled Events"),
     "completion": ("completion", "print the completion script of a shell"),
 }
 

@@ -1,0 +1,70 @@
+"""`forewarn conformance`: whether a server speaks Scheduled Events, statement by statement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn import exit_codes
+from forewarn.cli.output import print_json
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from forewarn.cli.parsing import Commands
+    from forewarn.conformance.run import Result
+
+_MARKS = {"passed": "ok  ", "failed": "FAIL", "skipped": "skip"}
+
+
+class ReportUnwritable(CallerError):
+    """A report that cannot be written where it should be."""
+
+    code = "conformance-report-unwritable"
+    message = "{path} cannot be written: {reason}."
+    advice = "Name a file in a directory that exists and can be written."
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `conformance`."""
+    conformance = commands.command("conformance", run=_conformance, remote=False)
+    conformance.add_argument("url", metavar="URL", help="the service, as http://HOST[:PORT]")
+    conformance.add_argument("--junit", metavar="FILE", help="write a JUnit report, for CI")
+
+
+def _conformance(arguments: argparse.Namespace) -> int:
+    from forewarn.conformance.exchange import Target  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.conformance.run import Verdict, junit, run_checks  # noqa: PLC0415 - the same
+
+    results = []
+    for result in run_checks(Target(arguments.url)):
+        results.append(result)
+        if not arguments.json:
+            _print(result)
+    if arguments.junit:
+        try:
+            Path(arguments.junit).write_text(junit(results, url=arguments.url), "utf-8")
+        except OSError as error:
+            raise ReportUnwritable(path=arguments.junit, reason=error.strerror) from error
+    counts = {each.value: sum(r.verdict is each for r in results) for each in Verdict}
+    if arguments.json:
+        print_json({"url": arguments.url, **counts, "checks": [_form(each) for each in results]})
+    else:
+        print(", ".join(f"{count} {name}" for name, count in counts.items()))
+    return exit_codes.REFUSED if counts["failed"] else exit_codes.OK
+
+
+def _print(result: Result) -> None:
+    reason = f": {result.reason}" if result.reason else ""
+    check = result.check
+    print(f"{_MARKS[result.verdict.value]}  {check.statement:<5} {check.title}{reason}", flush=True)
+
+
+def _form(result: Result) -> dict[str, str]:
+    return {
+        "statement": result.check.statement,
+        "title": result.check.title,
+        "verdict": result.verdict.value,
+        "reason": result.reason,
+    }

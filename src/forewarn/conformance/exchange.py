@@ -1,0 +1,171 @@
+"""One request and its answer as bytes, the way a careful reader sees them; nothing is checked here.
+
+Not `http.client`: a check must see the header lines that were really sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from forewarn.errors import CallerError, PeerError
+
+EVENTS = "/metadata/scheduledevents"
+VERSION = "2020-07-01"
+#: The first answer may be held for two minutes. Source: B-1.
+ANSWER_TIMEOUT_S = 125.0
+ANSWER_BYTES_MAX = 8 * 1024 * 1024
+#: How long a connection may take to end once it should.
+CLOSE_TIMEOUT_S = 1.0
+
+
+class TargetInvalid(CallerError):
+    """An address that cannot be a metadata service's."""
+
+    code = "conformance-target-invalid"
+    message = "{url!r} is not the address of a metadata service."
+    advice = "Give http://HOST[:PORT]."
+
+
+class TargetUnreachable(PeerError):
+    """Nothing answers where the service should be."""
+
+    code = "conformance-target-unreachable"
+    message = "The service at {url} cannot be reached: {reason}."
+    advice = "Start it, or give another address."
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer as it came. Header names are in lower case; repeated ones are joined by commas."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Target:
+    """A service that is asked; each request has a connection of its own."""
+
+    def __init__(self, url: str) -> None:
+        """Read the address.
+
+        Raises:
+            TargetInvalid: it is none.
+        """
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port or 80
+        except ValueError as error:
+            raise TargetInvalid(url=url) from error
+        if parts.scheme != "http" or not host:
+            raise TargetInvalid(url=url)
+        self.url = url
+        self.host, self.port = host, port
+        #: Further parameters of every request, such as `vm=NAME` of an emulator.
+        self.query = parts.query
+
+    def get(
+        self,
+        path: str = EVENTS,
+        *,
+        query: str | None = f"api-version={VERSION}",
+        headers: tuple[str, ...] = ("Metadata: true",),
+        method: str = "GET",
+    ) -> Reply:
+        """Ask for something; `query` None sends no parameter at all."""
+        return self.send(method, path, query=query, headers=headers)
+
+    def post(
+        self, body: bytes, *, version: str = VERSION, headers: tuple[str, ...] = ("Metadata: true",)
+    ) -> Reply:
+        """Post an approval."""
+        framing = (f"Content-Length: {len(body)}",)
+        query = f"api-version={version}"
+        return self.send("POST", EVENTS, query=query, headers=headers + framing, body=body)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: str | None,
+        headers: tuple[str, ...],
+        body: bytes = b"",
+    ) -> Reply:
+        """Send one request and read its answer.
+
+        Raises:
+            TargetUnreachable: there is no answer, or none that is HTTP.
+        """
+        query = "&".join(part for part in (query, self.query) if part)
+        line = f"{method} {path}{'?' + query if query else ''} HTTP/1.1"
+        head = "\r\n".join((line, f"Host: {self.host}", *headers, "", ""))
+        try:
+            return self.raw(head.encode("latin-1") + body, head_only=method == "HEAD")
+        except (OSError, ValueError, IndexError) as error:
+            raise TargetUnreachable(url=self.url, reason=error) from error
+
+    def closes(self, *, asked: bool) -> bool:
+        """Tell whether the connection ends after an answer, where that is asked for or not."""
+        query = "&".join(part for part in (f"api-version={VERSION}", self.query) if part)
+        line = f"GET {EVENTS}?{query} HTTP/1.1\r\nHost: {self.host}\r\n"
+        end = "Connection: close\r\n\r\n" if asked else "\r\n"
+        try:
+            address = (self.host, self.port)
+            with socket.create_connection(address, timeout=ANSWER_TIMEOUT_S) as connection:
+                connection.sendall(f"{line}Metadata: true\r\n{end}".encode())
+                _read(connection, head_only=False)
+                connection.settimeout(CLOSE_TIMEOUT_S)
+                return connection.recv(1) == b""
+        except TimeoutError:
+            return False
+        except (OSError, ValueError, IndexError) as error:
+            raise TargetUnreachable(url=self.url, reason=error) from error
+
+    def raw(self, request: bytes, *, head_only: bool = False) -> Reply:
+        """Send bytes and read one answer."""
+        address = (self.host, self.port)
+        with socket.create_connection(address, timeout=ANSWER_TIMEOUT_S) as connection:
+            with contextlib.suppress(ConnectionError):  # it may answer and close before all is sent
+                connection.sendall(request)
+            return _read(connection, head_only=head_only)
+
+
+def _read(connection: socket.socket, *, head_only: bool) -> Reply:
+    """Read one answer."""
+    data = _until(connection, b"", b"\r\n\r\n")
+    head, _, rest = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, _, text = line.partition(":")
+        known = headers.get(name.lower())
+        headers[name.lower()] = text.strip() if known is None else f"{known}, {text.strip()}"
+    status = int(first.split(" ")[1])
+    body = b"" if head_only or status in {204, 304} else _body(connection, headers, rest)
+    return Reply(status, headers, body)
+
+
+def _until(connection: socket.socket, data: bytes, end: bytes) -> bytes:
+    while end not in data and len(data) < ANSWER_BYTES_MAX:
+        more = connection.recv(65_536)
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _body(connection: socket.socket, headers: dict[str, str], rest: bytes) -> bytes:
+    if "chunked" in headers.get("transfer-encoding", "").lower():
+        return _until(connection, rest, b"0\r\n\r\n")
+    length = headers.get("content-length")
+    wanted = int(length) if length and length.isdigit() else ANSWER_BYTES_MAX
+    while len(rest) < wanted:
+        more = connection.recv(65_536)
+        if not more:
+            break
+        rest += more
+    return rest
