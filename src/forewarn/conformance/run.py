@@ -1,4 +1,7 @@
-"""Running the checks against a server, and what came of it as text, JSON or JUnit."""
+"""Running the checks against a server, and the results as text, JSON or JUnit.
+
+No check may be defined in here.
+"""
 
 from __future__ import annotations
 
