@@ -76,6 +76,13 @@ class DocumentChange(Row, frozen=True, tag="change"):
     publications: tuple[Publication, ...] = ()
 
 
+class PublishResult(msgspec.Struct, frozen=True):
+    """What became of a publication once every node showed it, or the time for that was up."""
+
+    unconfirmed: tuple[str, ...] = ()
+    """Names of the metadata nodes that did not confirm in time; empty: all show it. Source: M-4."""
+
+
 class ApprovalRequest(Row, frozen=True):
     """A StartRequest body from a VM: approve all these events, or none."""
 
