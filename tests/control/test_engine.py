@@ -28,6 +28,7 @@ from forewarn.core.topology import Group, Host, Vm
 from forewarn.drivers import Progress
 from forewarn.drivers.manual import ManualDriver
 from forewarn.errors import OurError
+from forewarn.replication import messages as feed
 from forewarn.store import HistoryPage, open_store
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from forewarn.control.plane import Committed
     from forewarn.core.stimulus import Stimulus
     from forewarn.errors import ForewarnError
-    from forewarn.replication import messages as feed
 
 WAIT_S = 20.0
 HOUR_MS = 3_600_000
@@ -77,22 +77,22 @@ class Shown:
     def __init__(self) -> None:
         """Publish at once."""
         self.late = False
-        self._waiting: list[Future[None]] = []
+        self._waiting: list[Future[feed.PublishResult]] = []
 
-    def publish(self, change: feed.DocumentChange) -> Future[None]:  # noqa: ARG002
+    def publish(self, change: feed.DocumentChange) -> Future[feed.PublishResult]:  # noqa: ARG002
         """Say that everybody shows it."""
-        done: Future[None] = Future()
+        done: Future[feed.PublishResult] = Future()
         if self.late:
             self._waiting.append(done)
         else:
-            done.set_result(None)
+            done.set_result(feed.PublishResult())
         return done
 
     def catch_up(self) -> None:
         """Say that everybody shows what was published meanwhile."""
         self.late = False
         for done in self._waiting:
-            done.set_result(None)
+            done.set_result(feed.PublishResult())
 
 
 class Running:

@@ -12,6 +12,7 @@ from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
 from forewarn.metadata import instance
 from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
 from forewarn.replication import messages as feed
+from forewarn.replication.portions import cut
 
 NEWEST = INSTANCE_VERSIONS[-1]
 TAGS = (("a", "1"), ("b", "2"))
@@ -54,9 +55,10 @@ def test_what_is_left_out_reads_as_empty(vm: Vm, kind: GroupKind, shown: dict[st
     host = Host("h", fault_domain=1, update_domain=2, zone="3")
     state = State()
     state.topology = Topology({"h": host}, {"g": Group("g", kind)}, {"v": vm})
-    told = feed.read_told(feed.line_of(whole(state, 1)))
-    assert isinstance(told, feed.DocumentChange)
-    [caller] = told.callers
+    [(line, _)] = cut(whole(state, 1), 0)
+    told = feed.read_told(line)
+    assert isinstance(told, feed.FeedPortion)
+    [caller] = feed.read_content(told.content).callers
     body, plain = instance.render(caller, NEWEST, path="compute", form="json")
     assert not plain
     compute = json.loads(body)

@@ -19,6 +19,7 @@ from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
 from forewarn.core.stimulus import ChangeTopology as FleetChange
 from forewarn.core.stimulus import NoticeShown, Stimulus, Tick
 from forewarn.errors import CallerError, ForewarnError, OurError
+from forewarn.replication.messages import DocumentChange, PublishResult
 from forewarn.store.errors import StoreLost, StoreUnavailable, StoreUncertain
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from forewarn.control.plane import Committed, ControlPlane
     from forewarn.core.admission import Waiting
     from forewarn.drivers import Driver
-    from forewarn.replication.messages import DocumentChange
 
 log = logging.getLogger("forewarn.control")
 
@@ -65,8 +65,8 @@ class Stopping(OurError):
 class Publisher(Protocol):
     """Who brings changes to metadata nodes."""
 
-    def publish(self, change: DocumentChange) -> Future[None]:
-        """Hand a change on; the future is done once every node of this service shows it."""
+    def publish(self, change: DocumentChange) -> Future[PublishResult]:
+        """Hand a change on; done once every node shows it, or with who did not in time."""
 
 
 class ControlEngine:
@@ -114,13 +114,13 @@ class ControlEngine:
         self._passed_ms = 0
         self._last_trouble = ""
         #: The last publication; once it is done, so are all before it.
-        self._shown: Future[None] = Future()
-        self._shown.set_result(None)
+        self._shown: Future[PublishResult] = Future()
+        self._shown.set_result(PublishResult())
         #: Called on the loop's thread after each commit was handed to the publisher; must be quick.
         self.on_committed: Callable[[Committed], None] = lambda _: None
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
-    def recover(self) -> Future[None]:
+    def recover(self) -> Future[PublishResult]:
         """Take up what was left and publish everything; once, before `start`.
 
         The future is done once every node shows it, or if the store will not tell now.
@@ -135,8 +135,8 @@ class ControlEngine:
         except ForewarnError as error:
             self._uncertain = True
             self._trouble(error)
-            untold: Future[None] = Future()
-            untold.set_result(None)
+            untold: Future[PublishResult] = Future()
+            untold.set_result(PublishResult())
             return untold
         self._passed_ms = now_ms
         self._shown = self._publisher.publish(self._plane.whole())

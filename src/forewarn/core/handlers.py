@@ -19,6 +19,7 @@ from forewarn.values import replace
 if TYPE_CHECKING:
     from forewarn.core import stimulus as stimuli
     from forewarn.core.state import Draft
+    from forewarn.core.topology import Vm
 
 #: Poll marks are kept to the minute: fewer writes, and a day is long enough not to care (B-2).
 MARK_COARSENESS_S = MINUTE_S
@@ -61,6 +62,8 @@ def _fail_hardware(draft: Draft, operation: Operation) -> None:
 def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
     """Approve events for a VM, all or none. Source: A-1 to A-4, S-4."""
     vm = draft.topology.vms.get(approval.vm)
+    if vm is not None and not _is_known_by(vm, approval):
+        vm = None
     events = []
     for event_id in dict.fromkeys(event_id.upper() for event_id in approval.event_ids):
         event = draft.event(event_id)
@@ -77,6 +80,15 @@ def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
             else:
                 transitions.approve(draft, event, by=(approval.vm,))
     return tuple(event.operation for event in events)
+
+
+def _is_known_by(vm: Vm, approval: stimuli.Approve) -> bool:
+    """Whether the VM's record still has what its approval was recognised by. Source: S-4, S-6."""
+    if approval.instance_id:
+        return vm.instance_id == approval.instance_id
+    if approval.address:
+        return approval.address in vm.addresses and vm.interface == approval.interface
+    return True
 
 
 def acknowledge(draft: Draft, acknowledgement: stimuli.Acknowledge) -> tuple[int, ...]:

@@ -43,6 +43,11 @@ class Approve:
 
     vm: str
     event_ids: tuple[str, ...]
+    #: How the caller was known to be this VM, as its record had it then; empty: by no record. The
+    #: record may have changed since: an address may be another VM's by now. Source: S-6.
+    address: str = ""
+    interface: str = ""
+    instance_id: str = ""
 
 
 @value

@@ -3,7 +3,8 @@
 No setting may be invented in here: they come as JSON on standard input, one object with the
 fields of `MetadataSettings` that differ from their defaults. The process serves once it has the
 first snapshot of the feed, prints one line of JSON with its addresses, and ends on SIGTERM or
-SIGINT, or when its standard input closes: a worker never outlives whoever started it.
+SIGINT, or when its standard input closes: a worker never outlives whoever started it. It ends with
+1 where it fails at what the feed says time and again, so that it is started again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
@@ -36,9 +38,9 @@ STEP_LOOK_S = 60.0
 class Worker:
     """A metadata server and the follower that feeds it."""
 
-    def __init__(self, settings: MetadataSettings, feed: str) -> None:
+    def __init__(self, settings: MetadataSettings, feed: str, name: str) -> None:
         """Wire the two up; call on the event loop."""
-        self.follower = Follower(feed, self._apply)
+        self.follower = Follower(feed, self._apply, name=name)
         self.clock = SystemClock()
         self.server = MetadataServer(settings, self.follower, clock=self.clock)
 
@@ -55,31 +57,48 @@ def read_settings(text: str) -> MetadataSettings:
     return MetadataSettings(**fields)  # type: ignore[arg-type]  # written by our own parent
 
 
-async def work(
-    settings: MetadataSettings, feed: str, *, listen: Sequence[str], processes: int
-) -> None:
-    """Serve until told to stop, as one of so many processes."""
+@dataclass(frozen=True, slots=True)
+class WorkerPlace:
+    """What a worker is told on its command line."""
+
+    feed: str
+    """`unix:PATH` or `HOST:PORT`."""
+    name: str
+    """How the feed and the log call it."""
+    listen: tuple[str, ...]
+    processes: int
+    """How many share the addresses."""
+
+
+async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
+    """Serve until told to stop, or until the feed cannot be followed; return the exit status."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     with contextlib.suppress(ValueError, OSError):  # a terminal's or /dev/null's never closes
         loop.add_reader(sys.stdin.fileno(), _parent_said, ended)
-    worker = Worker(settings, feed)
-    worker.follower.start()
+    worker = Worker(settings, place.feed, place.name)
+    follower = worker.follower
+    follower.start()
     _follow_system_clock(worker.clock)
-    followed = loop.create_task(worker.follower.followed.wait())
-    stopped = loop.create_task(ended.wait())
-    await asyncio.wait((followed, stopped), return_when=asyncio.FIRST_COMPLETED)
+    followed, stopped, failed = (
+        loop.create_task(event.wait()) for event in (follower.followed, ended, follower.failed)
+    )
+    over = (stopped, failed)
+    await asyncio.wait((followed, *over), return_when=asyncio.FIRST_COMPLETED)
     # Before the first snapshot nobody is known, and whoever asked would be told 404.
-    bound = () if ended.is_set() else await worker.server.start(listen, shared=processes)
-    sys.stdout.write(json.dumps({"metadata": bound}) + "\n")
-    sys.stdout.flush()
-    freeze_garbage()
-    await stopped
-    followed.cancel()
+    if followed.done():
+        bound = await worker.server.start(place.listen, shared=place.processes)
+        sys.stdout.write(json.dumps({"metadata": bound}) + "\n")
+        sys.stdout.flush()
+        freeze_garbage()
+    await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+    for task in (followed, *over):
+        task.cancel()
     await worker.server.stop()
-    await worker.follower.stop()
+    await follower.stop()
+    return int(follower.failed.is_set() and not ended.is_set())
 
 
 def _follow_system_clock(clock: SystemClock) -> None:
@@ -101,15 +120,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--feed", required=True, help="unix:PATH or HOST:PORT of the feed")
     parser.add_argument("--listen", required=True, action="append", help="an address to serve")
     parser.add_argument("--of", type=int, default=1, help="how many processes serve it")
+    parser.add_argument("--name", default="worker", help="how the feed and the log call it")
     options = parser.parse_args(arguments)
     settings = read_settings(sys.stdin.readline(SETTINGS_BYTES_MAX))
+    place = WorkerPlace(options.feed, options.name, tuple(options.listen), options.of)
     try:
-        serving = work(settings, options.feed, listen=options.listen, processes=options.of)
-        asyncio.run(serving)
+        return asyncio.run(work(settings, place))
     except ForewarnError as error:  # its parent says what that means for the service
         sys.stderr.write(f"forewarn: {error}\n")
         return 1
-    return 0
 
 
 if __name__ == "__main__":

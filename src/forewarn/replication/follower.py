@@ -1,8 +1,7 @@
 """A metadata node away from the control plane: its snapshot follows a feed over a stream.
 
-No document may be decided here and no VM answered. Both ends send messages of `messages.py`, each a
-line: the control process `Change` (the first is whole) and `Answered`; a node `Ack` once it shows
-a change, and `Approve`, `Enable` and `Polled`.
+No document may be decided here and no VM answered. The messages are those of `messages.py`, each
+a line; what the node shows is what it says it shows, and no more.
 """
 
 from __future__ import annotations
@@ -15,21 +14,42 @@ from typing import TYPE_CHECKING
 
 from forewarn.errors import OurError
 from forewarn.replication import messages as feed
-from forewarn.replication.messages import Answered, FeedUnreadable
+from forewarn.replication.messages import (
+    Ack,
+    Answered,
+    FeedCurrent,
+    FeedPortion,
+    FeedStart,
+    FeedUnreadable,
+    Follow,
+    Ping,
+    Pong,
+)
+from forewarn.replication.nodes import SILENT_S_MAX
+from forewarn.replication.portions import ChangeAssembly, FeedBroken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, DocumentChange
 
-LINE_BYTES_MAX = 256 * 1024 * 1024
-"""Longest line: the whole snapshot of 100,000 groups with an event each has about 50 MB."""
+LINE_BYTES_MAX = 64 * 1024 * 1024
+"""Longest line that is read: a portion, or a single document with thousands of events."""
 
 PENDING_MAX = 10_000
 """Requests that may wait for an answer, or for the feed to come back."""
 
-RETRY_S = 0.2
-"""How long a node waits before it looks for a lost feed again."""
+POLLED_MAX = 1000
+"""Groups in one message."""
+
+UNSENT_BYTES_MAX = 1024 * 1024
+"""What may wait to be sent before poll marks are held back."""
+
+RETRY_S, RETRY_S_MAX = 0.2, 5.0
+"""Pause before a node looks for a lost feed again; doubled each time, up to the longest."""
+
+FAILURES_MAX = 3
+"""Times a node may fail at what it is told before it cannot be trusted to recover."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,13 +63,30 @@ class FeedLost(OurError):
     advice = "Try again in a moment."
 
 
+class ChangeNotShown(OurError):
+    """A metadata node failed at a change."""
+
+    code = "change-not-shown"
+    message = "A metadata node could not show change {sequence}."
+    advice = "The log has the reason; the node asks for everything again. Please report it."
+
+
 class Follower:
     """A node's end of the feed; the node's `Upstream`."""
 
-    def __init__(self, address: str, apply: Callable[[DocumentChange], None]) -> None:
-        """Follow the feed at `address` (`unix:PATH` or `HOST:PORT`) into `apply`."""
+    def __init__(
+        self, address: str, apply: Callable[[DocumentChange], None], *, name: str = "node"
+    ) -> None:
+        """Follow the feed at `address` (`unix:PATH` or `HOST:PORT`) into `apply`, as `name`."""
         self._address = address
         self._apply = apply
+        self._nothing = Follow(name)
+        self._shows = self._nothing
+        """What it shows, as it says when it comes back."""
+        self._assembly: ChangeAssembly | None = None
+        """The change or whole whose portions arrive."""
+        self._starting = self._nothing
+        """What it shows once the whole has arrived."""
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._number = 0
@@ -57,6 +94,10 @@ class Follower:
         self._polled: set[str] = set()
         self.followed = asyncio.Event()
         """Set while the node is up to date with a feed that is there."""
+        self.failures = 0
+        """Times it failed at what it was told, since it last took a change over."""
+        self.failed = asyncio.Event()
+        """Set once it has failed too often: a new process may do better."""
 
     def start(self) -> None:
         """Begin to follow; returns at once."""
@@ -95,11 +136,16 @@ class Follower:
         return done
 
     def polled(self, groups: frozenset[str]) -> None:
-        """Hand poll marks on; while the feed is away they are gathered. Source: B-2."""
+        """Hand poll marks on; while the feed is away or slow they are gathered. Source: B-2."""
         self._polled |= groups
-        if self._writer is not None:
-            self._writer.write(feed.line_of(feed.PollMessage(tuple(sorted(self._polled)))))
-            self._polled.clear()
+        writer = self._writer
+        if writer is None or writer.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+            return
+        marks = sorted(self._polled)
+        for start in range(0, len(marks), POLLED_MAX):
+            part = tuple(marks[start : start + POLLED_MAX])
+            writer.write(feed.line_of(feed.PollMessage(part)))
+        self._polled.clear()
 
     def _ask(
         self, message: Callable[[int], feed.ApproveMessage | feed.EnableMessage]
@@ -120,43 +166,88 @@ class Follower:
         return future
 
     async def _follow(self) -> None:
-        told = False
+        pause_s, trouble = RETRY_S, ""
         while True:
             try:
-                reader, writer = await connect(self._address)
-            except OSError as error:
-                if not told:
-                    told = True
-                    _LOG.warning(
-                        "The feed at %s is away: %s.",
-                        self._address,
-                        error,
-                        extra={"action": "feed-lost"},
-                    )
-                await asyncio.sleep(RETRY_S)
-                continue
-            told = False
-            try:
-                await self._read(reader, writer)
-            except (OSError, FeedUnreadable, ValueError) as error:
-                _LOG.warning("The feed broke: %s.", error, extra={"action": "feed-broken"})
+                await self._connect_and_read()
+            except (OSError, FeedUnreadable, FeedBroken, ValueError) as error:
+                if isinstance(error, FeedBroken):
+                    self._shows = self._nothing
+                if str(error) != trouble:
+                    trouble = str(error)
+                    facts = {"action": "feed-lost"}
+                    _LOG.warning("The feed at %s is away: %s.", self._address, error, extra=facts)
+            except Exception:  # noqa: BLE001 - a node that stops following shows old news for ever
+                self._fail()
             finally:
+                if self.followed.is_set():
+                    pause_s, trouble = RETRY_S, ""
                 self._writer = None
+                self._assembly = None
                 self.followed.clear()
-                writer.close()
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, RETRY_S_MAX)
 
-    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take messages until the end. Requests go out once the first change is shown."""
-        while line := await reader.readline():
-            message = feed.read_told(line)
-            if isinstance(message, Answered):
+    def _fail(self) -> None:
+        """A change could not be shown, by a bug: what is shown now may be half of it."""
+        _LOG.exception("the node could not show what it was told, by a bug")
+        self._shows = self._nothing
+        self.failures += 1
+        if self.failures >= FAILURES_MAX:
+            self.failed.set()
+
+    async def _connect_and_read(self) -> None:
+        """Take messages until the end. Requests go out once the node is up to date."""
+        reader, writer = await connect(self._address)
+        try:
+            writer.write(feed.line_of(self._shows))
+            while line := await _next_line(reader):
+                self._take(feed.read_told(line), writer)
+                await writer.drain()
+        finally:
+            writer.close()
+
+    def _take(self, message: feed.Told, writer: asyncio.StreamWriter) -> None:
+        match message:
+            case Answered():
                 self._answered(message)
-                continue
-            self._apply(message)
-            if self._writer is None:
+            case Ping():
+                writer.write(feed.line_of(Pong()))
+            case FeedStart():
+                self._begin(message)
+            case FeedPortion():
+                self._take_portion(message, writer)
+            case FeedCurrent():
+                writer.write(feed.line_of(Ack(self._shows.sequence)))
                 self._catch_up(writer)
-            writer.write(feed.line_of(feed.Ack(message.sequence)))
+
+    def _begin(self, start: FeedStart) -> None:
+        if start.whole:
+            name = self._nothing.name
+            self._starting = Follow(name, start.epoch, start.sequence, start.checksum)
+            self._assembly = ChangeAssembly(0, whole=True)
+        elif (start.epoch, start.sequence) != (self._shows.epoch, self._shows.sequence):
+            raise FeedBroken(sequence=start.sequence, reason="it goes on after another change")
+
+    def _take_portion(self, portion: FeedPortion, writer: asyncio.StreamWriter) -> None:
+        assembly = self._assembly or ChangeAssembly(self._shows.checksum)
+        self._assembly = assembly
+        change = assembly.add(portion)
+        if change is None:
+            return
+        self._assembly = None
+        before, self._shows = self._shows, self._nothing
+        try:
+            self._apply(change)
+        except Exception as error:
+            raise ChangeNotShown(sequence=change.sequence) from error
+        if change.whole:
+            self._shows = self._starting
+        else:
+            self.failures = 0
+            name, epoch = before.name, before.epoch
+            self._shows = Follow(name, epoch, change.sequence, assembly.checksum)
+        writer.write(feed.line_of(Ack(change.sequence)))
 
     def _catch_up(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -174,6 +265,12 @@ class Follower:
             waiting.set_exception(FeedLost())
         else:
             waiting.set_result(message.answer)
+
+
+async def _next_line(reader: asyncio.StreamReader) -> bytes:
+    """Return the next line, or nothing at the end; an end that hangs is one, too."""
+    async with asyncio.timeout(SILENT_S_MAX):
+        return await reader.readline()
 
 
 async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -64,7 +64,7 @@ class Publication(Row, frozen=True):
     document: Document
 
 
-class DocumentChange(Row, frozen=True, tag="change"):
+class DocumentChange(msgspec.Struct, frozen=True):
     """One step of the feed: what a node must know to be up to date with `sequence`."""
 
     sequence: int
@@ -83,6 +83,17 @@ class PublishResult(msgspec.Struct, frozen=True):
     """Names of the metadata nodes that did not confirm in time; empty: all show it. Source: M-4."""
 
 
+class CallerIdentity(Row, frozen=True):
+    """How a node knew a VM: as its record had it there. All empty: by no record. Source: S-6."""
+
+    address: str = ""
+    """One of the VM's addresses, as its record writes it."""
+    interface: str = ""
+    """The interface on which that address counts; empty: any."""
+    instance_id: str = ""
+    """What a proxy signed for it."""
+
+
 class ApprovalRequest(Row, frozen=True):
     """A StartRequest body from a VM: approve all these events, or none."""
 
@@ -91,6 +102,8 @@ class ApprovalRequest(Row, frozen=True):
     """Upper case, each once."""
     address: str
     """Where the request came from, for history."""
+    identity: CallerIdentity = CallerIdentity()
+    """How the node knew the VM; it counts only while the VM's record still says so."""
 
 
 class ApprovalAnswer(Row, frozen=True):
@@ -101,6 +114,39 @@ class ApprovalAnswer(Row, frozen=True):
     """Why not, in one sentence, for the body of the refusal."""
 
 
+class FeedStart(Row, frozen=True, tag="start"):
+    """The first message to a node, and the first of each whole after it. Source: M-1."""
+
+    epoch: str
+    """Names one server's sequence; another server's numbers mean something else."""
+    sequence: int
+    """Up to where the whole goes that follows; or where the node is taken up."""
+    checksum: int
+    """Checksum of the feed up to there."""
+    whole: bool
+    """Whether a whole follows; False: the node goes on after what it shows."""
+
+
+class FeedPortion(Row, frozen=True, tag="portion"):
+    """A part of a change, small enough to travel between others."""
+
+    sequence: int
+    last: bool
+    """Whether the change is complete with this portion; it is applied then, not before."""
+    checksum: int
+    """CRC-32 of the content, continued from the portion before: of the same whole, or the feed."""
+    content: msgspec.Raw
+    """Callers, names of VMs that are gone, publications."""
+
+
+class FeedCurrent(Row, frozen=True, tag="current"):
+    """The node has been sent everything there is; from now on publications wait for it."""
+
+
+class Ping(Row, frozen=True, tag="ping"):
+    """Asks a node for a sign of life."""
+
+
 class Answered(Row, frozen=True, tag="answered"):
     """What became of a node's request."""
 
@@ -109,10 +155,24 @@ class Answered(Row, frozen=True, tag="answered"):
     """None: it could not be handed on."""
 
 
+class Follow(Row, frozen=True, tag="follow"):
+    """A node's first message: who it is and what it shows. Source: M-1."""
+
+    name: str
+    epoch: str = ""
+    """Whose feed it followed; empty: it shows nothing yet, or cannot trust what it shows."""
+    sequence: int = 0
+    checksum: int = 0
+
+
 class Ack(Row, frozen=True, tag="ack"):
     """A node shows everything up to a change."""
 
     sequence: int
+
+
+class Pong(Row, frozen=True, tag="pong"):
+    """A node's sign of life."""
 
 
 class ApproveMessage(Row, frozen=True, tag="approve"):
@@ -133,6 +193,14 @@ class PollMessage(Row, frozen=True, tag="polled"):
     """VMs of these groups have asked a node. Source: B-2."""
 
     groups: tuple[str, ...]
+
+
+class PortionContent(Row, frozen=True):
+    """What a portion carries of a change."""
+
+    callers: tuple[Caller, ...] = ()
+    gone: tuple[str, ...] = ()
+    publications: tuple[Publication, ...] = ()
 
 
 class _EventRow(Row, frozen=True):
@@ -156,10 +224,10 @@ class _DocumentRow(Row, frozen=True):
     events: tuple[_EventRow, ...]
 
 
-Told: TypeAlias = DocumentChange | Answered
-"""What a node is told; the first change is whole."""
-Asked: TypeAlias = Ack | ApproveMessage | EnableMessage | PollMessage
-"""What a node says once it shows that."""
+Told: TypeAlias = FeedStart | FeedPortion | FeedCurrent | Answered | Ping
+"""What a node is told."""
+Asked: TypeAlias = Follow | Ack | Pong | ApproveMessage | EnableMessage | PollMessage
+"""What a node says; `Follow` first."""
 
 
 class Upstream(Protocol):
@@ -198,7 +266,21 @@ def read_asked(line: bytes) -> Asked:
     return _read(_asked, line)
 
 
-def _read(decoder: msgspec.json.Decoder[_M], line: bytes) -> _M:
+def encoded(item: Caller | Publication | str) -> bytes:
+    """Return one item of a portion's content as it travels."""
+    return _encoder.encode(item)
+
+
+def read_content(content: msgspec.Raw) -> PortionContent:
+    """Read what a portion carries.
+
+    Raises:
+        FeedUnreadable: it is not the content of one.
+    """
+    return _read(_content, content)
+
+
+def _read(decoder: msgspec.json.Decoder[_M], line: bytes | msgspec.Raw) -> _M:
     try:
         return decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -232,5 +314,8 @@ def _event_of(row: _EventRow) -> ScheduledEvent:
 
 _event_values: attrgetter[tuple[object, ...]] = attrgetter(*_EventRow.__struct_fields__)
 _encoder = msgspec.json.Encoder(enc_hook=_document_values)
-_told: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told, dec_hook=_document_of)
+_told: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
+_content: msgspec.json.Decoder[PortionContent] = msgspec.json.Decoder(
+    PortionContent, dec_hook=_document_of
+)
 _asked: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from forewarn.core.stimulus import Approve, Enable, GroupsPolled
 from forewarn.errors import CallerError
-from forewarn.replication.messages import ApprovalAnswer
+from forewarn.replication.feed_state import FeedState
+from forewarn.replication.messages import ApprovalAnswer, PublishResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,12 +43,12 @@ class RemoteNodes(Protocol):
     def apply(self, change: DocumentChange) -> None:
         """Send a change to all of them."""
 
-    async def shown(self, sequence: int, *, wait_s: float) -> bool:
-        """Wait until all that are connected show it; False where the time is up."""
+    def confirmed(self, sequence: int, wait_s: float) -> asyncio.Future[tuple[str, ...]]:
+        """Wait until all that may serve show it; done with who does not once the time is up."""
 
 
-#: How long work waits for nodes in other processes to show it, in seconds. One that is slower
-#: than this does not hold the fleet's maintenance up; it is told all the same.
+#: How long work waits for nodes in other processes to show it, in seconds. Whoever begins
+#: without them is given their names. Source: M-4.
 SHOWN_S_MAX = 2.0
 
 
@@ -63,24 +64,35 @@ class Bridge:
         self._control: ControlEngine | None = None
         self._nodes: tuple[MetadataNode, ...] = ()
         self._far: RemoteNodes | None = None
-        self._waits: set[asyncio.Task[None]] = set()
-        self._groups: dict[str, str] = {}
+        self._wait_s = SHOWN_S_MAX
+        self._state = FeedState()
+        #: Whether the nodes of this process may show half of a change, after a bug.
+        self._doubtful = False
         #: Called on the event loop after each change was shown, for live views.
         self.on_change: Callable[[DocumentChange], None] | None = None
 
     def connect(
-        self, control: ControlEngine, *nodes: MetadataNode, far: RemoteNodes | None = None
+        self,
+        control: ControlEngine,
+        *nodes: MetadataNode,
+        far: RemoteNodes | None = None,
+        wait_s: float = SHOWN_S_MAX,
     ) -> None:
-        """Name the two sides; before the control loop starts."""
+        """Name the two sides, and how long to wait for `far`; before the control loop starts."""
         self._control = control
         self._nodes = nodes
         self._far = far
+        self._wait_s = wait_s
 
     # The control plane's side.
 
-    def publish(self, change: DocumentChange) -> Future[None]:
-        """Hand a change to every node; done once all of them show it. Source: L-7."""
-        shown: Future[None] = Future()
+    def publish(self, change: DocumentChange) -> Future[PublishResult]:
+        """Hand a change to every node; done once all of them show it, or the time for it is up.
+
+        It fails where a node of this process could not show it: nothing may begin then, and
+        the change, or the whole, is to be published again. Source: L-7, M-4.
+        """
+        shown: Future[PublishResult] = Future()
         try:
             self._loop.call_soon_threadsafe(self._try_show, change, shown)
         except RuntimeError as closed:  # the event loop has ended: nobody is shown anything
@@ -92,30 +104,34 @@ class Bridge:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(act)
 
-    def _try_show(self, change: DocumentChange, shown: Future[None]) -> None:
+    def _try_show(self, change: DocumentChange, shown: Future[PublishResult]) -> None:
         try:
-            self._show(change, shown)
+            if self._far is not None:  # first: a bug in this process is no reason to wait there
+                self._far.apply(change)
+            self._show(change)
         except Exception as error:
+            self._doubtful = True
             log.exception("a change could not be shown, by a bug")
             shown.set_exception(error)
+        else:
+            self._confirm(change.sequence, shown)
 
-    def _show(self, change: DocumentChange, shown: Future[None]) -> None:
-        if change.whole:
-            self._groups.clear()
-        for name in change.gone:
-            self._groups.pop(name, None)
-        self._groups.update((caller.vm, caller.group) for caller in change.callers)
+    def _show(self, change: DocumentChange) -> None:
+        """Have the nodes of this process show a change, or everything after they failed at one."""
+        self._state.apply(change)
+        told = self._state.whole(change.sequence) if self._doubtful else change
         for node in self._nodes:
-            node.apply(change)
+            node.apply(told)
+        self._doubtful = False
         if self.on_change is not None:
             self.on_change(change)
+
+    def _confirm(self, sequence: int, shown: Future[PublishResult]) -> None:
         if self._far is None:
-            shown.set_result(None)
-        else:
-            self._far.apply(change)
-            wait = self._loop.create_task(_wait_shown(self._far, change.sequence, shown))
-            self._waits.add(wait)
-            wait.add_done_callback(self._waits.discard)
+            shown.set_result(PublishResult())
+            return
+        confirmed = self._far.confirmed(sequence, self._wait_s)
+        confirmed.add_done_callback(lambda done: shown.set_result(PublishResult(done.result())))
 
     # The metadata plane's side: forewarn.replication.messages.Upstream.
 
@@ -123,7 +139,15 @@ class Bridge:
         """Approve events for a VM; done once that is durable. Source: A-6."""
         assert self._control is not None
         actor = f"vm {request.vm} at {request.address}"
-        asked = self._control.submit(Approve(request.vm, request.event_ids), actor)
+        known = request.identity
+        approval = Approve(
+            request.vm,
+            request.event_ids,
+            address=known.address,
+            interface=known.interface,
+            instance_id=known.instance_id,
+        )
+        asked = self._control.submit(approval, actor)
         answer: asyncio.Future[ApprovalAnswer] = self._loop.create_future()
         asked.add_done_callback(lambda done: self._tell(_approved, done, answer))
         return answer
@@ -132,7 +156,8 @@ class Bridge:
         """Enable the group of a VM that asks for the first time. Source: B-1."""
         assert self._control is not None
         answer: asyncio.Future[None] = self._loop.create_future()
-        group = self._groups.get(vm, "")
+        caller = self._state.callers.get(vm)
+        group = caller.group if caller else ""
         asked = self._control.submit(Enable(group), f"vm {vm}")
         asked.add_done_callback(lambda done: self._tell(_enabled, done, answer))
         return answer
@@ -150,11 +175,6 @@ class Bridge:
     ) -> None:
         """Settle an answer on the event loop, behind whatever was published before it."""
         self.call(lambda: settle(done, answer))
-
-
-async def _wait_shown(far: RemoteNodes, sequence: int, shown: Future[None]) -> None:
-    await far.shown(sequence, wait_s=SHOWN_S_MAX)
-    shown.set_result(None)
 
 
 def _approved(done: Future[Committed], answer: asyncio.Future[ApprovalAnswer]) -> None:

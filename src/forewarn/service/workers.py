@@ -30,8 +30,10 @@ log = logging.getLogger("forewarn")
 
 #: More processes than this share a port on no machine.
 WORKERS_MAX = 64
-#: How long a worker may take until it listens, in seconds.
+#: How long a worker may give no sign of life before it listens, in seconds.
 START_S_MAX = 20.0
+#: Such spans a start may take while there are signs of life: a large fleet takes its time.
+START_SPANS_MAX = 30
 #: How long a worker may take to stop; it finishes what it answers, then it is killed.
 STOP_S_MAX = 3.0
 #: Pause before a worker that died is started again, in seconds.
@@ -56,6 +58,7 @@ class Workers:
     def __init__(self, settings: MetadataSettings, upstream: Upstream, count: int) -> None:
         """Start nothing yet."""
         self.feed = FeedServer(upstream)
+        self.feed.on_silent = self._kill
         self._settings = json.dumps(asdict(settings)).encode() + b"\n"
         self._count = min(count, WORKERS_MAX)
         _clear_left()
@@ -76,10 +79,10 @@ class Workers:
         """
         await self.feed.start(self._address)
         bound: tuple[str, ...] = tuple(addresses)
-        for _ in range(self._count):  # the first settles which ports the others share
-            process, bound = await self._spawn(bound)
+        for place in range(self._count):  # the first settles which ports the others share
+            process, bound = await self._spawn(place, bound)
             self.processes.append(process)
-            keeper = self._keep(len(self.processes) - 1, bound)
+            keeper = self._keep(place, bound)
             self._keepers.append(asyncio.create_task(keeper))
         return bound
 
@@ -94,8 +97,17 @@ class Workers:
             os.close(self._held)
             self._held = None
 
+    def _kill(self, name: str) -> None:
+        """End a worker that hangs; its keeper starts another. Source: L-7."""
+        for place, process in enumerate(self.processes):
+            if _name(place) == name and process.returncode is None:
+                text = "metadata %s (process %s) does not answer and is killed"
+                log.error(text, name, process.pid, extra={"action": "worker.hung"})
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+
     async def _spawn(
-        self, addresses: Sequence[str]
+        self, place: int, addresses: Sequence[str]
     ) -> tuple[asyncio.subprocess.Process, tuple[str, ...]]:
         listen = [word for address in addresses for word in ("--listen", address)]
         process = await asyncio.create_subprocess_exec(
@@ -107,18 +119,16 @@ class Workers:
                 self._address,
                 *listen,
             ),
-            *("--of", str(self._count)),
+            *("--of", str(self._count), "--name", _name(place)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(self._settings)
-        line = b""
-        with contextlib.suppress(TimeoutError):
-            line = await asyncio.wait_for(process.stdout.readline(), START_S_MAX)
+        line = await self._first_line(process.stdout, _name(place))
         if not line:
-            await _end(process)
+            await self._end(place, process)
             raise WorkerFailed(addresses=", ".join(addresses))
         return process, tuple(json.loads(line)["metadata"])
 
@@ -127,15 +137,38 @@ class Workers:
         try:
             while True:
                 status = await self.processes[place].wait()
+                self.feed.nodes.dismiss(_name(place))
                 # A service manager ends workers together with their parent: that is no failure.
                 level = logging.ERROR if status else logging.INFO
                 log.log(level, "a metadata worker ended (status %s)", status)
                 await asyncio.sleep(REVIVE_S)
                 with contextlib.suppress(WorkerFailed):
-                    self.processes[place], _ = await self._spawn(addresses)
+                    self.processes[place], _ = await self._spawn(place, addresses)
                     self.replaced.set()
         finally:
-            await _end(self.processes[place])
+            await self._end(place, self.processes[place])
+
+    async def _first_line(self, output: asyncio.StreamReader, name: str) -> bytes:
+        """Return what a worker prints once it listens; nothing if it does not come to that."""
+        reading = asyncio.ensure_future(output.readline())
+        for _ in range(START_SPANS_MAX):
+            done, _ = await asyncio.wait((reading,), timeout=START_S_MAX)
+            if done:
+                return reading.result()
+            if self.feed.nodes.silent(name):
+                break
+        reading.cancel()
+        return b""
+
+    async def _end(self, place: int, process: asyncio.subprocess.Process) -> None:
+        """Ask a worker to stop, and kill it if it does not; nothing if it has ended."""
+        await _end(process)
+        self.feed.nodes.dismiss(_name(place))
+
+
+def _name(place: int) -> str:
+    """Return how a worker names itself to the feed, and the log names it."""
+    return f"worker {place}"
 
 
 def _clear_left() -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from forewarn.core.policy import Policy
     from forewarn.core.stimulus import Stimulus
     from forewarn.drivers import Driver
-    from forewarn.replication.messages import DocumentChange
+    from forewarn.replication.messages import DocumentChange, PublishResult
     from forewarn.simulator.world.crash_points import CrashPoint
     from forewarn.simulator.world.event_queue import EventQueue
     from forewarn.simulator.world.simulated_store import SimulatedStore
@@ -44,7 +44,7 @@ class Stepped(ControlEngine):
     #: Called before what was cut off is taken up: publishing and beginning may be repeated.
     on_recover: Callable[[], None] = staticmethod(lambda: None)
 
-    def recover(self) -> Future[None]:
+    def recover(self) -> Future[PublishResult]:
         """Take up what was left, once that was told."""
         self.on_recover()
         return super().recover()
@@ -134,7 +134,7 @@ class ProcessEnvironment:
     drivers: Mapping[str, Driver]
     default_driver: str
     #: Shows a change to every metadata node of this service; then the future is done.
-    show: Callable[[SimulatedControl, DocumentChange], Future[None]]
+    show: Callable[[SimulatedControl, DocumentChange], Future[PublishResult]]
     #: Told of each beginning, before a driver is.
     begins: Callable[[SimulatedControl, Operation], None]
     #: Called before a process takes up what was cut off: at its start, or after a lost commit.
@@ -295,7 +295,7 @@ class SimulatedControl:
             self.loop.note(stimulus, actor)
             self.turn()
 
-    def publish(self, change: DocumentChange) -> Future[None]:
+    def publish(self, change: DocumentChange) -> Future[PublishResult]:
         """Hand a change on, as the product's publisher does."""
         self._fuse.passes("before publish")
         shown = self._around.show(self, change)

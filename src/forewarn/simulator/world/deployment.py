@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.ids import Ids
 from forewarn.replication import messages as feed
+from forewarn.replication.portions import ChangeAssembly, cut
 from forewarn.settings import MetadataSettings
 from forewarn.simulator.checkers.coordination_checker import CoordinationChecker
 from forewarn.simulator.checkers.invariants import InvariantChecker
@@ -41,9 +42,9 @@ FOLLOWER_LAG_MS = 120
 GC_THRESHOLDS = (100_000, 20, 100)
 """A world keeps most of what it makes: the usual thresholds cost a seventh of the run."""
 
-SHOWN: Future[None] = Future()
+SHOWN: Future[feed.PublishResult] = Future()
 """Of what is shown at once."""
-SHOWN.set_result(None)
+SHOWN.set_result(feed.PublishResult())
 
 
 class Deployment:
@@ -204,12 +205,14 @@ class Deployment:
 
     # ---- showing -------------------------------------------------------------------------------
 
-    def _show(self, service: SimulatedControl, change: feed.DocumentChange) -> Future[None]:
+    def _show(
+        self, service: SimulatedControl, change: feed.DocumentChange
+    ) -> Future[feed.PublishResult]:
         """Bring a change to every node; the service waits for its own only."""
         if service is self.rival:
             raise Violation("8", "a writer that was replaced shows a change")
         if self.show_lag_ms or service.late_shows:  # one after another
-            shown: Future[None] = Future()
+            shown: Future[feed.PublishResult] = Future()
             service.late_shows += 1
             self.shown_late += 1
             show = partial(self._show_late, service, service.loop, change, shown)
@@ -235,12 +238,12 @@ class Deployment:
         service: SimulatedControl,
         loop: object,
         change: feed.DocumentChange,
-        shown: Future[None],
+        shown: Future[feed.PublishResult],
     ) -> None:
         if service.loop is loop:
             service.late_shows -= 1
             self._apply(self.node_of(service), change)
-            shown.set_result(None)
+            shown.set_result(feed.PublishResult())
             service.turn()
 
     def _deliver(self, node: SimulatedNode, change: feed.DocumentChange) -> None:
@@ -281,7 +284,11 @@ class Deployment:
 
 
 def _travelled(change: feed.DocumentChange) -> feed.DocumentChange:
-    """The change as it comes out of its line."""
-    told = feed.read_told(feed.line_of(change))
-    assert isinstance(told, feed.DocumentChange), told
+    """The change as it comes out of its portions."""
+    assembly, told = ChangeAssembly(0, whole=change.whole), None
+    for line, _ in cut(change, 0):
+        portion = feed.read_told(line)
+        assert isinstance(portion, feed.FeedPortion), portion
+        told = assembly.add(portion)
+    assert told is not None
     return told

@@ -1,0 +1,87 @@
+"""The feed's latest changes, kept for nodes that are behind or come back; bounded in bytes.
+
+Nothing is sent in here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+KEPT_BYTES = 4 * 1024 * 1024
+"""What is kept in any case: some thousand changes, minutes of a busy fleet."""
+
+BEHIND_BYTES_MAX = 64 * 1024 * 1024
+"""What is kept for a node that is behind; beyond it the node is sent the whole again."""
+
+
+class LoggedChange(NamedTuple):
+    """A change as its lines."""
+
+    sequence: int
+    lines: tuple[bytes, ...]
+    checksum: int
+    """Of the feed up to and with this change."""
+    size: int
+
+
+class ChangeLog:
+    """Changes by position; a position names the place before a change and is never used twice."""
+
+    def __init__(self) -> None:
+        """Start empty: whoever comes needs the whole."""
+        self.next = 0
+        """The position after the last change."""
+        self.sequence = 0
+        self.checksum = 0
+        """Checksum of the feed up to now."""
+        self._first = 0
+        self._before = (0, 0)
+        """Sequence and checksum before the first change that is kept."""
+        self._changes: dict[int, LoggedChange] = {}
+        self._bytes = 0
+
+    def reset(self, sequence: int) -> None:
+        """Begin again: every node needs the whole now."""
+        self._changes.clear()
+        self._bytes = 0
+        self.next += 1
+        self._first = self.next
+        self.sequence, self.checksum = self._before = sequence, 0
+
+    def append(self, sequence: int, lines: tuple[bytes, ...], checksum: int) -> None:
+        """Add a change."""
+        size = sum(map(len, lines))
+        self._changes[self.next] = LoggedChange(sequence, lines, checksum, size)
+        self._bytes += size
+        self.next += 1
+        self.sequence, self.checksum = sequence, checksum
+
+    def trim(self, slowest: int) -> None:
+        """Drop old changes, those that the slowest node still needs only if it must be."""
+        while self._bytes > BEHIND_BYTES_MAX or (
+            self._bytes > KEPT_BYTES and self._first < slowest
+        ):
+            dropped = self._changes.pop(self._first)
+            self._before = dropped.sequence, dropped.checksum
+            self._bytes -= dropped.size
+            self._first += 1
+
+    def holds(self, position: int) -> bool:
+        """Whether everything after a position is here."""
+        return position >= self._first
+
+    def at(self, position: int) -> LoggedChange | None:
+        """Return the change after a position; None if there is none yet."""
+        return self._changes.get(position)
+
+    def position_of(self, sequence: int, checksum: int) -> int | None:
+        """Return the position of a node that shows this; None if it needs the whole.
+
+        The cost grows with the changes that are kept; a node asks once for each connection.
+        """
+        if (sequence, checksum) == self._before:
+            return self._first
+        for position, change in self._changes.items():
+            if (change.sequence, change.checksum) == (sequence, checksum):
+                return position + 1
+        return None

@@ -1,0 +1,45 @@
+"""Everything metadata nodes must know now, as the sum of all changes so far.
+
+Nothing is sent or shown in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.replication.messages import DocumentChange
+
+if TYPE_CHECKING:
+    from forewarn.replication.messages import Caller, Publication
+
+
+class FeedState:
+    """Who may ask, and the document of each view that is enabled."""
+
+    def __init__(self) -> None:
+        """Start with nobody and nothing."""
+        self.callers: dict[str, Caller] = {}
+        self.publications: dict[str, Publication] = {}
+
+    def apply(self, change: DocumentChange) -> None:
+        """Take a change over; costs what the change holds."""
+        if change.whole:
+            self.callers.clear()
+            self.publications.clear()
+        for vm in change.gone:
+            self.callers.pop(vm, None)
+        self.callers.update((caller.vm, caller) for caller in change.callers)
+        for each in change.publications:
+            if each.enabled:
+                self.publications[each.view] = each
+            else:
+                self.publications.pop(each.view, None)
+
+    def whole(self, sequence: int) -> DocumentChange:
+        """Everything as one change, which stays as it is; costs a word for each VM and view."""
+        return DocumentChange(
+            sequence,
+            whole=True,
+            callers=tuple(self.callers.values()),
+            publications=tuple(self.publications.values()),
+        )

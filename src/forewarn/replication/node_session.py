@@ -1,0 +1,146 @@
+"""One connected metadata node, on the control process's side: what it asks and is answered.
+
+What it is sent of the feed is chosen in `server.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.replication import messages as feed
+from forewarn.replication.messages import (
+    Ack,
+    Answered,
+    ApprovalAnswer,
+    ApproveMessage,
+    EnableMessage,
+    FeedCurrent,
+    FeedUnreadable,
+    Follow,
+    PollMessage,
+    Pong,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.replication.messages import Upstream
+    from forewarn.replication.nodes import NodeTable
+
+ASKED_LINE_BYTES_MAX = 1024 * 1024
+"""Longest line of a node: the poll marks of a thousand groups with long names have 300 kB."""
+
+REQUESTS_MAX = 10_000
+"""Requests of a node that may be under way."""
+
+IDLE_BYTES_MAX = 64 * 1024
+"""A node with more than this unsent is not asked for a sign of life: it is being sent some."""
+
+_NOWHERE = -1
+
+
+class NodeSession:
+    """One connection of a node."""
+
+    def __init__(self, writer: asyncio.StreamWriter, upstream: Upstream, nodes: NodeTable) -> None:
+        """Start with nothing sent."""
+        self.writer = writer
+        self.said = Follow("")
+        """How the node introduced itself."""
+        self.position = _NOWHERE
+        """How much of the feed it was sent; see `ChangeLog`."""
+        self.wake = asyncio.Event()
+        """Set when there may be something to send."""
+        self._upstream = upstream
+        self._nodes = nodes
+        self._requests = 0
+        self._answers: deque[tuple[int, bytes]] = deque()
+        self._current = False
+
+    @property
+    def name(self) -> str:
+        """Return the node's name; empty until it has said it."""
+        return self.said.name
+
+    @property
+    def idle(self) -> bool:
+        """Whether little waits to be sent to it."""
+        return self.writer.transport.get_write_buffer_size() <= IDLE_BYTES_MAX
+
+    def greeted(self, line: bytes) -> None:
+        """Read the first line.
+
+        Raises:
+            FeedUnreadable: it is not how a node introduces itself.
+        """
+        said = feed.read_asked(line)
+        if not isinstance(said, Follow) or not said.name:
+            raise FeedUnreadable(reason="a node says first who it is")
+        self.said = said
+        self._nodes.heard(said.name)
+
+    def take(self, line: bytes, *, answered_at: Callable[[], int]) -> None:
+        """Do what a line says; an answer is sent after all changes up to `answered_at()` then.
+
+        Raises:
+            FeedUnreadable: it says nothing a node says.
+        """
+        self._nodes.heard(self.name)
+        match feed.read_asked(line):
+            case Ack(sequence):
+                self._nodes.shows(self.name, sequence)
+            case Pong():
+                pass
+            case PollMessage(groups):
+                self._upstream.polled(frozenset(groups))
+            case ApproveMessage(number, request):
+                self._count_request()
+                approved = self._upstream.approve(request)
+                approved.add_done_callback(partial(self._approved, number, answered_at))
+            case EnableMessage(number, vm):
+                self._count_request()
+                enabled = self._upstream.enable(vm)
+                enabled.add_done_callback(partial(self._enabled, number, answered_at))
+            case Follow():
+                raise FeedUnreadable(reason="a node says only once who it is")
+
+    async def send(self, line: bytes) -> None:
+        """Send a line, as fast as the node reads."""
+        self.writer.write(line)
+        await self.writer.drain()
+
+    def send_answers(self) -> None:
+        """Send the answers whose time has come: each follows the changes that were before it."""
+        while self._answers and self._answers[0][0] <= self.position:
+            self.writer.write(self._answers.popleft()[1])
+
+    def caught_up(self) -> None:
+        """Note that everything was sent; from the first time on publications wait for it."""
+        self.send_answers()
+        if not self._current:
+            self._current = True
+            self._nodes.enlist(self.name)
+            self.writer.write(feed.line_of(FeedCurrent()))
+
+    def _count_request(self) -> None:
+        if self._requests >= REQUESTS_MAX:
+            raise FeedUnreadable(reason="a node asks more than it may at a time")
+        self._requests += 1
+
+    def _approved(
+        self, number: int, at: Callable[[], int], done: asyncio.Future[ApprovalAnswer]
+    ) -> None:
+        failed = done.cancelled() or done.exception() is not None
+        self._answer(at(), Answered(number, None if failed else done.result()))
+
+    def _enabled(self, number: int, at: Callable[[], int], done: asyncio.Future[None]) -> None:
+        failed = done.cancelled() or done.exception() is not None
+        self._answer(at(), Answered(number, None if failed else ApprovalAnswer(accepted=True)))
+
+    def _answer(self, position: int, message: Answered) -> None:
+        self._requests -= 1
+        self._answers.append((position, feed.line_of(message)))
+        self.wake.set()

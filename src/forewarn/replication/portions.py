@@ -1,0 +1,107 @@
+"""Changes cut into portions of bounded size for the feed, and put together again.
+
+Nothing is sent or applied in here.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from forewarn.errors import PeerError
+from forewarn.replication import messages as feed
+from forewarn.replication.messages import DocumentChange, FeedPortion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from forewarn.replication.messages import Caller, Publication
+
+PORTION_BYTES = 256 * 1024
+"""Size of a portion's content, unless a single item is longer; about a millisecond's work."""
+
+
+class FeedBroken(PeerError):
+    """What arrived of the feed is not what was sent."""
+
+    code = "feed-broken"
+    message = "The feed is broken at change {sequence}: {reason}."
+    advice = "Nothing needs to be done: the node asks for everything again."
+
+
+class Portion(NamedTuple):
+    """A portion as it travels."""
+
+    line: bytes
+    checksum: int
+
+
+def cut(change: DocumentChange, checksum: int) -> Iterator[Portion]:
+    """Cut a change into portions, each made when it is asked for; costs what the change holds."""
+    batch: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
+    size = 0
+    kinds: tuple[Sequence[Caller | Publication | str], ...] = (
+        change.callers,
+        change.gone,
+        change.publications,
+    )
+    for texts, items in zip(batch, kinds, strict=True):
+        for item in items:
+            text = feed.encoded(item)
+            if size and size + len(text) > PORTION_BYTES:
+                portion = _portion(change.sequence, batch, checksum, last=False)
+                checksum = portion.checksum
+                yield portion
+                for each in batch:
+                    each.clear()
+                size = 0
+            texts.append(text)
+            size += len(text)
+    yield _portion(change.sequence, batch, checksum, last=True)
+
+
+def _portion(
+    sequence: int, batch: tuple[list[bytes], ...], checksum: int, *, last: bool
+) -> Portion:
+    content = b"[[" + b"],[".join(b",".join(texts) for texts in batch) + b"]]"
+    checksum = zlib.crc32(content, checksum)
+    line = feed.line_of(FeedPortion(sequence, last, checksum, msgspec.Raw(content)))
+    return Portion(line, checksum)
+
+
+class ChangeAssembly:
+    """A change in the making on a node's side."""
+
+    def __init__(self, checksum: int, *, whole: bool = False) -> None:
+        """Begin with nothing; `checksum` is the one before its first portion."""
+        self.checksum = checksum
+        self._whole = whole
+        self._callers: list[Caller] = []
+        self._gone: list[str] = []
+        self._publications: list[Publication] = []
+
+    def add(self, portion: FeedPortion) -> DocumentChange | None:
+        """Add the next portion; returns the change once it is complete.
+
+        Raises:
+            FeedBroken: the portion is not the next one.
+            FeedUnreadable: its content cannot be read.
+        """
+        self.checksum = zlib.crc32(portion.content, self.checksum)
+        if self.checksum != portion.checksum:
+            raise FeedBroken(sequence=portion.sequence, reason="the checksum differs")
+        content = feed.read_content(portion.content)
+        self._callers += content.callers
+        self._gone += content.gone
+        self._publications += content.publications
+        if not portion.last:
+            return None
+        return DocumentChange(
+            portion.sequence,
+            whole=self._whole,
+            callers=tuple(self._callers),
+            gone=tuple(self._gone),
+            publications=tuple(self._publications),
+        )
