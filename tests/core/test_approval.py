@@ -9,6 +9,7 @@ from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.refusals import Unknown, UnknownEvent
 from forewarn.core.stimulus import Acknowledge, Approve, Cancel, ChangeTopology, Enable, Tick
 from forewarn.core.topology import Group, GroupKind, Vm
+from forewarn.values import replace
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet
 
 S = OperationState
@@ -88,6 +89,38 @@ def test_foreign_and_unknown_ids_are_refused_alike() -> None:
             "Bad request. EventId ? is not a scheduled event of this VM."
         )
     rig.refuses(Approve("nobody", (rig.event_of(operation, "web").id,)), UnknownEvent)
+
+
+@pytest.mark.parametrize(
+    ("known", "now", "counts"),
+    [
+        (("10.0.0.4", "", ""), {"addresses": ("10.0.0.4",)}, True),
+        (("10.0.0.4", "", ""), {"addresses": ("10.0.0.5",)}, False),
+        (("10.0.0.4", "", ""), {"addresses": ("10.0.0.4",), "interface": "eth1"}, False),
+        (("10.0.0.4", "eth1", ""), {"addresses": ("10.0.0.4",), "interface": "eth1"}, True),
+        (("10.0.0.4", "eth0", ""), {"addresses": ("10.0.0.4",), "interface": "eth1"}, False),
+        (("", "", "i-1"), {"instance_id": "i-1"}, True),
+        (("", "", "i-1"), {"instance_id": "i-2"}, False),
+        (("", "", ""), {}, True),
+    ],
+)
+def test_approval_counts_while_its_caller_is_still_that_vm(
+    known: tuple[str, str, str], now: dict[str, object], counts: bool
+) -> None:
+    """What a VM was recognised by may be another's when its approval comes. Source: S-4, S-6."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.tell(ChangeTopology(vms=(replace(rig.state.topology.vms["web_0"], **now),)))
+    event_id = rig.event_of(operation, "web").id
+    address, interface, instance_id = known
+    approval = Approve(
+        "web_0", (event_id,), address=address, interface=interface, instance_id=instance_id
+    )
+    if counts:
+        rig.tell(approval)
+        assert rig.events[event_id].approved_by == ("web_0",)
+    else:
+        rig.refuses(approval, UnknownEvent)
 
 
 def test_all_ids_or_none() -> None:

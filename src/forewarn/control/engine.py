@@ -157,15 +157,18 @@ class ControlEngine:
             self._thread.join(timeout_s)
         self._clock.unlisten(self.wake)
 
-    def submit(self, stimulus: Stimulus, actor: str) -> Future[Committed]:
-        """Ask for something; the future is done once it is durable, or refused."""
+    def submit(self, stimulus: Stimulus, actor: str, *, shown: bool = False) -> Future[Committed]:
+        """Ask for something; the future is done once it is durable, or refused.
+
+        `shown`: not before metadata nodes show it, or were waited for as long as policy says.
+        """
         answer: Future[Committed] = Future()
         if self._stopping.is_set():
             answer.set_exception(Stopping())
         elif self._inbox.qsize() >= INBOX_MAX:
             answer.set_exception(Overloaded(count=INBOX_MAX))
         else:
-            self._inbox.put(Submission(stimulus, actor, answer))
+            self._inbox.put(Submission(stimulus, actor, answer, shown))
         return answer
 
     def read(self, query: Callable[[ControlPlane], T]) -> Future[T]:
@@ -271,7 +274,9 @@ class ControlEngine:
             if answer is not None:
                 answer.set_exception(OurError().with_traceback(error.__traceback__))
         else:
-            if answer is not None:
+            if answer is not None and request.shown and committed.change:
+                self._shown.add_done_callback(lambda _: answer.set_result(committed))
+            elif answer is not None:
                 answer.set_result(committed)
 
     def _commit(self, stimulus: Stimulus, actor: str) -> Committed:

@@ -25,6 +25,8 @@ class Submission:
     actor: str
     #: None where nobody waits for the answer.
     answer: Future[Committed] | None
+    #: Whether the answer waits until metadata nodes show what was committed.
+    shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

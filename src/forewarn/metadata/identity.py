@@ -9,6 +9,8 @@ import hmac
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
+from forewarn.replication.messages import CallerIdentity
+
 if TYPE_CHECKING:
     from forewarn.metadata.http.request import HttpRequest
     from forewarn.replication.messages import Caller, DocumentChange
@@ -114,6 +116,17 @@ class Callers:
                 del self._by_address[peer]
         if self._by_instance_id.get(caller.instance_id) == vm:
             del self._by_instance_id[caller.instance_id]
+
+
+def identity_of(found: IdentifiedVm, peer: Peer) -> CallerIdentity:
+    """Return by what a VM was known, for the control plane to check once more. Source: S-6."""
+    assert found.caller is not None
+    if found.signed:
+        return CallerIdentity(instance_id=found.caller.instance_id)
+    for address in found.caller.addresses:
+        if canonical(address) == peer.address:
+            return CallerIdentity(address, found.caller.interface)
+    return CallerIdentity()
 
 
 def canonical(address: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
 from forewarn.metadata import responder as answers
+from forewarn.metadata.identity import identity_of
 from forewarn.metadata.rendering import answered, cut, joined, shown
 from forewarn.metadata.responder import ApproveEvents, DescribeInstance, RefuseRequest, ShowDocument
 from forewarn.protocol.approvals import read_approval
@@ -123,7 +124,12 @@ def _approve(connection: Connection, asked: PendingRequest) -> bytes | None:
         event_ids = read_approval(asked.body)
     except CallerError as error:
         return answered(service, asked, answers.refused(error))
-    request = ApprovalRequest(asked.caller.vm, event_ids, connection.peer.address)
+    peer = connection.peer
+    found = service.callers.find(peer, asked.request)
+    if found.caller is None:
+        return answered(service, asked, answers.NOT_FOUND)
+    vm, identity = found.caller.vm, identity_of(found, peer)
+    request = ApprovalRequest(vm, event_ids, peer.address, identity)
     future = service.upstream.approve(request)
     future.add_done_callback(partial(_approved, connection, asked))
     connection.hold(asked, service.settings.approve_timeout_s)

@@ -73,13 +73,15 @@ class ControlClient:
         return await self._awaited(self.loop.why(number))
 
     async def submit(self, stimulus: Stimulus, actor: str) -> Committed:
-        """Ask the control plane for something; returns once it is durable.
+        """Ask the control plane for something; returns once it is durable and shown.
+
+        A metadata node that does not confirm is waited for as long as policy says. Source: M-4.
 
         Raises:
             AnswerOverdue, Stopping: it was not begun, and will not be.
             OutcomeUnknown: it was, and may still be done.
         """
-        return await self._awaited(self.loop.submit(stimulus, actor), changes=True)
+        return await self._awaited(self.loop.submit(stimulus, actor, shown=True), changes=True)
 
     async def look_up(self, question: Callable[[Store], T]) -> T:
         """Ask the store, off the event loop.

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
     from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, DocumentChange
 
-LINE_BYTES_MAX = 64 * 1024 * 1024
-"""Longest line that is read: a portion, or a single document with thousands of events."""
+LINE_BYTES_MAX = 16 * 1024 * 1024
+"""Longest line that is read: a portion, or a single document with ten thousand events. Twice as
+much is buffered while the node is busy."""
 
 PENDING_MAX = 10_000
 """Requests that may wait for an answer, or for the feed to come back."""

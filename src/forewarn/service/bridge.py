@@ -49,7 +49,7 @@ class RemoteNodes(Protocol):
 
 #: How long work waits for nodes in other processes to show it, in seconds. Whoever begins
 #: without them is given their names. Source: M-4.
-SHOWN_S_MAX = 2.0
+SHOWN_S_MAX = 10.0
 
 
 class Bridge:
