@@ -22,6 +22,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
+from forewarn.replication import nodes, server
 from forewarn.service.daemon import Daemon
 from forewarn.service.workers import FEED, FOLDER_PREFIX, WorkerFailed
 from forewarn.settings import (
@@ -170,6 +171,120 @@ def test_a_killed_worker_is_replaced() -> None:
             assert {json.loads(each)["DocumentIncarnation"] for each in documents} == {1}
 
     asyncio.run(story())
+
+
+@pytest.fixture
+def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have hung workers noticed within a second."""
+    monkeypatch.setattr(nodes, "SILENT_S_MAX", 1.0)
+    monkeypatch.setattr(server, "HEARTBEAT_S", 0.1)
+
+
+@pytest.mark.usefixtures("watchful")
+def test_a_hung_worker_is_noticed_and_replaced() -> None:
+    """Work waits for a worker that hangs; it is killed, and another shows the truth. L-7, M-4."""
+
+    async def story() -> None:
+        async with serving(settings_for("127.0.0.1:0")) as daemon:
+            await ask(daemon)
+            assert daemon.workers is not None
+            victim = daemon.workers.processes[0]
+            os.kill(victim.pid, signal.SIGSTOP)
+            work = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))
+            asked = daemon.control.submit(work, "test", shown=True)
+            await asyncio.wait_for(asyncio.wrap_future(asked), ANSWER_TIMEOUT_S)
+            assert await asyncio.wait_for(victim.wait(), ANSWER_TIMEOUT_S) == -signal.SIGKILL
+            await asyncio.wait_for(daemon.workers.replaced.wait(), ANSWER_TIMEOUT_S)
+            documents = await asyncio.gather(*(ask(daemon) for _ in range(CLIENTS)))
+            [document] = set(documents)
+            assert len(json.loads(document)["Events"]) == 1
+
+    asyncio.run(story())
+
+
+def test_operator_is_answered_once_every_worker_shows_it() -> None:
+    """No worker shows the old document to anybody who asks after the answer. Source: M-4, L-7."""
+
+    async def story() -> None:
+        async with serving(settings_for("127.0.0.1:0")) as daemon:
+            await ask(daemon)
+            assert daemon.workers is not None
+            slow = daemon.workers.processes[0]
+            os.kill(slow.pid, signal.SIGSTOP)
+            work = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))
+            asked = daemon.control.submit(work, "test", shown=True)
+            committed = daemon.control.read(lambda plane: len(plane.state.operations))
+            assert await asyncio.wrap_future(committed) == 1
+            assert not asked.done()
+            os.kill(slow.pid, signal.SIGCONT)
+            await asyncio.wait_for(asyncio.wrap_future(asked), ANSWER_TIMEOUT_S)
+            documents = await asyncio.gather(*(ask(daemon) for _ in range(CLIENTS)))
+            assert {json.loads(each)["DocumentIncarnation"] for each in documents} == {1}
+
+    asyncio.run(story())
+
+
+STRANGERS = 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="all of 127.0.0.0/8 is Linux's")
+def test_a_stranger_at_an_old_address_approves_nothing() -> None:
+    """A worker that does not know yet whose address it is cannot let the wrong VM in. S-4, S-6."""
+    settings = settings_for("127.0.0.1:0")
+    settings = replace(settings, metadata=replace(settings.metadata, default_vm=""))
+
+    async def story() -> None:
+        async with serving(settings) as daemon:
+            assert daemon.workers is not None
+            assert daemon.bound is not None
+            vms = tuple(
+                Vm(f"vm_{n}", "h", group, addresses=(address,))
+                for n, group, address in ((0, "g", "127.0.0.2"), (1, "other", "127.0.0.3"))
+            )
+            await change(daemon, ChangeTopology(groups=(Group("other"),), vms=vms))
+            assert b"200 OK" in await at_address(daemon, "127.0.0.2", b"GET")
+            event_id = await announce(daemon)
+            for process in daemon.workers.processes:
+                os.kill(process.pid, signal.SIGSTOP)
+            body = json.dumps({"StartRequests": [{"EventId": event_id}]}).encode()
+            asking = [
+                asyncio.create_task(at_address(daemon, "127.0.0.2", b"POST", body))
+                for _ in range(STRANGERS)
+            ]
+            moved = tuple(
+                replace(vm, addresses=("127.0.0.2",) if vm.name == "vm_1" else ()) for vm in vms
+            )
+            fleet = asyncio.wrap_future(
+                daemon.control.submit(ChangeTopology(vms=moved), "test", shown=True)
+            )
+            durable = daemon.control.read(lambda plane: plane.state.topology.vms["vm_1"].addresses)
+            assert await asyncio.wrap_future(durable) == ("127.0.0.2",)
+            for process in daemon.workers.processes:
+                os.kill(process.pid, signal.SIGCONT)
+            answers = await asyncio.gather(*asking)
+            assert {answer.split()[1] for answer in answers} == {b"400"}
+            await fleet
+
+    asyncio.run(story())
+
+
+async def change(daemon: Daemon, fleet: ChangeTopology) -> None:
+    """Change the fleet; returns once every worker knows."""
+    asked = daemon.control.submit(fleet, "test", shown=True)
+    await asyncio.wrap_future(asked)
+
+
+async def at_address(daemon: Daemon, address: str, method: bytes, body: bytes = b"") -> bytes:
+    """Send one request from an address, and return the answer."""
+    assert daemon.bound is not None
+    host, _, port = daemon.bound.metadata[-1].rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), local_addr=(address, 0))
+    target = b" /metadata/scheduledevents?api-version=2020-07-01 HTTP/1.1\r\nHost: x\r\n"
+    length = b"Metadata: true\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+    writer.write(method + target + length + body)
+    answer = await reader.read()
+    writer.close()
+    return answer
 
 
 def feeds(folder: Path) -> int:

@@ -223,9 +223,7 @@ def test_node_that_cannot_be_taken_up_is_sent_the_whole(
 
 
 @pytest.mark.slow
-def test_large_fleet_is_taken_over_in_portions(
-    feed: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_fleet_is_taken_over_in_portions(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole beyond 64 MiB reaches a node, with what changes meanwhile in order. Source: M-1."""
     facts: dict[str, Fact] = {"tags": "x" * 1000}
     callers = tuple(msgspec.structs.replace(VM_A, vm=f"vm-{n}", instance=facts) for n in range(BIG))
@@ -463,6 +461,34 @@ def test_workers_serve_through_the_loss_of_their_feed(tmp_path: Path) -> None:
         workers[1].stdin.close()  # type: ignore[union-attr]
         assert [await worker.wait() for worker in workers] == [0, 0]
         await again.stop()
+
+    run(story())
+
+
+IMPOSSIBLE = tuple(
+    msgspec.structs.replace(VM_C, vm=f"vm-{n}", addresses=("fe80::\0",))
+    for n in range(FAILURES_MAX)
+)
+"""VMs that no node can take over, one after another; the control plane would not either."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="workers share a port")
+def test_worker_that_cannot_show_a_change_ends(tmp_path: Path) -> None:
+    """It does not serve for ever what it had: it ends, and counts until that is known. L-7."""
+
+    async def story() -> None:
+        server = FeedServer(Control())
+        server.apply(WHOLE)
+        address = await server.start(f"unix:{tmp_path}/feed")
+        port = free_port()
+        worker = await start_worker(address, port, "only")
+        assert await server.confirmed(1, WAIT_S) == ()
+        assert (await asyncio.to_thread(ask, port, request(EVENTS)))[0] == 200
+        server.apply(DocumentChange(2, callers=IMPOSSIBLE))
+        assert await worker.wait() == 1
+        assert server.nodes.behind(2) == ("only",)
+        await server.stop()
 
     run(story())
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.errors import OurError
+from forewarn.ids import Ids
 from forewarn.replication import messages as feed
 from forewarn.replication.messages import (
     Ack,
@@ -50,7 +51,11 @@ RETRY_S, RETRY_S_MAX = 0.2, 5.0
 """Pause before a node looks for a lost feed again; doubled each time, up to the longest."""
 
 FAILURES_MAX = 3
-"""Times a node may fail at what it is told before it cannot be trusted to recover."""
+"""Times a node may fail at what it is told before it is given up."""
+
+DOUBT_S_MAX = 60.0
+"""How long a node goes on after it failed once; half of that at least, so that not all end at the
+same time."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -96,9 +101,10 @@ class Follower:
         self.followed = asyncio.Event()
         """Set while the node is up to date with a feed that is there."""
         self.failures = 0
-        """Times it failed at what it was told, since it last took a change over."""
+        """Times it failed at what it was told."""
+        self._doubts: list[asyncio.TimerHandle] = []
         self.failed = asyncio.Event()
-        """Set once it has failed too often: a new process may do better."""
+        """Set once it has failed too often, or for too long: a new process does better."""
 
     def start(self) -> None:
         """Begin to follow; returns at once."""
@@ -110,6 +116,8 @@ class Follower:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        for doubt in self._doubts:
+            doubt.cancel()
         for _, future in self._pending.values():
             if not future.done():
                 future.set_exception(FeedLost())
@@ -196,6 +204,9 @@ class Follower:
         self.failures += 1
         if self.failures >= FAILURES_MAX:
             self.failed.set()
+        else:  # the whole may help, yet it is laid over a half: a new process is better, in turn
+            pause_s = DOUBT_S_MAX * (1 + Ids().fraction("doubt")) / 2
+            self._doubts.append(asyncio.get_running_loop().call_later(pause_s, self.failed.set))
 
     async def _connect_and_read(self) -> None:
         """Take messages until the end. Requests go out once the node is up to date."""
@@ -245,7 +256,6 @@ class Follower:
         if change.whole:
             self._shows = self._starting
         else:
-            self.failures = 0
             name, epoch = before.name, before.epoch
             self._shows = Follow(name, epoch, change.sequence, assembly.checksum)
         writer.write(feed.line_of(Ack(change.sequence)))

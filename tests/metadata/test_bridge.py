@@ -1,0 +1,94 @@
+"""Where the planes meet: what is published is shown everywhere, or it is said where not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from forewarn.protocol.documents import Document
+from forewarn.replication.messages import DocumentChange, Publication, PublishResult
+from forewarn.service.bridge import Bridge
+from tests.metadata.live import FREEZE, VM_A, WAIT_S
+
+if TYPE_CHECKING:
+    from forewarn.control.engine import ControlEngine
+
+NOBODY = cast("ControlEngine", None)
+"""Nothing is asked of the control plane here."""
+
+FIRST = DocumentChange(
+    1, whole=True, callers=(VM_A,), publications=(Publication("g", True, Document()),)
+)
+SECOND = DocumentChange(2, publications=(Publication("g", True, Document(1, (FREEZE,))),))
+THIRD = DocumentChange(3, gone=("nobody",))
+
+
+class ShowingNode:
+    """A node of the service's own process that fails at some changes."""
+
+    def __init__(self, *failing: int) -> None:
+        self.shown: list[DocumentChange] = []
+        self._failing = failing
+
+    def apply(self, change: DocumentChange) -> None:
+        """Show a change, or fail."""
+        if change.sequence in self._failing:
+            raise ValueError("a bug")
+        self.shown.append(change)
+
+
+class SilentNodes:
+    """Nodes in other processes, of which some never confirm."""
+
+    def __init__(self, *silent: str) -> None:
+        self.sent: list[DocumentChange] = []
+        self._silent = silent
+
+    def apply(self, change: DocumentChange) -> None:
+        """Send a change."""
+        self.sent.append(change)
+
+    def confirmed(self, sequence: int, wait_s: float) -> asyncio.Future[tuple[str, ...]]:  # noqa: ARG002
+        """Say who does not show it."""
+        done: asyncio.Future[tuple[str, ...]] = asyncio.get_running_loop().create_future()
+        done.set_result(self._silent)
+        return done
+
+
+async def published(bridge: Bridge, change: DocumentChange) -> PublishResult:
+    """Publish a change and return what became of it."""
+    return await asyncio.wait_for(asyncio.wrap_future(bridge.publish(change)), WAIT_S)
+
+
+def test_nodes_that_do_not_confirm_are_named() -> None:
+    """Whoever begins afterwards knows which nodes do not show it. Source: M-4, L-7."""
+
+    async def story() -> None:
+        bridge = Bridge(asyncio.get_running_loop())
+        far = SilentNodes("worker 1")
+        bridge.connect(NOBODY, ShowingNode(), far=far, wait_s=0)
+        assert await published(bridge, FIRST) == PublishResult(("worker 1",))
+        assert far.sent == [FIRST]
+
+    asyncio.run(story())
+
+
+def test_publication_fails_where_the_own_node_does() -> None:
+    """An exception there is nobody's secret; the next change makes the node whole. Source: L-7."""
+
+    async def story() -> None:
+        bridge = Bridge(asyncio.get_running_loop())
+        own, far = ShowingNode(2), SilentNodes()
+        bridge.connect(NOBODY, own, far=far)
+        await published(bridge, FIRST)
+        with pytest.raises(ValueError, match="a bug"):
+            await published(bridge, SECOND)
+        assert await published(bridge, THIRD) == PublishResult()
+        assert far.sent == [FIRST, SECOND, THIRD]
+        (publication,) = SECOND.publications
+        everything = DocumentChange(3, whole=True, callers=(VM_A,), publications=(publication,))
+        assert own.shown == [FIRST, everything]
+
+    asyncio.run(story())
