@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import pytest
 
+from forewarn.control.plane import ControlPlane
 from forewarn.control.publication import whole
+from forewarn.core.policy import Policy
 from forewarn.core.state import State
-from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.metadata import instance
 from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
 from forewarn.replication import messages as feed
 from forewarn.replication.portions import cut
+from forewarn.store import open_store
 
 NEWEST = INSTANCE_VERSIONS[-1]
 TAGS = (("a", "1"), ("b", "2"))
@@ -64,3 +69,35 @@ def test_what_is_left_out_reads_as_empty(vm: Vm, kind: GroupKind, shown: dict[st
     compute = json.loads(body)
     place = {"platformFaultDomain": "1", "platformUpdateDomain": "2", "zone": "3", "name": "v"}
     assert compute == compute | place | shown
+
+
+PLACED = ChangeTopology(
+    hosts=(Host("h"), Host("other")),
+    groups=(Group("g"), Group("alone")),
+    vms=(Vm("v", "h", "g"), Vm("w", "h", "alone"), Vm("x", "other", "alone")),
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (ChangeTopology(hosts=(Host("h", health=Health.DEGRADED),)), ()),
+        (ChangeTopology(hosts=(Host("h", driver="manual"),)), ()),
+        (ChangeTopology(hosts=(Host("h", zone="2"),)), ("v", "w")),
+        (ChangeTopology(groups=(Group("g", strict_approval=True),)), ()),
+        (ChangeTopology(groups=(Group("g", GroupKind.SCALE_SET),)), ("v",)),
+        (ChangeTopology(vms=(Vm("x", "other", "alone", size="D4"),)), ("x",)),
+    ],
+    ids=["health", "driver", "zone", "policy", "kind", "vm"],
+)
+def test_only_vms_that_are_told_otherwise_are_told(
+    change: ChangeTopology, told: tuple[str, ...]
+) -> None:
+    """A change costs what it means to VMs, not how many there are. Source: I-1, S-1."""
+    with closing(open_store("sqlite::memory:")) as store:
+        plane = ControlPlane(store, Policy(), lambda: "A")
+        plane.recover(1)
+        plane.commit(PLACED, actor="test", now_ms=1)
+        committed = plane.commit(change, actor="test", now_ms=2)
+    callers = committed.change.callers if committed.change else ()
+    assert tuple(caller.vm for caller in callers) == told

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.metadata.feeds import Feed
 from tests.metadata.live import Live, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 SHELLS = ["epoll", "portable"] if sys.platform == "linux" else ["portable"]
 
@@ -35,3 +37,9 @@ def live(shared: Live) -> Live:
     shared.control.__dict__.update(fresh.__dict__)
     shared.show(incarnation=0)
     return shared
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Feed:
+    """Both ends of a feed, not started."""
+    return Feed(f"unix:{tmp_path}/feed" if request.param == "unix" else "127.0.0.1:0")

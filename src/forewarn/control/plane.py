@@ -78,12 +78,13 @@ class ControlPlane:
         except Unknown as unknown:
             raise self._ended(stimulus) or unknown from unknown
         written = outcome.changes
+        layout = publication.layout_before(self.state.topology, written)
         if written:
             self.store.commit(written)
             self._adopt(written)
         return Committed(
             operations=self._now(outcome.operations, written.operations),
-            change=publication.difference(self.state, written, self._sequence),
+            change=publication.difference(self.state, written, self._sequence, before=layout),
             begin=self._now(outcome.begin, written.operations),
             abort=self._now(outcome.abort, written.operations),
             announced=tuple(

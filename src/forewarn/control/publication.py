@@ -5,6 +5,7 @@ Pure. How a change travels is the daemon's business, what is in it is decided in
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.core.topology import GroupKind
@@ -12,10 +13,10 @@ from forewarn.protocol.documents import Document
 from forewarn.replication.messages import Caller, DocumentChange, Fact, Publication
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from forewarn.core.state import Changes, State
-    from forewarn.core.topology import Topology, Vm
+    from forewarn.core.topology import Group, Host, Topology, Vm
 
 _NOTHING = Document(incarnation=0, events=())
 
@@ -34,29 +35,61 @@ def whole(state: State, sequence: int) -> DocumentChange:
     )
 
 
-def difference(state: State, changes: Changes, sequence: int) -> DocumentChange | None:
-    """What adopted changes mean for metadata nodes; None if nothing."""
+@dataclass(frozen=True, slots=True)
+class LayoutBefore:
+    """The hosts and groups that a change is about, as they were; None: not there."""
+
+    hosts: Mapping[str, Host | None]
+    groups: Mapping[str, Group | None]
+
+
+def layout_before(topology: Topology, changes: Changes) -> LayoutBefore:
+    """Note what `difference` compares with, before the changes are adopted; costs what they do."""
+    return LayoutBefore(
+        hosts={name: topology.hosts.get(name) for name in changes.hosts},
+        groups={name: topology.groups.get(name) for name in changes.groups},
+    )
+
+
+def difference(
+    state: State, changes: Changes, sequence: int, *, before: LayoutBefore
+) -> DocumentChange | None:
+    """What adopted changes mean for metadata nodes; None if nothing.
+
+    The cost grows with the views and VMs that changed, and with the VMs of a host or group whose
+    place or kind did: its health and its policy are nothing a VM is told.
+    """
     publications = tuple(
         Publication(key, enabled=view is not None, document=view.document if view else _NOTHING)
         for key, view in changes.views.items()
     )
-    callers: tuple[Caller, ...] = ()
-    if changes.topology is not None:
-        names = _vms_to_tell(state.topology, changes)
-        callers = tuple(_caller(state.topology, state.topology.vms[name]) for name in names)
+    names = _vms_to_tell(state.topology, changes, before)
+    callers = tuple(_caller(state.topology, state.topology.vms[name]) for name in names)
     gone = tuple(name for name, vm in changes.vms.items() if vm is None)
     if not (publications or callers or gone):
         return None
     return DocumentChange(sequence=sequence, callers=callers, gone=gone, publications=publications)
 
 
-def _vms_to_tell(topology: Topology, changes: Changes) -> Iterable[str]:
+def _vms_to_tell(topology: Topology, changes: Changes, before: LayoutBefore) -> Iterable[str]:
     names = {name for name, vm in changes.vms.items() if vm is not None}
     for host in changes.hosts:
-        names.update(topology.vms_on(host))
+        if _place(before.hosts[host]) != _place(topology.hosts.get(host)):
+            names.update(topology.vms_on(host))
     for group in changes.groups:
-        names.update(topology.vms_in(group))
+        if _kind(before.groups[group]) != _kind(topology.groups.get(group)):
+            names.update(topology.vms_in(group))
     return sorted(names)
+
+
+def _place(host: Host | None) -> tuple[object, ...]:
+    """What a VM is told of its host."""
+    return (host.zone, host.fault_domain, host.update_domain) if host else ()
+
+
+def _kind(group: Group | None) -> tuple[object, ...]:
+    """What a VM is told of its group, and what decides which document it is shown."""
+    return (group.kind, group.splits_gpus) if group else ()
 
 
 def _caller(topology: Topology, vm: Vm) -> Caller:

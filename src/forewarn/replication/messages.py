@@ -271,6 +271,11 @@ def encoded(item: Caller | Publication | str) -> bytes:
     return _encoder.encode(item)
 
 
+def portion_line(sequence: int, content: bytes, *, checksum: int, last: bool) -> bytes:
+    """Return a portion as its line; `content` is put in as it is."""
+    return line_of(FeedPortion(sequence, last, checksum, msgspec.Raw(content)))
+
+
 def read_content(content: msgspec.Raw) -> PortionContent:
     """Read what a portion carries.
 

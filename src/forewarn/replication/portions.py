@@ -8,16 +8,14 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from forewarn.errors import PeerError
 from forewarn.replication import messages as feed
-from forewarn.replication.messages import DocumentChange, FeedPortion
+from forewarn.replication.messages import DocumentChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from forewarn.replication.messages import Caller, Publication
+    from forewarn.replication.messages import Caller, FeedPortion, Publication
 
 PORTION_BYTES = 256 * 1024
 """Size of a portion's content, unless a single item is longer; about a millisecond's work."""
@@ -67,7 +65,7 @@ def _portion(
 ) -> Portion:
     content = b"[[" + b"],[".join(b",".join(texts) for texts in batch) + b"]]"
     checksum = zlib.crc32(content, checksum)
-    line = feed.line_of(FeedPortion(sequence, last, checksum, msgspec.Raw(content)))
+    line = feed.portion_line(sequence, content, checksum=checksum, last=last)
     return Portion(line, checksum)
 
 

@@ -1,0 +1,85 @@
+"""Both ends of a feed on loopback, with the planes behind them in the test's hands.
+
+No assertion about either may go in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from forewarn.protocol.documents import Document
+from forewarn.replication.follower import Follower
+from forewarn.replication.messages import DocumentChange, Publication
+from forewarn.replication.server import FeedServer
+from tests.metadata.live import FREEZE, VM_A, VM_C, WAIT_S, Control
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+
+def publication(incarnation: int, *, view: str = "group-1") -> Publication:
+    """Return a document of a view."""
+    return Publication(view, enabled=True, document=Document(incarnation, (FREEZE,)))
+
+
+WHOLE = DocumentChange(1, whole=True, callers=(VM_A, VM_C), publications=(publication(1),))
+
+
+def run(story: Coroutine[object, object, None]) -> None:
+    """Run one story on a loop of its own, not for ever."""
+
+    async def bounded() -> None:
+        await asyncio.wait_for(story, WAIT_S)
+
+    asyncio.run(bounded())
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Let everything else run until something is true."""
+    for _ in range(1_000_000):
+        if true():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came true")
+
+
+class Feed:
+    """A feed server, a follower and what the follower was told."""
+
+    def __init__(self, address: str, apply: Callable[[DocumentChange], None] | None = None) -> None:
+        self.address = address
+        self.control = Control()
+        self.told: list[DocumentChange] = []
+        self.server = FeedServer(self.control)
+        self.follower = Follower(address, apply or self.told.append)
+
+    async def start(self) -> None:
+        """Start both ends and wait until they have met."""
+        self.server.apply(WHOLE)
+        self.address = await self.server.start(self.address)
+        self.follower._address = self.address
+        self.follower.start()
+        await self.follower.followed.wait()
+
+    async def cut(self) -> None:
+        """Break the connection, and wait until both ends know."""
+        for session in tuple(self.server._sessions):
+            session.writer.transport.abort()
+        await until(lambda: not self.follower.followed.is_set() and not self.server.connected)
+
+    async def stop(self) -> None:
+        """Stop both ends."""
+        await self.follower.stop()
+        await self.server.stop()
+
+    async def restart_server(self) -> None:
+        """Come back with a new feed server, as after a crash of the control process."""
+        self.server = FeedServer(self.control)
+        self.server.apply(WHOLE)
+        await self.server.start(self.address)
+
+    async def lose(self) -> None:
+        """Stop the feed server and wait until the follower knows."""
+        await self.server.stop()
+        await until(lambda: not self.follower.followed.is_set())
