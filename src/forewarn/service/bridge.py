@@ -66,6 +66,8 @@ class Bridge:
         self._far: RemoteNodes | None = None
         self._wait_s = SHOWN_S_MAX
         self._state = FeedState()
+        #: Who did not confirm the last publication in time.
+        self._behind: tuple[str, ...] = ()
         #: Whether the nodes of this process may show half of a change, after a bug.
         self._doubtful = False
         #: Called on the event loop after each change was shown, for live views.
@@ -131,7 +133,14 @@ class Bridge:
             shown.set_result(PublishResult())
             return
         confirmed = self._far.confirmed(sequence, self._wait_s)
-        confirmed.add_done_callback(lambda done: shown.set_result(PublishResult(done.result())))
+        confirmed.add_done_callback(lambda done: self._confirmed(done.result(), shown))
+
+    def _confirmed(self, behind: tuple[str, ...], shown: Future[PublishResult]) -> None:
+        if behind and behind != self._behind:
+            text, facts = "metadata nodes do not show what was published: %s", "nodes.behind"
+            log.warning(text, ", ".join(behind), extra={"action": facts})
+        self._behind = behind
+        shown.set_result(PublishResult(behind))
 
     # The metadata plane's side: forewarn.replication.messages.Upstream.
 
