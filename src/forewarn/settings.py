@@ -16,8 +16,17 @@ class MetadataSettings:
     """`Server` header; some client libraries want `IMDS/` and four numbers. Source: E-7."""
     request_id: bool = False
     """Whether each answer carries `x-ms-request-id`. Source: E-7."""
-    unknown_version_status: int = 400
-    """Status for an api-version nobody knows: 400, or 404 as also seen. Source: E-3."""
+    scheduledevents_unknown_version_status: int = 400
+    """Status for an unknown api-version of Scheduled Events: 400, or 404 as OpenShift's
+    termination handler expects.
+
+    Source: E-3.
+    """
+    instance_unknown_version_status: int = 400
+    """Status for an unknown api-version of instance metadata: 400, as cloud-init expects, or 404.
+
+    Source: E-3.
+    """
     unknown_event_status: int = 400
     """Status for an approval of an unknown, finished or foreign event. Source: A-3."""
     preview: bool = False
@@ -25,10 +34,25 @@ class MetadataSettings:
 
     Source: V-4.
     """
+    min_api_version: str = "2017-03-01"
+    """Oldest api-version of Scheduled Events that is served. From `2017-08-01` on every request
+    needs the `Metadata` header, so that no web page can send one blindly.
+
+    Source: E-2.
+    """
+    post_without_header: bool = False
+    """Whether an approval by api-version 2017-08-01 may lack the `Metadata` header, as one of
+    Microsoft's samples does. Source: E-2.
+    """
+    allowed_hosts: tuple[str, ...] = ()
+    """Names and addresses a request's `Host` may have, without port; empty: any. It keeps out web
+    pages whose name was made to resolve to the service (DNS rebinding).
+    """
 
     rate_per_s: float = 5.0
-    """Requests a second each VM may send; 0 switches the limit off. Each worker counts by itself:
-    on Linux an address always meets the same one, behind a proxy it may meet all.
+    """Requests a second each VM may send, over all its addresses; 0 switches the limit off. Each
+    worker counts on its own: on Linux an address always meets the same worker, so a VM has at most
+    one such limit for each of its addresses; behind a proxy it may meet all workers.
 
     Source: E-6.
     """
@@ -60,7 +84,15 @@ class MetadataSettings:
     stall_timeout_s: float = 20.0
     """How long a client may refuse to read its answer before it is cut off."""
     max_connections: int = 20_000
-    """Open connections; beyond it the oldest idle one makes room."""
+    """Open connections; beyond it the oldest idle one makes room. Where the process may open fewer
+    files, three quarters of those: the rest are the operator API's and the store's.
+    """
+    max_connections_per_client: int = 64
+    """Open connections of one VM; beyond it one of its own makes room. An address that no VM owns
+    may have as many, and no further one.
+    """
+    max_unknown_connections: int = 256
+    """Open connections of all callers whom no VM owns, at most a quarter of all connections."""
 
 
 @dataclass(frozen=True, slots=True)

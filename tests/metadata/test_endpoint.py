@@ -94,7 +94,9 @@ def test_wrong_version_names_the_newest(live: Live, query: str) -> None:
 
 def test_unknown_version_may_be_404(portable: bool) -> None:
     """The status of an unknown version is a setting; a missing one stays 400. Source: E-3."""
-    with serving(with_settings(unknown_version_status=404), portable=portable) as live:
+    with serving(
+        with_settings(scheduledevents_unknown_version_status=404), portable=portable
+    ) as live:
         reply = live.get(f"{PATH}?api-version=2030-01-01")
         assert (reply.status, reply.body) == (
             404,

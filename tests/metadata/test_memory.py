@@ -154,6 +154,6 @@ def test_memory_of_a_view_is_bounded(portable: bool) -> None:
                 assert live.get(x_n=str(n), connection="close").status == 200
             raw.send(request(EVENTS, x_n="y" * 3000))
             assert raw.reply().status == 200
-        view = live.server._begun().view_of(VM_A)
+        view = live.server._begun().responder.snapshot.view(VM_A.view)
         assert len(view.ready) == len(view.ready_last) == READY_MAX
         assert request(EVENTS, x_n=str(3 * READY_MAX - 1)) in view.ready

@@ -108,6 +108,18 @@ def _add_manners(emulate: argparse.ArgumentParser) -> None:
         help="at most N requests a second for each VM, and twice as many at once"
         " (N is 5 unless given; else no limit)",
     )
+    add("--preview", action="store_true", help="serve the preview api-version 2024-07-09, too")
+    for what, subject in (
+        ("scheduledevents", "Scheduled Events"),
+        ("instance", "instance metadata"),
+    ):
+        add(
+            f"--{what}-unknown-version-status",
+            type=int,
+            choices=(400, 404),
+            default=400,
+            help=f"how an unknown api-version of {subject} is answered (default: 400)",
+        )
     add(
         "--proxy-secret",
         metavar="FILE",
@@ -167,6 +179,9 @@ def _options(arguments: argparse.Namespace) -> Options:
         enable_on_first_request=arguments.enable_on_first_request is not None,
         enable_delay_s=float(delay_s),
         rate_per_s=arguments.rate_limit,
+        preview=arguments.preview,
+        scheduledevents_unknown_version_status=arguments.scheduledevents_unknown_version_status,
+        instance_unknown_version_status=arguments.instance_unknown_version_status,
         proxy_secret=text_of(arguments.proxy_secret).strip() if arguments.proxy_secret else "",
         tokens=_tokens(),
     )

@@ -63,6 +63,11 @@ class Options:
     enable_delay_s: float = 0.0
     #: Requests a second each VM may send; 0: any number. Source: E-6.
     rate_per_s: float = 0.0
+    #: Whether the preview api-version is served. Source: V-4.
+    preview: bool = False
+    #: Statuses for unknown api-versions, 400 or 404. Source: E-3.
+    scheduledevents_unknown_version_status: int = 400
+    instance_unknown_version_status: int = 400
     #: Secret with which proxies on this machine sign `X-Instance-ID`. Source: S-6.
     proxy_secret: str = ""
     #: Bearer tokens, `NAME:TOKEN`, for operators who are not on this machine.
@@ -77,6 +82,9 @@ def settings_of(options: Options) -> Settings:
         metadata=MetadataSettings(
             rate_per_s=options.rate_per_s,
             rate_burst=min(max(round(BURST_S * options.rate_per_s), 1), BURST_MAX),
+            preview=options.preview,
+            scheduledevents_unknown_version_status=options.scheduledevents_unknown_version_status,
+            instance_unknown_version_status=options.instance_unknown_version_status,
             vm_by_query=True,
             proxy_addresses=("127.0.0.1", "::1", "unix") if options.proxy_secret else (),
             proxy_secret=options.proxy_secret,

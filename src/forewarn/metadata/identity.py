@@ -82,6 +82,10 @@ class Callers:
             return IdentifiedVm(self.by_peer(peer), by_peer=False)
         return IdentifiedVm(self.by_peer(peer), by_peer=True)
 
+    def is_shared(self, peer: Peer) -> bool:
+        """Whether many VMs may ask from this address, each saying who it is."""
+        return self._settings.vm_by_query or peer.address in self._proxies
+
     def by_peer(self, peer: Peer) -> Caller | None:
         """Return the VM at this address, first on this interface, then on any."""
         vm = self._by_address.get(peer)

@@ -1,126 +1,260 @@
-"""What to answer: a request alone gives a plan, a plan and a VM give the answer; pure.
+"""What one request gets, as a value: bytes to send, a hold until some time, or a reset.
 
-No socket, no waiting and no bytes of HTTP may go in here. A plan depends on the request and the
-settings only, so it is made once for all requests of the same bytes.
+No socket, no event loop and no clock may go in here: real connections and the simulator's nodes
+ask this for one request after another, and do what it says.
 """
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from forewarn.errors import CallerError
 from forewarn.metadata import instance
-from forewarn.metadata.http.response import JSON, TEXT, Response, compact, refusal
-from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
-from forewarn.protocol.versions import PREVIEW_VERSION, UNDERSCORE_VERSION, VERSIONS
-from forewarn.values import value
+from forewarn.metadata.http import request as requests
+from forewarn.metadata.http.response import JSON, TEXT, Response, head_of, refusal
+from forewarn.metadata.identity import Callers, identity_of
+from forewarn.metadata.rate_limit import RateLimit
+from forewarn.metadata.routing import (
+    EVENTS_PATH,
+    NOT_FOUND,
+    ApproveEvents,
+    DescribeInstance,
+    RefuseRequest,
+    ShowDocument,
+    planned,
+    refused,
+)
+from forewarn.metadata.snapshot import Pieces, PublishedView, Snapshot
+from forewarn.protocol.approvals import read_approval
+from forewarn.replication.messages import ApprovalRequest
 
 if TYPE_CHECKING:
+    from forewarn.metadata.fault import Fault
     from forewarn.metadata.http.request import HttpRequest
-    from forewarn.replication.messages import ApprovalAnswer, Caller
+    from forewarn.metadata.http.request_reader import PendingRequest
+    from forewarn.metadata.identity import Peer
+    from forewarn.metadata.routing import Planned
+    from forewarn.replication.messages import ApprovalAnswer, Caller, DocumentChange
     from forewarn.settings import MetadataSettings
 
-EVENTS_PATH = "/metadata/scheduledevents"
-INSTANCE_PATH = "/metadata/instance"
-VERSIONS_PATH = "/metadata/versions"
+KNOWN_MAX = 1024
+"""Requests remembered by their bytes; each client program in use sends one or two."""
 
-HEADER_MISSING = "Bad request. Required metadata header not specified"
-VERSION_INVALID = (
-    "Bad request. api-version is invalid or was not specified in the request. "
-    "For more information refer to aka.ms/azureimds"
-)
-VERSION_NOT_FOUND = b'{ "error": "Not found. Invalid version requested" }'  # spaces as seen
+KNOWN_BYTES_MAX = 2048
+"""Longest request remembered; the longest seen from a real client has 600 bytes."""
 
-NOT_FOUND = refusal(404, "Not found")
 APPROVED = Response()
 BUSY = refusal(503, "Service is not ready. Try again.", ("Retry-After", "1"))
+FORWARDED = refusal(400, "Bad request. X-Forwarded-For is not accepted")
 
 
-class MetadataQueryInvalid(CallerError):
-    """A query parameter means nothing or stands twice. Source: E-8, E-9."""
+class Send(NamedTuple):
+    """Send this now."""
 
-    code = "metadata-query-invalid"
-    message = "Bad request. {reason}"
-    advice = "Give each query parameter once, in its documented form."
-
-
-@value
-class RefuseRequest:
-    """Answer this, whoever asks."""
-
-    answer: Response
+    pieces: Pieces
+    is_document: bool = False
+    """Whether the same bytes get the same answer until the document changes."""
 
 
-@value
-class ShowDocument:
-    """Show the VM's document, perhaps only once it has changed."""
+class Hold(NamedTuple):
+    """Keep the request until its view changes or what it asks for is answered."""
 
-    version: str
-    unless: str = ""
-    """`If-None-Match`, as sent. Source: E-7."""
-    wait_s: float = 0.0
-    """How long to wait for another incarnation than `incarnation`. Source: E-9."""
-    incarnation: int = 0
-
-
-@value
-class ApproveEvents:
-    """Approve events of the VM; the ids are read when the body is here."""
+    until_s: float
+    """When to answer at the latest, on the clock `now_s` is of."""
+    then_respond: bool = False
+    """Whether a fault delays the request: it is answered only then. Source: E-10."""
+    approval: ApprovalRequest | None = None
+    """Hand this to the control plane; its answer is the request's."""
+    enable: bool = False
+    """Have the VM's group enabled; its view changes with that. Source: B-1."""
 
 
-@value
-class DescribeInstance:
-    """Show a part of the VM's instance metadata. Source: I-1, I-2."""
-
-    version: str
-    path: str
-    form: str
+class Reset(NamedTuple):
+    """Reset the connection."""
 
 
-Plan = RefuseRequest | ShowDocument | ApproveEvents | DescribeInstance
+Reaction: TypeAlias = Send | Hold | Reset
 
 
-@value
-class Planned:
-    """A plan and what has to be known about the caller before it counts."""
+class Responder:
+    """What a metadata node knows, and what each request gets by it."""
 
-    plan: Plan
-    forwarded: bool
-    """Whether it came through a proxy; only a signed one may. Source: E-4, S-6."""
+    def __init__(self, settings: MetadataSettings) -> None:
+        """Start without any VM or document."""
+        self.settings = settings
+        self.callers = Callers(settings)
+        self.snapshot = Snapshot(settings.server_header)
+        self.limit = RateLimit(settings.rate_per_s, settings.rate_burst)
+        self.fault: Fault | None = None
+        self.known: dict[bytes, tuple[HttpRequest, Planned]] = {}
+        self.polled: dict[PublishedView, None] = {}
+        """Views whose VMs asked since somebody emptied this. Source: B-2."""
+
+    def apply(self, change: DocumentChange) -> bool:
+        """Take over who may ask; returns whether anybody's identity moved."""
+        moved = self.callers.apply(change)
+        if moved:
+            if change.whole:
+                self.limit.keep(caller.vm for caller in change.callers)
+            self.limit.forget(change.gone)
+        return moved
+
+    def read(self, raw: bytes) -> tuple[HttpRequest, Planned]:
+        """Read a request's head, and note what it means where it has no body."""
+        request = requests.parse_head(raw[:-4])
+        meaning = request, planned(request, self.settings)
+        if request.length == 0:
+            requests.expects_continue(request)
+            if len(raw) <= KNOWN_BYTES_MAX:
+                if len(self.known) >= KNOWN_MAX:
+                    del self.known[next(iter(self.known))]
+                self.known[raw] = meaning
+        return meaning
+
+    # One request: first `admit`, then `respond` once its body is here.
+
+    def admit(self, asked: PendingRequest, peer: Peer, now_s: float) -> Send | None:
+        """Return the refusal of a request that is not heard, whatever its body says, or None."""
+        found = self.callers.find(peer, asked.request)
+        if found.caller is None:
+            asked.close = asked.close or found.by_peer  # its next one is nobody's either
+            return self._answer(asked, NOT_FOUND)
+        asked.caller = found.caller
+        if asked.request.path == EVENTS_PATH:
+            self.polled[self.snapshot.view(found.caller.view)] = None
+        if not self.limit.bucket(found.caller.vm).take(*self.limit.times(now_s)):
+            return self._answer(asked, too_many(self.limit.retry_after_s()))
+        if asked.planned.forwarded and not found.signed:
+            return self._answer(asked, FORWARDED)
+        asked.storable = found.by_peer and self.fault is None
+        return None
+
+    def respond(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
+        """Return what an admitted request gets, now that all of it is here."""
+        if asked.request.length:  # its body took time to come
+            asked.caller = self.callers.find(peer, asked.request).caller
+        if asked.caller is None:
+            return self._answer(asked, NOT_FOUND)
+        if self.fault is not None:
+            disturbance = asked.disturbance = self.fault.meet(asked.caller.vm, asked.request)
+            if disturbance is not None and disturbance.hold_s > 0:
+                return Hold(now_s + disturbance.hold_s, then_respond=True)
+        return self._disturbed(asked, asked.caller, peer, now_s=now_s)
+
+    def respond_again(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
+        """Return what a held request gets as whoever asks now. Source: S-4."""
+        asked.caller = self.callers.find(peer, asked.request).caller
+        if asked.caller is None:
+            return self._answer(asked, NOT_FOUND)
+        return self._disturbed(asked, asked.caller, peer, now_s=now_s)
+
+    def look_again(self, asked: PendingRequest, now_s: float) -> Send | Hold:
+        """Return what a request for a document gets after its view changed. Source: E-9, B-1."""
+        view, plan = asked.view, asked.planned.plan
+        assert view is not None
+        assert isinstance(plan, ShowDocument)
+        if not view.enabled:  # never yet, or no longer
+            if not asked.enable_by_s:
+                asked.enable_by_s = now_s + self.settings.enable_timeout_s
+            return Hold(asked.enable_by_s, enable=True)
+        asked.enable_by_s = 0.0
+        ahead = 0 if asked.disturbance is None else asked.disturbance.incarnation_ahead
+        if asked.ends_s and view.document.incarnation + ahead == plan.incarnation:
+            return Hold(asked.ends_s)
+        return self._document(asked, view, plan, ahead=ahead)
+
+    def late(self, asked: PendingRequest, now_s: float) -> Send:
+        """Return the answer to a request that was held as long as it may be."""
+        asked.ends_s = 0.0
+        if asked.view is not None and asked.view.enabled:
+            shown = self.look_again(asked, now_s)
+            assert isinstance(shown, Send)
+            return shown
+        return self._answer(asked, BUSY)
+
+    def decided(self, asked: PendingRequest, outcome: ApprovalAnswer | None) -> Send:
+        """Return the answer to an approval; None: nobody decided. Source: A-1, A-3, A-6."""
+        if outcome is None:
+            return self._answer(asked, BUSY)
+        if outcome.accepted:
+            return self._answer(asked, APPROVED)
+        error = outcome.error or "Bad request. An event id is not known"
+        return self._answer(asked, refusal(self.settings.unknown_event_status, error))
+
+    def malformed(self, error: CallerError) -> Pieces:
+        """Return the answer to bytes that are no request."""
+        answer = refused(error)
+        head = head_of(answer, self.settings.server_header)
+        return Pieces(head, answer.body, close=True, old=False)
+
+    def _disturbed(
+        self, asked: PendingRequest, caller: Caller, peer: Peer, *, now_s: float
+    ) -> Reaction:
+        disturbance = asked.disturbance
+        if disturbance is not None and disturbance.reset:
+            return Reset()
+        if disturbance is not None and disturbance.answer is not None:
+            return self._answer(asked, disturbance.answer)
+        return self._carry_out(asked, caller, peer, now_s=now_s)
+
+    def _carry_out(
+        self, asked: PendingRequest, caller: Caller, peer: Peer, *, now_s: float
+    ) -> Reaction:
+        plan = asked.planned.plan
+        if isinstance(plan, ShowDocument):
+            if plan.wait_s and asked.view is None:
+                asked.storable = False
+                asked.ends_s = now_s + plan.wait_s
+            asked.view = self.snapshot.view(caller.view)
+            return self.look_again(asked, now_s)
+        if isinstance(plan, ApproveEvents):
+            return self._approve(asked, caller, peer, now_s=now_s)
+        if isinstance(plan, DescribeInstance):
+            return self._answer(asked, described(caller, plan))
+        assert isinstance(plan, RefuseRequest)
+        return self._answer(asked, plan.answer)
+
+    def _approve(
+        self, asked: PendingRequest, caller: Caller, peer: Peer, *, now_s: float
+    ) -> Reaction:
+        """Hand the approval on and hold the answer until it is durable. Source: A-6."""
+        try:
+            event_ids = read_approval(asked.body)
+        except CallerError as error:
+            return self._answer(asked, refused(error))
+        found = self.callers.find(peer, asked.request)
+        assert found.caller is caller
+        request = ApprovalRequest(caller.vm, event_ids, peer.address, identity_of(found, peer))
+        return Hold(now_s + self.settings.approve_timeout_s, approval=request)
+
+    def _document(
+        self, asked: PendingRequest, view: PublishedView, plan: ShowDocument, *, ahead: int
+    ) -> Send:
+        rendered = view.ahead(plan.version, by=ahead) if ahead else view.rendered(plan.version)
+        head, body = rendered.head, rendered.body
+        if plan.unless and matches(plan.unless, rendered.etag):
+            head, body = rendered.head_unchanged(), b""
+        return _sent(asked, head, body, is_document=True)
+
+    def _answer(self, asked: PendingRequest, answer: Response) -> Send:
+        return _sent(asked, head_of(answer, self.settings.server_header), answer.body)
 
 
-def planned(request: HttpRequest, settings: MetadataSettings) -> Planned:
-    """Return what is to be done about a request from a VM we know."""
-    forwarded = "x-forwarded-for" in request.headers
-    try:
-        return Planned(_plan(request, settings), forwarded)
-    except CallerError as error:
-        return Planned(RefuseRequest(refused(error)), forwarded)
-
-
-def refused(error: CallerError) -> Response:
-    """Return the answer to a caller's error."""
-    return refusal(error.status, str(error))
-
-
-def forwarded() -> Response:
-    """Return the answer to a request that came through an unknown proxy. Source: E-4."""
-    return refusal(400, "Bad request. X-Forwarded-For is not accepted")
+def _sent(asked: PendingRequest, head: bytes, body: bytes, *, is_document: bool = False) -> Send:
+    """Return the answer as it is sent: without half its body where a fault says so. E-10."""
+    if asked.request.method == "HEAD":
+        body = b""
+    pieces = Pieces(head, body, asked.close, asked.request.old)
+    if asked.disturbance is not None and asked.disturbance.truncate:
+        asked.close = True  # the connection closes after that, which the answer does not say
+        pieces = pieces._replace(body=body[: len(body) // 2])
+    return Send(pieces, is_document)
 
 
 def too_many(retry_after_s: int) -> Response:
     """Return the answer to a VM above its rate. Source: E-6."""
     headers = (("Retry-After", str(retry_after_s)),)
     return Response(429, b"Throttle Result: Too Many Requests", TEXT, headers)
-
-
-def approval_answered(outcome: ApprovalAnswer, settings: MetadataSettings) -> Response:
-    """Return the answer to an approval. Source: A-1, A-3, A-6."""
-    if outcome.accepted:
-        return APPROVED
-    error = outcome.error or "Bad request. An event id is not known"
-    return refusal(settings.unknown_event_status, error)
 
 
 def described(caller: Caller, plan: DescribeInstance) -> Response:
@@ -136,99 +270,3 @@ def matches(unless: str, etag: str) -> bool:
     """Tell whether an `If-None-Match` names this ETag, compared weakly. Source: E-7."""
     tags = [tag.strip().removeprefix("W/") for tag in unless.split(",")]
     return etag in tags or "*" in tags
-
-
-def event_versions(settings: MetadataSettings) -> tuple[str, ...]:
-    """Return the api-versions of Scheduled Events that are served. Source: V-4."""
-    return (*VERSIONS, PREVIEW_VERSION) if settings.preview else VERSIONS
-
-
-def _plan(request: HttpRequest, settings: MetadataSettings) -> Plan:
-    path = request.path
-    if path == EVENTS_PATH:
-        return _plan_events(request, settings)
-    if path == VERSIONS_PATH:
-        refusal_or_none = _not_get(request) or _without_header(request)
-        return RefuseRequest(refusal_or_none or Response(body=instance.versions_body()))
-    if path == INSTANCE_PATH or (path.startswith(INSTANCE_PATH + "/") and "/." not in path):
-        return _plan_instance(request, settings)
-    if request.method in ("OPTIONS", "CONNECT") and not path.startswith("/"):
-        return RefuseRequest(_not_allowed("GET, HEAD, POST"))
-    return RefuseRequest(NOT_FOUND)
-
-
-def _plan_events(request: HttpRequest, settings: MetadataSettings) -> Plan:
-    if request.method not in ("GET", "HEAD", "POST"):
-        return RefuseRequest(_not_allowed("GET, HEAD, POST"))
-    version = request.query.get("api-version", "")
-    if version != UNDERSCORE_VERSION or request.repeated == "api-version":
-        refusal_or_none = _without_header(request)
-        if refusal_or_none:
-            return RefuseRequest(refusal_or_none)
-    wrong = _wrong_version(request, event_versions(settings), settings)
-    if wrong:
-        return RefuseRequest(wrong)
-    if request.method == "POST":
-        return ApproveEvents()
-    return _plan_show(request, version, settings)
-
-
-def _plan_show(request: HttpRequest, version: str, settings: MetadataSettings) -> ShowDocument:
-    unless = request.headers.get("if-none-match", "")
-    wait = request.query.get("wait")
-    if wait is None:
-        return ShowDocument(version, unless)
-    incarnation = request.query.get("incarnation", "")
-    if not _is_number(incarnation):
-        raise MetadataQueryInvalid(reason="wait needs an incarnation, a whole number.")
-    whole, _, fraction = wait.partition(".")
-    if not _is_number(whole) or not _is_number(fraction or "0"):
-        raise MetadataQueryInvalid(reason="wait must be a number of seconds.")
-    wait_s = min(float(wait), settings.wait_timeout_s)
-    assert math.isfinite(wait_s)
-    return ShowDocument(version, unless, wait_s, int(incarnation))
-
-
-def _plan_instance(request: HttpRequest, settings: MetadataSettings) -> Plan:
-    refusal_or_none = (
-        _not_get(request)
-        or _without_header(request)
-        or _wrong_version(request, INSTANCE_VERSIONS, settings)
-    )
-    if refusal_or_none:
-        return RefuseRequest(refusal_or_none)
-    path = request.exact_path[len(INSTANCE_PATH) :]
-    return DescribeInstance(request.query["api-version"], path, request.query.get("format", ""))
-
-
-def _not_get(request: HttpRequest) -> Response | None:
-    return None if request.method in ("GET", "HEAD") else _not_allowed("GET, HEAD")
-
-
-def _not_allowed(allow: str) -> Response:
-    return refusal(405, "Method not allowed", ("Allow", allow))
-
-
-def _without_header(request: HttpRequest) -> Response | None:
-    if request.headers.get("metadata", "").lower() == "true":
-        return None
-    return refusal(400, HEADER_MISSING)
-
-
-def _wrong_version(
-    request: HttpRequest, versions: tuple[str, ...], settings: MetadataSettings
-) -> Response | None:
-    version = request.query.get("api-version", "")
-    if request.repeated and request.repeated != "api-version":
-        raise MetadataQueryInvalid(reason=f"The query parameter {request.repeated} stands twice.")
-    if version in versions and not request.repeated:
-        return None
-    unknown = version and version != "latest" and not request.repeated
-    if unknown and settings.unknown_version_status == 404:
-        return Response(404, VERSION_NOT_FOUND)
-    newest = list(reversed(versions[-3:]))
-    return Response(400, compact({"error": VERSION_INVALID, "newest-versions": newest}))
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 15

@@ -120,7 +120,7 @@ class MetadataServer:
         if service.connections:
             service.emptied = service.loop.create_future()
             await asyncio.wait([service.emptied], timeout=STOP_S)
-        for connection in tuple(service.connections):
+        for connection in service.connections:
             connection.abandon()
         await asyncio.sleep(0)  # lets transports say that they are gone
         transport.close()

@@ -10,32 +10,22 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.metadata import responder as answers
-from forewarn.metadata.http import request as requests
-from forewarn.metadata.http.response import CLOSES, STAYS, STAYS_OLD, Response, head_of
-from forewarn.metadata.identity import Callers
-from forewarn.metadata.rate_limit import RateLimit
-from forewarn.metadata.snapshot import Snapshot
+from forewarn.metadata.http.open_connections import OpenConnections
+from forewarn.metadata.http.response import CLOSES, STAYS, STAYS_OLD
+from forewarn.metadata.responder import KNOWN_BYTES_MAX, Responder
 from forewarn.protocol import timestamps
 
 if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.ids import Ids
     from forewarn.metadata.fault import Fault
-    from forewarn.metadata.http.connection import Connection
-    from forewarn.metadata.http.request import HttpRequest
+    from forewarn.metadata.http.open_connections import OpenConnection
+    from forewarn.metadata.http.request_reader import PendingRequest
     from forewarn.metadata.identity import Peer
     from forewarn.metadata.rate_limit import Bucket
-    from forewarn.metadata.responder import Planned
-    from forewarn.metadata.snapshot import PublishedView, Remembered
-    from forewarn.replication.messages import Caller, DocumentChange, Upstream
+    from forewarn.metadata.snapshot import Pieces, PublishedView, Remembered
+    from forewarn.replication.messages import DocumentChange, Upstream
     from forewarn.settings import MetadataSettings
-
-KNOWN_MAX = 1024
-"""Requests remembered by their bytes; each client program in use sends one or two."""
-
-KNOWN_BYTES_MAX = 2048
-"""Longest request remembered; the longest seen from a real client has 600 bytes."""
 
 DOORS_MAX = 65_536
 """Addresses whose view is remembered for connections that send one request and close."""
@@ -53,23 +43,17 @@ class MetadataService:
         self.settings = settings
         self.upstream = upstream
         self.loop = asyncio.get_running_loop()
-        self.callers = Callers(settings)
-        self.known: dict[bytes, tuple[HttpRequest, Planned]] = {}
+        self.responder = Responder(settings)
         self.doors: dict[str, tuple[PublishedView, Bucket]] = {}
         """Peer address -> what its VM is shown and its tokens, where the address says who asks."""
-        self.connections: dict[Connection, None] = {}
-        """All open connections, the oldest first."""
+        self.connections = OpenConnections(settings, self.responder.callers, fds_max=_fds_max())
         self.tick = 0
         """Whole seconds since the start, on the monotonic clock."""
         self.stopping = False
         self.emptied: asyncio.Future[None] | None = None
         """Done once the last connection is closed; only while stopping."""
-        self.fault: Fault | None = None
-        self.limit = RateLimit(settings.rate_per_s, settings.rate_burst)
-        self._snapshot = Snapshot(settings.server_header)
         self._clock = clock
         self._ids = ids
-        self._polled: dict[PublishedView, None] = {}
         self.dated = 0
         """Number of the date that answers carry now; each new date has another."""
         self._tails: dict[tuple[bool, bool], bytes] = {}
@@ -79,7 +63,7 @@ class MetadataService:
 
     def remembers(self, raw: bytes) -> bool:
         """Whether the answer to a request of these bytes may be remembered."""
-        if self.fault is not None or self.stopping or self.settings.request_id:
+        if self.responder.fault is not None or self.stopping or self.settings.request_id:
             return False
         return len(raw) <= KNOWN_BYTES_MAX
 
@@ -90,7 +74,7 @@ class MetadataService:
         that the group asked. Source: B-2.
         """
         if found.dated != self.dated:
-            self._polled[found.view] = None
+            self.responder.polled[found.view] = None
             head, body, close, old = found.pieces
             found.answer = head + self._tails[close, old] + body
             found.dated = self.dated
@@ -98,44 +82,30 @@ class MetadataService:
 
     def times(self) -> tuple[float, float]:
         """Return what `Bucket.take` has to know of the time."""
-        return self.limit.times(self.loop.time())
+        return self.responder.limit.times(self.loop.time())
 
-    def read(self, raw: bytes) -> tuple[HttpRequest, Planned]:
-        """Read a request's head, and note what it means where it has no body."""
-        request = requests.parse_head(raw[:-4])
-        meaning = request, answers.planned(request, self.settings)
-        if request.length == 0:
-            requests.expects_continue(request)
-            if len(raw) <= KNOWN_BYTES_MAX:
-                if len(self.known) >= KNOWN_MAX:
-                    del self.known[next(iter(self.known))]
-                self.known[raw] = meaning
-        return meaning
+    def now_s(self) -> float:
+        """Return the time on the event loop's clock."""
+        return self.loop.time()
 
-    def view_of(self, caller: Caller) -> PublishedView:
-        """Return what this VM is shown."""
-        return self._snapshot.view(caller.view)
-
-    def mark(self, caller: Caller) -> None:
-        """Note that the VM asked for Scheduled Events, whatever it is answered. Source: B-2."""
-        self._polled[self.view_of(caller)] = None
-
-    def begin_show(self, view: PublishedView, caller: Caller) -> bool:
-        """Enable the VM's group where it is not. True: show now. Source: B-1."""
-        if not view.enabled and not view.enabling:
-            self._enable(view, caller)
-        return view.enabled
+    def enable(self, asked: PendingRequest) -> None:
+        """Have the VM's group enabled, unless that is under way. Source: B-1."""
+        view, caller = asked.view, asked.caller
+        assert view is not None
+        assert caller is not None
+        if not view.enabling:
+            self._enable(view, caller.vm)
 
     def open_door(self, peer: Peer, view: PublishedView, bucket: Bucket) -> None:
         """Let new connections from this address be answered from memory."""
-        if not peer.interface and not self.callers.interfaces_matter:
+        if not peer.interface and not self.responder.callers.interfaces_matter:
             if len(self.doors) >= DOORS_MAX:
                 self.doors.clear()
             self.doors[peer.address] = view, bucket
 
-    def head(self, answer: Response) -> bytes:
-        """Return the head of an answer up to its date."""
-        return head_of(answer, self.settings.server_header)
+    def joined(self, pieces: Pieces) -> bytes:
+        """Return an answer with the present date."""
+        return pieces.head + self.tail(close=pieces.close, old=pieces.old) + pieces.body
 
     def tail(self, *, close: bool, old: bool = False) -> bytes:
         """Return the rest of an answer's head: the date and what depends on the connection."""
@@ -148,21 +118,21 @@ class MetadataService:
 
     def apply(self, change: DocumentChange) -> None:
         """Take over a change of the feed."""
-        moved: list[Connection] = []
-        if self.callers.apply(change):
+        moved: list[OpenConnection] = []
+        if self.responder.apply(change):
             self.doors.clear()
-            moved = [each for each in self.connections if each.identity_moved()]
-            if change.whole:
-                self.limit.keep(caller.vm for caller in change.callers)
-            self.limit.forget(change.gone)
-        self._snapshot.publish(change.publications, whole=change.whole)
+            for connection in self.connections:
+                if connection.identity_moved():
+                    moved.append(connection)
+                self.connections.move(connection)
+        self.responder.snapshot.publish(change.publications, whole=change.whole)
         for connection in moved:  # only now: its new document may be in the same change
-            connection.answer_anew()
+            connection.answer_again()
 
     def set_fault(self, fault: Fault | None) -> None:
         """Disturb answers from now on, or no more; what was remembered is forgotten."""
-        self.fault = fault
-        self._snapshot.forget()
+        self.responder.fault = fault
+        self.responder.snapshot.forget()
 
     def clock_moved(self) -> None:
         """Show the clock's new time at once, not with the next second."""
@@ -173,51 +143,28 @@ class MetadataService:
         self.tick += 1
         self._set_date()
         self.last_polls()
-        self._sweep()
+        self.connections.sweep(self.tick)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: OpenConnection) -> None:
         """Strike a closed connection off."""
-        self.connections.pop(connection, None)
+        self.connections.remove(connection)
         if self.emptied is not None and not self.connections and not self.emptied.done():
             self.emptied.set_result(None)
 
     def last_polls(self) -> None:
         """Hand on the poll marks of the last, unfinished second."""
-        polled, self._polled = self._polled, {}
+        polled, self.responder.polled = self.responder.polled, {}
         if polled:
             self.upstream.polled(frozenset(view.group for view in polled))
 
-    def make_room(self) -> bool:
-        """Close the oldest idle connection; False where there is none."""
-        for connection in self.connections:
-            if connection.idle and not connection.over:
-                connection.stop()
-                return True
-        return False
-
-    def _sweep(self) -> None:
-        settings = self.settings
-        idle_from = self.tick - settings.idle_timeout_s
-        slow_from = self.tick - settings.request_timeout_s
-        stall_from = self.tick - settings.stall_timeout_s
-        for connection in tuple(self.connections):
-            if connection.over or connection.stalled:
-                if connection.stamp <= stall_from:
-                    connection.abandon()
-            elif connection.unfinished:
-                if connection.since <= slow_from:
-                    connection.slow()
-            elif connection.stamp <= idle_from and connection.idle:
-                connection.stop()
-
-    def _enable(self, view: PublishedView, caller: Caller) -> None:
+    def _enable(self, view: PublishedView, vm: str) -> None:
         """Have the group enabled after the delay; its answers are held until it is. Source: B-1.
 
         The delay comes before: what is announced during it is owed no notice (B-3), and what is
         announced after it is seen at once (N-1).
         """
         view.enabling = True
-        self.loop.call_later(self.settings.enable_delay_s, self._ask_to_enable, view, caller.vm)
+        self.loop.call_later(self.settings.enable_delay_s, self._ask_to_enable, view, vm)
 
     def _ask_to_enable(self, view: PublishedView, vm: str) -> None:
         if view.enabled or self.stopping:  # another node was first
@@ -242,3 +189,13 @@ class MetadataService:
 
     def _request_id(self) -> str:
         return self._ids.guid("request").lower()
+
+
+def _fds_max() -> int:
+    """Return how many file descriptors the process may have; 0: the system has no such limit."""
+    try:
+        import resource  # noqa: PLC0415  not everywhere
+    except ImportError:
+        return 0
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 0 if soft == resource.RLIM_INFINITY else soft

@@ -12,10 +12,12 @@ from forewarn.core.impact import Impact
 from forewarn.core.policy import Policy
 from forewarn.metadata.http.addresses import parse
 from forewarn.metadata.identity import UNIX
+from forewarn.metadata.routing import host_name
+from forewarn.protocol.versions import VERSIONS
 from forewarn.settings_loader import SettingInvalid
 
 if TYPE_CHECKING:
-    from forewarn.settings import PolicySettings, Settings
+    from forewarn.settings import MetadataSettings, PolicySettings, Settings
 
 #: A day, in seconds: nobody holds a connection or an answer longer than that on purpose.
 DAY_S = 86_400
@@ -35,6 +37,8 @@ RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("metadata", "request_timeout_s"): (1, DAY_S),
     ("metadata", "stall_timeout_s"): (1, DAY_S),
     ("metadata", "max_connections"): (1, 10_000_000),
+    ("metadata", "max_connections_per_client"): (1, 10_000_000),
+    ("metadata", "max_unknown_connections"): (1, 10_000_000),
     ("operator", "answer_timeout_s"): (0.1, DAY_S),
 }
 
@@ -51,10 +55,26 @@ def check_settings(settings: Settings) -> None:
         value = getattr(getattr(settings, section), name)
         if not least <= value <= greatest:  # also refuses a NaN
             _refuse(f"{section}.{name}", f"is {value}; it may be from {least} to {greatest}")
-    metadata = settings.metadata
-    if metadata.unknown_version_status not in VERSION_STATUSES:
-        problem = f"is {metadata.unknown_version_status}; it may be 400 or 404"
-        _refuse("metadata.unknown_version_status", problem)
+    _check_metadata(settings.metadata)
+    url = settings.store.url
+    if url.startswith("postgres") and "//" in url and "://" not in url:
+        _refuse("store.url", f"is {url!r}; an address of PostgreSQL begins with postgresql://")
+    for address in settings.listen.metadata:
+        parse(address)
+    policy_of(settings.policy)
+
+
+def _check_metadata(metadata: MetadataSettings) -> None:
+    for name in ("scheduledevents_unknown_version_status", "instance_unknown_version_status"):
+        if getattr(metadata, name) not in VERSION_STATUSES:
+            _refuse(f"metadata.{name}", f"is {getattr(metadata, name)}; it may be 400 or 404")
+    if metadata.min_api_version not in VERSIONS:
+        problem = f"is {metadata.min_api_version!r}; it may be one of {', '.join(VERSIONS)}"
+        _refuse("metadata.min_api_version", problem)
+    for host in metadata.allowed_hosts:
+        if host != host_name(host):
+            problem = f"has {host!r}; write names in lower case, without a port"
+            _refuse("metadata.allowed_hosts", problem)
     if not metadata.server_header.isascii() or not metadata.server_header.isprintable():
         _refuse("metadata.server_header", "is no text of one line in ASCII")
     for address in metadata.proxy_addresses:
@@ -62,12 +82,6 @@ def check_settings(settings: Settings) -> None:
             _refuse("metadata.proxy_addresses", f"has {address!r}, which is no IP address")
     if metadata.proxy_addresses and not metadata.proxy_secret:
         _refuse("metadata.proxy_addresses", "needs proxy_secret (FOREWARN_METADATA_PROXY_SECRET)")
-    url = settings.store.url
-    if url.startswith("postgres") and "//" in url and "://" not in url:
-        _refuse("store.url", f"is {url!r}; an address of PostgreSQL begins with postgresql://")
-    for address in settings.listen.metadata:
-        parse(address)
-    policy_of(settings.policy)
 
 
 def policy_of(settings: PolicySettings) -> Policy:

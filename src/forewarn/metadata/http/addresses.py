@@ -91,8 +91,8 @@ class Listener:
         """Whether a peer's address alone says who it is."""
         return not self.address.is_unix and not self.address.interface
 
-    def accept(self) -> tuple[socket.socket, str]:
-        """Accept one connection: the socket and the peer's address as the system writes it.
+    def accept(self) -> tuple[int, str]:
+        """Accept one connection: its descriptor and the peer's address as the system writes it.
 
         Raises:
             BlockingIOError: nobody is waiting.
@@ -100,8 +100,11 @@ class Listener:
         # `socket.accept` wraps three enums around what is known here already, for each of the
         # tens of thousands of connections a second.
         fd, peer = self.sock._accept()  # type: ignore[attr-defined]  # noqa: SLF001
-        made = socket.SocketType(self.family, _STREAM, 0, fd)
-        return cast("socket.socket", made), peer[0] if isinstance(peer, tuple) else ""
+        return fd, peer[0] if isinstance(peer, tuple) else ""
+
+    def socket(self, fd: int) -> socket.socket:
+        """Return the socket of a connection that was accepted."""
+        return cast("socket.socket", socket.SocketType(self.family, _STREAM, 0, fd))
 
     def close(self) -> None:
         """Stop listening; a Unix socket's file goes too."""
@@ -164,8 +167,10 @@ def interface_of(sock: socket.socket) -> str:
         return ""
     try:
         if sock.family == socket.AF_INET6:
-            scope = sock.getpeername()[3]
-            return socket.if_indextoname(scope) if scope else ""
+            # What a connection's multicast would leave by is, unless somebody sets it, the
+            # interface its first packet came in by; only a link-local peer has a scope.
+            index = sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF)
+            return socket.if_indextoname(index) if index else ""
         # The kernel keeps the packet info of the connection's first packet: cmsghdr, then the
         # index of the interface as the first member of in_pktinfo.
         kept = sock.getsockopt(socket.IPPROTO_IP, _IP_PKTOPTIONS, 64)

@@ -11,8 +11,9 @@ import socket
 import struct
 from typing import TYPE_CHECKING, cast
 
-from forewarn.metadata.http.addresses import BACKLOG
+from forewarn.metadata.http.addresses import BACKLOG, interface_of
 from forewarn.metadata.http.connection import NOTHING, Connection
+from forewarn.metadata.http.open_connections import Client
 from forewarn.metadata.identity import UNIX, Peer, canonical
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 LINGER_S = 2.0  # as in the transport for Linux
 WRITE_HIGH_BYTES = 64 * 1024
+NOBODYS_CLIENT = Client("", is_known=False)
+"""Whose a connection is before its transport is there; it has none."""
 
 
 class StreamConnection(Connection, asyncio.Protocol):
@@ -30,7 +33,7 @@ class StreamConnection(Connection, asyncio.Protocol):
 
     def __init__(self, service: MetadataService, listener: Listener) -> None:
         """Wait for the transport."""
-        super().__init__(service, Peer(UNIX, listener.interface))
+        super().__init__(service, Peer(UNIX, listener.interface), NOBODYS_CLIENT)
         self._listener = listener
         self._lingering = False
         self._transport: asyncio.Transport | None = None
@@ -41,10 +44,17 @@ class StreamConnection(Connection, asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         if not self._listener.is_unix:
             address = transport.get_extra_info("peername")[0]
-            self.peer = Peer(canonical(address), self._listener.interface)
-        if len(self.service.connections) >= self.service.settings.max_connections:
-            self.service.make_room()
-        self.service.connections[self] = None
+            interface = self._listener.interface
+            if not interface and self.service.responder.callers.interfaces_matter:
+                interface = self._interface()
+            self.peer = Peer(canonical(address), interface)
+        connections = self.service.connections
+        client = connections.admit(self.peer)
+        if client is None:
+            self.abandon()
+            return
+        self.client = client
+        connections.add(self)
 
     def data_received(self, data: bytes) -> None:
         """Answer from memory, or take it to the long way."""
@@ -97,6 +107,10 @@ class StreamConnection(Connection, asyncio.Protocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._transport.abort()
 
+    def _interface(self) -> str:
+        transport = self._transport
+        return "" if transport is None else interface_of(transport.get_extra_info("socket"))
+
     def _read(self, *, wanted: bool) -> None:
         if self._transport is None:
             return
@@ -136,7 +150,7 @@ class AsyncioTransport:
 
     def drain(self) -> None:
         """Close the idle connections."""
-        for connection in tuple(self.service.connections):
+        for connection in self.service.connections:
             cast("StreamConnection", connection).drain()
 
     def close(self) -> None:

@@ -6,25 +6,29 @@ socket and says what came. Everything happens on the event loop's thread.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
-from forewarn.metadata import request_handler
-from forewarn.metadata import responder as answers
 from forewarn.metadata.http import request as requests
-from forewarn.metadata.http.request_reader import PendingRequest, RequestReader
+from forewarn.metadata.http.connection_socket import ConnectionSocket
+from forewarn.metadata.http.request_reader import RequestReader
 from forewarn.metadata.http.response import CONTINUE
+from forewarn.metadata.identity import UNIX
 from forewarn.metadata.rate_limit import Bucket
-from forewarn.metadata.rendering import cut
-from forewarn.metadata.responder import ShowDocument
+from forewarn.metadata.responder import Hold, Reset, Send
+from forewarn.metadata.routing import ApproveEvents
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
 
+    from forewarn.metadata.http.open_connections import Client
+    from forewarn.metadata.http.request_reader import PendingRequest
     from forewarn.metadata.identity import Peer
+    from forewarn.metadata.responder import Reaction
     from forewarn.metadata.service import MetadataService
     from forewarn.metadata.snapshot import PublishedView, Remembered
+    from forewarn.replication.messages import ApprovalAnswer
 
 PIPELINE_BYTES_MAX = 128 * 1024  # kept while an answer is held; then the transport stops reading
 WRITE_BYTES_MAX = 64 * 1024  # answers to pipelined requests gathered for one write
@@ -34,14 +38,15 @@ NOBODYS = Bucket()
 """The tokens of such a connection; none is ever taken."""
 
 
-class Connection:
+class Connection(ConnectionSocket):
     """The state of one connection."""
 
     __slots__ = (
         "_home",
-        "_intake",
+        "_reader",
         "_timer",
         "bucket",
+        "client",
         "eof",
         "held",
         "over",
@@ -54,10 +59,12 @@ class Connection:
         "stamp",
     )
 
-    def __init__(self, service: MetadataService, peer: Peer) -> None:
+    def __init__(self, service: MetadataService, peer: Peer, client: Client) -> None:
         """Start idle."""
         self.service = service
         self.peer = peer
+        self.client = client
+        """Whose connection it counts as."""
         self.ready = NOTHING
         """Request bytes -> the answer; empty while anything is under way."""
         self.bucket = NOBODYS
@@ -73,39 +80,21 @@ class Connection:
         """Whether the client does not read its answers."""
         self.reading = True
         self._home = NOTHING
-        self._intake = RequestReader()
+        self._reader = RequestReader()
         self.held: PendingRequest | None = None
         self._timer: asyncio.TimerHandle | None = None
-
-    # What a transport gives: four things it does with the socket.
-
-    def _write(self, octets: bytes) -> None:
-        """Send, now or as soon as the client reads; sets `stalled` where it does not."""
-        raise NotImplementedError
-
-    def _close(self, *, linger: bool) -> None:
-        """Close once everything is sent; `linger`: read on for a while, unheard."""
-        raise NotImplementedError
-
-    def _reset(self) -> None:
-        """Reset the connection at once."""
-        raise NotImplementedError
-
-    def _read(self, *, wanted: bool) -> None:
-        """Read from the client, or stop reading."""
-        raise NotImplementedError
 
     # What a transport calls.
 
     @property
     def idle(self) -> bool:
         """Whether nothing of this connection is under way."""
-        return self.held is None and not self._intake.begun and not self.stalled
+        return self.held is None and not self._reader.begun and not self.stalled
 
     @property
     def unfinished(self) -> bool:
         """Whether a request has begun to arrive and is not here yet."""
-        return self.held is None and self._intake.begun and not self.stalled
+        return self.held is None and self._reader.begun and not self.stalled
 
     def enter(self, view: PublishedView, bucket: Bucket) -> None:
         """Answer from memory from the first request on: the address alone says who asks."""
@@ -126,12 +115,12 @@ class Connection:
         if self.over:
             return
         self.stamp = self.service.tick
-        if not self._intake.begun:
+        if not self._reader.begun:
             self.since = self.service.tick
-        self._intake.push(octets)
+        self._reader.push(octets)
         if self.held is None and not self.stalled:
             self._advance()
-        elif len(self._intake) > PIPELINE_BYTES_MAX and self.reading:
+        elif len(self._reader) > PIPELINE_BYTES_MAX and self.reading:
             self.reading = False
             self._read(wanted=False)
 
@@ -152,7 +141,7 @@ class Connection:
         """Forget everything: the connection is gone."""
         self.over = True
         self._let_go()
-        self._intake.clear()
+        self._reader.clear()
         self.ready = self._home = NOTHING
 
     def abandon(self) -> None:
@@ -168,90 +157,144 @@ class Connection:
             self._finish()
             return
         self.held.close = True
-        if isinstance(self.held.planned.plan, ShowDocument):
+        if not isinstance(self.held.planned.plan, ApproveEvents):
             self._time_up()
+
+    def make_way(self) -> bool:
+        """Close for a newcomer's sake; False where an approval is under way."""
+        held = self.held
+        if held is not None and isinstance(held.planned.plan, ApproveEvents):
+            return False
+        if self.over or self.stalled or self.unfinished:
+            self.abandon()
+        else:
+            self.stop()
+        return True
 
     def slow(self) -> None:
         """Refuse a request that did not arrive in time."""
         self._break_off(requests.RequestSlow())
 
     def identity_moved(self) -> bool:
-        """Ask anew who this is; returns whether a held answer must be another's. S-4, S-6."""
+        """Ask again who this is; returns whether a held answer must be another's. S-4, S-6."""
         self.ready = self._home = NOTHING
+        callers = self.service.responder.callers
+        if callers.interfaces_matter and not self.peer.interface and self.peer.address != UNIX:
+            self.peer = self.peer._replace(interface=self._interface())
         held = self.held
         if held is None or held.view is None:
             return False
-        held.caller = self.service.callers.find(self.peer, held.request).caller
+        held.caller = callers.find(self.peer, held.request).caller
         if held.caller is not None and held.caller.view == held.view.name:
             return False
         held.view.waiters.pop(self, None)
         held.ends_s = 0.0
         return True
 
-    def answer_anew(self) -> None:
+    def answer_again(self) -> None:
         """Answer a held request as whoever asks now."""
         held = self._let_go()
         if held is None:
             return
-        octets = request_handler.anew(self, held)
+        service = self.service
+        octets = self._octets(
+            held, service.responder.respond_again(held, self.peer, service.now_s())
+        )
         if octets is not None:
-            self.held = held
-            self.done(octets)
+            self._done(held, octets)
 
     def view_changed(self) -> None:
         """Look at the view again: what was waited for may be there."""
         held = self.held
         if held is None:
             return
-        octets = request_handler.show(self, held)
-        if octets is not None:
-            self.done(octets)
+        reaction = self.service.responder.look_again(held, self.service.now_s())
+        if isinstance(reaction, Send):
+            self._send_held(reaction)
             return
-        assert held.view is not None
         assert self._timer is not None
-        if held.view.enabled:  # perhaps only now: then it waits for a change, no longer for that
-            self._timer.cancel()
-            self._timer = self.service.loop.call_at(held.ends_s, self._time_up)
-
-    def remember(self, asked: PendingRequest) -> None:
-        """Answer from memory from now on who was answered this; also at new connections."""
-        assert asked.caller is not None
-        assert asked.view is not None
-        self._home = asked.view.ready
-        self.bucket = self.service.limit.bucket(asked.caller.vm)
-        self.service.open_door(self.peer, asked.view, self.bucket)
+        self._timer.cancel()
+        self._timer = self.service.loop.call_at(reaction.until_s, self._time_up)
+        if reaction.enable:
+            self.service.enable(held)
 
     # One request after the other.
 
     def _advance(self) -> None:
         out: list[bytes] = []
         size = 0
-        while self._intake.begun and not self.over and not self.stalled:
+        while self._reader.begun and not self.over and not self.stalled:
             try:
-                asked = self._intake.next(self.service)
+                asked, octets = self._answer_next()
             except CallerError as error:
                 self._flush(out)
                 self._break_off(error)
                 return
-            if asked is None:
-                break
-            octets = request_handler.begin(self, asked)
-            if octets is None:
+            if asked is None or octets is None:
                 break
             out.append(octets)
             size += len(octets)
             if asked.close or self.service.stopping:
                 self._flush(out)
-                self._finish()
+                self._finish(linger=asked.body_unread)
                 return
             if size > WRITE_BYTES_MAX:
                 self._flush(out)
                 size = 0
-        if self._intake.continue_due:
-            self._intake.continue_due = False
+        if self._reader.continue_due:
+            self._reader.continue_due = False
             out.append(CONTINUE)
         self._flush(out)
         self._settle()
+
+    def _answer_next(self) -> tuple[PendingRequest | None, bytes | None]:
+        """Return the next request and its answer, each None while it is not here.
+
+        Who asks and how often is judged before a byte of the body is looked at.
+        """
+        service, reader = self.service, self._reader
+        responder, asked = service.responder, reader.pending
+        if asked is None:
+            asked = reader.head(responder)
+            if asked is None:
+                return None, None
+            refusal = responder.admit(asked, self.peer, service.now_s())
+            if refusal is not None:
+                return asked, self._refused(asked, refusal)
+        if asked.request.length and not reader.body(asked):
+            return None, None
+        reaction = responder.respond(asked, self.peer, service.now_s())
+        return asked, self._octets(asked, reaction)
+
+    def _refused(self, asked: PendingRequest, refusal: Send) -> bytes:
+        """Return a refusal; a body that is still on its way ends the connection."""
+        length = asked.request.length
+        if length < 0 or (length > 0 and not self._reader.body(asked)):
+            asked.close = asked.body_unread = True
+            return self.service.joined(refusal.pieces._replace(close=True))
+        return self.service.joined(refusal.pieces)
+
+    def _remember(self, asked: PendingRequest) -> None:
+        """Answer from memory from now on who was answered this; also at new connections."""
+        assert asked.caller is not None
+        assert asked.view is not None
+        self._home = asked.view.ready
+        self.bucket = self.service.responder.limit.bucket(asked.caller.vm)
+        self.service.open_door(self.peer, asked.view, self.bucket)
+
+    def _octets(self, asked: PendingRequest, reaction: Reaction) -> bytes | None:
+        """Do what a request gets: return its answer, or None where there is none now."""
+        if isinstance(reaction, Hold):
+            self._hold(asked, reaction)
+            return None
+        if isinstance(reaction, Reset):
+            self.abandon()
+            return None
+        if reaction.is_document and asked.storable and self.service.remembers(asked.raw):
+            assert asked.view is not None
+            asked.view.remember(asked.raw, reaction.pieces)
+            self._remember(asked)
+        return self.service.joined(reaction.pieces)
 
     def _flush(self, out: list[bytes]) -> None:
         if out and not self.over:
@@ -268,31 +311,47 @@ class Connection:
 
     # Holding an answer.
 
-    def hold(
-        self, asked: PendingRequest, seconds: float, *, then: Callable[[], None] | None = None
-    ) -> None:
-        """Hold the answer until somebody calls `done`, or the time is up."""
+    def _hold(self, asked: PendingRequest, hold: Hold) -> None:
+        """Keep a request until its view changes, its approval is decided or its time is up."""
         assert self.held is None
-        if self.service.stopping:
+        service, until_s = self.service, hold.until_s
+        if service.stopping:
             asked.close = True
-            seconds = asked.ends_s = 0.0
+            until_s = asked.ends_s = 0.0
         self.held = asked
         self.ready = NOTHING
         if asked.view is not None:
             asked.view.waiters[self] = None
-        self._timer = self.service.loop.call_later(seconds, then or self._time_up)
+        then = self.answer_again if hold.then_respond else self._time_up
+        self._timer = service.loop.call_at(until_s, then)
+        if hold.enable:
+            service.enable(asked)
+        if hold.approval is not None:
+            future = service.upstream.approve(hold.approval)
+            future.add_done_callback(partial(self._decided, asked))
+
+    def _decided(self, asked: PendingRequest, future: asyncio.Future[ApprovalAnswer]) -> None:
+        failed = future.cancelled() or future.exception() is not None
+        if self.held is asked:
+            outcome = None if failed else future.result()
+            self._send_held(self.service.responder.decided(asked, outcome))
 
     def _time_up(self) -> None:
         held = self.held
         assert held is not None
-        self.done(request_handler.late(self, held))
+        self._send_held(self.service.responder.late(held, self.service.now_s()))
 
-    def done(self, octets: bytes) -> None:
-        """Send the held answer and go on with what came meanwhile."""
+    def _send_held(self, answer: Send) -> None:
         held = self._let_go()
         assert held is not None
+        octets = self._octets(held, answer)
+        assert octets is not None
+        self._done(held, octets)
+
+    def _done(self, held: PendingRequest, octets: bytes) -> None:
+        """Send an answer that was held and go on with what came meanwhile."""
         self.stamp = self.since = self.service.tick
-        self._write(cut(held, octets))
+        self._write(octets)
         if held.close or self.service.stopping:
             self._finish()
         elif not self.stalled:
@@ -313,15 +372,14 @@ class Connection:
             self._read(wanted=True)
         self._advance()
 
-    def _finish(self) -> None:
+    def _finish(self, *, linger: bool = False) -> None:
         self.over = True
         self.ready = self._home = NOTHING
-        self._close(linger=False)
+        self._close(linger=linger)
 
     def _break_off(self, error: CallerError) -> None:
         """Refuse what cannot be understood; nothing after it can be either."""
         self.over = True
         self.ready = self._home = NOTHING
-        answer = answers.refused(error)
-        self._write(self.service.head(answer) + self.service.tail(close=True) + answer.body)
+        self._write(self.service.joined(self.service.responder.malformed(error)))
         self._close(linger=True)

@@ -15,11 +15,12 @@ import select
 import socket
 from typing import TYPE_CHECKING
 
-from forewarn.metadata.http.addresses import Listener, interface_of
+from forewarn.metadata.http.addresses import BACKLOG, Listener, interface_of
 from forewarn.metadata.http.connection import NOTHING, Connection
 from forewarn.metadata.identity import UNIX, Peer, canonical
 
 if TYPE_CHECKING:
+    from forewarn.metadata.http.open_connections import Client
     from forewarn.metadata.rate_limit import Bucket
     from forewarn.metadata.service import MetadataService
     from forewarn.metadata.snapshot import PublishedView
@@ -27,15 +28,13 @@ if TYPE_CHECKING:
 READ_BYTES = 4096  # a poll has 150 to 600 bytes; a long approval is read in several goes
 EVENTS_MAX = 256  # sockets served in one round
 ROUNDS_MAX = 4  # rounds before the event loop's other work has its turn
-ACCEPTS_MAX = 64  # connections accepted in one go
+ACCEPTS_MAX = 64  # connections accepted before the event loop's other work has its turn
 LINGER_S = 2.0  # how long a refused client may go on sending before it is cut off
 FULL_S = 0.1  # pause of accepting when the process has no file descriptor left
 
 _FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 _LAST = _FLAGS | socket.MSG_MORE  # kept back until the close: answer and end in one packet
 _IN = select.EPOLLIN
-NOBODY = Peer("")
-"""The peer of a connection that is asked nothing any more."""
 _RESETS = b"\x01\0\0\0\0\0\0\0"  # struct linger: on, 0 s
 
 _LOG = logging.getLogger(__name__)
@@ -46,9 +45,11 @@ class EpollConnection(Connection):
 
     __slots__ = ("_closing", "_interest", "_out", "_transport", "fd", "sock")
 
-    def __init__(self, transport: EpollTransport, sock: socket.socket, *, peer: Peer) -> None:
+    def __init__(
+        self, transport: EpollTransport, sock: socket.socket, *, peer: Peer, client: Client
+    ) -> None:
         """Take over a connected socket; it is not watched yet."""
-        super().__init__(transport.service, peer)
+        super().__init__(transport.service, peer, client)
         sock.settimeout(0)
         self.sock = sock
         self.fd = sock.fileno()
@@ -56,7 +57,7 @@ class EpollConnection(Connection):
         self._out = b""
         self._interest = -1
         self._closing = 0  # 0 no, 1 once sent, 2 once sent and then linger, 3 lingering, 4 closed
-        transport.service.connections[self] = None
+        transport.service.connections.add(self)
 
     def begin(self, octets: bytes) -> None:
         """Take what was read already, or read; then wait for what comes next."""
@@ -149,6 +150,9 @@ class EpollConnection(Connection):
         if not self._out and self._closing == 0:
             self._watch(_IN if wanted else 0)
 
+    def _interface(self) -> str:
+        return interface_of(self.sock)
+
     def _send_rest(self) -> None:
         out, self._out = self._out, b""
         self.stamp = self.service.tick
@@ -208,6 +212,7 @@ class EpollTransport:
         self._listeners: dict[int, Listener] = {}
         self._connections: dict[int, EpollConnection] = {}
         self._told_full = False
+        self._accepts_left = 0
         service.loop.add_reader(self._epoll.fileno(), self._ready)
 
     async def listen(self, listener: Listener) -> None:
@@ -221,6 +226,7 @@ class EpollTransport:
     def stop_listening(self) -> None:
         """Accept what has come so far, then no more."""
         for fd, listener in tuple(self._listeners.items()):
+            self._accepts_left = BACKLOG
             self._accept(fd, self.service.times())
             self._epoll.unregister(fd)
             listener.close()
@@ -250,11 +256,14 @@ class EpollTransport:
         del self._connections[fd]
 
     def _ready(self) -> None:
+        self._accepts_left = ACCEPTS_MAX
         for _ in range(ROUNDS_MAX):
             events = self._epoll.poll(0, EVENTS_MAX)
             if not events:
                 return
             self._serve(events)
+            if self._accepts_left <= 0:
+                return
 
     def _serve(self, events: list[tuple[int, int]]) -> None:
         """Serve every socket that is ready: the hot path, where a call costs more than a line."""
@@ -295,29 +304,41 @@ class EpollTransport:
         if listener is None:  # a connection that was closed in this very round
             return
         doors = self.service.doors if listener.is_plain else {}
-        for _ in range(ACCEPTS_MAX):
+        while self._accepts_left > 0:
+            self._accepts_left -= 1
             try:
-                sock, address = listener.accept()
+                sock_fd, address = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 self._not_accepted(listener, error)
                 return
+            sock = listener.socket(sock_fd)
             door = doors.get(address)
-            octets = b"" if door is None else self._answer_last(sock, door, times)
-            if octets is None:
-                continue
-            connection = self._admit(listener, sock, address)
+            octets = b""
+            rest = b""
             if door is not None:
-                connection.enter(*door)
-            connection.begin(octets)
+                said, rest = self._answer_last(sock, door, times)
+                if said is None:
+                    continue
+                octets = said
+            connection = self._admit(listener, sock, address)
+            if connection is None:
+                sock.close()
+            elif rest:
+                connection.end_with(rest)
+            else:
+                if door is not None:
+                    connection.enter(*door)
+                connection.begin(octets)
 
     def _answer_last(
         self, sock: socket.socket, door: tuple[PublishedView, Bucket], times: tuple[float, float]
-    ) -> bytes | None:
+    ) -> tuple[bytes | None, bytes]:
         """Answer a client that sends one request and closes; no object is made for it.
 
-        Returns what was read of any other, or None where nothing is left to do.
+        Returns what was read of any other, or None where nothing is left to do; and what is
+        left to be sent.
         """
         view, bucket = door
         octets = b""
@@ -325,30 +346,30 @@ class EpollTransport:
             octets = sock.recv(READ_BYTES, _FLAGS)
             found = view.ready_last.get(octets)
             if found is None or not bucket.take(*times):
-                return octets
+                return octets, b""
             answer = self.service.answer(found)
             sent = sock.send(answer, _LAST)
         except BlockingIOError:
-            return octets
+            return octets, b""
         except OSError:
             sock.close()
-            return None
+            return None, b""
         if sent < len(answer):
-            EpollConnection(self, sock, peer=NOBODY).end_with(answer[sent:])
-        else:
-            sock.close()
-        return None
+            return octets, answer[sent:]
+        sock.close()
+        return None, b""
 
-    def _admit(self, listener: Listener, sock: socket.socket, address: str) -> EpollConnection:
-        """Give a connection an object, since it needs more than a look."""
+    def _admit(
+        self, listener: Listener, sock: socket.socket, address: str
+    ) -> EpollConnection | None:
+        """Give a connection an object, since it needs more than a look; None: it may not stay."""
         service = self.service
-        if len(service.connections) >= service.settings.max_connections:
-            service.make_room()
         interface = listener.interface
-        if not interface and service.callers.interfaces_matter:
+        if not interface and service.responder.callers.interfaces_matter:
             interface = interface_of(sock)
         peer = Peer(UNIX if listener.is_unix else canonical(address), interface)
-        return EpollConnection(self, sock, peer=peer)
+        client = service.connections.admit(peer)
+        return None if client is None else EpollConnection(self, sock, peer=peer, client=client)
 
     def _not_accepted(self, listener: Listener, error: OSError) -> None:
         """Make room where there is no file descriptor left; anything else is the client's."""
@@ -359,7 +380,7 @@ class EpollTransport:
             _LOG.warning(
                 "No file descriptor is left for new connections.", extra={"action": "full"}
             )
-        if not self.service.make_room():
+        if not self.service.connections.make_room():
             fd = listener.sock.fileno()
             self._epoll.modify(fd, 0)
             self.service.loop.call_later(FULL_S, self._accept_again, fd)

@@ -143,7 +143,9 @@ def parse_head(head: bytes) -> HttpRequest:
     headers = _headers_of(fields)
     _check_host(headers, old=old)
     method = match[1].decode("ascii")
-    path, query_text = _target_of(method, match[2].decode("ascii"))
+    host, path, query_text = _target_of(method, match[2].decode("ascii"))
+    if host:  # it overrides the header: RFC 9112, 3.2.2
+        headers["host"] = host
     query, repeated = _query_of(query_text)
     exact_path = _normal_path(path)
     return HttpRequest(
@@ -251,11 +253,14 @@ def _check_host(headers: dict[str, str], *, old: bool) -> None:
         raise RequestMalformed(reason="The Host header is malformed.")
 
 
-def _target_of(method: str, target: str) -> tuple[str, str]:
+def _target_of(method: str, target: str) -> tuple[str, str, str]:
+    """Return host, path and query; a host only where the target has one."""
+    host = ""
     if target.lower().startswith("http://"):
         rest = target[7:]
         cut = min((rest.find(mark) % (len(rest) + 1) for mark in "/?"), default=0)
-        if _HOST.fullmatch(rest[:cut]) is None or not rest[:cut]:
+        host = rest[:cut]
+        if _HOST.fullmatch(host) is None or not host:
             raise RequestMalformed(reason="The request target is malformed.")
         target = rest[cut:] if rest[cut : cut + 1] == "/" else "/" + rest[cut:]
     if "#" in target:
@@ -263,7 +268,7 @@ def _target_of(method: str, target: str) -> tuple[str, str]:
     if not target.startswith("/") and not _goes_elsewhere(method, target):
         raise RequestMalformed(reason="The request target is malformed.")
     path, _, query = target.partition("?")
-    return path, query
+    return host, path, query
 
 
 def _goes_elsewhere(method: str, target: str) -> bool:

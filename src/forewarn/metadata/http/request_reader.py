@@ -12,7 +12,7 @@ from forewarn.metadata.http import request as requests
 if TYPE_CHECKING:
     from forewarn.metadata.fault import Disturbance
     from forewarn.metadata.http.request import ChunkedBody, HttpRequest
-    from forewarn.metadata.responder import Planned
+    from forewarn.metadata.routing import Planned
     from forewarn.metadata.snapshot import PublishedView
     from forewarn.replication.messages import Caller
 
@@ -22,9 +22,11 @@ class PendingRequest:
 
     __slots__ = (
         "body",
+        "body_unread",
         "caller",
         "close",
         "disturbance",
+        "enable_by_s",
         "ends_s",
         "planned",
         "raw",
@@ -39,6 +41,8 @@ class PendingRequest:
         self.request, self.planned = meaning
         self.close = self.request.close
         self.body = b""
+        self.body_unread = False
+        """Whether it was refused before its body was here."""
         self.caller: Caller | None = None
         self.view: PublishedView | None = None
         self.disturbance: Disturbance | None = None
@@ -46,6 +50,8 @@ class PendingRequest:
         """Whether the same bytes on this connection get the same answer for a while."""
         self.ends_s = 0.0
         """When its wait for a change ends, on the event loop's clock; 0: it waits for none."""
+        self.enable_by_s = 0.0
+        """By when its group must be enabled, on that clock; 0: it does not wait for that."""
 
 
 class RequestParser(Protocol):
@@ -61,30 +67,33 @@ class RequestParser(Protocol):
 class RequestReader:
     """Bytes that arrived and were not answered yet."""
 
-    __slots__ = ("_body_bytes", "_buffer", "_chunked", "_head", "continue_due")
+    __slots__ = ("_at", "_buffer", "_chunked", "continue_due", "pending")
 
     def __init__(self) -> None:
         """Start empty."""
         self._buffer: bytes | bytearray = b""
-        self._head: PendingRequest | None = None
-        self._body_bytes = 0
+        self._at = 0
+        """Where in the buffer begins what was not read yet."""
         self._chunked: ChunkedBody | None = None
+        self.pending: PendingRequest | None = None
+        """The request whose body is on its way."""
         self.continue_due = False
         """Whether the client waits for `100 Continue`; whoever sends it takes this back."""
 
     def __len__(self) -> int:
         """Return the number of bytes kept."""
-        return len(self._buffer)
+        return len(self._buffer) - self._at
 
     @property
     def begun(self) -> bool:
         """Whether a request is here in part."""
-        return bool(self._buffer) or self._head is not None
+        return len(self._buffer) > self._at or self.pending is not None
 
     def push(self, octets: bytes) -> None:
         """Add what arrived."""
-        if not self._buffer:
+        if len(self._buffer) == self._at:
             self._buffer = octets
+            self._at = 0
         elif isinstance(self._buffer, bytearray):
             self._buffer += octets
         else:
@@ -93,60 +102,67 @@ class RequestReader:
     def clear(self) -> None:
         """Forget everything."""
         self._buffer = b""
-        self._head = self._chunked = None
+        self._at = 0
+        self.pending = self._chunked = None
 
-    def next(self, book: RequestParser) -> PendingRequest | None:
-        """Return the next whole request, or None while it is not all here.
+    def head(self, book: RequestParser) -> PendingRequest | None:
+        """Return the next request, or None while its head is not all here; its body comes after.
 
         Raises:
             CallerError: what came is no request; nothing after it can be understood either.
         """
-        if self._head is not None:
-            return self._read_body(self._head)
-        if isinstance(self._buffer, bytes):
+        assert self.pending is None
+        if self._at == 0 and isinstance(self._buffer, bytes):
             known = book.known.get(self._buffer)
             if known is not None:
                 asked = PendingRequest(self._buffer, known)
                 self._buffer = b""
                 return asked
-        if self._buffer[:2] == b"\r\n":  # empty lines before a request: RFC 9112, 2.2
-            rest = self._buffer.lstrip(b"\r\n")
-            empty = len(self._buffer) - len(rest)
-            if self._buffer[:empty] == b"\r\n" * (empty // 2):
-                self._drop(empty)
-        end = self._buffer.find(requests.HEAD_END)
+        self._skip_empty_lines()
+        end = self._buffer.find(requests.HEAD_END, self._at)
         if end < 0:
+            self._forget_read()
             if self._buffer not in (b"", b"\r"):
                 requests.check_unfinished(self._buffer)
             return None
-        raw = bytes(self._buffer[: end + 4])
+        raw = bytes(self._buffer[self._at : end + 4])
         asked = PendingRequest(raw, book.known.get(raw) or book.read(raw))
-        self._drop(end + 4)
-        return asked if asked.request.length == 0 else self._begin_body(asked)
+        self._at = end + 4
+        return asked
 
-    def _begin_body(self, asked: PendingRequest) -> PendingRequest | None:
-        self._head = asked
-        self._body_bytes = asked.request.length
-        self._chunked = requests.ChunkedBody() if asked.request.length < 0 else None
-        self.continue_due = requests.expects_continue(asked.request) and not self._buffer
-        return self._read_body(asked)
+    def body(self, asked: PendingRequest) -> bool:
+        """Read the body of the request `head` returned; False while it is not all here.
 
-    def _read_body(self, asked: PendingRequest) -> PendingRequest | None:
+        Its cost grows with the bytes that came since the last call.
+
+        Raises:
+            CallerError: the body is malformed or too long.
+        """
+        length = asked.request.length
+        if self.pending is None:
+            self.pending = asked
+            self._forget_read()
+            self._chunked = requests.ChunkedBody() if length < 0 else None
+            self.continue_due = requests.expects_continue(asked.request) and not self._buffer
         if self._chunked is not None:
             done = self._chunked.read(self._buffer)
             if done is None:
-                return None
-            body, used = done
+                return False
+            asked.body, self._at = done
+        elif len(self._buffer) < length:
+            return False
         else:
-            used = self._body_bytes
-            if len(self._buffer) < used:
-                return None
-            body = bytes(self._buffer[:used])
-        self._head = self._chunked = None
+            asked.body, self._at = bytes(self._buffer[:length]), length
+        self.pending = self._chunked = None
         self.continue_due = False
-        self._drop(used)
-        asked.body = body
-        return asked
+        return True
 
-    def _drop(self, used: int) -> None:
-        self._buffer = bytes(self._buffer[used:])
+    def _skip_empty_lines(self) -> None:
+        """Pass over empty lines before a request: RFC 9112, 2.2."""
+        while self._buffer[self._at : self._at + 2] == b"\r\n":
+            self._at += 2
+
+    def _forget_read(self) -> None:
+        if self._at:
+            self._buffer = bytes(self._buffer[self._at :])
+            self._at = 0

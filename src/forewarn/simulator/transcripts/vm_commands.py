@@ -6,7 +6,6 @@ What is done to VMs from outside is in `commands.py`.
 from __future__ import annotations
 
 import json
-from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from forewarn.agent.core.values import ApproveIntent, HookIntent
@@ -160,16 +159,7 @@ class VmCommands:
         if name not in self.stage.ever:
             raise ValueError(f"there never was a VM {name}{meant(name, self.stage.ever)}")
         node = self.stage.wires.node_of(name)
-        if not node.serves:
-            return nodes.Reply(nodes.LOST)
-        answer = node.ask(f"vm-{name}", raw, body)
-        if not isinstance(answer, Future):
-            return answer
-        if not answer.done():
-            return nodes.Reply(nodes.LOST)
-        if body:
-            return node.approved(answer)
-        return nodes.Reply(nodes.HELD if answer.exception() is None else nodes.LOST)
+        return node.ask(f"vm-{name}", raw, body)
 
     # ---- what its agent does -------------------------------------------------------------------
 

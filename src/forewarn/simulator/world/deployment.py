@@ -90,7 +90,7 @@ class Deployment:
         #: A writer that was replaced and does not know it yet, and the node in its process.
         self.rival: SimulatedControl | None = None
         self._rival_node: SimulatedNode | None = None
-        self._settings = MetadataSettings()
+        self._settings = MetadataSettings(rate_per_s=0)  # what is asked when is the world's affair
         self.nodes = [
             SimulatedNode(f"node-{n}", self._settings, self.service) for n in range(nodes)
         ]

@@ -1,4 +1,4 @@
-"""A metadata node without sockets: the product's callers, documents, plans and answers.
+"""A metadata node without sockets: the product's responder, asked request by request.
 
 What an answer says is decided by the product; how requests travel is decided in `network.py`.
 """
@@ -9,21 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from forewarn.core.stimulus import Approve, Enable
 from forewarn.errors import CallerError
-from forewarn.metadata import responder as answers
-from forewarn.metadata.http.request import HttpRequest, parse_head
-from forewarn.metadata.http.response import Response
-from forewarn.metadata.identity import Callers, Peer
-from forewarn.metadata.snapshot import Snapshot
-from forewarn.protocol.approvals import read_approval
+from forewarn.metadata.http.request_reader import PendingRequest
+from forewarn.metadata.identity import Peer
+from forewarn.metadata.responder import Hold, Responder, Send
+from forewarn.metadata.routing import ShowDocument
 from forewarn.replication.messages import ApprovalAnswer
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from forewarn.control.plane import Committed
-    from forewarn.metadata.responder import Planned
-    from forewarn.metadata.snapshot import PublishedView
-    from forewarn.replication.messages import Caller, DocumentChange, Publication
+    from forewarn.metadata.snapshot import PublishedView, Snapshot
+    from forewarn.replication.messages import DocumentChange, Publication
     from forewarn.settings import MetadataSettings
     from forewarn.simulator.world.control_process import SimulatedControl
 
@@ -51,7 +45,6 @@ class SimulatedNode:
         self._settings = settings
         #: Whom its approvals go to.
         self.service = service
-        self._known: dict[bytes, tuple[HttpRequest, Planned]] = {}
         #: Whether it answers at all.
         self.serves = False
         #: Whether it can reach the service; a remote one shows what it knows without that.
@@ -60,15 +53,19 @@ class SimulatedNode:
 
     def clear(self) -> None:
         """Forget everything: a process that starts anew."""
-        self.callers = Callers(self._settings)
-        self.snapshot = Snapshot(self._settings.server_header)
+        self._responder = Responder(self._settings)
         self.readers: dict[str, dict[str, None]] = {}
         self._seats: dict[str, str] = {}
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What it shows."""
+        return self._responder.snapshot
 
     def apply(self, change: DocumentChange) -> None:
         """Take over a change of the feed."""
         self.serves = True
-        self.callers.apply(change)
+        self._responder.apply(change)
         if change.whole:
             self.readers.clear()
             self._seats.clear()
@@ -85,53 +82,36 @@ class SimulatedNode:
         view = self.snapshot.view(publication.view)
         return view.enabled != publication.enabled or view.document != publication.document
 
-    def ask(self, address: str, raw: bytes, body: bytes = b"") -> Reply | Future[Committed]:
-        """Answer a request; an approval and an enabling are answered when they are durable."""
-        request, planned = self._read(raw)
-        caller = self.callers.find(Peer(address), request).caller
-        if caller is None:
-            return _reply(answers.NOT_FOUND)
-        plan = planned.plan
-        if isinstance(plan, answers.ShowDocument):
-            return self._show(caller, plan)
-        if isinstance(plan, answers.ApproveEvents):
-            return self._approve(caller, body, address)
-        assert isinstance(plan, answers.RefuseRequest), plan
-        return _reply(plan.answer)
-
-    def approved(self, done: Future[Committed]) -> Reply:
-        """The answer to an approval that was decided."""
-        error = done.exception()
-        if error is None:
-            return _reply(answers.approval_answered(ApprovalAnswer(accepted=True), self._settings))
-        if isinstance(error, CallerError):
-            refused = ApprovalAnswer(accepted=False, error=str(error))
-            return _reply(answers.approval_answered(refused, self._settings))
-        return _reply(answers.BUSY)
-
-    def _read(self, raw: bytes) -> tuple[HttpRequest, Planned]:
-        known = self._known.get(raw)
-        if known is None:
-            request = parse_head(raw.removesuffix(b"\r\n\r\n"))
-            known = self._known[raw] = (request, answers.planned(request, self._settings))
-        return known
-
-    def _show(self, caller: Caller, plan: answers.ShowDocument) -> Reply | Future[Committed]:
-        view = self.snapshot.view(caller.view)
-        if not view.enabled:
-            if not self.connected:
-                return Reply(LOST)
-            return self.service.submit(Enable(caller.group), f"vm {caller.vm}")
-        return Reply(200, view.rendered(plan.version).body, view, plan.version)
-
-    def _approve(self, caller: Caller, body: bytes, address: str) -> Reply | Future[Committed]:
-        try:
-            ids = read_approval(body)
-        except CallerError as error:
-            return _reply(answers.refused(error))
-        if not self.connected:
+    def ask(self, address: str, raw: bytes, body: bytes = b"") -> Reply:
+        """Answer a request; without the service a follower still shows, and nobody approves."""
+        if not self.serves:
             return Reply(LOST)
-        return self.service.submit(Approve(caller.vm, ids), f"vm {caller.vm} at {address}")
+        responder, peer = self._responder, Peer(address)
+        asked = PendingRequest(raw, responder.known.get(raw) or responder.read(raw))
+        asked.body = body
+        reaction = responder.admit(asked, peer, 0.0) or responder.respond(asked, peer, 0.0)
+        if isinstance(reaction, Send):
+            return _reply(asked, reaction)
+        assert isinstance(reaction, Hold), reaction
+        return self._held(asked, reaction) if self.connected else Reply(LOST)
+
+    def _held(self, asked: PendingRequest, hold: Hold) -> Reply:
+        """Return what a held request gets: control has decided by now, or its process died."""
+        caller = asked.caller
+        assert caller is not None
+        if hold.approval is None:
+            done = self.service.submit(Enable(caller.group), f"vm {caller.vm}")
+            return Reply(HELD if done.done() and done.exception() is None else LOST)
+        approve = Approve(caller.vm, hold.approval.event_ids)
+        done = self.service.submit(approve, f"vm {caller.vm} at {hold.approval.address}")
+        if not done.done():
+            return Reply(LOST)
+        error, outcome = done.exception(), None
+        if error is None:
+            outcome = ApprovalAnswer(accepted=True)
+        elif isinstance(error, CallerError):
+            outcome = ApprovalAnswer(accepted=False, error=str(error))
+        return _reply(asked, self._responder.decided(asked, outcome))
 
     def _unseat(self, vm: str) -> None:
         view = self._seats.pop(vm, None)
@@ -155,5 +135,8 @@ def post(version: str) -> bytes:
     ).encode()
 
 
-def _reply(answer: Response) -> Reply:
-    return Reply(answer.status, answer.body)
+def _reply(asked: PendingRequest, answer: Send) -> Reply:
+    status = int(answer.pieces.head[9:12])
+    plan = asked.planned.plan
+    version = plan.version if isinstance(plan, ShowDocument) else ""
+    return Reply(status, answer.pieces.body, asked.view, version)

@@ -1,0 +1,206 @@
+"""All open connections of one service: who has how many, and which of them makes way.
+
+No socket may go in here, and nothing about requests. Admitting one costs the same however many
+there are: a few of those that were looked at longest ago are compared, never all.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forewarn.metadata.identity import Callers, Peer
+    from forewarn.settings import MetadataSettings
+
+LOOKS_MAX = 8
+"""Connections compared where one must make way."""
+
+UNKNOWN_SHARE = 4
+"""Callers whom no VM owns have at most one in so many of all connections."""
+
+UNKNOWN_REQUEST_S = 2
+"""Seconds of the service's count in which such a caller's request must have come: 1 to 2 s."""
+
+RESERVED_SHARE, RESERVED_FDS_MAX = 4, 1024
+"""File descriptors left to the operator API and the store: one in four, and at most so many."""
+
+
+class OpenConnection(Protocol):
+    """What is known about a connection here."""
+
+    peer: Peer
+    client: Client
+    stamp: int
+    """Second of the last sign of life."""
+    since: int
+    """Second in which an unfinished request began."""
+    over: bool
+    stalled: bool
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of it is under way."""
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a request has begun to arrive and is not here yet."""
+
+    def identity_moved(self) -> bool:
+        """Ask again who this is; returns whether a held answer must be another's."""
+
+    def answer_again(self) -> None:
+        """Answer a held request as whoever asks now."""
+
+    def make_way(self) -> bool:
+        """Close for a newcomer's sake; False where an approval is under way."""
+
+    def stop(self) -> None:
+        """Close if idle, else with the answer under way."""
+
+    def slow(self) -> None:
+        """Refuse a request that did not arrive in time."""
+
+    def abandon(self) -> None:
+        """Cut it off."""
+
+
+class Client:
+    """Who opens connections: one VM, one address that no VM owns, or all behind the proxies."""
+
+    __slots__ = ("connections", "is_known", "name")
+
+    def __init__(self, name: str, *, is_known: bool) -> None:
+        """Start without a connection."""
+        self.name = name
+        self.is_known = is_known
+        self.connections: dict[OpenConnection, None] = {}
+
+
+class OpenConnections:
+    """The connections and their limits."""
+
+    def __init__(self, settings: MetadataSettings, callers: Callers, *, fds_max: int) -> None:
+        """Start empty.
+
+        Args:
+            settings: Whose limits hold.
+            callers: Who owns which address.
+            fds_max: How many file descriptors the process may have; 0: nobody knows.
+        """
+        reserved = min(fds_max // RESERVED_SHARE, RESERVED_FDS_MAX)
+        limit = settings.max_connections
+        self.limit = min(limit, max(fds_max - reserved, 1)) if fds_max else limit
+        """Connections at a time; the operator API has what is left of the descriptors."""
+        self._unknown_limit = min(
+            settings.max_unknown_connections, max(self.limit // UNKNOWN_SHARE, 1)
+        )
+        self._client_limit = settings.max_connections_per_client
+        self._settings = settings
+        self._callers = callers
+        self._known: OrderedDict[OpenConnection, None] = OrderedDict()
+        self._unknown: OrderedDict[OpenConnection, None] = OrderedDict()
+        self._tick = 0
+        self._vms: dict[str, Client] = {}
+        self._addresses: dict[str, Client] = {}
+        self._shared = Client("", is_known=True)
+        """Those behind the proxies, and in the emulator those who say who they are."""
+
+    def __len__(self) -> int:
+        """Return the number of open connections."""
+        return len(self._known) + len(self._unknown)
+
+    def __iter__(self) -> Iterator[OpenConnection]:
+        """Go through a copy of them."""
+        return iter((*self._known, *self._unknown))
+
+    def admit(self, peer: Peer) -> Client | None:
+        """Return whose new connection this is, after another one made way if one must; or None."""
+        client = self._client_of(peer)
+        is_full = client is not self._shared and len(client.connections) >= self._client_limit
+        # A VM that has lost count may ask all the same; nobody else is owed anything.
+        if is_full and not (client.is_known and self._one_makes_way(client.connections)):
+            return None
+        if not client.is_known and len(self._unknown) >= self._unknown_limit:
+            self._one_makes_way(self._unknown)
+        if len(self) >= self.limit and not self.make_room():
+            return None
+        return client
+
+    def add(self, connection: OpenConnection) -> None:
+        """Count a connection whose client was admitted."""
+        client = connection.client
+        client.connections[connection] = None
+        if client is not self._shared:
+            (self._vms if client.is_known else self._addresses)[client.name] = client
+        (self._known if client.is_known else self._unknown)[connection] = None
+
+    def remove(self, connection: OpenConnection) -> None:
+        """Strike a closed connection off; nothing where it is not here."""
+        client = connection.client
+        if client.connections.pop(connection, self) is self:
+            return
+        if not client.connections and client is not self._shared:
+            del (self._vms if client.is_known else self._addresses)[client.name]
+        del (self._known if client.is_known else self._unknown)[connection]
+
+    def move(self, connection: OpenConnection) -> None:
+        """Count a connection as that of whoever has its address now."""
+        client = self._client_of(connection.peer)
+        if client is not connection.client:
+            self.remove(connection)
+            connection.client = client
+            self.add(connection)
+
+    def make_room(self) -> bool:
+        """Have one connection make way, an unknown caller's first; False where none does."""
+        return self._one_makes_way(self._unknown) or self._one_makes_way(self._known)
+
+    def sweep(self, tick: int) -> None:
+        """Close what has been silent, slow or unread for too long; its cost grows with all."""
+        settings, self._tick = self._settings, tick
+        idle_from = tick - settings.idle_timeout_s
+        slow_from = tick - settings.request_timeout_s
+        stall_from = tick - settings.stall_timeout_s
+        for connection in tuple(self._known):
+            if connection.over or connection.stalled:
+                if connection.stamp <= stall_from:
+                    connection.abandon()
+            elif connection.unfinished:
+                if connection.since <= slow_from:
+                    connection.slow()
+            elif connection.stamp <= idle_from and connection.idle:
+                connection.stop()
+        unknown_from = tick - min(UNKNOWN_REQUEST_S, settings.request_timeout_s)
+        for connection in tuple(self._unknown):
+            if connection.since <= unknown_from or connection.stamp <= unknown_from:
+                connection.abandon()
+
+    def _client_of(self, peer: Peer) -> Client:
+        if self._callers.is_shared(peer):
+            return self._shared
+        caller = self._callers.by_peer(peer)
+        if caller is not None:
+            return self._vms.get(caller.vm) or Client(caller.vm, is_known=True)
+        known = self._addresses.get(peer.address)
+        return known or Client(peer.address, is_known=False)
+
+    def _one_makes_way(self, connections: dict[OpenConnection, None]) -> bool:
+        """Have one of the connections looked at longest ago make way; at most `LOOKS_MAX` are."""
+        looked = [each for each, _ in zip(connections, range(LOOKS_MAX), strict=False)]
+        ranked = sorted(looked, key=self._worth)
+        for each in ranked:
+            if self._worth(each) > self._worth(ranked[0]):  # the others are looked at next time
+                del connections[each]
+                connections[each] = None
+        return any(each.make_way() for each in ranked)
+
+    def _worth(self, connection: OpenConnection) -> tuple[int, int]:
+        """Return how much is lost with a connection; a request is here within milliseconds."""
+        if connection.over:
+            return 0, connection.stamp
+        if connection.unfinished:
+            return (1 if connection.since < self._tick else 3), connection.stamp
+        return (2 if connection.idle else 4), connection.stamp

@@ -1,0 +1,226 @@
+"""What a request asks for: a plan made of the request and the settings alone; pure.
+
+Nothing about who asks may go in here. A plan is made once for all requests of the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from forewarn.errors import CallerError
+from forewarn.metadata import instance
+from forewarn.metadata.http.response import Response, compact, refusal
+from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
+from forewarn.protocol.versions import (
+    HEADER_VERSION,
+    PREVIEW_VERSION,
+    UNDERSCORE_VERSION,
+    VERSIONS,
+)
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from forewarn.metadata.http.request import HttpRequest
+    from forewarn.settings import MetadataSettings
+
+EVENTS_PATH = "/metadata/scheduledevents"
+INSTANCE_PATH = "/metadata/instance"
+VERSIONS_PATH = "/metadata/versions"
+
+HEADER_MISSING = "Bad request. Required metadata header not specified"
+VERSION_INVALID = (
+    "Bad request. api-version is invalid or was not specified in the request. "
+    "For more information refer to aka.ms/azureimds"
+)
+VERSION_NOT_FOUND = b'{ "error": "Not found. Invalid version requested" }'  # spaces as seen
+
+NOT_FOUND = refusal(404, "Not found")
+HOST_REFUSED = refusal(400, "Bad request. The Host header names another host")
+
+
+class MetadataQueryInvalid(CallerError):
+    """A query parameter means nothing or stands twice. Source: E-8, E-9."""
+
+    code = "metadata-query-invalid"
+    message = "Bad request. {reason}"
+    advice = "Give each query parameter once, in its documented form."
+
+
+@value
+class RefuseRequest:
+    """Answer this, whoever asks."""
+
+    answer: Response
+
+
+@value
+class ShowDocument:
+    """Show the VM's document, perhaps only once it has changed."""
+
+    version: str
+    unless: str = ""
+    """`If-None-Match`, as sent. Source: E-7."""
+    wait_s: float = 0.0
+    """How long to wait for another incarnation than `incarnation`. Source: E-9."""
+    incarnation: int = 0
+
+
+@value
+class ApproveEvents:
+    """Approve events of the VM; the ids are read when the body is here."""
+
+
+@value
+class DescribeInstance:
+    """Show a part of the VM's instance metadata. Source: I-1, I-2."""
+
+    version: str
+    path: str
+    form: str
+
+
+Plan = RefuseRequest | ShowDocument | ApproveEvents | DescribeInstance
+
+
+@value
+class Planned:
+    """A plan and what has to be known about the caller before it counts."""
+
+    plan: Plan
+    forwarded: bool
+    """Whether it came through a proxy; only a signed one may. Source: E-4, S-6."""
+
+
+def planned(request: HttpRequest, settings: MetadataSettings) -> Planned:
+    """Return what is to be done about a request from a VM we know."""
+    forwarded = "x-forwarded-for" in request.headers
+    if settings.allowed_hosts and host_name(request.headers.get("host", "")) not in (
+        settings.allowed_hosts
+    ):
+        return Planned(RefuseRequest(HOST_REFUSED), forwarded)
+    try:
+        return Planned(_plan(request, settings), forwarded)
+    except CallerError as error:
+        return Planned(RefuseRequest(refused(error)), forwarded)
+
+
+def refused(error: CallerError) -> Response:
+    """Return the answer to a caller's error."""
+    return refusal(error.status, str(error))
+
+
+def event_versions(settings: MetadataSettings) -> tuple[str, ...]:
+    """Return the api-versions of Scheduled Events that are served, ascending. Source: V-4."""
+    versions = (*VERSIONS, PREVIEW_VERSION) if settings.preview else VERSIONS
+    return tuple(each for each in versions if each >= settings.min_api_version)
+
+
+def host_name(host: str) -> str:
+    """Return a `Host` header's name or address in lower case, without the port."""
+    name, colon, port = host.rpartition(":")
+    return (name if colon and (port.isdigit() or not port) else host).lower()
+
+
+def _plan(request: HttpRequest, settings: MetadataSettings) -> Plan:
+    path = request.path
+    if path == EVENTS_PATH:
+        return _plan_events(request, settings)
+    if path == VERSIONS_PATH:
+        refusal_or_none = _not_get(request) or _without_header(request)
+        return RefuseRequest(refusal_or_none or Response(body=instance.versions_body()))
+    if path == INSTANCE_PATH or (path.startswith(INSTANCE_PATH + "/") and "/." not in path):
+        return _plan_instance(request, settings)
+    if request.method in ("OPTIONS", "CONNECT") and not path.startswith("/"):
+        return RefuseRequest(_not_allowed("GET, HEAD, POST"))
+    return RefuseRequest(NOT_FOUND)
+
+
+def _plan_events(request: HttpRequest, settings: MetadataSettings) -> Plan:
+    if request.method not in ("GET", "HEAD", "POST"):
+        return RefuseRequest(_not_allowed("GET, HEAD, POST"))
+    version = request.query.get("api-version", "")
+    versions = event_versions(settings)
+    if not _may_lack_header(request, versions, settings):
+        refusal_or_none = _without_header(request)
+        if refusal_or_none:
+            return RefuseRequest(refusal_or_none)
+    wrong = _wrong_version(request, versions, settings.scheduledevents_unknown_version_status)
+    if wrong:
+        return RefuseRequest(wrong)
+    if request.method == "POST":
+        return ApproveEvents()
+    return _plan_show(request, version, settings)
+
+
+def _plan_show(request: HttpRequest, version: str, settings: MetadataSettings) -> ShowDocument:
+    unless = request.headers.get("if-none-match", "")
+    wait = request.query.get("wait")
+    if wait is None:
+        return ShowDocument(version, unless)
+    incarnation = request.query.get("incarnation", "")
+    if not _is_number(incarnation):
+        raise MetadataQueryInvalid(reason="wait needs an incarnation, a whole number.")
+    whole, _, fraction = wait.partition(".")
+    if not _is_number(whole) or not _is_number(fraction or "0"):
+        raise MetadataQueryInvalid(reason="wait must be a number of seconds.")
+    wait_s = min(float(wait), settings.wait_timeout_s)
+    assert math.isfinite(wait_s)
+    return ShowDocument(version, unless, wait_s, int(incarnation))
+
+
+def _plan_instance(request: HttpRequest, settings: MetadataSettings) -> Plan:
+    refusal_or_none = (
+        _not_get(request)
+        or _without_header(request)
+        or _wrong_version(request, INSTANCE_VERSIONS, settings.instance_unknown_version_status)
+    )
+    if refusal_or_none:
+        return RefuseRequest(refusal_or_none)
+    path = request.exact_path[len(INSTANCE_PATH) :]
+    return DescribeInstance(request.query["api-version"], path, request.query.get("format", ""))
+
+
+def _not_get(request: HttpRequest) -> Response | None:
+    return None if request.method in ("GET", "HEAD") else _not_allowed("GET, HEAD")
+
+
+def _not_allowed(allow: str) -> Response:
+    return refusal(405, "Method not allowed", ("Allow", allow))
+
+
+def _may_lack_header(
+    request: HttpRequest, versions: tuple[str, ...], settings: MetadataSettings
+) -> bool:
+    """Tell whether the request is of the age in which the header was not enforced. Source: E-2."""
+    version = request.query.get("api-version", "")
+    if version not in versions or request.repeated == "api-version":
+        return False
+    if version == HEADER_VERSION and request.method == "POST":
+        return settings.post_without_header
+    return version == UNDERSCORE_VERSION
+
+
+def _without_header(request: HttpRequest) -> Response | None:
+    if request.headers.get("metadata", "").lower() == "true":
+        return None
+    return refusal(400, HEADER_MISSING)
+
+
+def _wrong_version(
+    request: HttpRequest, versions: tuple[str, ...], unknown_status: int
+) -> Response | None:
+    version = request.query.get("api-version", "")
+    if request.repeated and request.repeated != "api-version":
+        raise MetadataQueryInvalid(reason=f"The query parameter {request.repeated} stands twice.")
+    if version in versions and not request.repeated:
+        return None
+    unknown = version and version != "latest" and not request.repeated
+    if unknown and unknown_status == 404:
+        return Response(404, VERSION_NOT_FOUND)
+    newest = list(reversed(versions[-3:]))
+    return Response(400, compact({"error": VERSION_INVALID, "newest-versions": newest}))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 15
