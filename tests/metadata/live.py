@@ -127,9 +127,16 @@ class Live:
         self.sequence += 1
         self.apply(DocumentChange(self.sequence, callers=callers))
 
-    def connect(self, *, receive_bytes: int = 0) -> Raw:
-        """Open a raw connection, with a small buffer for what it receives if asked to."""
+    def connect(self, *, receive_bytes: int = 0, source: str = "") -> Raw:
+        """Open a raw connection, with a small buffer for what it receives if asked to.
+
+        Args:
+            receive_bytes: size of that buffer; 0: the system's.
+            source: address on loopback to ask from; empty: that of vm-a.
+        """
         sock = socket.socket()
+        if source:
+            sock.bind((source, 0))
         if receive_bytes:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         sock.settimeout(WAIT_S)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.metadata.hostile import resident_kib
 from tests.metadata.live import EVENTS, FREEZE, WAIT_S, Live, approval, request
-from tests.metadata.test_hostile import resident_kib
 
 BODY = approval(FREEZE.event_id)
 SEEDS = [

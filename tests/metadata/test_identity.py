@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hmac
 import json
+import socket
+import sys
 
 import pytest
 
@@ -14,7 +16,9 @@ from tests.metadata.live import (
     NOW_MS,
     VM_A,
     VM_C,
+    WAIT_S,
     Live,
+    Raw,
     approval,
     request,
     serving,
@@ -150,6 +154,41 @@ def test_signed_header_counts_only_from_a_proxy(live: Live) -> None:
     live.show(incarnation=5, view="group-2")
     reply = live.get(**signed("instance-c"))
     assert json.loads(reply.body)["DocumentIncarnation"] == 0
+
+
+# Interfaces.
+
+IN_LO = Caller("vm-l", "group-1", "group-1", ("::1", "127.0.0.1"), interface="lo")
+ELSEWHERE = Caller("vm-x", "group-2", "group-2", ("10.9.9.9",), interface="eth9")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not say the interface")
+def test_global_ipv6_is_found_on_its_interface(portable: bool) -> None:
+    """An address without scope has come in by an interface all the same. Source: S-6."""
+    with serving(portable=portable, listen=("[::1]:0",)) as live:
+        live.apply(DocumentChange(99, whole=True, callers=(IN_LO,)))
+        live.show(FREEZE)
+        with socket.create_connection(("::1", live.port), WAIT_S) as sock:
+            raw = Raw(sock)
+            for _ in range(3):
+                raw.send(request(EVENTS))
+                assert b"Freeze" in raw.reply().body
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not say the interface")
+def test_kept_connection_is_judged_again_with_the_first_interface(portable: bool) -> None:
+    """It was opened when no interface mattered; the next request is judged as any. S-6."""
+    with serving(portable=portable) as live, live.connect() as raw:
+        live.show(FREEZE)
+        for change in (
+            DocumentChange(99, callers=(ELSEWHERE,)),
+            DocumentChange(100, callers=(IN_LO,), gone=("vm-a",)),
+        ):
+            raw.send(request(EVENTS))
+            assert b"Freeze" in raw.reply().body
+            live.apply(change)
+        raw.send(request(EVENTS))
+        assert b"Freeze" in raw.reply().body
 
 
 # Approvals as HTTP.

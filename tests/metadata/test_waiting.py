@@ -193,6 +193,29 @@ def test_first_answer_is_not_remembered_for_ever(portable: bool) -> None:
         assert raw.reply().headers["date"] == "Tue, 14 Nov 2023 22:14:20 GMT"
 
 
+def test_wait_enables_a_group_that_is_disabled_meanwhile(portable: bool) -> None:
+    """Who still waits is a VM that asks: the group is enabled again and shown. B-2, B-3, E-9."""
+    with serving(portable=portable) as live, live.connect() as raw:
+        live.show(FREEZE, incarnation=3)
+        raw.send(request(wait_for(100, 3)))
+        assert raw.silent()
+        live.control.on_enable = lambda _: live.server.apply(enabled_change())
+        live.apply(DocumentChange(50, publications=(Publication("group-1", False, Document()),)))
+        reply = raw.reply()
+        assert (reply.status, json.loads(reply.body)["DocumentIncarnation"]) == (200, 0)
+        assert live.control.enabled == ["vm-a"]
+
+
+def test_wait_is_as_long_as_asked_when_its_group_is_disabled(portable: bool) -> None:
+    """Without a change its document comes when the time is up, not 503. Source: B-2, E-9."""
+    with serving(portable=portable) as live, live.connect() as raw:
+        raw.send(request(wait_for(0.3)))
+        assert raw.silent()
+        live.control.on_enable = lambda _: live.server.apply(enabled_change())
+        live.apply(DocumentChange(50, publications=(Publication("group-1", False, Document()),)))
+        assert raw.reply().status == 200
+
+
 def enabled_change() -> DocumentChange:
     """Return the change that shows the group enabled."""
     return DocumentChange(51, publications=(Publication("group-1", True, Document()),))

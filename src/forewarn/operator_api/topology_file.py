@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import tomllib
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
 from forewarn.operator_api import request_forms as forms
 from forewarn.validation.durations import iso_duration
-from forewarn.validation.fields import Values
+from forewarn.validation.fields import ValidationFailed, Values
 from forewarn.validation.json_reader import JSON, BodyUnreadable, read_json
 
 if TYPE_CHECKING:
@@ -99,7 +100,18 @@ def vm_of(name: str, values: Values) -> Vm:
         given["tags"] = tuple(given["tags"].items())
     if "addresses" in given:
         given["addresses"] = tuple(dict.fromkeys(given["addresses"]))
+        _check_link_local(name, given)
     return Vm(name=name, **given)
+
+
+def _check_link_local(name: str, given: Values) -> None:
+    """Refuse an address that every network interface may have, where none is named. Source: S-6."""
+    if given.get("interface"):
+        return
+    for address in map(ip_address, given["addresses"]):
+        if address.version == 6 and address.is_link_local:
+            problem = f"has the link-local address {address}, which needs an interface"
+            raise ValidationFailed(where=f"vms.{name}", problem=problem)
 
 
 def form_of(topology: Topology) -> dict[str, dict[str, dict[str, Any]]]:

@@ -225,7 +225,10 @@ class IpAddress:
             address = ipaddress.ip_address(value)
         except ValueError:
             raise wrong(where, value, wanted) from None
-        return str(getattr(address, "ipv4_mapped", None) or address)
+        address = getattr(address, "ipv4_mapped", None) or address
+        if address.is_unspecified or address.is_multicast:
+            raise wrong(where, value, "the address of one machine")
+        return str(address)
 
     read_text = read
 

@@ -1,4 +1,4 @@
-"""What a transport does with the socket of a connection. No state and no decision may go in here."""
+"""What a transport does with a connection's socket. No state and no decision may go in here."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ HEAD_BYTES_MAX = 16 * 1024  # nginx allows 8 KiB a line, Go 1 MiB; clients seen 
 HEADERS_MAX = 100
 BODY_BYTES_MAX = 64 * 1024  # Source: A-5
 CHUNK_LINE_BYTES_MAX = 256  # a size and its extensions
-CHUNKED_BYTES_MAX = 4 * BODY_BYTES_MAX  # a chunked body with its framing
+CHUNKS_MAX = 1024  # of one body, in 1 ms of processor time; clients seen send one to three
+CHUNKED_BYTES_MAX = 2 * BODY_BYTES_MAX  # a chunked body with its framing
 
 HEAD_END = b"\r\n\r\n"
 
@@ -178,19 +179,22 @@ def expects_continue(request: HttpRequest) -> bool:
 class ChunkedBody:
     """A chunked body while it arrives; remembers how far it was read."""
 
-    __slots__ = ("_at", "_body", "_trailers")
+    __slots__ = ("_at", "_body", "_chunks", "_trailers")
 
     def __init__(self) -> None:
         """Begin at the start of the buffer that `read` is given."""
         self._at = 0
         self._body = bytearray()
+        self._chunks = 0
         self._trailers = -1
 
     def read(self, buffer: bytes | bytearray) -> tuple[bytes, int] | None:
         """Return the body and where it ends in `buffer`, or None while more must come.
 
+        Its cost grows with the bytes and chunks that came since the last call.
+
         Raises:
-            RequestMalformed: the framing is broken.
+            RequestMalformed: the framing is broken, or the chunks are too many.
             RequestTooLarge: the body or its framing is too long.
         """
         while self._trailers < 0:
@@ -215,6 +219,9 @@ class ChunkedBody:
                 raise RequestMalformed(reason="A chunk is longer than its size.")
             self._body += buffer[data : data + size]
             self._at = data + size + 2
+            self._chunks += 1
+            if self._chunks > CHUNKS_MAX:
+                raise RequestMalformed(reason="The body comes in too many chunks.")
         return self._end(buffer)
 
     def _end(self, buffer: bytes | bytearray) -> tuple[bytes, int] | None:
