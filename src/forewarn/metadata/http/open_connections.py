@@ -24,6 +24,11 @@ UNKNOWN_SHARE = 4
 UNKNOWN_REQUEST_S = 2
 """Seconds of the service's count in which such a caller's request must have come: 1 to 2 s."""
 
+OVER, STUCK, IDLE, FRESH, HELD = range(5)
+"""How much is lost with a connection: it ends anyway; its request began in an earlier second;
+nothing is under way; its request began just now; it waits for an answer.
+"""
+
 RESERVED_SHARE, RESERVED_FDS_MAX = 4, 1024
 """File descriptors left to the operator API and the store: one in four, and at most so many."""
 
@@ -119,15 +124,19 @@ class OpenConnections:
     def admit(self, peer: Peer) -> Client | None:
         """Return whose new connection this is, after another one made way if one must; or None."""
         client = self._client_of(peer)
-        is_full = client is not self._shared and len(client.connections) >= self._client_limit
-        # A VM that has lost count may ask all the same; nobody else is owed anything.
-        if is_full and not (client.is_known and self._one_makes_way(client.connections)):
-            return None
-        if not client.is_known and len(self._unknown) >= self._unknown_limit:
-            self._one_makes_way(self._unknown)
-        if len(self) >= self.limit and not self.make_room():
-            return None
-        return client
+        if client is self._shared:
+            may = True
+        elif client.is_known:  # a VM that has lost count may ask all the same
+            connections = client.connections
+            may = len(connections) < self._client_limit or self._one_makes_way(
+                connections, worth_max=IDLE
+            )
+        else:  # nobody is owed anything: refusing is the least work
+            is_free = len(self._unknown) < self._unknown_limit
+            may = is_free and len(client.connections) < self._client_limit
+        if may and len(self) >= self.limit:
+            may = self.make_room()
+        return client if may else None
 
     def add(self, connection: OpenConnection) -> None:
         """Count a connection whose client was admitted."""
@@ -187,20 +196,23 @@ class OpenConnections:
         known = self._addresses.get(peer.address)
         return known or Client(peer.address, is_known=False)
 
-    def _one_makes_way(self, connections: dict[OpenConnection, None]) -> bool:
+    def _one_makes_way(
+        self, connections: dict[OpenConnection, None], *, worth_max: int = HELD
+    ) -> bool:
         """Have one of the connections looked at longest ago make way; at most `LOOKS_MAX` are."""
         looked = [each for each, _ in zip(connections, range(LOOKS_MAX), strict=False)]
-        ranked = sorted(looked, key=self._worth)
+        worths = {each: self._worth(each) for each in looked}
+        ranked = sorted(looked, key=worths.__getitem__)
         for each in ranked:
-            if self._worth(each) > self._worth(ranked[0]):  # the others are looked at next time
+            if worths[each] > worths[ranked[0]]:  # the others are looked at next time
                 del connections[each]
                 connections[each] = None
-        return any(each.make_way() for each in ranked)
+        return any(worths[each][0] <= worth_max and each.make_way() for each in ranked)
 
     def _worth(self, connection: OpenConnection) -> tuple[int, int]:
         """Return how much is lost with a connection; a request is here within milliseconds."""
         if connection.over:
-            return 0, connection.stamp
+            return OVER, connection.stamp
         if connection.unfinished:
-            return (1 if connection.since < self._tick else 3), connection.stamp
-        return (2 if connection.idle else 4), connection.stamp
+            return (STUCK if connection.since < self._tick else FRESH), connection.stamp
+        return (IDLE if connection.idle else HELD), connection.stamp

@@ -1,0 +1,1 @@
+"""What callers who mean harm can do to the others."""

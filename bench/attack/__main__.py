@@ -1,0 +1,208 @@
+"""What floods do to the others: `make bench-attack` or `python -m bench.attack`.
+
+One service with its usual limits and 1,024 file descriptors, on loopback. Twenty VMs poll twice a
+second each, half of them on new connections, and an operator calls four times a second: before a
+flood, while it lasts, and from a second after its end. Every process and connection is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import resource
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.attack.bystanders import VMS, Bystanders, Phase
+from bench.attack.floods import FLOODS, OPERATOR_FLOODS, VM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+START_S_MAX = 30.0
+FDS = 1024
+"""What a process may open where nobody has raised it."""
+P99_S_MAX = 0.050
+"""What the others' polls may take while a flood lasts."""
+SERVER_CORE, LOAD_CORE = 0, 1
+SETTINGS = """
+[listen]
+metadata = ["127.0.0.1:{metadata}"]
+operator = "127.0.0.1:{operator}"
+[operator]
+open_on_loopback = true
+[store]
+url = "sqlite:///{store}"
+[log]
+level = "warning"
+"""
+
+
+def free_port() -> int:
+    """Return a port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def prepare() -> None:
+    """Keep the service to its core and to the usual number of files."""
+    os.sched_setaffinity(0, {SERVER_CORE % (os.cpu_count() or 1)})
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FDS, FDS))
+
+
+@contextlib.contextmanager
+def serving(directory: Path) -> Iterator[tuple[int, int, int]]:
+    """Run a service with a VM at each address; gives its two ports and its process."""
+    metadata, operator = free_port(), free_port()
+    config = directory / "forewarn.toml"
+    store = directory / "forewarn.db"
+    config.write_text(SETTINGS.format(metadata=metadata, operator=operator, store=store))
+    command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(config)]
+    process = subprocess.Popen(command, preexec_fn=prepare)  # noqa: PLW1509  one thread
+    try:
+        ends = time.perf_counter() + START_S_MAX
+        while not _put_fleet(operator):
+            assert process.poll() is None, "the service has ended"
+            assert time.perf_counter() < ends, "the service does not start"
+            time.sleep(0.05)
+        yield metadata, operator, process.pid
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(START_S_MAX)
+
+
+def _put_fleet(operator: int) -> bool:
+    addresses = (*VMS, *VM)
+    names = [f"vm-{number}" for number in range(len(addresses))]
+    fleet = {
+        "hosts": {"h1": {}},
+        "vms": {n: {"host": "h1", "addresses": [a]} for n, a in zip(names, addresses, strict=True)},
+    }
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{operator}/v1/topology",
+        json.dumps(fleet).encode(),
+        {"Content-Type": "application/json"},
+        method="PUT",
+    )
+    try:
+        urllib.request.urlopen(request, timeout=10).close()
+    except ConnectionError:
+        return False
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, ConnectionError):
+            return False
+        raise
+    return True
+
+
+async def attack(name: str, ports: tuple[int, int, int], seconds: float) -> dict[str, Phase]:
+    """Return what the others saw before, during and after one flood."""
+    metadata, operator, _ = ports
+    port = operator if name in OPERATOR_FLOODS else metadata
+    others = Bystanders(metadata, operator)
+    others.start()
+    phases: dict[str, Phase] = {}
+
+    async def see(what: str, seconds: float) -> None:
+        phases[what] = others.phase = Phase()
+        await asyncio.sleep(seconds)
+
+    await asyncio.sleep(1)
+    await see("before", seconds / 2)
+    command = ["-m", "bench.attack.floods", name, "--port", str(port), "--seconds", str(seconds)]
+    flood = await asyncio.create_subprocess_exec(
+        sys.executable, *command, stdout=asyncio.subprocess.PIPE
+    )
+    await see("during", seconds + 0.5)
+    said, _ = await flood.communicate()
+    print(f"{name}: {said.decode().strip()}", file=sys.stderr, flush=True)
+    await see("a second", 1.0)
+    await see("after", seconds / 2)
+    await others.stop()
+    del phases["a second"]
+    return phases
+
+
+def row(name: str, what: str, phase: Phase) -> str:
+    """Return one line of the table, in milliseconds."""
+
+    def of(times_s: list[float]) -> str:
+        if len(times_s) < 2:
+            return f"{'-':>9}{'-':>9}{'-':>9}"
+        p99 = percentile(times_s, 99)
+        shown = (statistics.median(times_s), p99, max(times_s))
+        return "".join(f"{each * 1000:>9.1f}" for each in shown)
+
+    return (
+        f"{name:46}{what:8}{len(phase.polls_s):>7}{of(phase.polls_s)}{phase.failed_polls:>8}"
+        f"{of(phase.calls_s)}{phase.failed_calls:>8}"
+    )
+
+
+def percentile(times_s: list[float], of_hundred: int) -> float:
+    """Return the time within which so many of a hundred were."""
+    return sorted(times_s)[min(len(times_s) - 1, len(times_s) * of_hundred // 100)]
+
+
+def broken(name: str, phases: dict[str, Phase]) -> list[str]:
+    """Return what was promised and not kept."""
+    found = []
+    for what in ("during", "after"):
+        phase = phases[what]
+        if phase.failed_polls:
+            found.append(f"{name}: {phase.failed_polls} polls failed {what} it")
+        if not phase.polls_s or percentile(phase.polls_s, 99) > P99_S_MAX:
+            found.append(f"{name}: polls took longer than {P99_S_MAX * 1000:.0f} ms {what} it")
+        if phase.failed_calls:
+            found.append(f"{name}: {phase.failed_calls} operator calls failed {what} it")
+    return found
+
+
+async def measure(options: argparse.Namespace) -> dict[str, dict[str, Phase]]:
+    """Meet one flood after the other, each on a service of its own."""
+    figures = {}
+    for name in (*FLOODS, *OPERATOR_FLOODS):
+        if options.only and options.only not in name:
+            continue
+        with tempfile.TemporaryDirectory() as directory, serving(Path(directory)) as ports:
+            figures[name] = await attack(name, ports, options.seconds)
+    return figures
+
+
+def main() -> int:
+    """Run all floods and print what the others saw."""
+    parser = argparse.ArgumentParser(prog="python -m bench.attack")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each flood (default: 10)")
+    parser.add_argument("--quick", action="store_true", help="floods of three seconds")
+    parser.add_argument("--only", default="", help="floods whose name has this text")
+    options = parser.parse_args()
+    options.seconds = 3.0 if options.quick else options.seconds
+    os.sched_setaffinity(0, {LOAD_CORE % (os.cpu_count() or 1)})
+    figures = asyncio.run(measure(options))
+    print(f"{platform.platform()}, Python {platform.python_version()}; milliseconds")
+    heads = "".join(f"{head:>9}" for head in ("p50", "p99", "max"))
+    print(f"{'flood':46}{'':8}{'polls':>7}{heads}{'failed':>8}{heads}{'failed':>8}  (calls)")
+    for name, phases in figures.items():
+        for what, phase in phases.items():
+            print(row(name, what, phase))
+    problems = [each for name, phases in figures.items() for each in broken(name, phases)]
+    print("\n".join(problems) or "Every limit was kept.")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""The floods: `python -m bench.attack.floods NAME --port N --seconds S`. Loopback only.
+
+Each is bounded in time, in connections and in bytes, and says on standard output what it did, as
+one line of JSON. Nothing is measured in here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import selectors
+import socket
+import time
+from dataclasses import dataclass, field
+
+TARGET = "/metadata/scheduledevents?api-version=2020-07-01"
+CONNECTIONS_MAX = 200_000
+CHUNKS = 43_690
+"""One-byte chunks in the 256 KiB that a chunked body could once have."""
+
+HEAD = f"POST {TARGET} HTTP/1.1\r\nHost: 169.254.169.254\r\nMetadata: true\r\n"
+CHUNKED = f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + b"1\r\n \r\n" * CHUNKS
+OPERATOR_HEAD = b"GET /v1/hosts HTTP/1.1\r\nHost: x\r\n" + b"X-A: " + b"a" * 512
+
+
+@dataclass(frozen=True)
+class Flood:
+    """What one flood sends from where, and how many connections it keeps at a time."""
+
+    octets: bytes
+    sources: tuple[str, ...]
+    at_a_time: int
+    keeps: bool = True
+    """Whether a connection stays open after its bytes were sent."""
+    per_s: float = 0.0
+    """New connections a second; 0: as many as possible."""
+
+
+STRANGER = ("127.3.0.1",)
+STRANGERS = tuple(f"127.3.{high}.{low}" for high in range(8) for low in range(1, 251))
+VM = ("127.2.0.1",)
+FLOODS = {
+    "1,500 half requests from an unknown address": Flood(b"G", STRANGER, 1500),
+    "1,500 half requests from 1,500 addresses": Flood(b"G", STRANGERS[:1500], 1500),
+    "1,500 half requests from a VM": Flood(b"G", VM, 1500),
+    "12,000 connections, as fast as they go": Flood(b"G", STRANGER, 12_000, keeps=False),
+    "one-byte chunks from a VM, 20 a second": Flood(CHUNKED, VM, 64, keeps=False, per_s=20),
+    "one-byte chunks from an unknown address": Flood(CHUNKED, STRANGER, 64, keeps=False, per_s=20),
+}
+OPERATOR_FLOODS = {
+    "1,100 half requests to the operator API": Flood(OPERATOR_HEAD, STRANGER, 1100, per_s=500),
+}
+
+
+@dataclass
+class Sender:
+    """Opens connections of one flood and sends its bytes."""
+
+    flood: Flood
+    port: int
+    opened: int = 0
+    refused: int = 0
+    cut: int = 0
+    _open: dict[socket.socket, bytes] = field(default_factory=dict)
+    _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+
+    def run(self, seconds: float) -> None:
+        """Flood for so long, then close everything."""
+        begun = time.monotonic()
+        while (passed := time.monotonic() - begun) < seconds and self.opened < CONNECTIONS_MAX:
+            due = int(passed * self.flood.per_s) if self.flood.per_s else CONNECTIONS_MAX
+            room = min(self.flood.at_a_time - len(self._open), due - self.opened, 64)
+            for _ in range(room):
+                self._connect()
+            for key, events in self._selector.select(0 if room > 0 else 0.002):
+                self._serve(key.fileobj, events)  # type: ignore[arg-type]  # sockets only
+        for sock in tuple(self._open):
+            self._close(sock)
+
+    def _connect(self) -> None:
+        sock = socket.socket()
+        sock.settimeout(0)
+        source = self.flood.sources[self.opened % len(self.flood.sources)]
+        self.opened += 1
+        try:
+            sock.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
+            sock.bind((source, 0))
+            sock.connect_ex(("127.0.0.1", self.port))
+        except OSError:
+            self.refused += 1
+            sock.close()
+            return
+        self._open[sock] = self.flood.octets
+        self._selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
+
+    def _serve(self, sock: socket.socket, events: int) -> None:
+        left = self._open[sock]
+        try:
+            if events & selectors.EVENT_WRITE and left:
+                left = self._open[sock] = left[sock.send(left) :]
+                if not left and not self.flood.keeps:
+                    sock.shutdown(socket.SHUT_WR)
+                if not left:
+                    self._selector.modify(sock, selectors.EVENT_READ)
+            if events & selectors.EVENT_READ and not sock.recv(65_536):
+                raise ConnectionResetError
+        except BlockingIOError:
+            return
+        except OSError:
+            self.cut += 1
+            self._close(sock)
+
+    def _close(self, sock: socket.socket) -> None:
+        del self._open[sock]
+        self._selector.unregister(sock)
+        with contextlib.suppress(OSError):
+            sock.close()
+
+
+def main() -> None:
+    """Flood one port of this machine."""
+    parser = argparse.ArgumentParser(prog="python -m bench.attack.floods")
+    parser.add_argument("name", choices=[*FLOODS, *OPERATOR_FLOODS])
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    options = parser.parse_args()
+    os.nice(10)  # what it takes from the measuring process is no fault of the service
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
+    sender = Sender((FLOODS | OPERATOR_FLOODS)[options.name], options.port)
+    sender.run(options.seconds)
+    done = {"opened": sender.opened, "refused": sender.refused, "cut": sender.cut}
+    print(json.dumps(done), flush=True)
+
+
+if __name__ == "__main__":
+    main()
