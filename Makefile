@@ -12,7 +12,7 @@ FULLY_COVERED := $(FULLY_COVERED),src/forewarn/agent/core/*
 PYTEST ?= $(BIN)/pytest
 # Two cores: a test goes to the process that is free.
 PARALLEL ?= -n auto --dist worksteal
-BENCHES := bench-metadata bench-latency bench-start bench-store bench-agent \
+BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
 	bench-planner
 
 .DEFAULT_GOAL := help
@@ -95,6 +95,9 @@ bench: $(BENCHES)  ## every published figure, anew
 
 bench-metadata: $(DEV) system  ## Forewarn, Go and nginx answering the same polls
 	$(BIN)/python -m bench.metadata $(ARGS)
+
+bench-attack: $(DEV)  ## what floods do to the polls of other VMs (ARGS=--quick)
+	$(BIN)/python -m bench.attack $(ARGS)
 
 bench-latency: $(DEV) system  ## from an operator's call, and from an approval, to the wire
 	$(BIN)/python -m bench.latency $(ARGS)

@@ -23,6 +23,7 @@ CHUNKS = 43_690
 
 HEAD = f"POST {TARGET} HTTP/1.1\r\nHost: 169.254.169.254\r\nMetadata: true\r\n"
 CHUNKED = f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + b"1\r\n \r\n" * CHUNKS
+POLLS = f"GET {TARGET} HTTP/1.1\r\nHost: 169.254.169.254\r\nMetadata: true\r\n\r\n".encode() * 25
 OPERATOR_HEAD = b"GET /v1/hosts HTTP/1.1\r\nHost: x\r\n" + b"X-A: " + b"a" * 512
 
 
@@ -49,6 +50,8 @@ FLOODS = {
     "12,000 connections, as fast as they go": Flood(b"G", STRANGER, 12_000, keeps=False),
     "one-byte chunks from a VM, 20 a second": Flood(CHUNKED, VM, 64, keeps=False, per_s=20),
     "one-byte chunks from an unknown address": Flood(CHUNKED, STRANGER, 64, keeps=False, per_s=20),
+    "25 polls a connection from a VM": Flood(POLLS, VM, 64, keeps=False),
+    "25 polls a connection from 1,500 addresses": Flood(POLLS, STRANGERS[:1500], 64, keeps=False),
 }
 OPERATOR_FLOODS = {
     "1,100 half requests to the operator API": Flood(OPERATOR_HEAD, STRANGER, 1100, per_s=500),
@@ -127,6 +130,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     options = parser.parse_args()
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # whatever those who measure have
     os.nice(10)  # what it takes from the measuring process is no fault of the service
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))

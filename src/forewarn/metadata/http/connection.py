@@ -115,7 +115,7 @@ class Connection(ConnectionSocket):
         if self.over:
             return
         self.stamp = self.service.tick
-        if not self._reader.begun:
+        if not self._reader.begun and self.client.is_known:  # nobody else's time starts again
             self.since = self.service.tick
         self._reader.push(octets)
         if self.held is None and not self.stalled:
@@ -267,10 +267,15 @@ class Connection(ConnectionSocket):
         return asked, self._octets(asked, reaction)
 
     def _refused(self, asked: PendingRequest, refusal: Send) -> bytes:
-        """Return a refusal; a body that is still on its way ends the connection."""
+        """Return a refusal; it ends the connection where more has come or must come.
+
+        So a flood of requests costs one answer and not one for each; behind a proxy the next
+        request may be another VM's.
+        """
         length = asked.request.length
-        if length < 0 or (length > 0 and not self._reader.body(asked)):
-            asked.close = asked.body_unread = True
+        asked.body_unread = length < 0 or (length > 0 and not self._reader.body(asked))
+        if asked.body_unread or (len(self._reader) and not self.client.is_shared):
+            asked.close = True
             return self.service.joined(refusal.pieces._replace(close=True))
         return self.service.joined(refusal.pieces)
 

@@ -78,10 +78,15 @@ class Client:
     __slots__ = ("connections", "is_known", "name")
 
     def __init__(self, name: str, *, is_known: bool) -> None:
-        """Start without a connection."""
+        """Start without a connection; who shares an address has no name."""
         self.name = name
         self.is_known = is_known
         self.connections: dict[OpenConnection, None] = {}
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether these are the connections of many VMs."""
+        return self.is_known and not self.name
 
 
 class OpenConnections:
