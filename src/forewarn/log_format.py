@@ -14,6 +14,8 @@ from forewarn.settings_loader import SettingInvalid
 
 #: Facts a log record may carry beside its sentence; stable names for machines.
 FACTS = ("action", "actor")
+#: Whose lines are written: ours, and what uvicorn and asyncio say of a connection.
+LOGGERS = ("forewarn", "uvicorn", "asyncio")
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -56,10 +58,11 @@ def configure_logs(level: str, format_name: str) -> None:
             raise SettingInvalid(name=f"log.{name}", place="the settings", problem=problem)
     channel = logging.StreamHandler(sys.stderr)
     channel.setFormatter(formats[format_name]())
-    root = logging.getLogger("forewarn")
-    root.handlers[:] = [channel]
-    root.setLevel(level.upper())
-    root.propagate = False
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [channel]
+        logger.setLevel(level.upper() if name == "forewarn" else logging.WARNING)
+        logger.propagate = False
 
 
 def _time_of(record: logging.LogRecord) -> str:

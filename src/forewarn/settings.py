@@ -117,6 +117,18 @@ class OperatorSettings:
     """Whether callers on this machine need no token; the emulator says yes."""
     answer_timeout_s: float = 30.0
     """Longest wait for the control plane and its database; then 503, which says what is known."""
+    max_connections: int = 1000
+    """Open connections; beyond it the oldest one without an accepted request makes room."""
+    max_connections_per_source: int = 100
+    """Connections without an accepted request from one IPv4 address or IPv6 /64 network."""
+    request_timeout_s: float = 10.0
+    """How long a head may take to arrive, and how long its body may pause; then it is cut off."""
+    max_streams_per_operator: int = 20
+    """Watch streams one token may hold at a time; all tokens together may hold 200."""
+    max_refused_tokens: int = 20
+    """Unknown tokens one source may send in a minute; beyond it 429 without a look at them."""
+    max_topology_bytes: int = 4_194_304
+    """Largest topology in one request; `forewarn topology apply` sends larger ones in portions."""
 
 
 @dataclass(frozen=True, slots=True)

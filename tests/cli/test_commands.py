@@ -335,8 +335,8 @@ def test_watch_follows_from_a_place(run: Run) -> None:
     """Entries after a number are printed, one a line, filtered as asked."""
     lines = run("watch", "--after", "0", "--count", "2").out.splitlines()
     assert lines == [
-        "2027-01-15T08:00:00Z  host h1 is added  (operator local)",
-        "2027-01-15T08:00:00Z  host h2 is added  (operator local)",
+        "2027-01-15T08:00:00Z  host h1 is added  (operator local at 127.0.0.1)",
+        "2027-01-15T08:00:00Z  host h2 is added  (operator local at 127.0.0.1)",
     ]
     filtered = run("watch", "--after", "0", "--count", "1", "--vm", "web-1", "--json")
     assert json.loads(filtered.out)["text"] == "vm web-1 is added"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -37,7 +38,7 @@ def test_token_names_the_actor(closed: Live) -> None:
         assert reply.status == 201
         path = f"/v1/history?host={name}"
         entries = closed.call("GET", path, headers=bearer(token)).json["entries"]
-        assert entries[0]["actor"] == f"operator {name}"
+        assert entries[0]["actor"] == f"operator {name} at 127.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -138,3 +139,26 @@ def test_impossible_token_is_refused_at_start(tokens: tuple[str, ...]) -> None:
     with pytest.raises(TokenInvalid) as refusal:
         read_tokens(tokens)
     assert "0123456789abcdef" not in str(refusal.value)
+
+
+def test_unknown_token_is_logged_and_limited(caplog: pytest.LogCaptureFixture) -> None:
+    """Each is logged with its address; after so many, a minute passes until one is looked at."""
+    operator = OperatorSettings(tokens=(f"anna:{TOKEN}", f"ben:{OTHER}"), max_refused_tokens=3)
+    service = Live(replace(SETTINGS, operator=operator))
+    try:
+        assert service.call("GET", "/v1/hosts", headers=bearer(TOKEN)).status == 200
+        with caplog.at_level(logging.WARNING):
+            codes = [service.call("GET", "/v1/hosts", headers=bearer("x")).code for _ in range(5)]
+        assert codes == ["token-wrong"] * 3 + ["too-many-refused"] * 2
+        assert [r.getMessage() for r in caplog.records] == [
+            "unknown token from 127.0.0.1 refused",
+            "unknown token from 127.0.0.1 refused",
+            "unknown token from 127.0.0.1 refused; no more is looked at for a minute",
+        ]
+        reply = service.call("GET", "/v1/hosts", headers=bearer(OTHER))
+        assert (reply.status, reply.code) == (429, "too-many-refused")
+        assert service.call("GET", "/v1/hosts", headers=bearer(TOKEN)).status == 200
+        service.advance(60)
+        assert service.call("GET", "/v1/hosts", headers=bearer(OTHER)).status == 200
+    finally:
+        service.stop()

@@ -106,7 +106,10 @@ def test_actor_and_time_are_history(fleet: Live) -> None:
     fleet.advance(61)
     fleet.post("/v1/vms/web-0/reboot")
     entries = fleet.get("/v1/history?operation=op-1&limit=1")["entries"]
-    assert (entries[0]["actor"], entries[0]["at"]) == ("operator local", "2027-01-15T08:01:01Z")
+    assert (entries[0]["actor"], entries[0]["at"]) == (
+        "operator local at 127.0.0.1",
+        "2027-01-15T08:01:01Z",
+    )
 
 
 def test_health_and_version(shared: Live) -> None:

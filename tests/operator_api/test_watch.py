@@ -12,7 +12,7 @@ from starlette.types import Message
 
 from forewarn.operator_api import watch
 from forewarn.store import Recorded
-from tests.operator_api.live import Json, Live
+from tests.operator_api.live import TOKEN, Json, Live
 
 
 class Follower:
@@ -164,3 +164,14 @@ def test_stopping_service_ends_its_streams(live: Live) -> None:
     live.daemon.bridge.call(live.daemon.ended.set)
     assert follower.entry() == {"end": "stopped"}
     follower.close()
+
+
+def test_one_operator_holds_so_many_streams(live: Live) -> None:
+    """Nobody takes all streams: another operator still gets one."""
+    limit = live.daemon.settings.operator.max_streams_per_operator
+    followers = [Follower(live) for _ in range(limit)]
+    reply = live.call("GET", "/v1/watch")
+    assert (reply.status, reply.code) == (429, "too-many-streams")
+    with_token = Follower(live, headers={"Authorization": f"Bearer {TOKEN}"})
+    for follower in (*followers, with_token):
+        follower.close()

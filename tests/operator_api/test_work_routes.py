@@ -40,7 +40,7 @@ def test_each_act_asks_for_its_cause(
     assert reply.status == 202
     operation = one(reply.json)
     assert (operation["cause"], operation["impact"]) == (cause, impact)
-    assert operation["actor"] == "operator local"
+    assert operation["actor"] == "operator local at 127.0.0.1"
 
 
 def test_request_says_how_it_is_shown(fleet: Live) -> None:

@@ -59,7 +59,8 @@ def build_app(
         TokenInvalid: a token of the settings cannot be one.
     """
     ours = every_route([each for each in extra_routes if isinstance(each, Route)])
-    desk = ControlClient(loop, store, clock, HistoryWatch(store), settings.answer_timeout_s)
+    watch = HistoryWatch(store, settings.max_streams_per_operator)
+    desk = ControlClient(loop, store, clock, watch, settings.answer_timeout_s)
     by_path = groupby(sorted(ours, key=_path), key=_path)
     table = Table({path: Dispatch(desk, list(rows)) for path, rows in by_path})
     further = [each for each in extra_routes if not isinstance(each, Route)]

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
+from collections import OrderedDict
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from forewarn.errors import CallerError
+from forewarn.operator_api.connections import ADMIT, source_of
 from forewarn.operator_api.responses import refusal
 from forewarn.protocol import timestamps
 
@@ -23,12 +26,21 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.settings import OperatorSettings
 
+log = logging.getLogger("forewarn.operator")
+
 #: A shorter token can be guessed; `python3 -c "import secrets; print(secrets.token_hex())"`.
 TOKEN_LENGTH_MIN = 16
 #: Addresses and host names of which it is remembered whether they are this machine's.
 ADDRESSES_REMEMBERED = 256
+#: Sources of unknown tokens, and operators' sources, that are remembered.
+SOURCES_REMEMBERED = 10_000
+#: How long unknown tokens are counted, in milliseconds.
+REFUSED_WINDOW_MS = 60_000
+#: The operator that a caller on this machine is, where it needs no token.
+LOCAL = "local"
 #: The header in which every answer says what the service's clock shows.
 TIME_HEADER = b"forewarn-time"
+_FACT = {"action": "token-refused"}
 
 
 class TokenInvalid(CallerError):
@@ -57,6 +69,15 @@ class TokenWrong(CallerError):
     advice = "Look at FOREWARN_TOKEN and at `tokens` in the service's [operator] settings."
 
 
+class TooManyRefused(CallerError):
+    """A source that has sent many unknown tokens."""
+
+    code = "too-many-refused"
+    status = 429
+    message = "{source} has sent too many unknown tokens."
+    advice = "Correct the token, wait a minute, then try again."
+
+
 class HostRefused(CallerError):
     """A call without a token that names this machine by a name it need not have."""
 
@@ -78,7 +99,8 @@ class CrossSite(CallerError):
 class Authenticator:
     """Lets through who may call, says who it is, and stamps every answer with the time.
 
-    The actor stands in `scope["state"]["actor"]`; empty for callers of public routes.
+    In `scope["state"]` stand the actor, `operator NAME at ADDRESS`, and the operator, `NAME`; both
+    are empty for callers of public routes.
     """
 
     def __init__(
@@ -100,6 +122,7 @@ class Authenticator:
         self._tokens = read_tokens(settings.tokens)
         self._open_on_loopback = settings.open_on_loopback
         self._public = public
+        self._refused = RefusedTokens(settings.max_refused_tokens, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -112,38 +135,93 @@ class Authenticator:
                 message["headers"] = [*message.get("headers", ()), (TIME_HEADER, now)]
             await send(message)
 
-        scope.setdefault("state", {})
+        state = scope.setdefault("state", {})
         try:
-            scope["state"]["actor"] = self._actor(scope)
+            name = state["operator"] = self._operator(scope)
         except CallerError as error:
             await refusal(error)(scope, receive, stamped)
             return
+        state["actor"] = f"operator {name}{_place(scope)}" if name else ""
+        if name and ADMIT in state:
+            state[ADMIT]()
         await self._app(scope, receive, stamped)
 
-    def _actor(self, scope: Scope) -> str:
+    def _operator(self, scope: Scope) -> str:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         _check_site(headers)
         authorization = _text(headers, b"authorization")
         if authorization:
-            return self._owner(authorization)
+            return self._owner(authorization, _address(scope))
         if self._open_on_loopback and _is_loopback(scope):
             host = _host_name(_text(headers, b"host"))
             if not _names_loopback(host):
                 raise HostRefused(host=host)
-            return "operator local"
+            return LOCAL
         if scope["path"] in self._public:
             return ""
         raise TokenMissing
 
-    def _owner(self, authorization: str) -> str:
+    def _owner(self, authorization: str, address: str) -> str:
         scheme, _, given = authorization.partition(" ")
         found = ""
         for name, token in self._tokens.items():  # all of them: the time taken tells nothing
             if hmac.compare_digest(token, given.strip().encode("latin-1")):
                 found = name
-        if not found or scheme.lower() != "bearer":
-            raise TokenWrong
-        return f"operator {found}"
+        if scheme.lower() != "bearer":
+            found = ""
+        self._refused.judge(found, address)
+        return found
+
+
+class RefusedTokens:
+    """Who has sent tokens that nobody has, and how many: logged with the address, and limited.
+
+    Above the limit a token is not looked at, right or wrong, but for operators who have called
+    from there before: a stranger behind the same proxy does not lock them out.
+    """
+
+    def __init__(self, limit: int, clock: Clock) -> None:
+        """Refuse nobody yet; `limit` unknown tokens may come from one source in a minute."""
+        self._limit = limit
+        self._clock = clock
+        #: By source: since when they are counted, in ms since the epoch UTC, and how many.
+        self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        #: Operators seen, with the source each called from; the latest last.
+        self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def judge(self, operator: str, address: str) -> None:
+        """Let a call through whose token is an operator's; empty: nobody's.
+
+        Raises:
+            TokenWrong: it is nobody's.
+            TooManyRefused: too many from there were.
+        """
+        source = source_of(address)
+        if operator and (operator, source) in self._seen:
+            return
+        now_ms = self._clock.now_ms()
+        since_ms, count = self._counts.get(source, (now_ms, 0))
+        if not 0 <= now_ms - since_ms < REFUSED_WINDOW_MS:
+            since_ms, count = now_ms, 0
+        if count >= self._limit:
+            raise TooManyRefused(source=source or "The Unix socket")
+        if operator:
+            self._seen[operator, source] = None
+            _forget(self._seen)
+            return
+        self._counts[source] = (since_ms, count + 1)
+        self._counts.move_to_end(source)
+        _forget(self._counts)
+        more = "; no more is looked at for a minute" if count + 1 == self._limit else ""
+        log.warning(
+            "unknown token from %s refused%s", address or "a Unix socket", more, extra=_FACT
+        )
+        raise TokenWrong
+
+
+def _forget(known: OrderedDict[Any, Any]) -> None:
+    if len(known) > SOURCES_REMEMBERED:
+        known.popitem(last=False)
 
 
 def read_tokens(written: tuple[str, ...]) -> dict[str, bytes]:
@@ -182,11 +260,20 @@ def _check_site(headers: Mapping[bytes, bytes]) -> None:
         raise CrossSite(origin=origin or "another site")
 
 
-def _is_loopback(scope: Scope) -> bool:
+def _address(scope: Scope) -> str:
+    """Return where a call comes from; empty for a Unix socket."""
     client = scope.get("client")
-    if client is None:  # a Unix socket: the file's permissions say who may connect
-        return True
-    return _is_loopback_address(client[0])
+    return str(client[0]) if client else ""
+
+
+def _place(scope: Scope) -> str:
+    address = _address(scope)
+    return f" at {address}" if address else ""
+
+
+def _is_loopback(scope: Scope) -> bool:
+    address = _address(scope)  # at a Unix socket the file's permissions say who may connect
+    return not address or _is_loopback_address(address)
 
 
 def _names_loopback(host: str) -> bool:

@@ -116,6 +116,7 @@ class Dispatch:
             ApiCall(
                 desk=self._desk,
                 actor=request.scope["state"]["actor"],
+                operator=request.scope["state"]["operator"],
                 path=request.path_params,
                 query=read_query(route.query, request.query_params.multi_items()),
                 form=_form(route.form, body, media),

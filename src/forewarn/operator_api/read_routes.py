@@ -148,8 +148,8 @@ async def _watch(call: ApiCall) -> ApiResponse:
     await call.desk.look_up(partial(check_named, filters=filters))
     if after is None:
         after = await call.desk.look_up(_last_sequence)
-    call.desk.tail.enter()
-    pages = call.desk.tail.follow(after or 0)
+    call.desk.tail.enter(call.operator)
+    pages = call.desk.tail.follow(after or 0, call.operator)
     if filters:
         pages = _matching(call.desk, pages, filters)
     if server_sent:

@@ -39,8 +39,10 @@ class ApiCall:
     """One request, read and checked."""
 
     desk: ControlClient
-    #: Who asks, for history: `operator NAME`.
+    #: Who asks, for history: `operator NAME at ADDRESS`.
     actor: str
+    #: The operator's name alone, for limits.
+    operator: str = ""
     #: The names in the path.
     path: Mapping[str, str] = field(default_factory=dict)
     query: Values = field(default_factory=dict)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from forewarn.operator_api.connections import factory
 from forewarn.operator_api.listener import clean_up, name_of, open_listener
+from forewarn.settings import OperatorSettings
 
 if TYPE_CHECKING:
     import socket
@@ -25,8 +27,6 @@ BACKLOG = 128
 STOP_S = 1
 #: Seconds after that in which the callers may fetch their answers.
 FETCH_S = 1
-#: Requests served at a time; beyond it 503.
-CONCURRENCY_MAX = 1000
 
 
 class _Server(uvicorn.Server):
@@ -80,7 +80,9 @@ class OperatorServer:
             task.cancel()
 
 
-async def start_operator(app: ASGIApp, address: str) -> OperatorServer:
+async def start_operator(
+    app: ASGIApp, address: str, settings: OperatorSettings | None = None
+) -> OperatorServer:
     """Serve an application at `IPV4:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0 takes a free one.
 
     Raises:
@@ -89,7 +91,7 @@ async def start_operator(app: ASGIApp, address: str) -> OperatorServer:
     listener = open_listener(address)
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=factory(settings or OperatorSettings()),  # type: ignore[arg-type] # it is only called
         ws="none",
         lifespan="off",
         log_config=None,
@@ -97,7 +99,6 @@ async def start_operator(app: ASGIApp, address: str) -> OperatorServer:
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        limit_concurrency=CONCURRENCY_MAX,
         timeout_graceful_shutdown=STOP_S + FETCH_S,
     )
     server = _Server(config)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from forewarn.control.engine import Overloaded
-from forewarn.errors import ForewarnError
+from forewarn.errors import CallerError, ForewarnError
 from forewarn.store import HistoryPage
 
 if TYPE_CHECKING:
@@ -37,15 +37,27 @@ STALL_TIMEOUT_S = 30.0
 LOOK_S = 1.0
 
 
+class TooManyStreams(CallerError):
+    """A watch stream more than one operator may hold."""
+
+    code = "too-many-streams"
+    status = 429
+    message = "Operator {operator} holds {limit} watch streams; one operator may hold no more."
+    advice = "End one first, or raise `max_streams_per_operator` in [operator]."
+
+
 class HistoryWatch:
     """Tells followers when history grows, and keeps its last entries at hand."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, max_per_operator: int = FOLLOWERS_MAX) -> None:
         """Watch nothing yet: the first follower starts the watch, the last one ends it."""
+        self._max_per_operator = max_per_operator
         self._store = store
         self._recent: deque[Recorded] = deque(maxlen=RECENT_MAX)
         self._waiting: list[asyncio.Future[None]] = []
         self._followers = 0
+        #: Streams by the operators who hold them.
+        self._held: Counter[str] = Counter()
         self._watching = False
         self._stopped = False
         self._reading = asyncio.Lock()
@@ -55,21 +67,23 @@ class HistoryWatch:
         self._stopped = True
         self._wake()
 
-    def enter(self) -> None:
+    def enter(self, operator: str = "") -> None:
         """Count a follower in; `follow` counts it out.
 
         Raises:
+            TooManyStreams: this operator holds as many as one may.
             Overloaded: too many follow already.
         """
+        if self._held[operator] >= self._max_per_operator:
+            raise TooManyStreams(operator=operator, limit=self._max_per_operator)
         if self._followers >= FOLLOWERS_MAX:
             raise Overloaded(count=self._followers)
         self._followers += 1
+        self._held[operator] += 1
         if not self._watching:
-            self._watching = True
-            arguments = (asyncio.get_running_loop(),)
-            threading.Thread(target=self._watch, args=arguments, name="tail", daemon=True).start()
+            self._start()
 
-    async def follow(self, after: int) -> AsyncGenerator[list[Recorded], None]:
+    async def follow(self, after: int, operator: str = "") -> AsyncGenerator[list[Recorded], None]:
         """Yield entries after a sequence number as they come; an empty list is a sign of life."""
         try:
             yield []
@@ -84,6 +98,9 @@ class HistoryWatch:
                     yield []
         finally:
             self._followers -= 1
+            self._held[operator] -= 1
+            if not self._held[operator]:
+                del self._held[operator]
 
     async def _page(self, after: int) -> list[Recorded]:
         """Return the next entries, from memory where they are there."""
@@ -125,11 +142,15 @@ class HistoryWatch:
                 loop.call_soon_threadsafe(self._wake)
             loop.call_soon_threadsafe(self._unwatched)
 
+    def _start(self) -> None:
+        self._watching = True
+        arguments = (asyncio.get_running_loop(),)
+        threading.Thread(target=self._watch, args=arguments, name="tail", daemon=True).start()
+
     def _unwatched(self) -> None:
         self._watching = False
         if self._followers:  # one came while the thread was ending
-            self._followers -= 1
-            self.enter()
+            self._start()
 
 
 class WatchStream:

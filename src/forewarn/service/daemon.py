@@ -185,7 +185,9 @@ class Daemon:
             settings=self.settings.operator,
             extra_routes=tuple(self.more_routes()),
         )
-        operator: Operator = await serving.start_operator(app, self.settings.listen.operator)
+        operator: Operator = await serving.start_operator(
+            app, self.settings.listen.operator, self.settings.operator
+        )
         self._closing.push_async_callback(operator.stop)
         return operator.address
 

@@ -40,6 +40,12 @@ RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("metadata", "max_connections_per_client"): (1, 10_000_000),
     ("metadata", "max_unknown_connections"): (1, 10_000_000),
     ("operator", "answer_timeout_s"): (0.1, DAY_S),
+    ("operator", "max_connections"): (1, 100_000),
+    ("operator", "max_connections_per_source"): (1, 100_000),
+    ("operator", "request_timeout_s"): (0.1, DAY_S),
+    ("operator", "max_streams_per_operator"): (1, 200),
+    ("operator", "max_refused_tokens"): (1, 1_000_000),
+    ("operator", "max_topology_bytes"): (65_536, 1024**3),
 }
 
 
