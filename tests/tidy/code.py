@@ -31,7 +31,12 @@ ROOMS_OF_PACKAGES = {
     "uvloop": ("forewarn.service.process",),
     "starlette": ("forewarn.operator_api", "forewarn.emulator"),
     "uvicorn": ("forewarn.operator_api",),
-    "msgspec": ("forewarn.replication.messages", "forewarn.store", "forewarn.simulator"),
+    "msgspec": (
+        "forewarn.operator_api.responses",
+        "forewarn.replication.messages",
+        "forewarn.store",
+        "forewarn.simulator",
+    ),
     "psycopg": ("forewarn.store",),
     "yaml": ("forewarn.validation",),
     "shtab": ("forewarn.cli",),

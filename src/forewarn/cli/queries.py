@@ -64,9 +64,15 @@ def _events(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs no client
 
     client = client_of(arguments)
-    answer = client.get("/v1/events", **_given(arguments, "vm", "group"))
+    events, after = [], ""
+    while True:
+        page = client.get("/v1/events", after=after, **_given(arguments, "vm", "group"))
+        events += page["events"]
+        after = page["next"]
+        if not after:
+            break
     if arguments.json:
-        return print_json(answer)
+        return print_json({"events": events})
     print_table(
         ("event", "type", "status", "not before", "operation", "group", "resources"),
         [
@@ -79,7 +85,7 @@ def _events(arguments: argparse.Namespace) -> int:
                 each["group"],
                 each["resources"],
             )
-            for each in answer["events"]
+            for each in events
         ],
         empty="nothing is scheduled",
     )

@@ -1,6 +1,6 @@
 """`forewarn topology`: a whole fleet from one file, and into one.
 
-The file is read by the server; this only carries it.
+The file is read by the server; this only carries it, a very large one in portions.
 """
 
 from __future__ import annotations
@@ -51,9 +51,12 @@ def add_commands(commands: Commands) -> None:
 
 
 def _apply(arguments: argparse.Namespace) -> int:
-    import json  # noqa: PLC0415 - `--help` needs neither
-
-    from forewarn.cli.api_client import ApiRefused, client_of  # noqa: PLC0415
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
+    from forewarn.cli.topology_portions import (  # noqa: PLC0415
+        FileUnreadable,
+        apply_portions,
+        portions_of,
+    )
 
     ending = f".{arguments.format}" if arguments.format else Path(arguments.file).suffix.lower()
     media = _MEDIA.get(ending)
@@ -66,16 +69,12 @@ def _apply(arguments: argparse.Namespace) -> int:
             body = Path(arguments.file).read_bytes()
     except OSError as error:
         raise TopologyUnreadable(path=arguments.file, reason=error.strerror) from error
-    asked = {"prune": arguments.prune, "dry_run": arguments.dry_run}
-    query = "&".join(f"{name}=true" for name, wanted in asked.items() if wanted)
-    path = f"/v1/topology?{query}" if query else "/v1/topology"
     try:
-        answer = json.loads(client_of(arguments).send("PUT", path, body=body, kind=media))
-    except ApiRefused as refusal:
-        if refusal.code != "body-unreadable":
-            raise
-        reason = str(refusal).partition(": ")[2].removesuffix(".")
-        raise TopologyUnreadable(path=arguments.file, reason=reason) from refusal
+        portions = portions_of(body, media)
+        asked = {"prune": arguments.prune, "dry_run": arguments.dry_run}
+        answer = apply_portions(client_of(arguments), portions, asked)
+    except FileUnreadable as refusal:
+        raise TopologyUnreadable(path=arguments.file, reason=refusal) from refusal
     if arguments.json:
         return print_json(answer)
     for verb, sign in _SIGNS.items():

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.control.plane import Committed, ControlPlane
     from forewarn.core.admission import Waiting
+    from forewarn.core.topology import Topology
     from forewarn.drivers import Driver
 
 log = logging.getLogger("forewarn.control")
@@ -170,6 +171,11 @@ class ControlEngine:
         else:
             self._inbox.put(Submission(stimulus, actor, answer, shown))
         return answer
+
+    @property
+    def topology(self) -> Topology:
+        """The fleet as of the last commit: a value, which any thread may read."""
+        return self._plane.state.topology
 
     def read(self, query: Callable[[ControlPlane], T]) -> Future[T]:
         """Run a query on the loop's thread, where the state holds still."""

@@ -5,7 +5,6 @@ No scenario is run in here. Files are read only when somebody asks for them.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -31,7 +30,9 @@ from forewarn.emulator.scenario import (
     Work,
 )
 from forewarn.errors import CallerError
+from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.fields import Duration, ValidationFailed
+from forewarn.validation.toml_reader import read_toml
 
 #: A story of this size is no story.
 FILE_BYTES_MAX = 256 * 1024
@@ -75,9 +76,8 @@ def read_scenario(name: str, text: str) -> Scenario:
     if len(text) > FILE_BYTES_MAX:
         raise ScenarioInvalid(name=name, problem=f"it is longer than {FILE_BYTES_MAX} characters")
     try:
-        written = tomllib.loads(text)
-        return _scenario(name, written)
-    except (tomllib.TOMLDecodeError, _Wrong, ValidationFailed, RecursionError) as error:
+        return _scenario(name, read_toml(text))
+    except (ValueError, _Wrong, ValidationFailed, FileTooComplex) as error:
         raise ScenarioInvalid(name=name, problem=str(error).rstrip(".")) from error
 
 

@@ -60,7 +60,8 @@ def build_app(
     """
     ours = every_route([each for each in extra_routes if isinstance(each, Route)])
     watch = HistoryWatch(store, settings.max_streams_per_operator)
-    desk = ControlClient(loop, store, clock, watch, settings.answer_timeout_s)
+    timeout_s, topology_bytes = settings.answer_timeout_s, settings.max_topology_bytes
+    desk = ControlClient(loop, store, clock, watch, timeout_s, topology_bytes)
     by_path = groupby(sorted(ours, key=_path), key=_path)
     table = Table({path: Dispatch(desk, list(rows)) for path, rows in by_path})
     further = [each for each in extra_routes if not isinstance(each, Route)]

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.control.engine import Stopping
 from forewarn.errors import OurError
+from forewarn.operator_api.name_index import FleetIndex
+from forewarn.validation.complexity import abandonable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,10 +28,14 @@ if TYPE_CHECKING:
     from forewarn.control.plane import Committed, ControlPlane
     from forewarn.core.admission import Waiting
     from forewarn.core.stimulus import Stimulus
+    from forewarn.core.topology import Topology
     from forewarn.operator_api.watch import HistoryWatch
     from forewarn.store import Store
 
 T = TypeVar("T")
+
+#: Long pieces of work done at a time: files read, pages put together, exports.
+COMPUTING_MAX = 2
 
 
 class AnswerOverdue(OurError):
@@ -58,6 +66,12 @@ class ControlClient:
     tail: HistoryWatch
     #: How long an answer may take, in seconds.
     answer_timeout_s: float
+    #: Largest topology taken, in bytes.
+    max_topology_bytes: int = 4 * 1024 * 1024
+    #: Names in their order, for lists.
+    index: FleetIndex = field(default_factory=FleetIndex)
+    #: Where long work is done.
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COMPUTING_MAX))
 
     async def read(self, query: Callable[[ControlPlane], T]) -> T:
         """Return what a query finds in the live state, which holds still meanwhile.
@@ -71,6 +85,28 @@ class ControlClient:
     async def why(self, number: int) -> tuple[Waiting, ...]:
         """Return everything a live operation waits for; raises as `read`."""
         return await self._awaited(self.loop.why(number))
+
+    @property
+    def topology(self) -> Topology:
+        """The fleet as of the last commit: a value, read without a visit to the writer."""
+        return self.loop.topology
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Do what takes long off the event loop; given up when nobody waits for it any more.
+
+        Few run at a time, so that they neither take the processor from polls nor keep the threads
+        that read the store.
+
+        Raises:
+            AnswerOverdue: it took too long.
+            Stopping: the service ends.
+        """
+        here = asyncio.get_running_loop()
+        gone = threading.Event()
+        try:
+            return await self._awaited(here.run_in_executor(self.pool, abandonable, gone, work))
+        finally:
+            gone.set()
 
     async def submit(self, stimulus: Stimulus, actor: str) -> Committed:
         """Ask the control plane for something; returns once it is durable and shown.

@@ -14,13 +14,13 @@ from starlette.responses import Response
 
 from forewarn.control.engine import Stopping
 from forewarn.errors import CallerError, ForewarnError, OurError
-from forewarn.operator_api.responses import encoded, refusal
-from forewarn.operator_api.routes import ApiCall, ApiResponse, Route
+from forewarn.operator_api.responses import encoded, left, refusal
+from forewarn.operator_api.routes import BODY_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.validation.fields import Field, Form, Values
 from forewarn.validation.json_reader import JSON, BodyUnreadable, read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Awaitable, Iterable, Mapping
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -110,9 +110,10 @@ class Dispatch:
         if route is None:
             allowed = ", ".join(self._allowed)
             raise MethodRefused(path=request.url.path, method=request.method, allowed=allowed)
-        body = await _body(request, route.body_bytes_max) if route.method != "GET" else b""
+        limit = self._desk.max_topology_bytes if route.takes else BODY_BYTES_MAX
+        body = await _body(request, limit) if route.method != "GET" else b""
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        answer = await route.act(
+        asked = route.act(
             ApiCall(
                 desk=self._desk,
                 actor=request.scope["state"]["actor"],
@@ -125,6 +126,7 @@ class Dispatch:
                 headers=request.headers,
             )
         )
+        answer = await (while_waited_for(asked, request) if route.abandonable else asked)
         return answer.stream or _response(answer)
 
 
@@ -143,6 +145,28 @@ async def refuse_path(request: Request, error: Exception) -> Response:
     if status == 404:
         return refusal(NoSuchPath(path=request.url.path))
     return refusal(OurError())
+
+
+async def while_waited_for(asked: Awaitable[ApiResponse], request: Request) -> ApiResponse:
+    """Return an answer, or give it up once the caller is gone.
+
+    Raises:
+        ClientDisconnect: he is.
+    """
+    working = asyncio.ensure_future(asked)
+    leaving = asyncio.ensure_future(left(request.receive))
+    try:
+        await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        working.cancel()  # it knows best what became of it
+        return await working
+    finally:
+        leaving.cancel()
+    if not working.done():
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        raise ClientDisconnect
+    return working.result()
 
 
 def read_query(fields: tuple[Field, ...], given: Iterable[tuple[str, str]]) -> Values:

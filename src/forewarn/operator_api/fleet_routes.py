@@ -5,9 +5,10 @@ What may change under live work is decided in `core/fleet_changes.py`.
 
 from __future__ import annotations
 
-import asyncio
+import copy
 import itertools
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.core.refusals import Unknown
@@ -16,10 +17,12 @@ from forewarn.core.step import step
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.operator_api import request_forms as forms
 from forewarn.operator_api import schemas
+from forewarn.operator_api.part_stream import PartStream
+from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
 from forewarn.operator_api.topology_file import (
-    EXPORTS,
     READERS,
+    exported,
     group_of,
     host_of,
     lone_group,
@@ -44,13 +47,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from forewarn.control.plane import ControlPlane
-    from forewarn.core.state import Entry
+    from forewarn.core.policy import Policy
+    from forewarn.core.state import Entry, State
     from forewarn.core.topology import Topology
+    from forewarn.operator_api.name_index import FleetIndex
 
 T = TypeVar("T")
 
-#: Largest topology taken, in bytes: some 30,000 VMs.
-TOPOLOGY_BYTES_MAX = 4 * 1024 * 1024
 #: Records on one page of a list.
 LIST_MAX = 1000
 #: Names in one query: so many of the longest are well below the 64 KiB a URL may have.
@@ -141,38 +144,49 @@ class _Records:
         self.kind = kind
 
     async def list(self, call: ApiCall) -> ApiResponse:
-        topology = await call.desk.read(_topology)
-        wanted = {
-            name: call.query[name] for name in ("zone", "host", "group") if name in call.query
-        }
+        return ApiResponse(await call.desk.compute(partial(self._page, call)))
+
+    def _page(self, call: ApiCall) -> bytes:
+        """Return one page, on a thread; costs the page, and a look at the hosts of a zone."""
+        topology, query = call.desk.topology, call.query
         for kind in ("host", "group"):
-            if kind in wanted and wanted[kind] not in _table(topology, kind):
-                raise Unknown(kind=kind, name=wanted[kind])
-        after, limit = call.query.get("after", ""), call.query.get("limit", LIST_MAX)
+            if kind in query and query[kind] not in _table(topology, kind):
+                raise Unknown(kind=kind, name=query[kind])
+        wanted = {name: query[name] for name in ("zone", "host", "group") if name in query}
+        after, limit = query.get("after", ""), query.get("limit", LIST_MAX)
         records = _table(topology, self.kind)
-        names = sorted(
+        names = (
             name
-            for name, record in records.items()
-            if name > after
-            and all(getattr(record, each) == value for each, value in wanted.items())
+            for name in self._names(topology, wanted, call.desk.index, after)
+            if all(getattr(records[name], each) == value for each, value in wanted.items())
         )
-        shown = [_shown(topology, self.kind, name) for name in names[:limit]]
-        following = names[limit - 1] if len(names) > limit else None
-        return ApiResponse({f"{self.kind}s": shown, "next": following})
+        found = list(itertools.islice(names, limit + 1))
+        shown = [_shown(topology, self.kind, name) for name in found[:limit]]
+        following = found[limit - 1] if len(found) > limit else None
+        return encoded({f"{self.kind}s": shown, "next": following})
+
+    def _names(
+        self, topology: Topology, wanted: Mapping[str, str], index: FleetIndex, after: str
+    ) -> Iterable[str]:
+        """Return the names after one, in their order: those that may be wanted."""
+        if "group" in wanted:
+            return (name for name in topology.vms_in(wanted["group"]) if name > after)
+        if "host" in wanted:
+            return (name for name in topology.vms_on(wanted["host"]) if name > after)
+        return index.of(topology, f"{self.kind}s").after(after)
 
     async def get(self, call: ApiCall) -> ApiResponse:
-        topology = await call.desk.read(_topology)
-        return ApiResponse(_shown(topology, self.kind, call.path["name"]))
+        return ApiResponse(_shown(call.desk.topology, self.kind, call.path["name"]))
 
     async def put(self, call: ApiCall) -> ApiResponse:
         name = call.path["name"]
-        change = self._change(name, call, await call.desk.read(_topology))
+        change = self._change(name, call, call.desk.topology)
         if call.query.get("new"):
             change = replace(change, absent=(*change.absent, (self.kind, name)))
         committed = await call.desk.submit(change, call.actor)
         added = any(entry.action == f"{self.kind}.added" for entry in committed.entries)
-        topology = await call.desk.read(_topology)
-        return ApiResponse(_shown(topology, self.kind, name), 201 if added else 200)
+        shown = _shown(call.desk.topology, self.kind, name)
+        return ApiResponse(shown, 201 if added else 200)
 
     async def remove(self, call: ApiCall) -> ApiResponse:
         names = dict.fromkeys(call.query.get("name") or (call.path["name"],))
@@ -192,31 +206,50 @@ class _Records:
 
 
 async def _apply(call: ApiCall) -> ApiResponse:
-    asked = await asyncio.to_thread(read_topology, call.body, call.media)
-    before = await call.desk.read(_topology)
-    change = parts_of(asked, before, prune=call.query.get("prune", False))
-    if call.query.get("dry_run"):
-        now_ms = call.desk.clock.now_ms()
-        entries = await call.desk.read(lambda plane: _tried(plane, change, call.actor, now_ms))
+    desk, dry_run = call.desk, call.query.get("dry_run", False)
+    change = await desk.compute(partial(_asked, call))
+    if dry_run:
+        state = await desk.read(_frozen)
+        entries = await desk.compute(partial(_tried, state, change, call))
     else:
-        entries = (await call.desk.submit(change, call.actor)).entries
+        entries = (await desk.submit(change, call.actor)).entries
+    return ApiResponse(await desk.compute(partial(_result, entries, applied=not dry_run)))
+
+
+def _asked(call: ApiCall) -> ChangeTopology:
+    described = read_topology(call.body, call.media)
+    return parts_of(described, call.desk.topology, prune=call.query.get("prune", False))
+
+
+def _result(entries: Iterable[Entry], *, applied: bool) -> bytes:
     found = {verb: _changed(entries, verb) for verb in ("added", "changed", "removed")}
-    return ApiResponse({**found, "applied": not call.query.get("dry_run")})
+    return encoded({**found, "applied": applied})
 
 
 async def _export(call: ApiCall) -> ApiResponse:
-    topology = await call.desk.read(_topology)
-    export = EXPORTS[call.query.get("format", JSON)]
-    return ApiResponse(
-        await asyncio.to_thread(export, topology), media=call.query.get("format", JSON)
-    )
+    media = call.query.get("format", JSON)
+    parts = exported(call.desk.topology, media)
+    return ApiResponse(None, stream=PartStream(call.desk, parts, media))
 
 
-def _tried(plane: ControlPlane, change: ChangeTopology, actor: str, now_ms: int) -> Iterable[Entry]:
+def _frozen(plane: ControlPlane) -> tuple[State, Policy]:
+    """Return the state as it is now, for a thread of its own; costs what is live, not the fleet."""
+    state = copy.copy(plane.state)
+    for field in fields(state):
+        found = getattr(state, field.name)
+        if isinstance(found, dict):  # the records in it are values, sets of keys are not
+            own = {k: dict(each) if type(each) is dict else each for k, each in found.items()}
+            setattr(state, field.name, own)
+    return state, plane.policy
+
+
+def _tried(frozen: tuple[State, Policy], change: ChangeTopology, call: ApiCall) -> Iterable[Entry]:
     """Return what a change would write, without writing it."""
     count = itertools.count()
-    terms = Terms(plane.policy, actor, lambda: f"DRY-RUN-{next(count)}")
-    return step(plane.state, change, now_ms=now_ms, terms=terms).changes.entries
+    state, policy = frozen
+    terms = Terms(policy, call.actor, lambda: f"DRY-RUN-{next(count)}")
+    now_ms = call.desk.clock.now_ms()
+    return step(state, change, now_ms=now_ms, terms=terms).changes.entries
 
 
 def _changed(entries: Iterable[Entry], verb: str) -> list[dict[str, str]]:
@@ -226,10 +259,6 @@ def _changed(entries: Iterable[Entry], verb: str) -> list[dict[str, str]]:
         if kind in {"host", "group", "vm"} and action == verb:
             found.append({"kind": kind, "name": getattr(entry, kind)})
     return found
-
-
-def _topology(plane: ControlPlane) -> Topology:
-    return plane.state.topology
 
 
 def _table(topology: Topology, kind: str) -> Mapping[str, object]:
@@ -271,7 +300,7 @@ _TOPOLOGY = (
             ),
         ),
         answer=forms.TOPOLOGY.schema(),
-        gives=tuple(EXPORTS),
+        gives=(JSON, *(media for media in READERS if media != JSON)),
     ),
     Route(
         method="PUT",
@@ -284,7 +313,7 @@ _TOPOLOGY = (
             Field("dry_run", Boolean(), "Only say what would change."),
         ),
         takes=tuple(READERS),
-        body_bytes_max=TOPOLOGY_BYTES_MAX,
+        abandonable=True,
         answer={
             "type": "object",
             "properties": {

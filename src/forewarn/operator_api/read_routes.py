@@ -6,6 +6,7 @@ Nothing is changed in here.
 from __future__ import annotations
 
 import asyncio
+import heapq
 from contextlib import aclosing
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from forewarn.protocol.documents import Document
     from forewarn.store import Recorded, Store
 
-#: Entries of history on one page.
+#: Entries of history, or events, on one page.
 PAGE_MAX = 1000
 #: How long control loop and store may take to answer together, before the service counts as not
 #: ready, in seconds.
@@ -45,6 +46,7 @@ STOPPED = {"end": "stopped"}
 
 _VERSIONS = Choice({each: each for each in (*VERSIONS, PREVIEW_VERSION)})
 _ID = Text(48)
+_PLACE = Text(144, pattern=rf"[0-9]{{1,15}}:{NAME.pattern}", wanted="`next` of the page before")
 _FILTERS = (
     Field("operation", _ID, "Only of this operation: op-12."),
     Field("event", _ID, "Only of this event."),
@@ -56,25 +58,49 @@ _FILTERS = (
 
 
 async def _events(call: ApiCall) -> ApiResponse:
-    vm, group = call.query.get("vm", ""), call.query.get("group", "")
-    told = await call.desk.read(lambda plane: _told(plane, vm, group))
-    told.sort(key=lambda each: (each.operation.number, each.event.group))
-    return ApiResponse({"events": schemas.EVENT.each(told)})
+    told = await call.desk.read(
+        partial(_told, call.query.get("vm", ""), call.query.get("group", ""))
+    )
+    return ApiResponse(await call.desk.compute(partial(_events_page, call, told)))
 
 
-def _told(plane: ControlPlane, vm: str, group: str) -> list[schemas.OperationSummary]:
-    """Return live events: all, a group's, or those one VM is shown."""
+def _events_page(call: ApiCall, told: list[schemas.OperationSummary]) -> bytes:
+    """Return one page, on a thread, by number and group; costs the live events."""
+    after, limit = _read_place(call.query.get("after", "")), call.query.get("limit", PAGE_MAX)
+    found = heapq.nsmallest(
+        limit + 1, (each for each in told if _place_of(each) > after), key=_place_of
+    )
+    following = "{}:{}".format(*_place_of(found[limit - 1])) if len(found) > limit else None
+    return encoded({"events": schemas.EVENT.each(found[:limit]), "next": following})
+
+
+def _place_of(told: schemas.OperationSummary) -> tuple[int, str]:
+    """Return where an event stands in the list: an operation has one for each group."""
+    return told.operation.number, told.event.group
+
+
+def _read_place(text: str) -> tuple[int, str]:
+    number, _, group = text.partition(":")
+    return int(number or 0), group
+
+
+def _told(vm: str, group: str, plane: ControlPlane) -> list[schemas.OperationSummary]:
+    """Return live events: all, a group's, or those one VM is shown; costs what it returns."""
     state = plane.state
     topology = state.topology
     if vm and vm not in topology.vms:
         raise Unknown(kind="vm", name=vm)
     if group and group not in topology.groups:
         raise Unknown(kind="group", name=group)
+    if vm and group and topology.vms[vm].group != group:
+        return []
     view = fresh(topology.view_of(vm), topology.vms[vm].group) if vm else None
+    group = view.group if view else group
+    events = map(state.events.__getitem__, state.event_ids_of(group)) if group else None
     return [
         schemas.OperationSummary(event, state.operations[event.operation])
-        for event in state.events.values()
-        if (not group or event.group == group) and (view is None or may_see(view, event))
+        for event in events or state.events.values()
+        if view is None or may_see(view, event)
     ]
 
 
@@ -121,7 +147,10 @@ async def _history(call: ApiCall) -> ApiResponse:
     if not found:
         await call.desk.look_up(partial(check_named, filters=filters))
     following = found[-1].seq if len(found) == limit else None
-    return ApiResponse({"entries": schemas.ENTRY.each(found), "next": following})
+    shown = await call.desk.compute(
+        lambda: encoded({"entries": schemas.ENTRY.each(found), "next": following})
+    )
+    return ApiResponse(shown)
 
 
 async def _filters(call: ApiCall) -> dict[str, Any]:
@@ -237,8 +266,10 @@ _EVENTS = (
         query=(
             Field("vm", NAME, "Only what this VM is shown."),
             Field("group", NAME, "Only of this group."),
+            Field("after", _PLACE, "What `next` of the page before was."),
+            Field("limit", Integer(1, PAGE_MAX), f"At most so many (default: {PAGE_MAX})."),
         ),
-        answer=listed("events", schemas.EVENT.schema()),
+        answer=listed("events", schemas.EVENT.schema(), paged="string"),
     ),
     Route(
         method="GET",

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
+import msgspec
 from starlette.responses import Response
 
 if TYPE_CHECKING:
+    from starlette.types import Receive
+
     from forewarn.errors import ForewarnError
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode  # made once: json.dumps makes it anew
 #: Seconds after which a refusal for lack of room may be tried again.
 _RETRY_AFTER_S = {429: "1", 503: "2"}
 
 
-def encoded(value: object) -> bytes:
-    """Return a value as compact JSON, ASCII."""
-    return _encode(value).encode("ascii")
+#: Returns a value as compact JSON in UTF-8: a page of 1,000 VMs takes it a tenth of what the
+#: standard library needs. Source: ADR 0014.
+encoded = msgspec.json.Encoder().encode
 
 
 def refusal(error: ForewarnError) -> Response:
@@ -31,3 +32,9 @@ def refusal(error: ForewarnError) -> Response:
     if error.status == 405:
         headers["Allow"] = str(error.facts["allowed"])
     return Response(encoded({"error": told}), error.status, headers, media_type="application/json")
+
+
+async def left(receive: Receive) -> None:
+    """Wait until the caller is gone; only once the body has been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

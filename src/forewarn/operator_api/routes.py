@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from forewarn.operator_api.control_client import ControlClient
 
-#: Largest body of a request, in bytes.
+#: Largest body of a request but a topology, in bytes.
 BODY_BYTES_MAX = 1024 * 1024
 
 
@@ -76,7 +76,8 @@ class Route:
     takes: tuple[str, ...] = ()
     #: Media types of the answer.
     gives: tuple[str, ...] = (JSON,)
-    body_bytes_max: int = BODY_BYTES_MAX
+    #: Whether work on it goes on only as long as its caller waits.
+    abandonable: bool = False
     #: Whether anybody may ask, without a token.
     public: bool = False
 

@@ -5,24 +5,31 @@ No file is opened in here and no fleet is changed: bytes in, values out.
 
 from __future__ import annotations
 
+import itertools
 import json
-import tomllib
+import textwrap
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
 from forewarn.operator_api import request_forms as forms
+from forewarn.validation.complexity import check_count, checkpoint
 from forewarn.validation.durations import iso_duration
 from forewarn.validation.fields import ValidationFailed, Values
 from forewarn.validation.json_reader import JSON, BodyUnreadable, read_json
+from forewarn.validation.toml_reader import read_toml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["ENDINGS", "EXPORTS", "JSON", "READERS", "TOML", "YAML", "form_of", "read_topology"]
+    _Batch: TypeAlias = list[tuple[str, dict[str, Any]]]
+
+__all__ = ["ENDINGS", "JSON", "READERS", "TOML", "YAML", "exported", "form_of", "read_topology"]
 
 TOML, YAML = "application/toml", "application/yaml"
+#: Records that are read or written at a time.
+PORTION = 500
 #: Media type -> the name of the form, also the ending of such a file.
 READERS: dict[str, str] = {TOML: "toml", YAML: "yaml", JSON: "json"}
 #: File ending -> media type.
@@ -45,7 +52,8 @@ def records_of(values: Values) -> ChangeTopology:
     hosts = tuple(host_of(name, each) for name, each in values.get("hosts", {}).items())
     groups = {name: group_of(name, each) for name, each in values.get("groups", {}).items()}
     vms = []
-    for name, each in values.get("vms", {}).items():
+    for count, (name, each) in enumerate(values.get("vms", {}).items()):
+        check_count(count)
         vm = vm_of(name, each)
         if "group" not in each:
             groups.setdefault(vm.group, lone_group(vm.group))
@@ -116,25 +124,24 @@ def _check_link_local(name: str, given: Values) -> None:
 
 def form_of(topology: Topology) -> dict[str, dict[str, dict[str, Any]]]:
     """Return a fleet as the form it can be applied in; defaults are left out."""
-    return {
-        "hosts": {
-            each.name: _given(each, Host(each.name), ("name", "health"))
-            for each in topology.hosts.values()
-        },
-        "groups": {each.name: _group_form(each) for each in topology.groups.values()},
-        "vms": {
-            each.name: {
-                "host": each.host,
-                "group": each.group,
-                **_given(each, Vm(each.name, each.host, each.group), ("name", "host", "group")),
-            }
-            for each in topology.vms.values()
-        },
-    }
+    return {kind: dict(records) for kind, records in _records(topology)}
+
+
+def _records(topology: Topology) -> Iterator[tuple[str, Iterator[tuple[str, dict[str, Any]]]]]:
+    """Yield each kind with its records, as forms."""
+    without = ("name", "health")
+    hosts = topology.hosts.values()
+    yield "hosts", ((host.name, _given(host, _PLAIN_HOST, without)) for host in hosts)
+    yield "groups", ((group.name, _group_form(group)) for group in topology.groups.values())
+    yield "vms", ((vm.name, _vm_form(vm)) for vm in topology.vms.values())
+
+
+def _vm_form(vm: Vm) -> dict[str, Any]:
+    return {"host": vm.host, "group": vm.group, **_given(vm, _PLAIN_VM, ("name", "host", "group"))}
 
 
 def _group_form(group: Group) -> dict[str, Any]:
-    form = _given(group, Group(group.name), ("name",))
+    form = _given(group, _PLAIN_GROUP, ("name",))
     if "terminate_notice_s" in form:
         form["terminate_notice"] = iso_duration(form.pop("terminate_notice_s"))
     return form
@@ -163,7 +170,7 @@ def _parsed(body: bytes, media: str) -> object:
     try:
         text = body.decode("utf-8")
         if media == TOML:
-            return tomllib.loads(text)
+            return read_toml(text)
         from forewarn.validation.yaml_reader import read_yaml  # noqa: PLC0415 - rarely needed
 
         return read_yaml(text)
@@ -173,24 +180,44 @@ def _parsed(body: bytes, media: str) -> object:
         raise BodyUnreadable(reason=f"it is no {name}: {problem[:200]}") from error
 
 
-def _to_json(topology: Topology) -> bytes:
-    return json.dumps(form_of(topology), indent=2).encode() + b"\n"
+def exported(topology: Topology, media: str) -> Iterator[bytes]:
+    """Yield a fleet as a file that can be applied, a portion of its records at a time."""
+    write = _WRITERS[media]
+    for kind, records in _records(topology):
+        part = 0
+        while batch := list(itertools.islice(records, PORTION)):
+            checkpoint()
+            yield write(kind, part, batch)
+            part += 1
+        if ending := write(kind, part, []):
+            yield ending
 
 
-def _to_yaml(topology: Topology) -> bytes:
+def _to_json(kind: str, part: int, records: _Batch) -> bytes:
+    """Write records of a kind; no records end it."""
+    opening = "" if part else ("{\n" if kind == "hosts" else "") + f'  "{kind}": {{'
+    lines = [f"\n    {json.dumps(name)}: {json.dumps(form)}" for name, form in records]
+    comma = "," if part and lines else ""
+    closing = "" if lines else ("\n  }" if part else "}") + ("\n}\n" if kind == "vms" else ",\n")
+    return (opening + comma + ",".join(lines) + closing).encode()
+
+
+def _to_yaml(kind: str, part: int, records: _Batch) -> bytes:
     from forewarn.validation.yaml_reader import written_yaml  # noqa: PLC0415 - rarely needed
 
-    return written_yaml(form_of(topology))
+    if not records:
+        return b"" if part else f"{kind}: {{}}\n".encode()
+    opening = b"" if part else f"{kind}:\n".encode()
+    return opening + textwrap.indent(written_yaml(dict(records)).decode(), "  ").encode()
 
 
-def _to_toml(topology: Topology) -> bytes:
+def _to_toml(kind: str, _part: int, records: _Batch) -> bytes:
     """Write TOML: a table for each record; JSON's texts, numbers and lists are TOML's too."""
     lines = []
-    for kind, records in form_of(topology).items():
-        for name, members in records.items():
-            lines.append(f"[{kind}.{_toml_key(name)}]")
-            lines += [f"{key} = {_toml_value(value)}" for key, value in members.items()]
-            lines.append("")
+    for name, members in records:
+        lines.append(f"[{kind}.{_toml_key(name)}]")
+        lines += [f"{key} = {_toml_value(value)}" for key, value in members.items()]
+        lines.append("\n")
     return "\n".join(lines).encode()
 
 
@@ -208,7 +235,8 @@ def _toml_value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-EXPORTS: dict[str, Callable[[Topology], bytes]] = {
+_PLAIN_HOST, _PLAIN_GROUP, _PLAIN_VM = Host("plain"), Group("plain"), Vm("plain", "h", "g")
+_WRITERS: dict[str, Callable[[str, int, _Batch], bytes]] = {
     JSON: _to_json,
     TOML: _to_toml,
     YAML: _to_yaml,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.control.engine import Overloaded
 from forewarn.errors import CallerError, ForewarnError
+from forewarn.operator_api.responses import left
 from forewarn.store import HistoryPage
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class WatchStream:
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the follower leaves, stalls, or the service stops."""
         sending = asyncio.ensure_future(self._send(send))
-        leaving = asyncio.ensure_future(_left(receive))
+        leaving = asyncio.ensure_future(left(receive))
         try:
             with contextlib.suppress(asyncio.CancelledError):  # the service ends
                 await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
@@ -211,8 +212,3 @@ class WatchStream:
             with contextlib.suppress(TimeoutError, OSError):
                 async with asyncio.timeout(LOOK_S):
                     await send({"type": "http.response.body", "body": last})
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -15,6 +15,7 @@ from forewarn.core.stimulus import Acknowledge, Cancel, Complete, Repair, Reques
 from forewarn.operator_api import request_forms as forms
 from forewarn.operator_api import schemas
 from forewarn.operator_api.lookup import check_named, find
+from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
 from forewarn.store import OperationPage
 from forewarn.validation.durations import read_time_ms
@@ -143,7 +144,10 @@ async def _list(call: ApiCall) -> ApiResponse:
     if not found:
         await call.desk.look_up(partial(check_named, filters=query))
     following = found[-1].number if len(found) == limit else None
-    return ApiResponse({"operations": schemas.OPERATION.each(found), "next": following})
+    shown = await call.desk.compute(
+        lambda: encoded({"operations": schemas.OPERATION.each(found), "next": following})
+    )
+    return ApiResponse(shown)
 
 
 async def _get(call: ApiCall) -> ApiResponse:

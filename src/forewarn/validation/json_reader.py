@@ -6,8 +6,13 @@ What a body means is not decided in here.
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
+from forewarn.validation.complexity import check_json, checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: The media type.
 JSON = "application/json"
@@ -26,18 +31,32 @@ def read_json(body: bytes) -> object:
 
     Raises:
         BodyUnreadable: it is no JSON, or says something twice.
+        FileTooComplex: it would build too much.
     """
+    check_json(body)
     try:
-        return json.loads(body, object_pairs_hook=_without_doubles, parse_constant=_refuse_constant)
+        return json.loads(body, object_pairs_hook=without_doubles, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise BodyUnreadable(reason=f"it is no JSON: {_short(error)}") from error
 
 
-def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object's members; given to `json.loads`, it refuses a name given twice.
+
+    Raises:
+        ValueError: one is.
+    """
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("an object names a member twice")
+        raise ValueError(f"the name {double_of(name for name, _ in pairs)!r} is given twice")
+    checkpoint()
     return found
+
+
+def double_of(names: Iterable[str]) -> str:
+    """Return the first name that is there twice; costs their number."""
+    seen: set[str] = set()
+    return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
 
 
 def _refuse_constant(text: str) -> None:

@@ -9,8 +9,11 @@ from typing import Any
 
 import yaml
 
-#: A YAML file nests no deeper than this: kinds, names, members, tags.
-_DEPTH_MAX = 8
+from forewarn.validation.complexity import DEPTH_MAX, check_count
+from forewarn.validation.json_reader import double_of
+
+#: Lines are not folded: a longer text than any stays on its line.
+YAML_WIDTH = 1_000_000
 
 
 def read_yaml(text: str) -> object:
@@ -20,19 +23,21 @@ def read_yaml(text: str) -> object:
 
     Raises:
         ValueError: it is no such YAML.
+        FileTooComplex: it would build too much.
     """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     plain = yaml.SafeLoader("")
     stack: list[tuple[list[Any], bool]] = [([], False)]
     try:
-        for event in yaml.parse(text, Loader=loader):
+        for count, event in enumerate(yaml.parse(text, Loader=loader)):
+            check_count(count)
             match event:
                 case yaml.AliasEvent():
                     raise ValueError(f"{event.start_mark}: aliases are not read")
                 case yaml.ScalarEvent():
                     stack[-1][0].append(_scalar(plain, event))
                 case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                    if len(stack) > _DEPTH_MAX:
+                    if len(stack) > DEPTH_MAX:
                         raise ValueError(f"{event.start_mark}: it nests too deeply")
                     stack.append(([], isinstance(event, yaml.MappingStartEvent)))
                 case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
@@ -50,7 +55,7 @@ def read_yaml(text: str) -> object:
 
 def written_yaml(form: object) -> bytes:
     """Return a form as YAML."""
-    text: str = yaml.safe_dump(form, sort_keys=False, allow_unicode=True)
+    text: str = yaml.safe_dump(form, sort_keys=False, allow_unicode=True, width=YAML_WIDTH)
     return text.encode()
 
 
@@ -70,6 +75,5 @@ def _mapping(members: list[Any]) -> dict[str, Any]:
             )
     found = dict(zip(names, values, strict=True))
     if len(found) != len(names):
-        double = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {double!r} is there twice")
+        raise ValueError(f"the name {double_of(names)!r} is given twice")
     return found

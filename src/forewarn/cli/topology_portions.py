@@ -1,0 +1,172 @@
+"""A topology in portions: what is too large for one request, as several that stand alone.
+
+Each portion holds some VMs with their hosts and groups, so each can be tried and applied for
+itself, all of it or nothing. Nothing is printed but progress.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlencode
+
+from forewarn.cli.api_client import ApiRefused
+from forewarn.cli.output import note
+from forewarn.validation.complexity import FileTooComplex
+from forewarn.validation.json_reader import without_doubles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from forewarn.cli.api_client import ApiClient
+
+    Fleet: TypeAlias = dict[str, dict[str, dict[str, Any]]]
+
+#: Above this a file is read here and sent in portions; the server takes as much unless set lower.
+WHOLE_BYTES_MAX = 2 * 1024 * 1024
+#: VMs, or hosts or groups without VMs, in a portion: about 1.5 MB.
+PORTION = 5000
+#: Records removed with one request: 100 of the longest names fill 13 KB of a URL.
+REMOVED = 100
+_KINDS = ("hosts", "groups", "vms")
+
+
+class FileUnreadable(Exception):
+    """A file that nobody can read; why, in half a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Portions:
+    """A topology as it is sent: whole, or its fleet, which is divided."""
+
+    body: bytes
+    media: str
+    fleet: Fleet | None = None
+
+
+def portions_of(body: bytes, media: str) -> Portions:
+    """Return how a topology is sent.
+
+    Raises:
+        FileUnreadable: it is large, and cannot be read here.
+    """
+    if len(body) <= WHOLE_BYTES_MAX:
+        return Portions(body, media)
+    try:
+        fleet = _read(body, media)
+    except (ValueError, RecursionError) as error:
+        raise FileUnreadable(str(error).replace("\n", " ")[:200]) from error
+    except (ImportError, FileTooComplex) as error:
+        raise FileUnreadable("it is too large for YAML; write it as JSON or TOML") from error
+    return Portions(body, media, fleet if _is_fleet(fleet) else None)  # else the server says why
+
+
+def apply_portions(
+    client: ApiClient, portions: Portions, asked: Mapping[str, bool]
+) -> dict[str, Any]:
+    """Send a topology and return what changed, in the form of one answer.
+
+    Raises:
+        FileUnreadable: the server cannot read it.
+    """
+    if portions.fleet is None:
+        return _sent(client, portions.body, portions.media, asked)
+    found: dict[str, dict[tuple[str, str], None]] = {v: {} for v in ("added", "changed", "removed")}
+    parts = list(divided(portions.fleet))
+    dry_run = {"dry_run": asked.get("dry_run", False)}
+    for number, part in enumerate(parts, start=1):
+        note(f"portion {number} of {len(parts)}; each is applied whole or not at all")
+        answer = _sent(client, json.dumps(part).encode(), "application/json", dry_run)
+        for verb, known in found.items():
+            known.update(dict.fromkeys((each["kind"], each["name"]) for each in answer[verb]))
+    if asked.get("prune"):
+        for kind in reversed(_KINDS):
+            gone = _unnamed(client, portions.fleet, kind)
+            found["removed"].update(dict.fromkeys((kind[:-1], name) for name in gone))
+            if not dry_run["dry_run"]:
+                _remove(client, kind, gone)
+    shown = {verb: [{"kind": k, "name": n} for k, n in known] for verb, known in found.items()}
+    return {**shown, "applied": not dry_run["dry_run"]}
+
+
+def divided(fleet: Fleet) -> Iterator[Fleet]:
+    """Yield portions that stand alone: VMs with their hosts and groups, then what has no VM."""
+    hosts, groups = fleet.get("hosts", {}), fleet.get("groups", {})
+    used_hosts: set[object] = set()
+    used_groups: set[object] = set()
+    for batch in _batches(fleet.get("vms", {})):
+        own_hosts = {each.get("host") for each in batch.values()}
+        own_groups = {each.get("group") for each in batch.values()}
+        own_groups |= batch.keys() & groups.keys()  # a lone VM's group has its name
+        used_hosts |= own_hosts
+        used_groups |= own_groups
+        yield {
+            "hosts": {name: hosts[name] for name in hosts if name in own_hosts},
+            "groups": {name: groups[name] for name in groups if name in own_groups},
+            "vms": batch,
+        }
+    for batch in _batches({name: form for name, form in hosts.items() if name not in used_hosts}):
+        yield {"hosts": batch}
+    for batch in _batches({name: form for name, form in groups.items() if name not in used_groups}):
+        yield {"groups": batch}
+
+
+def _batches(records: dict[str, dict[str, Any]]) -> Iterator[dict[str, dict[str, Any]]]:
+    rest = iter(records.items())
+    while batch := dict(islice(rest, PORTION)):
+        yield batch
+
+
+def _is_fleet(read: Any) -> bool:  # noqa: ANN401 - whatever the file says
+    return (
+        isinstance(read, dict)
+        and set(read) <= set(_KINDS)
+        and all(isinstance(records, dict) for records in read.values())
+        and all(isinstance(form, dict) for records in read.values() for form in records.values())
+    )
+
+
+def _read(body: bytes, media: str) -> Any:  # noqa: ANN401 - whatever the file says
+    if media == "application/json":
+        return json.loads(body, object_pairs_hook=without_doubles)
+    if media == "application/toml":
+        return tomllib.loads(body.decode())
+    from forewarn.validation.yaml_reader import read_yaml  # noqa: PLC0415 - [server] only
+
+    return read_yaml(body.decode())
+
+
+def _sent(client: ApiClient, body: bytes, media: str, asked: Mapping[str, bool]) -> dict[str, Any]:
+    query = urlencode({name: "true" for name, wanted in asked.items() if wanted})
+    path = f"/v1/topology?{query}" if query else "/v1/topology"
+    try:
+        answer: dict[str, Any] = json.loads(client.send("PUT", path, body=body, kind=media))
+    except ApiRefused as refusal:
+        if refusal.code != "body-unreadable":
+            raise
+        reason = str(refusal).partition(": ")[2].removesuffix(".")
+        raise FileUnreadable(reason) from refusal
+    return answer
+
+
+def _unnamed(client: ApiClient, fleet: Fleet, kind: str) -> list[str]:
+    """Return the names that the server knows and the file does not."""
+    known = set(fleet.get(kind, {}))
+    if kind == "groups":
+        known |= {each.get("group", name) for name, each in fleet.get("vms", {}).items()}
+    found, after = [], ""
+    while True:
+        page = client.get(f"/v1/{kind}", after=after)
+        found += [each["name"] for each in page[kind] if each["name"] not in known]
+        after = page["next"]
+        if not after:
+            return found
+
+
+def _remove(client: ApiClient, kind: str, names: list[str]) -> None:
+    for start in range(0, len(names), REMOVED):
+        query = urlencode({"name": ",".join(names[start : start + REMOVED])})
+        client.delete(f"/v1/{kind}?{query}")

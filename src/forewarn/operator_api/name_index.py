@@ -1,0 +1,60 @@
+"""Names in their order, a page at a time, of fleets of any size.
+
+Sorting a million names at once would hold every other thread up for a third of a second, so they
+are sorted in portions and merged as far as a page goes. No record and no filter in here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from forewarn.validation.complexity import checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from forewarn.core.topology import Topology
+
+#: Names sorted at a time: about two milliseconds.
+PORTION = 8192
+
+
+class NameIndex:
+    """The names of some records, sorted; costs their number once, and little for each page."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """Sort the names, in portions."""
+        self._portions: list[list[str]] = []
+        rest = iter(names)
+        while portion := list(islice(rest, PORTION)):
+            checkpoint()
+            portion.sort()
+            self._portions.append(portion)
+
+    def after(self, name: str) -> Iterator[str]:
+        """Yield the names above one, in their order."""
+        return heapq.merge(*(_above(portion, name) for portion in self._portions))
+
+
+class FleetIndex:
+    """The names of the latest fleet that was asked for, made again when the fleet has changed."""
+
+    def __init__(self) -> None:
+        """Know none yet."""
+        self._known: tuple[Topology, dict[str, NameIndex]] | None = None
+
+    def of(self, topology: Topology, kind: str) -> NameIndex:
+        """Return the names of `hosts`, `groups` or `vms`; may be called on any thread."""
+        known = self._known
+        if known is None or known[0] is not topology:
+            known = self._known = (topology, {})
+        if kind not in known[1]:
+            known[1][kind] = NameIndex(getattr(topology, kind))
+        return known[1][kind]
+
+
+def _above(portion: list[str], name: str) -> Iterator[str]:
+    return islice(portion, bisect_right(portion, name), None)
