@@ -16,7 +16,7 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 	bench-planner
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system emulate run-dev check fmt-check lint types imports fmt test test-fast \
+.PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test test-fast \
 	test-postgres coverage sim transcripts docs bench $(BENCHES) clean
 
 help:  ## list what can be made
@@ -50,7 +50,7 @@ fmt: $(DEV)  ## format the code, and mend what the linter can mend by itself
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-check: fmt-check lint types imports test  ## everything that must pass before a change lands
+check: fmt-check lint types imports audit test  ## everything that must pass before a change lands
 
 fmt-check: $(DEV)  ## is the code formatted?
 	$(BIN)/ruff format --check .
@@ -60,6 +60,9 @@ lint: $(DEV)  ## ruff
 
 types: $(DEV)  ## mypy, strict
 	$(BIN)/mypy
+
+audit: $(DEV)  ## no known faults in what is installed and allowed (offline)
+	@tools/audit
 
 imports: $(DEV)  ## imports point one way (.importlinter)
 	$(BIN)/lint-imports --no-cache
