@@ -16,8 +16,8 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 	bench-planner
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test test-fast \
-	test-postgres coverage sim transcripts docs bench $(BENCHES) clean
+.PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
+	test-fast test-postgres coverage sim transcripts docs bench $(BENCHES) clean
 
 help:  ## list what can be made
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."

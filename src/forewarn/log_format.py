@@ -10,7 +10,7 @@ import logging
 import sys
 
 from forewarn.protocol import timestamps
-from forewarn.settings_loader import SettingInvalid
+from forewarn.settings import SettingInvalid
 
 #: Facts a log record may carry beside its sentence; stable names for machines.
 FACTS = ("action", "actor")

@@ -7,6 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from forewarn.errors import CallerError
+
+
+class SettingInvalid(CallerError):
+    """A setting that is unknown or of the wrong kind."""
+
+    code = "setting-invalid"
+    message = "Setting {name} in {place} {problem}."
+    advice = "See docs/reference/settings.md for what there is."
+
 
 @dataclass(frozen=True, slots=True)
 class MetadataSettings:

@@ -7,13 +7,24 @@ from __future__ import annotations
 
 import difflib
 import os
-import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, get_args, get_origin, get_type_hints
 
 from forewarn.errors import CallerError
-from forewarn.settings import Settings
+from forewarn.settings import SettingInvalid, Settings
+from forewarn.validation.complexity import FileTooComplex
+from forewarn.validation.fields import (
+    WHOLE_MAX,
+    Boolean,
+    Integer,
+    Number,
+    Text,
+    ValidationFailed,
+    ValueType,
+)
+from forewarn.validation.forms import ListOf
+from forewarn.validation.toml_reader import read_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,16 +38,40 @@ MISSPELT = 0.8
 #: A settings file of this size is no settings file.
 FILE_BYTES_MAX = 1024 * 1024
 
+#: A day, in seconds: nobody holds a connection or an answer longer than that on purpose.
+DAY_S = 86_400
+#: Each setting with a range: least and greatest value, both allowed.
+RANGES: dict[tuple[str, str], tuple[float, float]] = {
+    ("listen", "workers"): (0, 64),
+    ("metadata", "unknown_event_status"): (400, 499),
+    ("metadata", "rate_per_s"): (0, 1_000_000),
+    ("metadata", "rate_burst"): (1, 1_000_000),
+    ("metadata", "enable_delay_s"): (0, DAY_S),
+    ("metadata", "enable_timeout_s"): (1, DAY_S),
+    ("metadata", "approve_timeout_s"): (1, DAY_S),
+    ("metadata", "wait_timeout_s"): (0, DAY_S),
+    ("metadata", "idle_timeout_s"): (1, DAY_S),
+    ("metadata", "request_timeout_s"): (1, DAY_S),
+    ("metadata", "stall_timeout_s"): (1, DAY_S),
+    ("metadata", "max_connections"): (1, 10_000_000),
+    ("metadata", "max_connections_per_client"): (1, 10_000_000),
+    ("metadata", "max_unknown_connections"): (1, 10_000_000),
+    ("operator", "answer_timeout_s"): (0.1, DAY_S),
+    ("operator", "max_connections"): (1, 100_000),
+    ("operator", "max_connections_per_source"): (1, 100_000),
+    ("operator", "request_timeout_s"): (0.1, DAY_S),
+    ("operator", "max_streams_per_operator"): (1, 200),
+    ("operator", "max_refused_tokens"): (1, 1_000_000),
+    ("operator", "max_topology_bytes"): (65_536, 1024**3),
+}
+#: Texts in one list of a setting.
+TEXTS_MAX = 10_000
+#: How the environment may say true and false.
+_WORDS = {"1": "true", "yes": "true", "0": "false", "no": "false", "true": "true", "false": "false"}
+_TEXT = Text(65_536, lines=True)
+
 Input: TypeAlias = dict[str, dict[str, object]]
 Setting: TypeAlias = str | int | float | bool | tuple[str, ...]
-
-
-class SettingInvalid(CallerError):
-    """A setting that is unknown or of the wrong kind."""
-
-    code = "setting-invalid"
-    message = "Setting {name} in {place} {problem}."
-    advice = "See docs/reference/settings.md for what there is."
 
 
 class SettingsUnreadable(CallerError):
@@ -70,11 +105,10 @@ def _read_file(path: Path) -> Input:
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise SettingsUnreadable(place=path, reason=f"it is larger than {FILE_BYTES_MAX} bytes")
-        with path.open("rb") as file:
-            written = tomllib.load(file)
+        written = read_toml(path.read_text("utf-8"))
     except OSError as error:
         raise SettingsUnreadable(place=path, reason=error.strerror) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, FileTooComplex) as error:
         raise SettingsUnreadable(place=path, reason=error) from error
     for section, values in written.items():
         if not isinstance(values, dict):
@@ -128,12 +162,7 @@ def _merge(merged: dict[str, dict[str, Setting]], written: Input, *, place: str)
                 raise SettingInvalid(
                     name=f"{section}.{name}", place=place, problem=_unknown(name, kinds)
                 )
-            read = _from_text(value, kinds[name]) if isinstance(value, _Text) else value
-            setting = _checked(read, kinds[name])
-            if setting is None:
-                problem = f"is {value!r}, which is no {_kind_name(kinds[name])}"
-                raise SettingInvalid(name=f"{section}.{name}", place=place, problem=problem)
-            merged.setdefault(section, {})[name] = setting
+            merged.setdefault(section, {})[name] = read_setting(section, name, value, place=place)
 
 
 def _build(merged: Mapping[str, Mapping[str, Setting]]) -> Settings:
@@ -146,33 +175,32 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     return f"is unknown (perhaps {close[0]})" if close else "is unknown"
 
 
-def _from_text(text: str, kind: object) -> object:
-    if get_origin(kind) is tuple:
-        return text.split()
-    if kind is bool:
-        return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(
-            text.lower()
-        )
+def read_setting(section: str, name: str, value: object, *, place: str) -> Setting:
+    """Return a value as its setting's kind, within its range.
+
+    Raises:
+        SettingInvalid: it is of another kind, or out of range.
+    """
+    hint = get_type_hints(get_type_hints(Settings)[section])[name]
+    kind = _kind(hint, RANGES.get((section, name)))
     try:
-        return int(text) if kind is int else float(text) if kind is float else str(text)
-    except ValueError:
-        return None
+        if not isinstance(value, _Text):
+            return kind.read(list(value) if isinstance(value, tuple) else value, "")  # type: ignore[return-value]
+        if get_origin(hint) is tuple:
+            return kind.read(value.split(), "")  # type: ignore[return-value]
+        return kind.read_text(_WORDS.get(value.lower(), value) if hint is bool else value, "")  # type: ignore[return-value]
+    except ValidationFailed as error:
+        problem = error.facts["problem"]
+        raise SettingInvalid(name=f"{section}.{name}", place=place, problem=problem) from error
 
 
-def _checked(value: object, kind: object) -> Setting | None:
-    """Return the value as its setting's kind; None if it is of another."""
-    if get_origin(kind) is tuple:
-        assert get_args(kind) == (str, Ellipsis), kind
-        if isinstance(value, list) and all(isinstance(each, str) for each in value):
-            return tuple(value)
-        return None
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(value, bool) and kind is not bool:
-        return None
-    return value if isinstance(kind, type) and isinstance(value, kind) else None  # type: ignore[return-value]
-
-
-def _kind_name(kind: object) -> str:
-    names = {str: "text", int: "whole number", float: "number", bool: "true or false"}
-    return names.get(kind, "list of texts") if isinstance(kind, type) else "list of texts"
+def _kind(hint: object, ends: tuple[float, float] | None) -> ValueType:
+    if get_origin(hint) is tuple:
+        assert get_args(hint) == (str, Ellipsis), hint
+        return ListOf(_TEXT, TEXTS_MAX)
+    if hint is int:
+        least, most = ends or (-WHOLE_MAX, WHOLE_MAX)
+        return Integer(int(least), int(most))
+    if hint is float:
+        return Number(*ends) if ends else Number()
+    return Boolean() if hint is bool else _TEXT

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.settings import Settings
-from forewarn.settings_loader import SettingInvalid, SettingsUnreadable, load_settings
+from forewarn.settings import SettingInvalid, Settings
+from forewarn.settings_loader import SettingsUnreadable, load_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,9 +73,9 @@ def test_misspelt_variable_is_refused_and_a_strange_one_is_not() -> None:
         pytest.param("[listen]\nmetdata = []", "perhaps metadata", id="misspelt-name"),
         pytest.param("[store_]\nurl = 'x'", "perhaps store", id="misspelt-section"),
         pytest.param("url = 'x'", "outside a", id="no-section"),
-        pytest.param("[listen]\nworkers = '2'", "no whole number", id="text-for-number"),
-        pytest.param("[listen]\nworkers = true", "no whole number", id="truth-for-number"),
-        pytest.param("[listen]\nmetadata = [1]", "no list of texts", id="number-in-list"),
+        pytest.param("[listen]\nworkers = '2'", "must be an integer", id="text-for-number"),
+        pytest.param("[listen]\nworkers = true", "must be an integer", id="truth-for-number"),
+        pytest.param("[listen]\nmetadata = [1]", "must be a string", id="number-in-list"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
@@ -88,7 +88,7 @@ def test_a_wrong_setting_is_refused_by_name(tmp_path: Path, text: str, said: str
 
 def test_a_wrong_variable_is_refused() -> None:
     """A number that is none is refused from the environment as well."""
-    with pytest.raises(SettingInvalid, match="no whole number"):
+    with pytest.raises(SettingInvalid, match="must be an integer"):
         load_settings([], {"FOREWARN_LISTEN_WORKERS": "two"})
 
 

@@ -5,7 +5,6 @@ Rows and the few lines that answer them; everything else of the API is the servi
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,8 @@ from forewarn.emulator.scenario_runner import RunState
 from forewarn.operator_api.request_forms import EMPTY
 from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
 from forewarn.protocol import timestamps
-from forewarn.validation.fields import NAME, Duration, Field, Form, Schema, Text, wrong
+from forewarn.validation.fields import NAME, Duration, Number, Schema, Text
+from forewarn.validation.forms import Field, Form
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -29,45 +29,6 @@ if TYPE_CHECKING:
 ADVANCE_S_MAX = 31 * 86_400
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """A number above zero."""
-
-    def read(self, value: object, where: str) -> float:
-        """Return the number; the clock refuses what is no speed."""
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise wrong(where, value, "a number")
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf
-
-    def read_text(self, text: str, where: str) -> float:
-        """Refuse: no query has one."""
-        raise wrong(where, text, "a number")
-
-    def schema(self) -> Schema:
-        """Return its schema."""
-        return {"type": "number", "exclusiveMinimum": 0, "maximum": SPEED_MAX}
-
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    """The text of a scenario file: lines, tabs and all."""
-
-    def read(self, value: object, where: str) -> str:
-        """Return the text."""
-        if not isinstance(value, str):
-            raise wrong(where, value, "text")
-        return value
-
-    read_text = read
-
-    def schema(self) -> Schema:
-        """Return its schema."""
-        return {"type": "string", "maxLength": scenario_files.FILE_BYTES_MAX}
-
-
 ADVANCE = Form(
     "AdvanceForm",
     "How far the clock is moved.",
@@ -76,14 +37,18 @@ ADVANCE = Form(
 SPEED = Form(
     "SpeedForm",
     "How fast the clock runs.",
-    (Field("speed", Speed(), "Its seconds to a real second.", required=True),),
+    (Field("speed", Number(most=SPEED_MAX), "Its seconds to a real second.", required=True),),
 )
 RUN = Form(
     "RunForm",
     "How a scenario is to be run.",
     (
         Field("vm", NAME, "The VM it happens to; without it the default one."),
-        Field("text", Story(), "A scenario of your own, in TOML; without it a shipped one."),
+        Field(
+            "text",
+            Text(scenario_files.FILE_BYTES_MAX, lines=True),
+            "A scenario of your own, in TOML; without it a shipped one.",
+        ),
     ),
 )
 FAULT = Form(

@@ -11,7 +11,7 @@ from enum import Enum
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from forewarn.core.impact import DURATION_UNKNOWN_S, Cause, Impact, Source
 from forewarn.emulator.scenario import (
@@ -31,7 +31,16 @@ from forewarn.emulator.scenario import (
 )
 from forewarn.errors import CallerError
 from forewarn.validation.complexity import FileTooComplex
-from forewarn.validation.fields import Duration, ValidationFailed
+from forewarn.validation.fields import (
+    Boolean,
+    Choice,
+    Duration,
+    Integer,
+    Text,
+    ValidationFailed,
+    wrong,
+)
+from forewarn.validation.forms import OneOrMore, unknown_member
 from forewarn.validation.toml_reader import read_toml
 
 #: A story of this size is no story.
@@ -44,6 +53,8 @@ TEXT_LENGTH_MAX = 2000
 WITHIN_S = 3600
 
 _DURATION = Duration()
+_TEXT = Text(TEXT_LENGTH_MAX, lines=True)
+_NAMES = OneOrMore(_TEXT, MACHINES_MAX)
 
 _T = TypeVar("_T", bound=Enum)
 Table = Mapping[str, object]
@@ -123,18 +134,18 @@ class _Wrong(Exception):
 
 
 def _scenario(name: str, written: Table) -> Scenario:
-    _known(written, {"title", "about", "hosts", "groups", "vms", "steps"}, "at the top")
+    _known(written, {"title", "about", "hosts", "groups", "vms", "steps"}, "the scenario")
     tables = _tables(written, "steps", STEPS_MAX)
     if not tables:
         raise _Wrong("it has no [[steps]]")
     steps: list[ScenarioStep] = []
     labels: dict[str, Work] = {}
     for number, table in enumerate(tables, start=1):
-        where = f"in step {number}"
+        where = f"step {number}"
         step = _step(table, where, labels)
         if isinstance(step.act, Work) and step.act.label:
             if step.act.label in labels:
-                raise _Wrong(f"{where} {step.act.label!r} is used twice as a label")
+                raise _Wrong(f"{where}: {step.act.label!r} is the label of two steps")
             labels[step.act.label] = step.act
         steps.append(step)
     return Scenario(
@@ -154,9 +165,9 @@ def _scenario(name: str, written: Table) -> Scenario:
 def _machines(written: Table, kind: str) -> Mapping[str, Table]:
     found = written.get(kind, {})
     if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-        raise _Wrong(f"{kind} is no table of tables; write [{kind}.NAME]")
+        raise wrong(kind, found, f"a table of tables, written as [{kind}.NAME]")
     if len(found) > MACHINES_MAX:
-        raise _Wrong(f"it has {len(found)} {kind}; at most {MACHINES_MAX}")
+        raise wrong(kind, len(found), f"at most {MACHINES_MAX}")
     return found
 
 
@@ -172,25 +183,25 @@ class _Place:
         """Return the label of an earlier step."""
         name = _text(self.table, key, "", self.where)
         if name not in self.labels:
-            raise _Wrong(f"{self.where} {key} = {name!r} is the label (`as`) of no earlier step")
+            raise wrong(f"{self.where}: {key}", name, "the label (`as`) of an earlier step")
         return name
 
     def ms(self, key: str, default_s: int = 0) -> int:
         """Return a duration in ms."""
-        return _DURATION.read(self.table.get(key, default_s), f"{self.where} {key}") * 1000
+        return _DURATION.read(self.table.get(key, default_s), f"{self.where}: {key}") * 1000
 
 
 def _step(table: Table, where: str, labels: Mapping[str, Work]) -> ScenarioStep:
     kinds = [key for key in _ACTS if key in table]
     if len(kinds) > 1:
-        raise _Wrong(f"{where} are both {kinds[0]!r} and {kinds[1]!r}; make them two steps")
+        raise _Wrong(f"{where} has both {kinds[0]!r} and {kinds[1]!r}; make them two steps")
     kind = kinds[0] if kinds else ""
     keys, read = _ACTS[kind] if kind else (frozenset[str](), _pause)
     _known(table, {"at", "after", *keys} | ({kind} if kind else set()), where)
     if not kind and not {"at", "after"} & table.keys():
-        raise _Wrong(f"{where} nothing is done: give one of {', '.join(_ACTS)}")
+        raise _Wrong(f"{where} does nothing: give one of {', '.join(_ACTS)}")
     if "at" in table and "after" in table:
-        raise _Wrong(f"{where} are both 'at' and 'after'")
+        raise _Wrong(f"{where} has both 'at' and 'after'")
     place = _Place(table, where, labels)
     at_ms = place.ms("at") if "at" in table else None
     return ScenarioStep(read(place), at_ms=at_ms, after_ms=place.ms("after"))
@@ -199,19 +210,17 @@ def _step(table: Table, where: str, labels: Mapping[str, Work]) -> ScenarioStep:
 def _work(place: _Place) -> Work:
     table, where = place.table, place.where
     text = partial(_text, table, where=where)
-    times = _number(table, "times", 1, where)
-    if not 1 <= times <= TIMES_MAX:
-        raise _Wrong(f"{where} times is {times}; give 1 to {TIMES_MAX}")
+    times = Integer(1, TIMES_MAX).read(table.get("times", 1), f"{where}: times")
     duration_s: int | None = None
     if "duration" in table:
         unknown = table["duration"] == "unknown"
         duration_s = DURATION_UNKNOWN_S if unknown else place.ms("duration") // 1000
     return Work(
-        cause=_member(Cause, table["do"], where),
+        cause=_member(Cause, table["do"], f"{where}: do"),
         on=_names(table, "on", where),
         label=text("as", ""),
-        impact=_member(Impact, table["impact"], where) if "impact" in table else None,
-        source=_member(Source, table["source"], where) if "source" in table else None,
+        impact=_member(Impact, table["impact"], f"{where}: impact") if "impact" in table else None,
+        source=_member(Source, table["source"], f"{where}: source") if "source" in table else None,
         description=text("description", "") if "description" in table else None,
         duration_s=duration_s,
         notice_ms=place.ms("notice"),
@@ -223,7 +232,7 @@ def _work(place: _Place) -> Work:
 
 
 def _wait(place: _Place) -> Wait:
-    until = _member(Until, place.table["wait"], place.where)
+    until = _member(Until, place.table["wait"], f"{place.where}: wait")
     return Wait(until, place.label("for"), place.ms("within", WITHIN_S))
 
 
@@ -237,9 +246,7 @@ def _cancellation(place: _Place) -> Cancellation:
 
 
 def _completion(place: _Place) -> Completion:
-    failed = place.table.get("failed", False)
-    if not isinstance(failed, bool):
-        raise _Wrong(f"{place.where} failed is neither true nor false")
+    failed = Boolean().read(place.table.get("failed", False), f"{place.where}: failed")
     reason = _text(place.table, "reason", "", place.where)
     return Completion(place.label("complete"), failed=failed, reason=reason)
 
@@ -277,47 +284,27 @@ _ACTS: dict[str, tuple[frozenset[str], Callable[[_Place], Act]]] = {
 
 
 def _known(table: Table, keys: set[str], where: str) -> None:
-    strange = sorted(table.keys() - keys)
-    if strange:
-        raise _Wrong(f"{where} {strange[0]!r} means nothing; known are {', '.join(sorted(keys))}")
+    for strange in sorted(table.keys() - keys):
+        raise unknown_member(where, strange, sorted(keys))
 
 
 def _tables(written: Table, key: str, most: int) -> tuple[Table, ...]:
     found = written.get(key, [])
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise _Wrong(f"{key} is no list of tables; write [[{key}]]")
+        raise wrong(key, found, f"a list of tables, written as [[{key}]]")
     if len(found) > most:
-        raise _Wrong(f"it has {len(found)} {key}; at most {most}")
+        raise wrong(key, len(found), f"at most {most}")
     return tuple(found)
 
 
-def _text(table: Table, key: str, default: str, where: str = "at the top") -> str:
-    value = table.get(key, default)
-    if not isinstance(value, str) or len(value) > TEXT_LENGTH_MAX:
-        raise _Wrong(f"{where} {key} is no text of at most {TEXT_LENGTH_MAX} characters")
-    return value
-
-
-def _number(table: Table, key: str, default: int, where: str) -> int:
-    value = table.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _Wrong(f"{where} {key} is no whole number")
-    return value
+def _text(table: Table, key: str, default: str, where: str = "the scenario") -> str:
+    return _TEXT.read(table.get(key, default), f"{where}: {key}")
 
 
 def _names(table: Table, key: str, where: str) -> tuple[str, ...]:
-    value = table.get(key)
-    found = [value] if isinstance(value, str) else value
-    if not isinstance(found, list) or not found or not all(isinstance(n, str) for n in found):
-        raise _Wrong(f"{where} {key} names nothing: give a name or a list of names")
-    if len(found) > MACHINES_MAX:
-        raise _Wrong(f"{where} {key} has {len(found)} names; at most {MACHINES_MAX}")
-    return tuple(found)
+    return _NAMES.read(table.get(key, []), f"{where}: {key}")
 
 
 def _member(kind: type[_T], value: object, where: str) -> _T:
-    try:
-        return kind(value)
-    except ValueError as error:
-        known = ", ".join(each.value for each in kind)
-        raise _Wrong(f"{where} {value!r} is not known; there is {known}") from error
+    found: Any = Choice({each.value: each for each in kind}).read(value, where)
+    return found  # type: ignore[no-any-return]

@@ -16,7 +16,8 @@ from forewarn.control.engine import Stopping
 from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.operator_api.responses import encoded, left, refusal
 from forewarn.operator_api.routes import BODY_BYTES_MAX, ApiCall, ApiResponse, Route
-from forewarn.validation.fields import Field, Form, Values
+from forewarn.validation.fields import Values
+from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON, BodyUnreadable, read_json
 
 if TYPE_CHECKING:

@@ -30,17 +30,8 @@ from forewarn.operator_api.topology_file import (
     read_topology,
     vm_of,
 )
-from forewarn.validation.fields import (
-    NAME,
-    Boolean,
-    Choice,
-    Field,
-    Form,
-    Integer,
-    ListOf,
-    Schema,
-    Text,
-)
+from forewarn.validation.fields import NAME, Boolean, Choice, Integer, Schema, Text
+from forewarn.validation.forms import Field, Form, ListOf
 from forewarn.validation.json_reader import JSON
 
 if TYPE_CHECKING:

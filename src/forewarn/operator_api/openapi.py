@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from forewarn.operator_api import request_forms as forms
 from forewarn.operator_api import schemas
 from forewarn.operator_api.routes import Route
-from forewarn.validation.fields import Field, Form, Schema
+from forewarn.validation.fields import Schema
+from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON
 
 if TYPE_CHECKING:

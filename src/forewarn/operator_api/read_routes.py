@@ -24,7 +24,8 @@ from forewarn.operator_api.watch import WatchStream
 from forewarn.protocol.documents import render_document
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from forewarn.store import HistoryPage
-from forewarn.validation.fields import NAME, WHOLE_MAX, Boolean, Choice, Field, Integer, Text
+from forewarn.validation.fields import NAME, WHOLE_MAX, Boolean, Choice, Integer, Text
+from forewarn.validation.forms import Field
 from forewarn.validation.json_reader import JSON
 
 if TYPE_CHECKING:

@@ -23,15 +23,12 @@ from forewarn.validation.fields import (
     Boolean,
     Choice,
     Duration,
-    Field,
-    Form,
     Integer,
     IpAddress,
-    ListOf,
-    Named,
     Text,
     Timestamp,
 )
+from forewarn.validation.forms import Field, Form, ListOf, Named
 
 #: Hosts, groups or VMs one topology may name; one control plane is meant for less.
 FLEET_MAX = 100_000

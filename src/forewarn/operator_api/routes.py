@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from forewarn.validation.fields import Field, Form, Schema, Values
+from forewarn.validation.fields import Schema, Values
+from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON
 
 if TYPE_CHECKING:

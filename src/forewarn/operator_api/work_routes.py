@@ -19,7 +19,8 @@ from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
 from forewarn.store import OperationPage
 from forewarn.validation.durations import read_time_ms
-from forewarn.validation.fields import NAME, Boolean, Choice, Field, Form, Integer, ListOf, Schema
+from forewarn.validation.fields import NAME, Boolean, Choice, Integer, Schema
+from forewarn.validation.forms import Field, Form, ListOf
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -14,39 +14,14 @@ from forewarn.metadata.http.addresses import parse
 from forewarn.metadata.identity import UNIX
 from forewarn.metadata.routing import host_name
 from forewarn.protocol.versions import VERSIONS
-from forewarn.settings_loader import SettingInvalid
+from forewarn.settings import SettingInvalid
+from forewarn.settings_loader import RANGES, read_setting
 
 if TYPE_CHECKING:
     from forewarn.settings import MetadataSettings, PolicySettings, Settings
 
-#: A day, in seconds: nobody holds a connection or an answer longer than that on purpose.
-DAY_S = 86_400
 #: What the public service has answered an unknown api-version with. Source: E-3.
 VERSION_STATUSES = (400, 404)
-#: Each setting with a range: least and greatest value, both allowed.
-RANGES: dict[tuple[str, str], tuple[float, float]] = {
-    ("listen", "workers"): (0, 64),
-    ("metadata", "unknown_event_status"): (400, 499),
-    ("metadata", "rate_per_s"): (0, 1_000_000),
-    ("metadata", "rate_burst"): (1, 1_000_000),
-    ("metadata", "enable_delay_s"): (0, DAY_S),
-    ("metadata", "enable_timeout_s"): (1, DAY_S),
-    ("metadata", "approve_timeout_s"): (1, DAY_S),
-    ("metadata", "wait_timeout_s"): (0, DAY_S),
-    ("metadata", "idle_timeout_s"): (1, DAY_S),
-    ("metadata", "request_timeout_s"): (1, DAY_S),
-    ("metadata", "stall_timeout_s"): (1, DAY_S),
-    ("metadata", "max_connections"): (1, 10_000_000),
-    ("metadata", "max_connections_per_client"): (1, 10_000_000),
-    ("metadata", "max_unknown_connections"): (1, 10_000_000),
-    ("operator", "answer_timeout_s"): (0.1, DAY_S),
-    ("operator", "max_connections"): (1, 100_000),
-    ("operator", "max_connections_per_source"): (1, 100_000),
-    ("operator", "request_timeout_s"): (0.1, DAY_S),
-    ("operator", "max_streams_per_operator"): (1, 200),
-    ("operator", "max_refused_tokens"): (1, 1_000_000),
-    ("operator", "max_topology_bytes"): (65_536, 1024**3),
-}
 
 
 def check_settings(settings: Settings) -> None:
@@ -57,10 +32,9 @@ def check_settings(settings: Settings) -> None:
             or the policy would break a promise.
         AddressInvalid: VMs cannot be served there.
     """
-    for (section, name), (least, greatest) in RANGES.items():
+    for section, name in RANGES:
         value = getattr(getattr(settings, section), name)
-        if not least <= value <= greatest:  # also refuses a NaN
-            _refuse(f"{section}.{name}", f"is {value}; it may be from {least} to {greatest}")
+        read_setting(section, name, value, place="the settings")
     _check_metadata(settings.metadata)
     url = settings.store.url
     if url.startswith("postgres") and "//" in url and "://" not in url:

@@ -1,15 +1,16 @@
-"""What may stand in a form or a query: kinds of values, each reading itself and telling its schema.
+"""Kinds of values that come in: each reads itself and tells its schema.
 
 One description serves the reading of requests and the OpenAPI document, so that neither can
-drift from the other. No route and no particular form in here.
+drift from the other. No form in here: lists and forms of these are in `forms.py`.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from forewarn.core.topology import NAME_PATTERN, TEXT_LENGTH_MAX
@@ -54,24 +55,27 @@ def wrong(where: str, value: object, wanted: str) -> ValidationFailed:
     """Return the refusal of a value of another kind."""
     shown = repr(value)
     shown = shown if len(shown) <= 60 else shown[:59] + "…"
-    return ValidationFailed(where=where, problem=f"is {shown}; it must be {wanted}")
+    return ValidationFailed(where=where, problem=f"must be {wanted}, not {shown}")
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Printable text."""
+    """Printable text, on one line unless `lines`."""
 
     length_max: int = TEXT_LENGTH_MAX
     pattern: str = ""
     wanted: str = ""
+    lines: bool = False
 
     def read(self, value: object, where: str) -> str:
         """Return the text."""
         if not isinstance(value, str):
-            raise wrong(where, value, "text")
+            raise wrong(where, value, "a string")
         if len(value) > self.length_max:
-            raise wrong(where, value, f"at most {self.length_max} characters")
-        if not value.isprintable():  # also refuses halves of surrogate pairs, which no store takes
+            raise wrong(where, value, f"at most {self.length_max} characters long")
+        if (
+            not self.lines and not value.isprintable()
+        ):  # also refuses halves of surrogate pairs, which no store takes
             raise wrong(where, value, "printable")
         if self.pattern and not re.fullmatch(self.pattern, value):
             raise wrong(where, value, self.wanted)
@@ -99,25 +103,71 @@ class Integer:
     least: int = 0
     most: int = WHOLE_MAX
 
+    @property
+    def wanted(self) -> str:
+        """What it must be, in words."""
+        if self.most < WHOLE_MAX:
+            return f"an integer from {self.least} to {self.most}"
+        return {0: "a non-negative integer", 1: "a positive integer"}.get(self.least, "an integer")
+
     def read(self, value: object, where: str) -> int:
         """Return the number."""
         if isinstance(value, float) and value.is_integer():
             value = int(value)  # JSON knows one kind of number: 1.0 is 1
         if not isinstance(value, int) or isinstance(value, bool):
-            raise wrong(where, value, "a whole number")
+            raise wrong(where, value, self.wanted)
         if not self.least <= value <= self.most:
-            raise wrong(where, value, f"from {self.least} to {self.most}")
+            raise wrong(where, value, self.wanted)
         return value
 
     def read_text(self, text: str, where: str) -> int:
         """Return the number a query gives."""
         if not re.fullmatch(r"-?[0-9]{1,16}", text):
-            raise wrong(where, text, "a whole number")
+            raise wrong(where, text, self.wanted)
         return self.read(int(text), where)
 
     def schema(self) -> Schema:
         """Return its schema."""
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number, with or without a fraction."""
+
+    least: float = -math.inf
+    most: float = math.inf
+
+    @property
+    def wanted(self) -> str:
+        """What it must be, in words."""
+        ranged = self.least > -math.inf or self.most < math.inf
+        return f"a number from {self.least:.12g} to {self.most:.12g}" if ranged else "a number"
+
+    def read(self, value: object, where: str) -> float:
+        """Return the number."""
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise wrong(where, value, self.wanted)
+        try:
+            found = float(value)
+        except OverflowError:
+            found = math.inf
+        if not self.least <= found <= self.most:  # also refuses a NaN
+            raise wrong(where, value, self.wanted)
+        return found
+
+    def read_text(self, text: str, where: str) -> float:
+        """Return the number a query gives."""
+        try:
+            return self.read(float(text), where)
+        except ValueError:
+            raise wrong(where, text, self.wanted) from None
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        found: Schema = {"type": "number"}
+        ends = {"minimum": self.least, "maximum": self.most}
+        return found | {name: end for name, end in ends.items() if abs(end) < math.inf}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +229,8 @@ class Duration:
                 raise wrong(where, value, "a duration such as 90, `15m` or `PT15M`") from None
         found = Integer(-WHOLE_MAX).read(value, where)
         if not self.least_s <= found <= self.most_s:
-            raise wrong(where, given, f"from {_span(self.least_s)} to {_span(self.most_s)}")
+            wanted = f"a duration from {_span(self.least_s)} to {_span(self.most_s)}"
+            raise wrong(where, given, wanted)
         return found
 
     read_text = read
@@ -237,140 +288,9 @@ class IpAddress:
         return {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
-    """A list of one kind."""
-
-    kind: ValueType
-    most: int
-    least: int = 0
-
-    def read(self, value: object, where: str) -> tuple[object, ...]:
-        """Return the values in their order."""
-        if not isinstance(value, list):
-            raise wrong(where, value, "a list")
-        if not self.least <= len(value) <= self.most:
-            problem = f"has {len(value)} members; give {self.least} to {self.most}"
-            raise ValidationFailed(where=where, problem=problem)
-        return tuple(self.kind.read(each, f"{where}[{n}]") for n, each in enumerate(value))
-
-    def read_text(self, text: str, where: str) -> tuple[object, ...]:
-        """Return the values a query gives, separated by commas."""
-        return self.read(text.split(","), where)
-
-    def schema(self) -> Schema:
-        """Return its schema."""
-        return {
-            "type": "array",
-            "items": self.kind.schema(),
-            "minItems": self.least,
-            "maxItems": self.most,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """Values of one kind by their names."""
-
-    kind: ValueType
-    most: int
-    name: Text = NAME
-
-    def read(self, value: object, where: str) -> dict[str, Any]:
-        """Return the values by their names, in their order."""
-        if not isinstance(value, dict):
-            raise wrong(where, value, "a table of names")
-        if len(value) > self.most:
-            problem = f"has {len(value)} members; give at most {self.most}"
-            raise ValidationFailed(where=where, problem=problem)
-        return {
-            self.name.read(name, f"a name in {where}"): self.kind.read(each, f"{where}.{name}")
-            for name, each in value.items()
-        }
-
-    def read_text(self, text: str, where: str) -> object:
-        """Refuse: a query holds no tables."""
-        raise wrong(where, text, "a table of names")
-
-    def schema(self) -> Schema:
-        """Return its schema."""
-        return {
-            "type": "object",
-            "propertyNames": self.name.schema(),
-            "additionalProperties": self.kind.schema(),
-            "maxProperties": self.most,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One member of a form or one parameter of a query."""
-
-    name: str
-    kind: ValueType
-    meaning: str
-    required: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """A JSON object with known members and no others."""
-
-    name: str
-    meaning: str
-    fields: tuple[Field, ...] = ()
-    _known: dict[str, Field] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Index the members."""
-        object.__setattr__(self, "_known", {each.name: each for each in self.fields})
-
-    def read(self, value: object, where: str = "the body") -> dict[str, Any]:
-        """Return the members that are given."""
-        if not isinstance(value, dict):
-            raise wrong(where, value, "an object")
-        found = {}
-        for name, each in value.items():
-            known = self._known.get(name)
-            if known is None:
-                allowed = ", ".join(self._known) or "none"
-                problem = f"has the unknown member {name!r}; known are: {allowed}"
-                raise ValidationFailed(where=where, problem=problem)
-            found[known.name] = known.kind.read(each, _path(where, known.name))
-        for each in self.fields:
-            if each.required and each.name not in found:
-                raise ValidationFailed(where=where, problem=f"lacks the member {each.name!r}")
-        return found
-
-    def read_text(self, text: str, where: str) -> object:
-        """Refuse: a query holds no objects."""
-        raise wrong(where, text, "an object")
-
-    def schema(self) -> Schema:
-        """Return a reference; the document of the API holds the schema itself."""
-        return {"$ref": f"#/components/schemas/{self.name}"}
-
-    def definition(self) -> Schema:
-        """Return the schema itself."""
-        return {
-            "type": "object",
-            "description": self.meaning,
-            "properties": {
-                each.name: {**each.kind.schema(), "description": each.meaning}
-                for each in self.fields
-            },
-            "required": [each.name for each in self.fields if each.required],
-            "additionalProperties": False,
-        }
-
-
 def _span(seconds: int) -> str:
     """Return seconds as people write them: `31d`, `2m`, `0s`."""
     for unit, size_s in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds and seconds % size_s == 0:
             return f"{seconds // size_s}{unit}"
     return f"{seconds}s"
-
-
-def _path(where: str, name: str) -> str:
-    return name if where == "the body" else f"{where}.{name}"

@@ -1,0 +1,167 @@
+"""Lists, tables and forms of what comes in, made of the kinds in `fields.py`; no particular one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from forewarn.validation.fields import NAME, Schema, Text, ValidationFailed, ValueType, wrong
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list of one kind."""
+
+    kind: ValueType
+    most: int
+    least: int = 0
+
+    def read(self, value: object, where: str) -> tuple[object, ...]:
+        """Return the values in their order."""
+        if not isinstance(value, list):
+            raise wrong(where, value, "a list")
+        if not self.least <= len(value) <= self.most:
+            problem = f"has {len(value)} members; give {self.least} to {self.most}"
+            raise ValidationFailed(where=where, problem=problem)
+        return tuple(self.kind.read(each, f"{where}[{n}]") for n, each in enumerate(value))
+
+    def read_text(self, text: str, where: str) -> tuple[object, ...]:
+        """Return the values a query gives, separated by commas."""
+        return self.read(text.split(","), where)
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {
+            "type": "array",
+            "items": self.kind.schema(),
+            "minItems": self.least,
+            "maxItems": self.most,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class OneOrMore:
+    """A value of one kind, or a list of them."""
+
+    kind: ValueType
+    most: int
+
+    def read(self, value: object, where: str) -> tuple[Any, ...]:
+        """Return the values in their order."""
+        several = value if isinstance(value, list) else [value]
+        return ListOf(self.kind, self.most, 1).read(several, where)
+
+    def read_text(self, text: str, where: str) -> tuple[Any, ...]:
+        """Return the values a query gives, separated by commas."""
+        return self.read(text.split(","), where)
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {"anyOf": [self.kind.schema(), ListOf(self.kind, self.most, 1).schema()]}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Values of one kind by their names."""
+
+    kind: ValueType
+    most: int
+    name: Text = NAME
+
+    def read(self, value: object, where: str) -> dict[str, Any]:
+        """Return the values by their names, in their order."""
+        if not isinstance(value, dict):
+            raise wrong(where, value, "a table of names")
+        if len(value) > self.most:
+            problem = f"has {len(value)} members; give at most {self.most}"
+            raise ValidationFailed(where=where, problem=problem)
+        return {
+            self.name.read(name, f"a name in {where}"): self.kind.read(each, f"{where}.{name}")
+            for name, each in value.items()
+        }
+
+    def read_text(self, text: str, where: str) -> object:
+        """Refuse: a query holds no tables."""
+        raise wrong(where, text, "a table of names")
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {
+            "type": "object",
+            "propertyNames": self.name.schema(),
+            "additionalProperties": self.kind.schema(),
+            "maxProperties": self.most,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One member of a form or one parameter of a query."""
+
+    name: str
+    kind: ValueType
+    meaning: str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A JSON object with known members and no others."""
+
+    name: str
+    meaning: str
+    fields: tuple[Field, ...] = ()
+    _known: dict[str, Field] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index the members."""
+        object.__setattr__(self, "_known", {each.name: each for each in self.fields})
+
+    def read(self, value: object, where: str = "the body") -> dict[str, Any]:
+        """Return the members that are given."""
+        if not isinstance(value, dict):
+            raise wrong(where, value, "an object")
+        found = {}
+        for name, each in value.items():
+            known = self._known.get(name)
+            if known is None:
+                raise unknown_member(where, name, self._known)
+            found[known.name] = known.kind.read(each, _path(where, known.name))
+        for each in self.fields:
+            if each.required and each.name not in found:
+                raise ValidationFailed(where=where, problem=f"lacks the member {each.name!r}")
+        return found
+
+    def read_text(self, text: str, where: str) -> object:
+        """Refuse: a query holds no objects."""
+        raise wrong(where, text, "an object")
+
+    def schema(self) -> Schema:
+        """Return a reference; the document of the API holds the schema itself."""
+        return {"$ref": f"#/components/schemas/{self.name}"}
+
+    def definition(self) -> Schema:
+        """Return the schema itself."""
+        return {
+            "type": "object",
+            "description": self.meaning,
+            "properties": {
+                each.name: {**each.kind.schema(), "description": each.meaning}
+                for each in self.fields
+            },
+            "required": [each.name for each in self.fields if each.required],
+            "additionalProperties": False,
+        }
+
+
+def unknown_member(where: str, name: str, known: Iterable[str]) -> ValidationFailed:
+    """Return the refusal of a member that means nothing."""
+    allowed = ", ".join(known) or "none"
+    return ValidationFailed(
+        where=where, problem=f"has the unknown member {name!r}; known: {allowed}"
+    )
+
+
+def _path(where: str, name: str) -> str:
+    return name if where == "the body" else f"{where}.{name}"
