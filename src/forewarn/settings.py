@@ -173,6 +173,10 @@ class PolicySettings:
     """A group nobody asked for this long is disabled. Source: B-2."""
     overdue_after_s: int = 3600
     """How much longer than announced an operation may run without an alert. Source: L-8."""
+    show_timeout_s: float = 10.0
+    """How long work waits for metadata nodes that do not show its documents; then it goes on, and
+    history names them. Source: M-4.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,10 @@ class DriverSettings:
 
     default: str = "manual"
     """Driver of hosts that name none: `manual` or `simulated`."""
+    call_timeout_s: float = 60.0
+    """How long one call of a driver may take; then its operation is stuck. Source: R-1."""
+    max_concurrent_calls: int = 32
+    """Calls of one driver at a time, those that hang included. Source: R-1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,186 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
-from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.clock import SystemClock
-from forewarn.control.driver_dispatch import ABORT_TRIES, DriverUnknown
-from forewarn.control.engine import ControlEngine
-from forewarn.control.plane import ControlPlane
+from forewarn.control.driver_host import ABORT_TRIES
+from forewarn.control.driver_setup import DriverUnknown
 from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.policy import Policy
+from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import (
     Approve,
     ChangeTopology,
     ClockMarked,
-    Complete,
-    Enable,
     RequestMaintenance,
     Retry,
 )
-from forewarn.core.topology import Group, Host, Vm
-from forewarn.drivers import Progress
-from forewarn.drivers.manual import ManualDriver
+from forewarn.core.topology import Host
 from forewarn.errors import OurError
-from forewarn.replication import messages as feed
-from forewarn.store import HistoryPage, open_store
+from tests.control.rig import WAIT_S, Running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from forewarn.control.plane import Committed
-    from forewarn.core.stimulus import Stimulus
-    from forewarn.errors import ForewarnError
 
-WAIT_S = 20.0
 HOUR_MS = 3_600_000
-NS_PER_MS = 1_000_000
-
-
-class Noting(ManualDriver):
-    """A driver that notes what it is told and asked; some times it does not hear of an end."""
-
-    def __init__(self) -> None:
-        """Hear at once."""
-        self.deaf = 0
-        self.told: list[str] = []
-        self.begun: list[int] = []
-        self.asked: list[int] = []
-        self.again_after_ms = 0
-
-    def begin(self, operation: Operation) -> None:
-        """Note which attempt is begun."""
-        self.begun.append(operation.attempt)
-
-    def progress(self, operation: Operation, now_ms: int) -> Progress:
-        """Note which attempt is asked after."""
-        self.asked.append(operation.attempt)
-        return Progress(again_ms=now_ms + self.again_after_ms if self.again_after_ms else 0)
-
-    def abort(self, operation: Operation) -> None:
-        """Hear it, or not."""
-        self.told.append(operation.id)
-        if self.deaf:
-            self.deaf -= 1
-            raise OSError("its board is dark")
-
-
-class Shown:
-    """Publishes to nobody, at once or when it is told to."""
-
-    def __init__(self) -> None:
-        """Publish at once."""
-        self.late = False
-        self._waiting: list[Future[feed.PublishResult]] = []
-
-    def publish(self, change: feed.DocumentChange) -> Future[feed.PublishResult]:  # noqa: ARG002
-        """Say that everybody shows it."""
-        done: Future[feed.PublishResult] = Future()
-        if self.late:
-            self._waiting.append(done)
-        else:
-            done.set_result(feed.PublishResult())
-        return done
-
-    def catch_up(self) -> None:
-        """Say that everybody shows what was published meanwhile."""
-        self.late = False
-        for done in self._waiting:
-            done.set_result(feed.PublishResult())
-
-
-class Running:
-    """A run loop whose machine's clocks are set by hand."""
-
-    def __init__(self) -> None:
-        """Start with one VM on one host; it has asked once."""
-        self.wall_ms = 1_800_000_000_000
-        self.elapsed_ms = 0
-        self.boot = "a boot"
-        self.driver = Noting()
-        self.publisher = Shown()
-        self.lost: list[ForewarnError] = []
-        self.store = open_store("sqlite::memory:")
-        self._numbers = itertools.count(1)
-        self.start()
-        self.ask(ChangeTopology(hosts=(Host("h"),), groups=(Group("g"),), vms=(Vm("v", "h", "g"),)))
-        self.ask(Enable("g"))
-
-    def start(self) -> None:
-        """Start the loop on the store as it is; the monotonic clock begins anew."""
-        started_ms = self.elapsed_ms
-        self.clock = SystemClock(
-            lambda: self.wall_ms * NS_PER_MS,
-            lambda: (self.elapsed_ms - started_ms) * NS_PER_MS,
-            boottime_ns=lambda: self.elapsed_ms * NS_PER_MS,
-            boot_id=lambda: self.boot,
-        )
-        self.plane = ControlPlane(self.store, Policy(), lambda: f"EVENT-{next(self._numbers)}")
-        self.loop = ControlEngine(
-            self.plane,
-            self.clock,
-            drivers={"manual": self.driver},
-            publisher=self.publisher,
-            default_driver="manual",
-            on_lost=self.lost.append,
-        )
-        self.loop.recover()
-        self.loop.start()
-
-    def restart(self, by_ms: int, *, step_ms: int = 0, boot: str = "a boot") -> int:
-        """Start the loop again, and return what its clock is ahead of the first one, in ms.
-
-        Args:
-            by_ms: how long it was down.
-            step_ms: how the system's clock was stepped meanwhile.
-            boot: the machine's boot it starts in.
-        """
-        self.loop.stop()
-        before_ms, elapsed_ms = self.clock.now_ms(), self.elapsed_ms
-        self.elapsed_ms += by_ms
-        self.wall_ms += by_ms + step_ms
-        self.boot = boot
-        self.start()
-        return self.clock.now_ms() - before_ms - (self.elapsed_ms - elapsed_ms)
-
-    def ask(self, stimulus: Stimulus) -> Committed:
-        """Ask for something."""
-        return self.loop.submit(stimulus, "test").result(WAIT_S)
-
-    def pass_time(self, by_ms: int = 61_000, *, step_ms: int = 0) -> int:
-        """Let time pass, step the system's clock, and return what the service's shows then."""
-        self.elapsed_ms += by_ms
-        self.wall_ms += by_ms + step_ms
-        self.loop.wake()
-        self.loop.read(lambda _: None).result(WAIT_S)  # behind it the loop passes its time once
-        return self.loop.read(lambda _: self.clock.now_ms()).result(WAIT_S)
-
-    def announce(self) -> Operation:
-        """Announce work on the host."""
-        return self.ask(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))).operations[0]
-
-    def end(self, operation: Operation) -> None:
-        """Let an operation start, and end it without its driver."""
-        self.ask(Approve("v", operation.events))
-        self.pass_time()
-        self.ask(Complete(operation.number))
-        self.pass_time()
-
-    def history(self, operation: Operation) -> list[str]:
-        """Return what happened to an operation, oldest first."""
-        page = HistoryPage(operation=operation.number)
-        return [recorded.entry.action for recorded in self.store.history(page)]
-
-    def state_of(self, operation: Operation) -> OperationState:
-        """Return how far an operation is."""
-        return self.loop.read(lambda plane: plane.state.operations[operation.number].state).result(
-            WAIT_S
-        )
 
 
 @pytest.fixture
@@ -348,12 +192,12 @@ def test_driver_is_not_asked_after_what_it_has_not_begun(running: Running) -> No
     running.ask(Approve("v", operation.events))
     running.pass_time()
     asked = list(running.driver.asked)
-    running.publisher.late = True
+    running.publisher.fails = True
     running.ask(RequestMaintenance(cause=Cause.REBOOT, targets=("v",)))
     running.ask(Retry(operation.number))
     running.pass_time()
     assert (running.driver.begun, running.driver.asked) == ([1], asked)
-    running.publisher.catch_up()
+    running.publisher.fails = False
     running.pass_time()
     assert running.driver.begun == [1, 2]
     assert running.driver.asked[len(asked) :] == [2] * (len(running.driver.asked) - len(asked))

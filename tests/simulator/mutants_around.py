@@ -8,6 +8,8 @@ from __future__ import annotations
 from tests.simulator.mutant import Mutant
 
 LOOP, PLANE = "forewarn.control.engine", "forewarn.control.plane"
+DRIVERS, PUBLISHING = "forewarn.control.driver_host", "forewarn.control.publishing"
+CALLS = "forewarn.control.driver_calls"
 CHANGES, STORE = "forewarn.control.publication", "forewarn.store"
 AGENT, TURNS = "forewarn.agent.core.engine", "forewarn.agent.core.coordination"
 
@@ -39,8 +41,11 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
             (
                 LOOP,
-                "        self._publisher = publisher\n",
-                ("        self._publisher = publisher\n        plane.early = publisher.publish\n"),
+                "        self._publishing = Publishing(publisher, self._inbox.put)\n",
+                (
+                    "        self._publishing = Publishing(publisher, self._inbox.put)\n"
+                    "        plane.early = publisher.publish\n"
+                ),
             ),
         ),
         caught_by="world 1: 8",
@@ -121,9 +126,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "a driver is told to begin before nodes show the start",
         (
             (
-                LOOP,
-                "self._shown.add_done_callback(lambda _: self._inbox.put(published))",
-                "self._inbox.put(published)",
+                PUBLISHING,
+                "        publication = _Publication(operations, [follow_up])\n",
+                (
+                    "        publication = _Publication(operations, [])\n"
+                    "        self._deliver(follow_up)\n"
+                ),
             ),
         ),
         caught_by="world 3: 8",
@@ -133,17 +141,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "a driver is asked after a retry that it was not yet told to begin",
         (
             (
-                "forewarn.control.driver_dispatch",
-                "            or operation.attempt != attempt\n        ):\n",
-                "        ):\n",
-            ),
-            (
-                "forewarn.control.driver_dispatch",
-                "        name = self._name(operation)\n        try:\n            progress",
-                (
-                    "        attempt, name = operation.attempt, self._name(operation)\n"
-                    "        try:\n            progress"
-                ),
+                DRIVERS,
+                "        if operation.attempt != planned.attempt:\n            return None\n",
+                "",
             ),
         ),
         caught_by="transcript L-8-retry-not-asked-after-early",
@@ -336,8 +336,50 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "old-writer-begins",
         "a writer that was replaced begins what waited for being shown",
-        ((LOOP, "                self._plane.store.confirm()\n", "                pass\n"),),
+        ((DRIVERS, "        store.confirm()\n", "        pass\n"),),
         caught_by="transcript L-7-failover-cut-off",
+    ),
+    Mutant(
+        "begun-although-not-published",
+        "what could not be published is begun as if it were shown",
+        (
+            (
+                PUBLISHING,
+                "        if ended.error is None:\n",
+                "        if ended:\n",
+            ),
+        ),
+        caught_by="transcript L-7-publish-fails",
+    ),
+    Mutant(
+        "published-once",
+        "what could not be published is not published again",
+        (
+            (
+                PUBLISHING,
+                "        if self._failed is not None and self._again_ms <= now_ms:\n",
+                "        if now_ms < 0:\n",
+            ),
+        ),
+        caught_by="transcript L-7-publish-fails",
+    ),
+    Mutant(
+        "driver-by-the-hosts-record",
+        "an operation follows its host to another driver",
+        (
+            (
+                DRIVERS,
+                "        if operation.driver:\n            return operation.driver\n",
+                "",
+            ),
+        ),
+        caught_by="transcript R-3-driver-kept",
+    ),
+    Mutant(
+        "hung-for-ever",
+        "a call of a driver that hangs is waited for without an end",
+        ((CALLS, "                if call in self._returned:\n", "                if call:\n"),),
+        caught_by="transcript R-1-driver-hangs",
     ),
     Mutant(
         "old-writer-comes-back",

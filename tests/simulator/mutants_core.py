@@ -130,12 +130,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "a driver is told to begin twice",
         (
             (
-                "forewarn.control.driver_dispatch",
-                "            self._named(name).begin(operation)\n",
-                (
-                    "            self._named(name).begin(operation)\n"
-                    "            self._named(name).begin(operation)\n"
-                ),
+                "forewarn.control.driver_host",
+                "        driver.begin(call.task)\n",
+                ("        driver.begin(call.task)\n        driver.begin(call.task)\n"),
             ),
         ),
         caught_by="world 1: 9",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tests.simulator.mutant import Mutant
 
 WORK, PLANNER = "forewarn.core.transitions", "forewarn.core.admission"
-DRIVING, WIRE = "forewarn.control.driver_dispatch", "forewarn.protocol.documents"
+DRIVING, WIRE = "forewarn.control.driver_host", "forewarn.protocol.documents"
 STEPS = "forewarn.agent.core.step_table"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -66,7 +66,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "drivers-word-ignored",
         "a driver's word that it has done its work is not heard",
-        ((DRIVING, "        if progress.done:\n", "        if False:\n"),),
+        ((DRIVING, "        if said.done:\n", "        if False:\n"),),
         caught_by="world 1: 13",
     ),
     Mutant(

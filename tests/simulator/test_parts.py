@@ -9,6 +9,7 @@ import pytest
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Operation
 from forewarn.core.state import Changes, Entry
+from forewarn.drivers import Task
 from forewarn.simulator.world.crash_points import Crash, CrashPoint, Violation
 from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.driver import SimDriver
@@ -174,4 +175,4 @@ def test_driver_asked_after_what_it_never_began_complains() -> None:
         description="",
     )
     with pytest.raises(Violation, match="op-7"):
-        SimDriver(Dice(1, "driver")).progress(operation, START_MS)
+        SimDriver(Dice(1, "driver")).progress(Task(operation), START_MS)

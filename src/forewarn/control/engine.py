@@ -1,73 +1,61 @@
 """The run loop: one thread that owns the control plane and sleeps exactly until it is needed.
 
 Everything reaches it through its inbox and is answered by a future. It keeps the order of
-effects: commit, publish, begin; a driver is told to begin only once metadata nodes show it.
+effects: commit, publish, begin; what waits for a change to be shown is kept in `publishing.py`,
+drivers are called from `driver_host.py`.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from forewarn.control.driver_dispatch import DriverDispatch
-from forewarn.control.inbox import Published, StateQuery, Submission
+from forewarn.control.driver_calls import CallEnded
+from forewarn.control.driver_host import DriverHost
+from forewarn.control.inbox import Inbox, StateQuery, Submission
+from forewarn.control.publishing import (
+    FollowUp,
+    PublicationEnded,
+    PublicationFailed,
+    Publishing,
+)
+from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
 from forewarn.core.stimulus import ChangeTopology as FleetChange
-from forewarn.core.stimulus import NoticeShown, Stimulus, Tick
+from forewarn.core.stimulus import NoticeShown, NotShown, Stimulus, Tick
 from forewarn.errors import CallerError, ForewarnError, OurError
-from forewarn.replication.messages import DocumentChange, PublishResult
+from forewarn.replication.messages import PublishResult
 from forewarn.store.errors import StoreLost, StoreUnavailable, StoreUncertain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from forewarn.clock import Clock
+    from forewarn.control.driver_setup import DriverSetup
+    from forewarn.control.inbox import Item
     from forewarn.control.plane import Committed, ControlPlane
+    from forewarn.control.publishing import Publisher
     from forewarn.core.admission import Waiting
     from forewarn.core.topology import Topology
-    from forewarn.drivers import Driver
 
 log = logging.getLogger("forewarn.control")
 
 T = TypeVar("T")
 
 #: History that somebody should look at. Source: L-8.
-ALERTS = frozenset({"operation.stuck", "operation.overdue", "operation.abort-failed"})
-#: Requests that may wait for the loop. At 0.3 ms each this is three seconds of work.
-INBOX_MAX = 10_000
+ALERTS = frozenset(
+    {
+        "operation.stuck",
+        "operation.overdue",
+        "operation.abort-failed",
+        "operation.not-shown",
+    }
+)
 #: How long the loop waits before it tries again what the store refused, in seconds.
 RETRY_S = 1.0
 #: Longest sleep in seconds, so that a step of the system's clock is noticed.
 SLEEP_S_MAX = STEP_LOOK_MS / 1000
-
-
-class Overloaded(OurError):
-    """More requests wait for the control plane than it can answer in time."""
-
-    code = "overloaded"
-    status = 503
-    message = "The control plane has {count} requests waiting and takes no more."
-    advice = "Try again in a few seconds."
-
-
-class Stopping(OurError):
-    """The service is going down and has not done what was asked."""
-
-    code = "stopping"
-    status = 503
-    message = "The control plane is stopping; nothing was done."
-    advice = "Ask again when the service is back."
-
-
-class Publisher(Protocol):
-    """Who brings changes to metadata nodes."""
-
-    def publish(self, change: DocumentChange) -> Future[PublishResult]:
-        """Hand a change on; done once every node shows it, or with who did not in time."""
 
 
 class ControlEngine:
@@ -78,9 +66,8 @@ class ControlEngine:
         plane: ControlPlane,
         clock: Clock,
         *,
-        drivers: Mapping[str, Driver],
+        drivers: DriverSetup,
         publisher: Publisher,
-        default_driver: str = "simulated",
         on_lost: Callable[[ForewarnError], None] = lambda _: None,
     ) -> None:
         """Prepare; `start` begins.
@@ -88,9 +75,8 @@ class ControlEngine:
         Args:
             plane: what to run; nobody else may touch it from now on.
             clock: the service's time.
-            drivers: by name.
+            drivers: who carries operations out.
             publisher: who brings changes to metadata nodes.
-            default_driver: for hosts that name none.
             on_lost: called on the loop's thread when another process has become the writer;
                 the loop has ended then, and so it has by a bug.
 
@@ -99,29 +85,34 @@ class ControlEngine:
         """
         self._plane = plane
         self._clock = clock
-        self._publisher = publisher
-        self._driving = DriverDispatch(plane, drivers, default=default_driver, report=self._report)
+        self._status = ServiceStatus()
+        self._inbox = Inbox(self._status)
+        self._publishing = Publishing(publisher, self._inbox.put)
+        self._drivers = DriverHost(plane, drivers, deliver=self._inbox.put, report=self._report)
         self._time = Timekeeping(clock, plane)
         self._on_lost = on_lost
-        self._inbox: queue.SimpleQueue[Submission | StateQuery[object] | Published | None] = (
-            queue.SimpleQueue()
-        )
-        self._stopping = threading.Event()
         #: Reports the store would not take yet, in their order.
         self._unreported: list[tuple[Stimulus, str]] = []
-        #: What the store has is unknown: it must be settled before anything else.
-        self._uncertain = False
         #: Deadlines up to here have been looked at.
         self._passed_ms = 0
         self._last_trouble = ""
-        #: The last publication; once it is done, so are all before it.
-        self._shown: Future[PublishResult] = Future()
-        self._shown.set_result(PublishResult())
+        #: The last publication; done once it has succeeded or failed.
+        self._shown: Future[None] = Future()
         #: Called on the loop's thread after each commit was handed to the publisher; must be quick.
         self.on_committed: Callable[[Committed], None] = lambda _: None
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
-    def recover(self) -> Future[PublishResult]:
+    @property
+    def state(self) -> ServiceState:
+        """Whether it decides, and if not, why; may be asked on any thread."""
+        return self._status.state
+
+    @property
+    def publishing_fails(self) -> bool:
+        """Whether changes cannot be handed to metadata nodes now, so that nothing is begun."""
+        return self._publishing.failing
+
+    def recover(self) -> Future[None]:
         """Take up what was left and publish everything; once, before `start`.
 
         The future is done once every node shows it, or if the store will not tell now.
@@ -134,16 +125,15 @@ class ControlEngine:
             now_ms = self._clock.now_ms()
             recovered = self._plane.recover(now_ms)
         except ForewarnError as error:
-            self._uncertain = True
-            self._trouble(error)
-            untold: Future[PublishResult] = Future()
-            untold.set_result(PublishResult())
+            self._doubt(error)
+            untold: Future[None] = Future()
+            untold.set_result(None)
             return untold
+        self._status.become(ServiceState.READY)
         self._passed_ms = now_ms
-        self._shown = self._publisher.publish(self._plane.whole())
-        self._driving.resume(now_ms)
-        self._afterwards(recovered)
-        return self._shown
+        self._drivers.resume(now_ms)
+        everything = tuple(self._plane.state.operations)
+        return self._publishing.publish(self._plane.whole(), everything, _follow_up(recovered))
 
     def start(self) -> None:
         """Begin to run, after `recover`."""
@@ -152,7 +142,7 @@ class ControlEngine:
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Finish the request at hand, refuse the others, and end the thread."""
-        self._stopping.set()
+        self._status.become(ServiceState.STOPPING)
         self.wake()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -163,14 +153,7 @@ class ControlEngine:
 
         `shown`: not before metadata nodes show it, or were waited for as long as policy says.
         """
-        answer: Future[Committed] = Future()
-        if self._stopping.is_set():
-            answer.set_exception(Stopping())
-        elif self._inbox.qsize() >= INBOX_MAX:
-            answer.set_exception(Overloaded(count=INBOX_MAX))
-        else:
-            self._inbox.put(Submission(stimulus, actor, answer, shown))
-        return answer
+        return self._inbox.submit(stimulus, actor, shown=shown)
 
     @property
     def topology(self) -> Topology:
@@ -179,25 +162,19 @@ class ControlEngine:
 
     def read(self, query: Callable[[ControlPlane], T]) -> Future[T]:
         """Run a query on the loop's thread, where the state holds still."""
-        answer: Future[T] = Future()
-        if self._stopping.is_set():
-            answer.set_exception(Stopping())
-        else:
-            self._inbox.put(StateQuery(query, answer))  # type: ignore[arg-type]
-        return answer
+        return self._inbox.read(query)
 
     def why(self, number: int) -> Future[tuple[Waiting, ...]]:
         """Find everything a live operation waits for; none if it has ended or never was."""
 
         def query(plane: ControlPlane) -> tuple[Waiting, ...]:
-            return plane.why(number, self._clock.now_ms(), driver=self._driving.waits(number))
+            return plane.why(number, self._clock.now_ms(), driver=self._drivers.waits(number))
 
-        return self.read(query)
+        return self._inbox.read(query)
 
     def note(self, stimulus: Stimulus, actor: str) -> None:
         """Report something that nobody waits for, such as poll marks."""
-        if self._inbox.qsize() < INBOX_MAX:
-            self._inbox.put(Submission(stimulus, actor, None))
+        self._inbox.note(stimulus, actor)
 
     def wake(self) -> None:
         """Have the loop look at the clock anew."""
@@ -207,49 +184,55 @@ class ControlEngine:
 
     def _run(self) -> None:
         try:
-            while not self._stopping.is_set():
-                try:
-                    item = self._inbox.get(timeout=self._sleep_s())
-                except queue.Empty:
-                    item = None
-                self._handle(item)
-                self._pass_time()
+            while not self._status.ended:
+                self.turn(self._inbox.take(self._sleep_s()))
         except Exception:
             # Nobody could approve or start anything any more: better a new start than that.
             log.exception("the control plane ends by a bug")
-            self._give_up(OurError())
-        self._refuse_waiting()
+            self._end(ServiceState.STOPPING, OurError())
+        self._inbox.refuse_waiting()
+
+    def turn(self, item: Item) -> None:
+        """Handle one thing, and do what is due by then, as the thread does again and again."""
+        self._handle(item)
+        self._pass_time()
 
     def _find_out(self) -> None:
         """Ask the store what it has, and whether this process is its writer still."""
         try:
             self._plane.settle()
         except StoreLost as lost:
-            self._give_up(lost)
+            self._end(ServiceState.SUPERSEDED, lost)
         except ForewarnError as error:
             self._trouble(error)
         else:
-            self._uncertain = False
+            self._status.become(ServiceState.SETTLING)
             self._unreported.clear()
             self.recover()
 
-    def _give_up(self, why: ForewarnError) -> None:
+    def _end(self, state: ServiceState, why: ForewarnError) -> None:
         """End: another process is the writer now, or this one cannot go on."""
-        self._stopping.set()
-        self._on_lost(why)
+        if self._status.become(state):
+            self._on_lost(why)
+
+    def _doubt(self, error: ForewarnError) -> None:
+        """Decide nothing more until the store has told what it has."""
+        self._status.become(ServiceState.UNCERTAIN)
+        self._trouble(error)
 
     def _sleep_s(self) -> float:
-        if self._unreported or self._uncertain:
+        if self._unreported or not self._status.ready:
             return RETRY_S
         next_ms = self._next_ms()
         return SLEEP_S_MAX if next_ms is None else min(self._clock.wait_s(next_ms), SLEEP_S_MAX)
 
     def _next_ms(self) -> int | None:
         """When something is due by time alone, ms since the epoch UTC."""
-        times = (self._driving.next_ms, self._plane.next_deadline_ms(self._passed_ms))
+        deadline_ms = self._plane.next_deadline_ms(self._passed_ms)
+        times = (self._drivers.next_ms, self._publishing.next_ms, deadline_ms)
         return min((each for each in times if each is not None), default=None)
 
-    def _handle(self, item: Submission | StateQuery[object] | Published | None) -> None:
+    def _handle(self, item: Item) -> None:
         match item:
             case Submission():
                 self._answer(item)
@@ -259,8 +242,12 @@ class ControlEngine:
                         item.answer.set_result(item.query(self._plane))
                     except Exception as error:  # noqa: BLE001 - it belongs to who asked
                         item.answer.set_exception(error)
-            case Published():
-                self._carry_out(item)
+            case CallEnded():
+                self._take_call(item)
+            case PublicationEnded():
+                self._take_publication(item)
+            case FollowUp():
+                self._carry_out(item, PublishResult())
             case None:
                 pass
 
@@ -287,62 +274,65 @@ class ControlEngine:
 
     def _commit(self, stimulus: Stimulus, actor: str) -> Committed:
         """Commit and publish; what comes after publishing waits for its confirmation."""
-        if self._uncertain:
+        if not self._status.ready:
             raise StoreUnavailable(place=self._plane.store.place, reason="it is asked what it has")
         if isinstance(stimulus, FleetChange):
-            self._driving.check(stimulus.hosts)
+            self._drivers.check(stimulus.hosts)
         try:
             committed = self._plane.commit(stimulus, actor=actor, now_ms=self._clock.now_ms())
         except StoreUncertain:
-            self._uncertain = True
+            self._status.become(ServiceState.UNCERTAIN)
             raise
         except StoreLost as lost:
-            self._give_up(lost)
+            self._end(ServiceState.SUPERSEDED, lost)
             raise
+        follow_up = _follow_up(committed)
         if committed.change:
-            self._shown = self._publisher.publish(committed.change)
+            changed = committed.changed
+            self._shown = self._publishing.publish(committed.change, changed, follow_up)
+        else:
+            self._publishing.after(follow_up)
         self.on_committed(committed)
         for entry in committed.entries:
             level = logging.WARNING if entry.action in ALERTS else logging.INFO
             facts = {"action": entry.action, "actor": entry.actor}
             log.log(level, "%s", entry.text, extra=facts)
-        self._afterwards(committed)
         return committed
 
-    def _afterwards(self, committed: Committed) -> None:
-        """Have the rest done once everything so far is shown, a retry's start included (L-7)."""
-        published = Published(committed.announced, committed.begin, committed.abort)
-        if not (published.announced or published.begin or published.abort):
-            return
-        self._shown.add_done_callback(lambda _: self._inbox.put(published))
-
-    def _carry_out(self, published: Published) -> None:
-        """Do what had to wait until it was shown."""
-        if published.begin and not self._may_begin():
-            return  # `recover` takes it up, here or in the process that is the writer by now
-        for operation in published.begin:
-            if not self._uncertain:  # else it may have ended; `recover` takes it up if it has not
-                self._driving.begin(operation, self._clock.now_ms())
-        for operation in published.abort:
-            self._driving.abort(operation.number, self._clock.now_ms())
-        if published.announced:
-            self._report(NoticeShown(published.announced), "clock")
-
-    def _may_begin(self) -> bool:
-        """Whether this process is the writer still; another may be since a pause. Source: L-7."""
+    def _take_publication(self, ended: PublicationEnded) -> None:
         try:
-            if not self._uncertain:
-                self._plane.store.confirm()
-        except StoreLost as lost:
-            self._give_up(lost)
-        except ForewarnError as error:
-            self._uncertain = True
-            self._trouble(error)
-        return not self._uncertain and not self._stopping.is_set()
+            follow_ups = self._publishing.ended(ended, self._clock.now_ms())
+        except PublicationFailed as failed:
+            self._trouble(failed)
+            return
+        for follow_up in follow_ups:
+            self._carry_out(follow_up, ended.result)
+
+    def _carry_out(self, follow_up: FollowUp, result: PublishResult) -> None:
+        """Do what had to wait until it was shown, to all that policy waits for. Source: M-4."""
+        if result.unconfirmed and follow_up:
+            self._report(NotShown(follow_up.operations, result.unconfirmed), "metadata")
+        now_ms = self._clock.now_ms()
+        for operation in follow_up.begin:
+            self._drivers.begin(operation, now_ms)
+        for operation in follow_up.abort:
+            self._drivers.abort(operation.number, now_ms)
+        if follow_up.announced:
+            self._report(NoticeShown(follow_up.announced), "clock")
+
+    def _take_call(self, ended: CallEnded) -> None:
+        """Take what became of a driver's call; this process may not be the writer any more."""
+        unconfirmed = self._drivers.ended(ended, self._clock.now_ms())
+        if isinstance(unconfirmed, StoreLost):
+            self._end(ServiceState.SUPERSEDED, unconfirmed)
+        elif unconfirmed is not None:
+            self._trouble(unconfirmed)  # the call is tried again
 
     def _pass_time(self) -> None:
         """Do what time alone makes due: deadlines, then drivers to be asked."""
-        if self._uncertain:
+        if self._status.ended:
+            return
+        if not self._status.ready:
             self._find_out()
             return
         if not self._report_again():
@@ -350,25 +340,26 @@ class ControlEngine:
         try:
             step_ms = self._time.follow()
         except ForewarnError as error:
-            self._uncertain = True  # no notice may be given by a time that a restart would lose
-            self._trouble(error)
+            self._doubt(error)  # no notice may be given by a time that a restart would lose
             return
         now_ms = self._clock.now_ms()
         if step_ms:
-            self._driving.put_by(step_ms)
+            self._drivers.put_by(step_ms)
+            self._publishing.put_by(step_ms)
             self._passed_ms = min(self._passed_ms, now_ms)
         deadline_ms = self._plane.next_deadline_ms(self._passed_ms)
         if deadline_ms is not None and deadline_ms <= now_ms:
             self._passed_ms = now_ms
             self._report(Tick(), "clock")
-        self._driving.ask(now_ms)
+        self._publishing.turn(now_ms, self._plane.whole)
+        self._drivers.turn(now_ms)
 
     def _report_again(self) -> bool:
         """Commit what the store would not take before; False if it is unknown now what it has."""
         unreported, self._unreported = self._unreported, []
         for stimulus, actor in unreported:
             self._report(stimulus, actor)
-        return not self._uncertain
+        return self._status.ready
 
     def _report(self, stimulus: Stimulus, actor: str) -> None:
         """Commit what nobody waits for; keep it for the next pass if the store will not."""
@@ -388,12 +379,6 @@ class ControlEngine:
             self._last_trouble = str(error)
             log.error("%s %s", error, error.advice_text(), extra={"action": error.code})
 
-    def _refuse_waiting(self) -> None:
-        while True:
-            try:
-                item = self._inbox.get_nowait()
-            except queue.Empty:
-                return
-            answer = item.answer if isinstance(item, Submission | StateQuery) else None
-            if answer is not None and answer.set_running_or_notify_cancel():
-                answer.set_exception(Stopping())
+
+def _follow_up(committed: Committed) -> FollowUp:
+    return FollowUp(committed.announced, committed.begin, committed.abort)

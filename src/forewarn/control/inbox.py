@@ -1,19 +1,47 @@
-"""What waits for the run loop: what is asked of it, and what was published since."""
+"""The inbox of the run loop: what is asked of it, and what has ended elsewhere, in order.
+
+Any thread puts something in, the loop's thread takes it out; nothing is decided here.
+"""
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from forewarn.core.lifecycle import Operation
+from forewarn.control.driver_calls import CallEnded
+from forewarn.control.publishing import FollowUp, PublicationEnded
 from forewarn.core.stimulus import Stimulus
+from forewarn.errors import OurError
 
 if TYPE_CHECKING:
     from forewarn.control.plane import Committed, ControlPlane
+    from forewarn.control.service_state import ServiceStatus
 
 T = TypeVar("T")
+
+#: Requests that may wait for the loop. At 0.3 ms each this is three seconds of work.
+INBOX_MAX = 10_000
+
+
+class Overloaded(OurError):
+    """More requests wait for the control plane than it can answer in time."""
+
+    code = "overloaded"
+    status = 503
+    message = "The control plane has {count} requests waiting and takes no more."
+    advice = "Try again in a few seconds."
+
+
+class Stopping(OurError):
+    """The service is going down and has not done what was asked."""
+
+    code = "stopping"
+    status = 503
+    message = "The control plane is stopping; nothing was done."
+    advice = "Ask again when the service is back."
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +65,62 @@ class StateQuery(Generic[T]):
     answer: Future[T]
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """Every node shows what was committed, and the rest may be done: note, begin, abort."""
+#: One thing for the run loop to handle; None: it looks at the clock.
+Item: TypeAlias = Submission | StateQuery[object] | CallEnded | PublicationEnded | FollowUp | None
 
-    announced: tuple[int, ...]
-    begin: tuple[Operation, ...]
-    abort: tuple[Operation, ...]
+
+class Inbox:
+    """What waits for one run loop."""
+
+    def __init__(self, status: ServiceStatus) -> None:
+        """Begin empty; once the service has ended by its `status`, requests are refused."""
+        self._status = status
+        self._items: queue.SimpleQueue[Item] = queue.SimpleQueue()
+
+    def __len__(self) -> int:
+        """How much waits."""
+        return self._items.qsize()
+
+    def put(self, item: Item) -> None:
+        """Have something handled that must not be refused."""
+        self._items.put(item)
+
+    def submit(self, stimulus: Stimulus, actor: str, *, shown: bool = False) -> Future[Committed]:
+        """Ask for something; the future is done once it is durable, or refused."""
+        answer: Future[Committed] = Future()
+        if self._status.ended:
+            answer.set_exception(Stopping())
+        elif len(self) >= INBOX_MAX:
+            answer.set_exception(Overloaded(count=INBOX_MAX))
+        else:
+            self.put(Submission(stimulus, actor, answer, shown))
+        return answer
+
+    def read(self, query: Callable[[ControlPlane], T]) -> Future[T]:
+        """Have a query run on the loop's thread, where the state holds still."""
+        answer: Future[T] = Future()
+        if self._status.ended:
+            answer.set_exception(Stopping())
+        else:
+            self.put(StateQuery(query, answer))  # type: ignore[arg-type]
+        return answer
+
+    def note(self, stimulus: Stimulus, actor: str) -> None:
+        """Report something that nobody waits for, such as poll marks."""
+        if len(self) < INBOX_MAX:
+            self.put(Submission(stimulus, actor, None))
+
+    def take(self, timeout_s: float) -> Item:
+        """Return what came first, waiting for it as long; None if nothing came."""
+        try:
+            return self._items.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def refuse_waiting(self) -> None:
+        """Answer everybody who waits that nothing was done."""
+        while len(self):
+            item = self._items.get_nowait()
+            answer = item.answer if isinstance(item, Submission | StateQuery) else None
+            if answer is not None and answer.set_running_or_notify_cancel():
+                answer.set_exception(Stopping())

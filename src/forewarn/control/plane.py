@@ -35,6 +35,8 @@ class Committed:
 
     #: Operations the stimulus was about, as they are now.
     operations: tuple[Operation, ...] = ()
+    #: Numbers of all the operations it has changed.
+    changed: tuple[int, ...] = ()
     #: To be published; None if no VM sees a difference.
     change: DocumentChange | None = None
     #: To be begun once that is published.
@@ -56,6 +58,8 @@ class ControlPlane:
         """Load the state; call `recover` before anything else."""
         self.policy = policy
         self.store = store
+        #: Driver of hosts that name none.
+        self.default_driver = ""
         self.state: State = store.load()
         self._new_guid = new_guid
         self._sequence = 0
@@ -72,7 +76,7 @@ class ControlPlane:
             ForewarnError: the store could not write; nothing was changed here. After
                 `StoreUncertain`, `settle` before anything else.
         """
-        terms = Terms(self.policy, actor, self._new_guid)
+        terms = Terms(self.policy, actor, self._new_guid, self.default_driver)
         try:
             outcome = step(self.state, stimulus, now_ms=now_ms, terms=terms)
         except Unknown as unknown:
@@ -84,6 +88,7 @@ class ControlPlane:
             self._adopt(written)
         return Committed(
             operations=self._now(outcome.operations, written.operations),
+            changed=tuple(written.operations),
             change=publication.difference(self.state, written, self._sequence, before=layout),
             begin=self._now(outcome.begin, written.operations),
             abort=self._now(outcome.abort, written.operations),

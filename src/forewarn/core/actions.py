@@ -9,6 +9,7 @@ ACTIONS: dict[str, str] = {
     "operation.planned": "Work was asked for.",
     "operation.announced": "It is announced to the groups it disturbs.",
     "operation.shown": "Its notice is published, and counts from here.",
+    "operation.not-shown": "Some nodes did not show it to their VMs in time; it goes on.",
     "operation.renewed": "Its notice was shown too late, and is given anew.",
     "operation.unannounced": "A failure hits VMs without notice.",
     "operation.joined": "VMs have arrived on its host and are hit by it, too.",

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Poll marks are kept to the minute: fewer writes, and a day is long enough not to care (B-2).
 MARK_COARSENESS_S = MINUTE_S
+#: VMs that one sentence of history names.
+NAMED_MAX = 20
 
 
 def ask(draft: Draft, ask: stimuli.RequestMaintenance) -> tuple[int, ...]:
@@ -208,6 +210,22 @@ def shown(draft: Draft, report: stimuli.NoticeShown) -> tuple[int, ...]:
         draft.put("operation.shown", f"the notice of {shown.id} is published", shown)
         draft.candidates.add(number)
     return ()
+
+
+def not_shown(draft: Draft, report: stimuli.NotShown) -> tuple[int, ...]:
+    """Tell people that an operation goes on although some VMs may not know. Source: M-4."""
+    for number in report.operations:
+        operation = draft.operation(number)
+        if operation is not None:
+            nodes, vms = ", ".join(report.nodes), _some(operation.vms)
+            text = f"node {nodes} did not show {operation.id} in time: vm {vms} may not know of it"
+            draft.put("operation.not-shown", text, operation)
+    return ()
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more
 
 
 def marked(draft: Draft, report: stimuli.ClockMarked) -> tuple[int, ...]:

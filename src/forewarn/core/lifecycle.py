@@ -140,6 +140,8 @@ class Operation:
     #: Ids of its events, one per affected group in the order of the groups' names, then those of
     #: VMs that arrived while it ran.
     events: tuple[str, ...] = ()
+    #: Name of the driver it was begun with, and stays with; empty before that. Source: R-3.
+    driver: str = ""
 
     @property
     def id(self) -> str:

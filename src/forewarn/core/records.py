@@ -67,7 +67,7 @@ FIXED: dict[str, tuple[str, ...]] = {
 LISTS_REMEMBERED = 256
 
 #: What a row means that is older than these columns: history is never rewritten.
-_BEFORE: dict[str, Row] = {"operation": {"abort_owed": 0}}
+_BEFORE: dict[str, Row] = {"operation": {"abort_owed": 0, "driver": ""}}
 
 #: Rows remembered by their very records: each is written twice, to history and to its table.
 ROWS_REMEMBERED = 64

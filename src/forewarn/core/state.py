@@ -172,6 +172,8 @@ class Terms:
     actor: str
     #: Gives the next event id. Source: D-3.
     new_guid: Callable[[], str]
+    #: Driver of hosts that name none. Source: R-3.
+    default_driver: str = ""
 
 
 class Draft:
@@ -183,6 +185,7 @@ class Draft:
         self.policy = terms.policy
         self.actor = terms.actor
         self.new_guid = terms.new_guid
+        self.default_driver = terms.default_driver
         self.changes = Changes(last_number=state.last_number)
         self.topology = state.topology
         #: Groups whose documents may show something else now.

@@ -109,6 +109,8 @@ def _act(draft: Draft, stimulus: Stimulus) -> tuple[int, ...]:  # noqa: C901, PL
             return handlers.aborted(draft, stimulus)
         case stimuli.NoticeShown():
             return handlers.shown(draft, stimulus)
+        case stimuli.NotShown():
+            return handlers.not_shown(draft, stimulus)
         case stimuli.ClockMarked():
             return handlers.marked(draft, stimulus)
         case stimuli.Enable():

@@ -124,9 +124,17 @@ class DriverAborted:
 
 @value
 class NoticeShown:
-    """What these operations announce was published. Source: L-7."""
+    """What these operations announce is shown. Source: L-7."""
 
     operations: tuple[int, ...]
+
+
+@value
+class NotShown:
+    """Some nodes did not show in time what becomes of these operations. Source: M-4."""
+
+    operations: tuple[int, ...]
+    nodes: tuple[str, ...]
 
 
 @value
@@ -188,6 +196,7 @@ Stimulus: TypeAlias = (
     | DriverFailed
     | DriverAborted
     | NoticeShown
+    | NotShown
     | ClockMarked
     | Enable
     | GroupsPolled

@@ -196,7 +196,19 @@ def _with_events(draft: Draft, operation: Operation) -> tuple[Operation, list[Ev
 
 def _running(draft: Draft, operation: Operation) -> Operation:
     assert operation.state is OperationState.RUNNING, operation
-    return replace(operation, started_ms=draft.now_ms, attempt=operation.attempt + 1)
+    return replace(
+        operation,
+        started_ms=draft.now_ms,
+        attempt=operation.attempt + 1,
+        driver=_driver(draft, operation),
+    )
+
+
+def _driver(draft: Draft, operation: Operation) -> str:
+    """Name who carries an operation out that starts now: the driver of the host it is on. R-3."""
+    vm = draft.topology.vms.get(operation.vms[0]) if operation.of_vm else None
+    host = draft.topology.hosts.get(vm.host if vm else operation.host)
+    return (host.driver if host else "") or draft.default_driver
 
 
 def _touch(draft: Draft, operation: Operation, events: list[Event]) -> None:

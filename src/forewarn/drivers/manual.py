@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from forewarn.drivers import Progress
 
 if TYPE_CHECKING:
-    from forewarn.core.lifecycle import Operation
+    from forewarn.drivers import Task
 
 
 class ManualDriver:
@@ -18,12 +18,14 @@ class ManualDriver:
 
     name = "manual"
 
-    def begin(self, operation: Operation) -> None:
+    def begin(self, task: Task) -> None:
         """Leave it to people."""
 
-    def progress(self, operation: Operation, now_ms: int) -> Progress:  # noqa: ARG002
+    def progress(self, task: Task, now_ms: int) -> Progress:  # noqa: ARG002
         """Say that people will tell."""
-        return Progress(waits=f"somebody must do it and say `forewarn complete {operation.id}`")
+        return Progress(
+            waits=f"somebody must do it and say `forewarn complete {task.operation.id}`"
+        )
 
-    def abort(self, operation: Operation) -> None:
+    def abort(self, task: Task) -> None:
         """Nothing was begun."""

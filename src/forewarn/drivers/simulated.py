@@ -9,6 +9,7 @@ from forewarn.drivers import Progress
 
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
+    from forewarn.drivers import Task
 
 #: How long each impact takes when no duration was announced, in seconds. The published
 #: examples show freezes of 5 to 9 s and reboots over within a minute.
@@ -29,15 +30,15 @@ class SimulatedDriver:
 
     name = "simulated"
 
-    def begin(self, operation: Operation) -> None:
+    def begin(self, task: Task) -> None:
         """Count from the operation's own start, so that a repeat changes nothing."""
 
-    def progress(self, operation: Operation, now_ms: int) -> Progress:
+    def progress(self, task: Task, now_ms: int) -> Progress:
         """Be done once the announced time is over."""
-        ends_ms = operation.started_ms + duration_s(operation) * SECOND_MS
+        ends_ms = task.operation.started_ms + duration_s(task.operation) * SECOND_MS
         return Progress(done=True) if now_ms >= ends_ms else Progress(again_ms=ends_ms)
 
-    def abort(self, operation: Operation) -> None:
+    def abort(self, task: Task) -> None:
         """Nothing was begun."""
 
 

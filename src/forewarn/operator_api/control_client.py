@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from forewarn.control.engine import Stopping
+from forewarn.control.inbox import Stopping
 from forewarn.errors import OurError
 from forewarn.operator_api.name_index import FleetIndex
 from forewarn.validation.complexity import abandonable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from forewarn.control.engine import Stopping
+from forewarn.control.inbox import Stopping
 from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.operator_api.responses import encoded, left, refusal
 from forewarn.operator_api.routes import BODY_BYTES_MAX, ApiCall, ApiResponse, Route

@@ -12,7 +12,7 @@ import threading
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
-from forewarn.control.engine import Overloaded
+from forewarn.control.inbox import Overloaded
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.operator_api.responses import left
 from forewarn.store import HistoryPage

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from forewarn.clock import SystemClock
-from forewarn.control.driver_dispatch import DriverUnknown
+from forewarn.control.driver_calls import CallLimits
+from forewarn.control.driver_setup import DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
 from forewarn.control.standby import TERM_MS, become_writer, leave, stay_writer
@@ -128,16 +129,24 @@ class Daemon:
         self.control = ControlEngine(
             plane,
             self.clock,
-            drivers=self.drivers,
+            drivers=DriverSetup(
+                self.drivers,
+                settings.drivers.default,
+                CallLimits(
+                    timeout_ms=int(settings.drivers.call_timeout_s * 1000),
+                    max_concurrent=settings.drivers.max_concurrent_calls,
+                ),
+            ),
             publisher=bridge,
-            default_driver=settings.drivers.default,
             on_lost=self._lost,
         )
         self.metadata = MetadataServer(
             self.settings.metadata, bridge, clock=self.clock, ids=self.ids
         )
         workers = self.workers = self._new_workers(bridge)
-        bridge.connect(self.control, self.metadata, far=workers.feed if workers else None)
+        far = workers.feed if workers else None
+        wait_s = settings.policy.show_timeout_s
+        bridge.connect(self.control, self.metadata, far=far, wait_s=wait_s)
         # Whoever asks first is told the truth, not that nobody knows him.
         await asyncio.wrap_future(self.control.recover())
         # Stopped in the opposite order: VMs are answered to the last, approvals included.

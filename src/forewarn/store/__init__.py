@@ -68,6 +68,8 @@ class Store:
         self._engine = engine
         self._reading = StoreReader(engine)
         self._writer = Ids().token("writer")
+        #: Generation with which this process became the writer: greater than any before it.
+        self.writer_generation = 0
         self._generation = 0
         self._history_seq = 0
         #: The commit whose end is unknown, if one is.
@@ -97,6 +99,7 @@ class Store:
         state = State()
         state.adopt(changes)
         self._generation, self._history_seq = generation, history_seq
+        self.writer_generation = generation
         self._uncertain = None
         self._placed = {each.number: each.vms for each in state.operations.values()}
         assert state.last_number == last_number
@@ -128,13 +131,15 @@ class Store:
     def confirm(self) -> None:
         """See that this process is still the writer, before something that cannot be undone.
 
+        May be called from any thread, also while this process commits.
+
         Raises:
             StoreLost: another process is.
             StoreUnavailable: the database cannot be asked.
         """
         with self._engine.reading() as transaction:
-            [(generation,)] = transaction.rows("generation")
-        if generation != self._generation:
+            [(writer,)] = transaction.rows("writer")
+        if writer != self._writer:
             raise StoreLost(place=self.place)
 
     def settle(self) -> Changes | None:

@@ -28,8 +28,8 @@ RETURNING history_seq
 -- name: mark
 UPDATE service SET boot = :boot, clock_ahead_ms = :ahead_ms WHERE id = 1
 
--- name: generation
-SELECT generation FROM service WHERE id = 1
+-- name: writer
+SELECT writer FROM service WHERE id = 1
 
 -- name: settle
 UPDATE service SET writer = writer WHERE id = 1

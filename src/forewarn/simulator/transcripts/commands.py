@@ -27,7 +27,12 @@ from forewarn.errors import ForewarnError
 from forewarn.simulator.transcripts.change_report import ChangeReport
 from forewarn.simulator.transcripts.fault_commands import FaultCommands
 from forewarn.simulator.transcripts.grammar import meant, read
-from forewarn.simulator.transcripts.scripted_deployment import HandDriver, ScriptedDeployment, told
+from forewarn.simulator.transcripts.scripted_deployment import (
+    BY_PROXY,
+    HandDriver,
+    ScriptedDeployment,
+    told,
+)
 from forewarn.simulator.transcripts.time_spans import clock_time, seconds
 from forewarn.simulator.transcripts.vm_commands import VmCommands
 from forewarn.simulator.world.event_queue import START_MS
@@ -66,10 +71,12 @@ class CommandRunner:
     def __init__(self) -> None:
         """Set the stage."""
         self._driver = HandDriver()
-        self.stage = ScriptedDeployment(self._driver)
-        self._driver.begins = self.stage.judge.begins
-        self._driver.aborts = partial(self.stage.judge.aborts, heard=True)
-        self._driver.passes = self.stage.fuse.passes
+        self._hands = (self._driver, self._driver.also(BY_PROXY))
+        self.stage = ScriptedDeployment(*self._hands)
+        for hand in self._hands:
+            hand.begins = self.stage.judge.begins
+            hand.aborts = partial(self.stage.judge.aborts, heard=True)
+            hand.passes = self.stage.fuse.passes
         self._teller = ChangeReport(self.stage)
         self._silent: set[str] = set()
         self._inside = VmCommands(self.stage, self._teller)
@@ -113,7 +120,8 @@ class CommandRunner:
         number = len(self.stage.topology.hosts)
         fault_domain = int(options.get("fd", number))
         update_domain = int(options.get("ud", number))
-        host = Host(words[0], fault_domain, update_domain, zone=options.get("zone", ""))
+        zone, driver = options.get("zone", ""), options.get("driver", "")
+        host = Host(words[0], fault_domain, update_domain, zone=zone, driver=driver)
         return self._tell(ChangeTopology(hosts=(host,)))
 
     def _group(self, words: Words, options: Options) -> list[str]:
@@ -243,6 +251,10 @@ class CommandRunner:
             return [f"begun: {told(self._driver.begun) or 'nothing'}"]
         if verb == "aborted":
             return [f"aborted: {told(self._driver.aborted) or 'nothing'}"]
+        if verb == "hangs":
+            for hand in self._hands:
+                hand.hangs = True
+            return []
         if verb == "refuses":
             self._driver.refuses = " ".join(rest)
             return []

@@ -37,7 +37,7 @@ class FaultCommands:
             "restart": self._restart,
             "store": self._store,
             "follower": self._follower,
-            "nodes": self._lag,
+            "nodes": self._nodes,
             "clock": self._clock,
             "writer": self._writer,
         }
@@ -82,8 +82,11 @@ class FaultCommands:
         self.stage.cut(node) if words[0] == "cut" else self.stage.join(node)
         return []
 
-    def _lag(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
-        self.stage.show_lag_ms = seconds(options["lag"]) * 1000
+    def _nodes(self, words: Words, options: Options) -> list[str]:
+        if words:
+            self.stage.show_fails = words[0] == "fail"
+        else:
+            self.stage.show_lag_ms = seconds(options["lag"]) * 1000
         return []
 
     def _clock(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002

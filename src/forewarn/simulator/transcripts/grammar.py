@@ -28,7 +28,7 @@ _ASKING = "[not-before=HH:MM:SS] [duration=DURATION] [description=TEXT] [impact=
 _ASKING += " [source=SOURCE] [to=HOST]"
 
 USAGES = (
-    "host NAME [fd=N] [ud=N] [zone=ZONE]",
+    "host NAME [fd=N] [ud=N] [zone=ZONE] [driver=by-hand|by-proxy]",
     f"group NAME {_GROUP}",
     "group NAME silent|again",
     "vm NAME on=HOST [group=GROUP] [size=SIZE] [gpu] [spot] [node=far]",
@@ -51,6 +51,7 @@ USAGES = (
     "driver finishes OP",
     "driver breaks OP REASON…",
     "driver refuses REASON…",
+    "driver hangs",
     "driver begun|aborted",
     "wait DURATION",
     "crash",
@@ -60,6 +61,7 @@ USAGES = (
     "store lost before|after",
     "store next WRITE…",
     "nodes lag=DURATION",
+    "nodes fail|recover",
     "follower cut|joins",
     "writer pauses|is-cut-off|returns",
     "clock steps STEP",

@@ -5,13 +5,14 @@ No command is done in here (`commands.py`).
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 from forewarn.core.policy import Policy
 from forewarn.drivers import Progress
 from forewarn.protocol.versions import VERSIONS
 from forewarn.simulator.world.agent_habits import AgentHabits
-from forewarn.simulator.world.crash_points import Violation
+from forewarn.simulator.world.crash_points import NeverReturns, Violation
 from forewarn.simulator.world.deployment import Deployment
 from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.driver import DriverBroken
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
     from forewarn.core.lifecycle import Operation
     from forewarn.core.topology import Vm
+    from forewarn.drivers import Task
 
+BY_HAND, BY_PROXY = "by-hand", "by-proxy"
+"""The driver of hosts that name none, and the other one."""
 ASK_MS = 20_000
 """How soon the driver wants to be asked again."""
 STEADY = AgentHabits("steady", 1, hook_s=(60, 60), hook_fails=0)
@@ -32,55 +36,76 @@ STEADY = AgentHabits("steady", 1, hook_s=(60, 60), hook_fails=0)
 class HandDriver:
     """A driver that does what the script says, and nothing else."""
 
-    name = "by-hand"
-
-    def __init__(self) -> None:
+    def __init__(self, name: str = BY_HAND) -> None:
         """Begin well."""
+        self.name = name
         #: What it was told to begin, and to abort: how often each.
         self.begun: dict[str, int] = {}
         self.aborted: dict[str, int] = {}
         self.refuses = ""
+        #: Whether the next call does not return.
+        self.hangs = False
         #: Told of each beginning and each end, before it has any effect.
         self.begins: Callable[[Operation], None] = lambda _: None
         self.aborts: Callable[[Operation], None] = lambda _: None
         #: Told which point of its work it comes by; a process can end there.
         self.passes: Callable[[str], None] = lambda _: None
 
-    def begin(self, operation: Operation) -> None:
+    def begin(self, task: Task) -> None:
         """Note it, or refuse once if the script says so."""
+        operation = task.operation
         self.passes("before begin")
         self.begins(operation)
+        self._hang()
         if self.refuses:
             reason, self.refuses = self.refuses, ""
             raise DriverBroken(reason)
-        _count(self.begun, operation)
+        _count(self.begun, self._attempt(operation))
         self.passes("after begin")
 
-    def progress(self, operation: Operation, now_ms: int) -> Progress:
+    def progress(self, task: Task, now_ms: int) -> Progress:
         """Say nothing yet of what was begun; the script will.
 
         Raises:
             Violation: it never was.
         """
-        attempt = _attempt(operation)
+        self._hang()
+        attempt = self._attempt(task.operation)
         if attempt not in self.begun:
             raise Violation("9", f"the driver is asked after {attempt}, which it never began")
         return Progress(again_ms=now_ms + ASK_MS)
 
-    def abort(self, operation: Operation) -> None:
+    def abort(self, task: Task) -> None:
         """Note it."""
+        operation = task.operation
         self.passes("before abort")
         self.aborts(operation)
-        _count(self.aborted, operation)
+        self._hang()
+        _count(self.aborted, self._attempt(operation))
         self.passes("after abort")
+
+    def also(self, name: str) -> HandDriver:
+        """Return another driver that is told in the same breath, and moved by the same hand."""
+        other = copy(self)
+        other.name = name
+        return other
+
+    def _hang(self) -> None:
+        if self.hangs:
+            self.hangs = False
+            raise NeverReturns
+
+    def _attempt(self, operation: Operation) -> str:
+        by = "" if self.name == BY_HAND else f" {self.name}"
+        return f"{operation.id} attempt {operation.attempt}{by}"
 
 
 class ScriptedDeployment(Deployment):
     """A stage whose machines do nothing of themselves."""
 
-    def __init__(self, driver: HandDriver) -> None:
+    def __init__(self, *drivers: HandDriver) -> None:
         """Begin with an empty fleet and a running service; two nodes, the second a follower."""
-        super().__init__(1, Policy(), nodes=2, drivers={driver.name: driver})
+        super().__init__(1, Policy(), nodes=2, drivers={each.name: each for each in drivers})
         self.far: set[str] = set()
         #: Every VM there is or was.
         self.ever: set[str] = set()
@@ -123,10 +148,5 @@ def _times(count: int) -> str:
     return "twice" if count == 2 else f"{count} times"
 
 
-def _attempt(operation: Operation) -> str:
-    return f"{operation.id} attempt {operation.attempt}"
-
-
-def _count(counts: dict[str, int], operation: Operation) -> None:
-    attempt = _attempt(operation)
+def _count(counts: dict[str, int], attempt: str) -> None:
     counts[attempt] = counts.get(attempt, 0) + 1

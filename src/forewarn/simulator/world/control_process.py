@@ -6,17 +6,20 @@ Everything it decides is decided by the product. No fault may be drawn here.
 from __future__ import annotations
 
 import logging
-import queue
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
-from forewarn.control.engine import RETRY_S, ControlEngine, Stopping
+from forewarn.control.driver_calls import CallLimits
+from forewarn.control.driver_setup import DriverSetup
+from forewarn.control.engine import RETRY_S, ControlEngine
+from forewarn.control.inbox import Stopping
 from forewarn.control.plane import ControlPlane
 from forewarn.errors import ForewarnError
-from forewarn.simulator.world.crash_points import Crash, Violation
+from forewarn.simulator.world.crash_points import Crash, NeverReturns, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
     from forewarn.core.policy import Policy
     from forewarn.core.stimulus import Stimulus
-    from forewarn.drivers import Driver
+    from forewarn.drivers import Driver, Task
     from forewarn.replication.messages import DocumentChange, PublishResult
     from forewarn.simulator.world.crash_points import CrashPoint
     from forewarn.simulator.world.event_queue import EventQueue
@@ -36,6 +39,8 @@ NS_PER_S = 1000 * NS_PER_MS
 TURNS_MAX = 10_000
 """Rounds of the inbox at one instant; more would mean that the service talks to itself."""
 WAKE_MS_MIN = 1
+CALLS_MAX = 10_000
+"""Calls of a driver at a time: those that hang are not to hold up the others of a long run."""
 
 
 class Stepped(ControlEngine):
@@ -44,39 +49,33 @@ class Stepped(ControlEngine):
     #: Called before what was cut off is taken up: publishing and beginning may be repeated.
     on_recover: Callable[[], None] = staticmethod(lambda: None)
 
-    def recover(self) -> Future[PublishResult]:
+    def recover(self) -> Future[None]:
         """Take up what was left, once that was told."""
         self.on_recover()
         return super().recover()
 
-    def turn(self) -> None:
+    def empty_inbox(self) -> None:
         """Handle what is in the inbox, and look at the time after each, as the thread does."""
         for _ in range(TURNS_MAX):
-            try:
-                item = self._inbox.get_nowait()
-            except queue.Empty:
+            if not len(self._inbox) or self._ends():
                 return
-            self._handle(item)
-            self._pass_time()
-            if self._ends():
-                return
+            self.turn(self._inbox.take(0))
         raise Violation("loop", "the run loop does not come to rest")
 
     def pass_time(self) -> None:
         """Do what time alone makes due."""
-        self._handle(None)
-        self._pass_time()
+        self.turn(None)
         self._ends()
 
     def _ends(self) -> bool:
         """Whether it has given up, and the thread would end."""
-        if self._stopping.is_set():
-            self._refuse_waiting()
-        return self._stopping.is_set()
+        if self._status.ended:
+            self._inbox.refuse_waiting()
+        return self._status.ended
 
     def sleep_ns(self) -> int | None:
         """How long the thread would sleep, in ns by its own clock; None for until it is woken."""
-        if self._unreported or self._uncertain:
+        if self._unreported or not self._status.ready:
             return int(RETRY_S * NS_PER_S)
         next_ms = self._next_ms()
         return None if next_ms is None else round(self._clock.wait_s(next_ms) * NS_PER_S)
@@ -89,7 +88,7 @@ class Stepped(ControlEngine):
     @property
     def settled(self) -> bool:
         """Whether it has nothing left to tell the store."""
-        return not self._unreported and not self._uncertain
+        return not self._unreported and self._status.ready
 
 
 class BugLog(logging.Handler):
@@ -117,10 +116,19 @@ class ObservedDriver:
         self._driver = driver
         self._begins = begins
 
-    def begin(self, operation: Operation) -> None:
+    def begin(self, task: Task) -> None:
         """Begin, once that was told."""
-        self._begins(operation)
-        self._driver.begin(operation)
+        self._begins(task.operation)
+        self._driver.begin(task)
+
+
+class InlineExecutor:
+    """Makes each call at once, on the thread that asks for it; some never return."""
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do some work."""
+        with suppress(NeverReturns):
+            work()
 
 
 @dataclass(slots=True)
@@ -222,12 +230,16 @@ class SimulatedControl:
         self.loop = Stepped(
             plane,
             self.clock,
-            drivers={
-                name: ObservedDriver(driver, partial(around.begins, self))
-                for name, driver in around.drivers.items()
-            },
+            drivers=DriverSetup(
+                {
+                    name: ObservedDriver(driver, partial(around.begins, self))
+                    for name, driver in around.drivers.items()
+                },
+                around.default_driver,
+                CallLimits(max_concurrent=CALLS_MAX),
+                InlineExecutor(),
+            ),
             publisher=self,
-            default_driver=around.default_driver,
             on_lost=self._loses,
         )
         self.loop.on_recover = around.recovers
@@ -305,7 +317,7 @@ class SimulatedControl:
     def turn(self) -> None:
         """Handle what waits; to be called after anything was put into the inbox."""
         if self.loop is not None and not self._turning and not self.paused:
-            self._run(self.loop.turn)
+            self._run(self.loop.empty_inbox)
 
     def _run(self, work: Callable[[], object]) -> None:
         loop = self.loop
@@ -313,7 +325,7 @@ class SimulatedControl:
         self._turning = True
         try:
             work()
-            loop.turn()
+            loop.empty_inbox()
         except Crash as crash:
             self.crash(str(crash))
         finally:

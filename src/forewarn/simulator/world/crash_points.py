@@ -27,6 +27,10 @@ class Crash(BaseException):
     """
 
 
+class NeverReturns(BaseException):
+    """A call of a driver does not come back. No `Exception`: nobody hears of it."""
+
+
 class Violation(BaseException):
     """The product broke a promise. No `Exception`, for the same reason.
 

@@ -55,6 +55,9 @@ class Deployment:
     ) -> None:
         """Join the parts; the first driver is the default one, the first node the service's."""
         self.show_lag_ms = 0
+        #: Whether changes cannot be handed to nodes, and how many could not.
+        self.show_fails = False
+        self.not_handed_on = 0
         #: Changes that the service's own node showed late, and that a follower was not told of.
         self.shown_late = self.missed = 0
         self._lag_dice = Dice(seed, "lag")
@@ -211,6 +214,11 @@ class Deployment:
         """Bring a change to every node; the service waits for its own only."""
         if service is self.rival:
             raise Violation("8", "a writer that was replaced shows a change")
+        if self.show_fails:
+            self.not_handed_on += 1
+            failed: Future[feed.PublishResult] = Future()
+            failed.set_exception(OSError("the feed is broken"))
+            return failed
         if self.show_lag_ms or service.late_shows:  # one after another
             shown: Future[feed.PublishResult] = Future()
             service.late_shows += 1

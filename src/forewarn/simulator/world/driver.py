@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from forewarn.core.impact import Impact
 from forewarn.drivers import Progress
 from forewarn.drivers.simulated import duration_s
-from forewarn.simulator.world.crash_points import CrashPoint, Violation
+from forewarn.simulator.world.crash_points import CrashPoint, NeverReturns, Violation
 from forewarn.simulator.world.event_queue import EventQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.core.lifecycle import Operation
+    from forewarn.drivers import Task
     from forewarn.simulator.world.dice import Dice
     from forewarn.simulator.world.machine import Machine
 
@@ -28,6 +29,7 @@ MOODS: tuple[tuple[str, int], ...] = (
     ("fails at the start", 40),
     ("fails in the middle", 40),
     ("hangs", 30),
+    ("never returns", 20),
     ("says nothing", 20),
     ("lies", 40),
     ("raises", 30),
@@ -49,8 +51,8 @@ class DriverBroken(RuntimeError):
 
 
 @dataclass(slots=True)
-class Task:
-    """One attempt of one operation."""
+class Work:
+    """What one attempt of one operation comes to."""
 
     mood: str
     ends_ms: int
@@ -66,7 +68,7 @@ class SimDriver:
     def __init__(self, dice: Dice) -> None:
         """Begin in a good mood, connected to nothing."""
         self.moody = False
-        self.tasks: dict[tuple[int, int], Task] = {}
+        self.tasks: dict[tuple[int, int], Work] = {}
         #: Told of each beginning, before it has any effect.
         self.begins: Callable[[Operation], None] = lambda _: None
         #: Told when an operation is aborted, and whether that was heard.
@@ -84,8 +86,9 @@ class SimDriver:
         self._fuse = fuse
         self._machines = machines
 
-    def begin(self, operation: Operation) -> None:
+    def begin(self, task: Task) -> None:
         """Begin an attempt, once to effect."""
+        operation = task.operation
         self._fuse.passes("before begin")
         self.begins(operation)
         key = (operation.number, operation.attempt)
@@ -96,7 +99,10 @@ class SimDriver:
     def _begin(self, operation: Operation, key: tuple[int, int]) -> None:
         mood = self._mood()
         self.met[mood] += 1
-        task = self.tasks[key] = Task(mood, self._agenda.now_ms + self._lasts_ms(operation, mood))
+        task = self.tasks[key] = Work(mood, self._agenda.now_ms + self._lasts_ms(operation, mood))
+        if mood == "never returns":
+            task.over = True
+            raise NeverReturns
         if mood == "fails at the start":
             task.over = True
             raise DriverBroken("the management board does not answer")
@@ -105,8 +111,9 @@ class SimDriver:
             back_ms = max(task.ends_ms - BACK_BEFORE_MS, self._agenda.now_ms + 1)
             self._agenda.at(back_ms, lambda: self._switch_on(operation))
 
-    def progress(self, operation: Operation, now_ms: int) -> Progress:
+    def progress(self, task: Task, now_ms: int) -> Progress:
         """Say how far the attempt is, in the driver's mood."""
+        operation = task.operation
         try:
             progress = self._progress(operation, now_ms)
         except DriverBroken:
@@ -135,8 +142,9 @@ class SimDriver:
             case _:
                 return Progress(again_ms=now_ms + left_ms) if left_ms else Progress(done=True)
 
-    def abort(self, operation: Operation) -> None:
+    def abort(self, task: Task) -> None:
         """Stop caring; the machines come back."""
+        operation = task.operation
         self._fuse.passes("before abort")
         heard = not (self.moody and self._dice.chance(DEAF_PERMILLE))
         self.aborts(operation, heard)

@@ -80,6 +80,7 @@ class Faults:
             "drivers": world.driver.met,
             "cut": {"change missed": world.missed},
             "lag": {"shown late": world.shown_late},
+            "publish": {"not handed on": world.not_handed_on},
         }
         return {
             (kind, effect): world.met[kind, effect] + elsewhere.get(kind, {}).get(effect, 0)
@@ -172,6 +173,17 @@ def _lag(faults: Faults, dice: Dice) -> None:
     world.agenda.after(dice.between(MINUTE_MS, HOUR_MS), clear)
 
 
+def _publish(faults: Faults, dice: Dice) -> None:
+    """Let no change reach any node for a while."""
+    world = faults.world
+    world.show_fails = True
+
+    def clear() -> None:
+        world.show_fails = False
+
+    world.agenda.after(dice.between(1, MINUTE_MS), clear)
+
+
 def _clock(faults: Faults, dice: Dice) -> None:
     """Step the wall clock of the service's machine; a time server puts it right again."""
     world = faults.world
@@ -227,6 +239,7 @@ KINDS: dict[str, tuple[int, Callable[[Faults, Dice], None]]] = {
     "wire": (10 * HOUR_MS, _wire),
     "cut": (12 * HOUR_MS, _cut),
     "lag": (12 * HOUR_MS, _lag),
+    "publish": (12 * HOUR_MS, _publish),
     "clock": (20 * HOUR_MS, _clock),
     "host": (10 * HOUR_MS, _host),
     "silence": (20 * HOUR_MS, _silence),
@@ -241,6 +254,7 @@ EFFECTS: dict[str, tuple[str, ...]] = {
     "wire": ("request lost", "request late", "request twice", "answer lost", "answer late"),
     "cut": ("cut off", "change missed"),
     "lag": ("shown late",),
+    "publish": ("not handed on",),
     "clock": ("stepped", "stepped while down", "corrected"),
     "host": ("failed", "failed under work"),
     "silence": ("fallen silent", "disabled"),

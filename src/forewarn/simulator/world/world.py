@@ -77,6 +77,7 @@ class World(RandomFleet):
         self.disk_weather.permille = 0
         self.driver.moody = False
         self.show_lag_ms = 0
+        self.show_fails = False
         self.wires.turn(NetworkFaultRates())
         for node in self.nodes[1:]:
             self.join(node)

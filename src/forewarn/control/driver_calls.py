@@ -1,0 +1,263 @@
+"""Calls of drivers under way: outside the writer's thread, so many at a time, each with a limit.
+
+What an answer means is decided in `driver_host.py`; no state of an operation may be read here.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from forewarn.drivers import Progress, Task
+from forewarn.errors import ForewarnError, PeerError
+from forewarn.values import Word
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Longest text taken from a driver, in characters: a reason is a sentence, not a log.
+TEXT_CHARACTERS_MAX = 1000
+#: Latest time a driver may want to be asked again at, in milliseconds from now.
+AGAIN_MS_MAX = 24 * 3600 * 1000
+#: What takes the place of a character that a terminal or a database might act on.
+REPLACED = "\N{REPLACEMENT CHARACTER}"
+
+
+class DriverHung(PeerError):
+    """A driver has not returned from a call in time."""
+
+    code = "driver-hung"
+    message = "Driver {driver} has not answered {verb} of {task} since {since}."
+    advice = "Look at the driver's other side; then retry, complete or fail the operation."
+
+
+class DriverExhausted(PeerError):
+    """All the calls a driver may have under way hang."""
+
+    code = "driver-exhausted"
+    message = "All {count} calls that driver {driver} may have under way hang."
+    advice = "Its operations wait until a call returns. Restart the service to give them up."
+
+
+class Verb(Word):
+    """What a driver can be called for."""
+
+    BEGIN = "begin"
+    PROGRESS = "progress"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DriverCall:
+    """One call of one driver."""
+
+    verb: Verb
+    driver: str
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """What became of a call; as it came from outside, but bounded and clean."""
+
+    call: DriverCall
+    #: What `progress` said; None for the other verbs, or where it failed.
+    progress: Progress | None = None
+    #: Why it failed; empty if it did not.
+    failed: str = ""
+    #: Why the driver was not called at all: this process may not be the writer any more.
+    unconfirmed: ForewarnError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """What a driver may take of the service."""
+
+    #: How long a call may take, in milliseconds of the service's clock.
+    timeout_ms: int = 60_000
+    #: Calls of one driver at a time, those that hang included.
+    max_concurrent: int = 32
+
+
+class Executor(Protocol):
+    """Where calls are made."""
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do some work soon; returns at once, also if the work never does."""
+
+
+class DaemonThreads:
+    """Makes each call on a thread that does not keep the process from ending.
+
+    There are as many threads as there were ever calls at a time; the caller limits those.
+    """
+
+    def __init__(self) -> None:
+        """Start none."""
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Have an idle thread, or a new one, do some work."""
+        with self._lock:
+            new = not self._idle
+            self._idle -= not new
+        self._work.put(work)
+        if new:
+            threading.Thread(target=self._serve, name="driver call", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            self._work.get()()
+            with self._lock:
+                self._idle += 1
+
+
+@dataclass(slots=True)
+class _Slots:
+    """The calls of one driver."""
+
+    #: Call -> since when it is under way, ms since the epoch UTC.
+    running: dict[DriverCall, int] = field(default_factory=dict)
+    hanging: dict[DriverCall, int] = field(default_factory=dict)
+
+
+class DriverCalls:
+    """Keeps count of calls; on the writer's thread only, but for the calls themselves."""
+
+    def __init__(
+        self, executor: Executor, limits: CallLimits, deliver: Callable[[CallEnded], None]
+    ) -> None:
+        """Make no call yet.
+
+        Args:
+            executor: makes the calls.
+            limits: how many at a time, and for how long.
+            deliver: is given the end of each, on whatever thread it was made.
+        """
+        self._executor = executor
+        self._limits = limits
+        self._deliver = deliver
+        self._drivers: dict[str, _Slots] = {}
+        #: Calls whose end waits for the writer's thread.
+        self._returned: set[DriverCall] = set()
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the oldest call has taken too long, ms since the epoch UTC; None: none runs."""
+        oldest = [min(each.running.values()) for each in self._drivers.values() if each.running]
+        return min(oldest) + self._limits.timeout_ms if oldest else None
+
+    def free(self, driver: str) -> bool:
+        """Whether a driver may have one more call under way."""
+        slots = self._drivers.get(driver)
+        if slots is None:
+            return True
+        return len(slots.running) + len(slots.hanging) < self._limits.max_concurrent
+
+    def exhausted(self, driver: str) -> DriverExhausted | None:
+        """Say so if all the calls that a driver may have under way hang."""
+        slots = self._drivers.get(driver)
+        if slots is None or len(slots.hanging) < self._limits.max_concurrent:
+            return None
+        return DriverExhausted(driver=driver, count=self._limits.max_concurrent)
+
+    def make(self, call: DriverCall, act: Callable[[], Progress | None], now_ms: int) -> None:
+        """Make a call.
+
+        Args:
+            call: which one.
+            act: makes it; a `ForewarnError` out of it means that the driver was not called.
+            now_ms: the service's time.
+        """
+        assert self.free(call.driver), call
+        self._drivers.setdefault(call.driver, _Slots()).running[call] = now_ms
+        self._executor.submit(partial(self._make, call, act))
+
+    def _make(self, call: DriverCall, act: Callable[[], Progress | None]) -> None:
+        """Make a call on the thread it was given to."""
+        ended = _made(call, act)
+        self._returned.add(call)  # a busy writer may look at it only after its time was up
+        self._deliver(ended)
+
+    def ended(self, call: DriverCall) -> None:
+        """Note that a call has returned, however late."""
+        self._returned.discard(call)
+        slots = self._drivers[call.driver]
+        since_ms = slots.running.pop(call, None)
+        if since_ms is None:
+            del slots.hanging[call]
+
+    def overdue(self, now_ms: int) -> list[tuple[DriverCall, int]]:
+        """Give up every call that has taken too long; return them, and since when each runs.
+
+        Each still takes a place among the driver's calls until it returns.
+        """
+        found = []
+        for slots in self._drivers.values():
+            for call, since_ms in list(slots.running.items()):
+                if since_ms + self._limits.timeout_ms > now_ms:
+                    break  # they stand in the order of their beginning
+                if call in self._returned:
+                    continue
+                slots.hanging[call] = slots.running.pop(call)
+                found.append((call, since_ms))
+        return found
+
+    def put_by(self, step_ms: int) -> None:
+        """Count from as long ago where the service's clock was put by so much."""
+        for slots in self._drivers.values():
+            for call in slots.running:
+                slots.running[call] += step_ms
+
+
+class WriterUnconfirmed(Exception):
+    """This process could not be confirmed as the writer, so that the driver was not called."""
+
+    def __init__(self, reason: ForewarnError) -> None:
+        """Carry the store's reason."""
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+def _made(call: DriverCall, act: Callable[[], Progress | None]) -> CallEnded:
+    """Make a call and return what became of it; only a process that ends gets through."""
+    try:
+        said = act()
+        if call.verb is not Verb.PROGRESS:
+            return CallEnded(call)
+        return CallEnded(call, progress=_clean_progress(said))
+    except WriterUnconfirmed as unconfirmed:
+        return CallEnded(call, unconfirmed=unconfirmed.reason)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a driver does is its failure
+        return CallEnded(call, failed=clean_text(error) or type(error).__name__)
+
+
+def _clean_progress(said: object) -> Progress:
+    if not isinstance(said, Progress):
+        raise TypeError(f"its progress is a {type(said).__name__}")
+    return Progress(
+        done=bool(said.done),
+        failed=clean_text(said.failed),
+        again_ms=int(said.again_ms),
+        waits=clean_text(said.waits),
+    )
+
+
+def clean_text(said: object) -> str:
+    """Return what a driver said as it can be stored and shown.
+
+    White space becomes a space, a control character is replaced, an odd byte of a program's
+    output is escaped, and a text that is too long is cut off.
+    """
+    text = str(said)[: TEXT_CHARACTERS_MAX + 1]
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    text = " ".join(text.split())
+    text = "".join(each if each.isprintable() else REPLACED for each in text)
+    if len(text) > TEXT_CHARACTERS_MAX:
+        text = text[: TEXT_CHARACTERS_MAX - 1] + "…"
+    return text

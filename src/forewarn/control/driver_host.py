@@ -1,0 +1,375 @@
+"""Who carries each operation out, how far they are, and when they are to be called next.
+
+No deadline of an operation and no approval is looked at here; what drivers say is reported, not
+decided on. How a call is made is in `driver_calls.py`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.control.driver_calls import (
+    AGAIN_MS_MAX,
+    CallEnded,
+    DriverCall,
+    DriverCalls,
+    DriverHung,
+    Verb,
+    WriterUnconfirmed,
+)
+from forewarn.control.driver_setup import DriverUnknown
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.stimulus import DriverAborted, DriverBegun, DriverDone, DriverFailed
+from forewarn.drivers import Progress, Task
+from forewarn.errors import ForewarnError
+from forewarn.protocol.timestamps import iso8601
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from forewarn.control.driver_setup import DriverSetup
+    from forewarn.control.plane import ControlPlane
+    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.topology import Host
+    from forewarn.drivers import Driver
+    from forewarn.store import Store
+
+log = logging.getLogger("forewarn.control")
+
+#: Times a driver is told that an operation ended without it; after that people must look.
+ABORT_TRIES = 8
+#: How long until a driver that could not be told is told again, in milliseconds; doubled each
+#: time, so that all tries together take two minutes: a management board's restart.
+ABORT_AGAIN_MS = 1000
+#: How long until a call is tried again for which this process could not be confirmed as the
+#: writer, in milliseconds.
+CONFIRM_AGAIN_MS = 1000
+
+
+@dataclass(slots=True)
+class _Next:
+    """What the driver of one operation is to be called for next."""
+
+    verb: Verb
+    attempt: int
+    #: When, ms since the epoch UTC.
+    due_ms: int
+    #: Times it was told to abort and failed.
+    tries: int = 0
+    #: Whether it is due and waits for its driver to have a free call.
+    ready: bool = False
+
+
+class DriverHost:
+    """Has the drivers of one control plane called, at most one call at a time for an operation.
+
+    On the writer's thread only. The cost of a turn follows the calls that are due or end in it.
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        setup: DriverSetup,
+        *,
+        deliver: Callable[[CallEnded], None],
+        report: Callable[[Stimulus, str], None],
+    ) -> None:
+        """Call nobody yet.
+
+        Args:
+            plane: whose operations are carried out.
+            setup: whom to call, and how.
+            deliver: is given the end of each call, on any thread, for `ended`.
+            report: is given what a driver says, and the driver's name.
+
+        Raises:
+            DriverUnknown: the default is none of them.
+        """
+        self._plane = plane
+        setup.named(setup.default)
+        self._setup = setup
+        self._calls = DriverCalls(setup.executor, setup.limits, deliver)
+        plane.default_driver = setup.default
+        self._report = report
+        self._next: dict[int, _Next] = {}
+        #: (when, operation), the earliest first; one that `_next` says otherwise of is void.
+        self._due: list[tuple[int, int]] = []
+        #: Driver -> operations that are due, in order; one may be void.
+        self._ready: dict[str, deque[int]] = {}
+        #: Operation -> its call under way, unless that was given up.
+        self._under_way: dict[int, DriverCall] = {}
+        #: Operation -> whom or what its driver says it waits for.
+        self._waits: dict[int, str] = {}
+        #: Operation and attempt with a call that was given up and has not returned.
+        self._given_up: set[tuple[int, int]] = set()
+        #: Drivers of which people were told that all their calls hang.
+        self._exhausted: set[str] = set()
+
+    @property
+    def next_ms(self) -> int | None:
+        """When a driver is to be called or given up, ms since the epoch UTC; None if none is."""
+        while self._due and not self._is_due(*self._due[0]):
+            heapq.heappop(self._due)
+        times = (self._due[0][0] if self._due else None, self._calls.next_ms)
+        return min((each for each in times if each is not None), default=None)
+
+    def waits(self, number: int) -> str:
+        """Whom or what an operation's driver says it waits for; empty while the driver works."""
+        planned = self._next.get(number)
+        if planned is not None and planned.ready:
+            exhausted = self._calls.exhausted(self._name(self._subject(number, planned)))
+            if exhausted is not None:
+                return str(exhausted).removesuffix(".")
+        return self._waits.get(number, "")
+
+    def check(self, hosts: Iterable[Host]) -> None:
+        """Refuse hosts that name a driver nobody has.
+
+        Raises:
+            DriverUnknown: one does.
+        """
+        for host in hosts:
+            self._setup.named(host.driver or self._setup.default)
+
+    def resume(self, now_ms: int) -> None:
+        """Ask after everything that was begun before the service started."""
+        for operation in self._plane.state.operations.values():
+            if operation.state is OperationState.RUNNING and operation.begun_ms:
+                self._plan(operation.number, _Next(Verb.PROGRESS, operation.attempt, now_ms))
+
+    def put_by(self, step_ms: int) -> None:
+        """Call drivers when that was due, where the service's clock was put by so much."""
+        self._calls.put_by(step_ms)
+        for planned in self._next.values():
+            planned.due_ms += step_ms
+        self._due = [(planned.due_ms, number) for number, planned in self._next.items()]
+        heapq.heapify(self._due)
+
+    def begin(self, operation: Operation, now_ms: int) -> None:
+        """Have an operation begun, unless it has, or another attempt has taken its place."""
+        self._plan(operation.number, _Next(Verb.BEGIN, operation.attempt, now_ms))
+
+    def abort(self, number: int, now_ms: int) -> None:
+        """Have a driver stop caring for an operation that ended without it, unless it has."""
+        self._waits.pop(number, None)
+        self._plan(number, _Next(Verb.ABORT, 0, now_ms))
+
+    def turn(self, now_ms: int) -> None:
+        """Give up calls that hang, and make those that are due as far as drivers are free."""
+        for call, since_ms in self._calls.overdue(now_ms):
+            self._give_up(call, since_ms)
+        while self._due and self._due[0][0] <= now_ms:
+            due_ms, number = heapq.heappop(self._due)
+            if self._is_due(due_ms, number):
+                self._make_ready(number)
+        for driver, numbers in list(self._ready.items()):
+            while numbers and self._calls.free(driver):
+                self._call(numbers.popleft(), driver, now_ms)
+            if not numbers:
+                del self._ready[driver]
+
+    def ended(self, ended: CallEnded, now_ms: int) -> ForewarnError | None:
+        """Take what became of a call; return why it was not made, if it was not."""
+        call, number = ended.call, ended.call.task.operation.number
+        self._calls.ended(call)
+        self._exhausted.discard(call.driver)
+        if self._under_way.get(number) is call:
+            del self._under_way[number]
+        self._given_up.discard((number, call.task.operation.attempt))
+        if ended.unconfirmed is not None:
+            self._call_again(call, now_ms + CONFIRM_AGAIN_MS)
+        elif call.verb is Verb.ABORT:
+            self._aborted(ended, now_ms)
+        elif self._is_current(call.task.operation):
+            take = self._begun if call.verb is Verb.BEGIN else self._progressed
+            take(ended, now_ms)
+        if number in self._next:  # it may have had to wait for the end of this call
+            self._plan(number, self._next[number])
+        return ended.unconfirmed
+
+    # --- what is due ----------------------------------------------------------------------
+
+    def _call_again(self, call: DriverCall, due_ms: int) -> None:
+        """Plan a call that was not made once more, unless another has taken its place."""
+        operation = call.task.operation
+        planned = self._next.get(operation.number)
+        if planned is None:
+            planned = _Next(call.verb, operation.attempt, due_ms)
+        if planned.verb is call.verb:
+            self._plan(operation.number, replace(planned, due_ms=due_ms))
+
+    def _plan(self, number: int, planned: _Next) -> None:
+        planned.ready = False
+        self._next[number] = planned
+        heapq.heappush(self._due, (planned.due_ms, number))
+
+    def _is_due(self, due_ms: int, number: int) -> bool:
+        """Whether what was noted in `_due` is still so."""
+        planned = self._next.get(number)
+        return (
+            planned is not None
+            and planned.due_ms == due_ms
+            and not planned.ready
+            and number not in self._under_way  # its end puts the operation back
+        )
+
+    def _make_ready(self, number: int) -> None:
+        planned = self._next[number]
+        operation = self._subject(number, planned)
+        if operation is None:
+            del self._next[number]  # it has ended, or another attempt has taken its place
+            return
+        planned.ready = True
+        self._ready.setdefault(self._name(operation), deque()).append(number)
+
+    def _subject(self, number: int, planned: _Next) -> Operation | None:
+        """The operation that something is planned for; None if that is void by now."""
+        if planned.verb is Verb.ABORT:
+            return self._plane.state.aborts.get(number)
+        operation = self._plane.state.operations.get(number)
+        if operation is None or operation.state is not OperationState.RUNNING:
+            return None
+        if operation.attempt != planned.attempt:
+            return None
+        return None if planned.verb is Verb.BEGIN and operation.begun_ms else operation
+
+    def _is_current(self, operation: Operation) -> bool:
+        """Whether this attempt runs still, and none has taken its place."""
+        current = self._plane.state.operations.get(operation.number)
+        return current is not None and current.attempt == operation.attempt
+
+    def _call(self, number: int, name: str, now_ms: int) -> None:
+        """Make the call that an operation is due for, if it still is."""
+        planned = self._next.get(number)
+        if planned is None or not planned.ready or number in self._under_way:
+            return
+        operation = self._subject(number, planned)
+        if operation is None:
+            del self._next[number]
+            return
+        if planned.verb is not Verb.ABORT:
+            del self._next[number]
+            self._waits.pop(number, None)
+            if (number, operation.attempt) in self._given_up:
+                return  # its last call hangs still: what that says is waited for
+        store = self._plane.store
+        call = DriverCall(planned.verb, name, Task(operation, store.writer_generation))
+        driver = self._setup.drivers.get(name)
+        if driver is None:
+            self._calls_nobody(call, now_ms)
+            return
+        self._under_way[number] = call
+        planned.ready = False
+        self._calls.make(call, partial(_make, call, driver, store, now_ms), now_ms)
+
+    def _calls_nobody(self, call: DriverCall, now_ms: int) -> None:
+        reason = str(DriverUnknown(name=call.driver, known=", ".join(self._setup.drivers)))
+        if call.verb is Verb.ABORT:
+            self._aborted(CallEnded(call, failed=reason), now_ms)
+        else:
+            operation = call.task.operation
+            self._report(DriverFailed(operation.number, operation.attempt, reason), call.driver)
+
+    # --- what became of a call ------------------------------------------------------------
+
+    def _begun(self, ended: CallEnded, now_ms: int) -> None:
+        operation, name = ended.call.task.operation, ended.call.driver
+        number, attempt = operation.number, operation.attempt
+        if ended.failed:
+            self._report(DriverFailed(number, attempt, ended.failed), name)
+            return
+        planned = self._next.get(number)
+        if planned is None or (planned.verb is Verb.BEGIN and planned.attempt == attempt):
+            self._plan(number, _Next(Verb.PROGRESS, attempt, now_ms))
+        self._report(DriverBegun(number, attempt), name)
+
+    def _progressed(self, ended: CallEnded, now_ms: int) -> None:
+        operation, name = ended.call.task.operation, ended.call.driver
+        number, attempt = operation.number, operation.attempt
+        said = ended.progress or Progress(failed=ended.failed)
+        if said.done:
+            self._report(DriverDone(number, attempt), name)
+        elif said.failed:
+            self._report(DriverFailed(number, attempt, said.failed), name)
+        elif number not in self._next:
+            if said.waits:
+                self._waits[number] = said.waits
+            if said.again_ms:
+                again_ms = min(max(said.again_ms, now_ms + 1), now_ms + AGAIN_MS_MAX)
+                self._plan(number, _Next(Verb.PROGRESS, attempt, again_ms))
+
+    def _aborted(self, ended: CallEnded, now_ms: int) -> None:
+        operation, name = ended.call.task.operation, ended.call.driver
+        planned = self._next.pop(operation.number, None)
+        if not ended.failed:
+            self._report(DriverAborted(operation.number), name)
+            return
+        if planned is None:
+            return  # it was given up before
+        tries = planned.tries + 1
+        if tries >= ABORT_TRIES:
+            self._report(DriverAborted(operation.number, ended.failed), name)
+            return
+        due_ms = now_ms + ABORT_AGAIN_MS * 2 ** (tries - 1)
+        self._plan(operation.number, replace(planned, due_ms=due_ms, tries=tries))
+        if tries == 1:
+            text = "the driver could not abort %s and is told again: %s"
+            log.warning(text, operation.id, ended.failed, extra={"action": "driver.not-told"})
+
+    def _give_up(self, call: DriverCall, since_ms: int) -> None:
+        """Wait for a call no longer: people must look at its operation. Source: L-8, R-1."""
+        operation, name = call.task.operation, call.driver
+        since = iso8601(since_ms)
+        hung = DriverHung(driver=name, verb=call.verb.value, task=call.task.id, since=since)
+        log.warning("%s %s", hung, hung.advice_text(), extra={"action": "driver.hung"})
+        reason = str(hung).removesuffix(".")
+        exhausted = self._calls.exhausted(name)
+        if exhausted is not None and name not in self._exhausted:
+            self._exhausted.add(name)
+            text = "%s %s"
+            log.error(text, exhausted, exhausted.advice_text(), extra={"action": exhausted.code})
+        if self._under_way.get(operation.number) is call:
+            del self._under_way[operation.number]
+        if call.verb is Verb.ABORT:
+            self._next.pop(operation.number, None)
+            self._report(DriverAborted(operation.number, reason), name)
+            return
+        self._given_up.add((operation.number, operation.attempt))
+        planned = self._next.get(operation.number)
+        if planned is not None:  # it had to wait for the end of this call
+            self._plan(operation.number, planned)
+        self._report(DriverFailed(operation.number, operation.attempt, reason), name)
+
+    def _name(self, operation: Operation | None) -> str:
+        """Return the name of who carries an operation out: who it was begun with. Source: R-3."""
+        if operation is None:
+            return self._setup.default
+        if operation.driver:
+            return operation.driver
+        host = self._plane.state.topology.hosts.get(operation.host)  # begun by an older version
+        return (host.driver if host else "") or self._setup.default
+
+
+def _make(call: DriverCall, driver: Driver, store: Store, now_ms: int) -> Progress | None:
+    """Call a driver, on whatever thread this is.
+
+    What has an effect outside is done only by the writer, which another process may be since a
+    pause: that is seen to immediately before each such call. Source: R-2, L-7.
+    """
+    if call.verb is Verb.PROGRESS:
+        return driver.progress(call.task, now_ms)
+    try:
+        store.confirm()
+    except ForewarnError as error:
+        raise WriterUnconfirmed(error) from error
+    if call.verb is Verb.BEGIN:
+        driver.begin(call.task)
+    else:
+        driver.abort(call.task)
+    return None

@@ -1,0 +1,46 @@
+"""Which drivers a control plane has, and how they may be called. Nobody is called from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from forewarn.control.driver_calls import CallLimits, DaemonThreads, Executor
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.drivers import Driver
+
+
+class DriverUnknown(CallerError):
+    """A driver that is not built in."""
+
+    code = "driver-unknown"
+    status = 422
+    message = "There is no driver {name}."
+    advice = "Use one of: {known}."
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSetup:
+    """The drivers of one control plane."""
+
+    #: By name.
+    drivers: Mapping[str, Driver]
+    #: For hosts that name none.
+    default: str
+    limits: CallLimits = field(default_factory=CallLimits)
+    executor: Executor = field(default_factory=DaemonThreads)
+
+    def named(self, name: str) -> Driver:
+        """Return a driver.
+
+        Raises:
+            DriverUnknown: there is none of that name.
+        """
+        driver = self.drivers.get(name)
+        if driver is None:
+            raise DriverUnknown(name=name, known=", ".join(self.drivers))
+        return driver

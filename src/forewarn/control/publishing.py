@@ -1,0 +1,204 @@
+"""Publishing as a stage of its own: what waits for which change to be shown, and trying again.
+
+Nothing is begun or decided here: the engine is handed what may follow. How a change travels is
+the publisher's business.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from forewarn.core.lifecycle import Operation
+from forewarn.errors import OurError
+from forewarn.replication.messages import PublishResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.replication.messages import DocumentChange
+
+#: How long until a publication that failed is tried again, in milliseconds; doubled each time up
+#: to the greatest.
+PUBLISH_AGAIN_MS, PUBLISH_AGAIN_MS_MAX = 1000, 30_000
+
+
+class PublicationFailed(OurError):
+    """A change could not be handed to the metadata nodes."""
+
+    code = "publication-failed"
+    message = "Documents could not be published: {reason}."
+    advice = "Everything is published again until it succeeds; nothing is begun before."
+
+
+class Publisher(Protocol):
+    """Who brings changes to metadata nodes, in the order they are given."""
+
+    def publish(self, change: DocumentChange) -> Future[PublishResult]:
+        """Hand a change on.
+
+        The future is done once every node that serves its VMs shows it, or policy gives the rest
+        up; it holds an exception if the change was not handed on.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """What may be done once a change is shown: count notices from there, begin, abort."""
+
+    announced: tuple[int, ...] = ()
+    begin: tuple[Operation, ...] = ()
+    abort: tuple[Operation, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to be done."""
+        return bool(self.announced or self.begin or self.abort)
+
+    @property
+    def operations(self) -> tuple[int, ...]:
+        """Numbers of all the operations it is about."""
+        running = (operation.number for operation in (*self.begin, *self.abort))
+        return tuple(dict.fromkeys((*self.announced, *running)))
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationEnded:
+    """A publication has come to its end."""
+
+    number: int
+    result: PublishResult
+    #: Why it was not handed on; None if it was.
+    error: BaseException | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Publication:
+    #: Operations whose documents it changes.
+    operations: tuple[int, ...]
+    follow_ups: list[FollowUp]
+    #: Done once it has ended, well or not.
+    over: Future[None] = field(default_factory=Future)
+
+
+class Publishing:
+    """Keeps what waits for each publication; on the writer's thread only."""
+
+    def __init__(
+        self, publisher: Publisher, deliver: Callable[[PublicationEnded | FollowUp], None]
+    ) -> None:
+        """Publish nothing yet.
+
+        Args:
+            publisher: brings changes to the nodes.
+            deliver: is given the end of each publication, on any thread, for `ended`; and what
+                need not wait for one.
+        """
+        self._publisher = publisher
+        self._deliver = deliver
+        self._count = 0
+        self._pending: dict[int, _Publication] = {}
+        #: Operation -> the last publication under way that is about it.
+        self._of_operation: dict[int, _Publication] = {}
+        #: What waited for publications that have failed; None if none has.
+        self._failed: _Publication | None = None
+        self._again_ms = 0
+        self._tries = 0
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last publication failed, and everything is to be published again."""
+        return self._failed is not None
+
+    @property
+    def next_ms(self) -> int | None:
+        """When to publish again what failed, ms since the epoch UTC; None if nothing did."""
+        return self._again_ms if self.failing else None
+
+    def publish(
+        self, change: DocumentChange, operations: tuple[int, ...], follow_up: FollowUp
+    ) -> Future[None]:
+        """Publish a change, and hand out what follows once it is shown.
+
+        Args:
+            change: what nodes must show.
+            operations: those that it tells VMs of.
+            follow_up: what waits for it.
+
+        Returns:
+            done once that has succeeded or failed, on whatever thread.
+        """
+        publication = _Publication(operations, [follow_up])
+        self._publish(change, publication)
+        return publication.over
+
+    def after(self, follow_up: FollowUp) -> None:
+        """Hand out what follows from a commit that changed no document, once its time has come.
+
+        That is when all earlier changes about the same operations are shown: a retry must not
+        begin what its VMs do not see yet. Source: L-7.
+        """
+        if not follow_up:
+            return
+        if self._failed is not None:
+            self._failed.follow_ups.append(follow_up)
+            return
+        waits = (self._of_operation.get(number) for number in follow_up.operations)
+        last = next((each for each in waits if each is not None), None)
+        if last is not None:
+            last.follow_ups.append(follow_up)
+        else:
+            self._deliver(follow_up)
+
+    def ended(self, ended: PublicationEnded, now_ms: int) -> list[FollowUp]:
+        """Take the end of a publication; return what may be done now.
+
+        Raises:
+            PublicationFailed: nothing may, and everything will be published again.
+        """
+        publication = self._pending.pop(ended.number)
+        for operation in publication.operations:
+            if self._of_operation.get(operation) is publication:
+                del self._of_operation[operation]
+        if ended.error is None:
+            self._tries = 0
+            return publication.follow_ups
+        if self._failed is None:
+            self._failed = publication
+            self._again_ms = now_ms + min(PUBLISH_AGAIN_MS << self._tries, PUBLISH_AGAIN_MS_MAX)
+            self._tries = min(self._tries + 1, 10)
+        else:
+            self._failed.operations += publication.operations
+            self._failed.follow_ups += publication.follow_ups
+        raise PublicationFailed(reason=ended.error) from ended.error
+
+    def turn(self, now_ms: int, whole: Callable[[], DocumentChange]) -> None:
+        """Publish everything again if that is due: what came since may rest on what failed."""
+        if self._failed is not None and self._again_ms <= now_ms:
+            failed, self._failed = self._failed, None
+            self._publish(whole(), _Publication(failed.operations, failed.follow_ups))
+
+    def put_by(self, step_ms: int) -> None:
+        """Publish again when that was due, where the service's clock was put by so much."""
+        self._again_ms += step_ms
+
+    def _publish(self, change: DocumentChange, publication: _Publication) -> None:
+        self._count += 1
+        number = self._count
+        self._pending[number] = publication
+        for operation in publication.operations:
+            self._of_operation[operation] = publication
+        try:
+            handed = self._publisher.publish(change)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody was shown anything
+            handed = Future()
+            handed.set_exception(error)
+        handed.add_done_callback(partial(self._over, number, publication))
+
+    def _over(self, number: int, publication: _Publication, handed: Future[PublishResult]) -> None:
+        """Hand the end of a publication to the writer's thread; called on any."""
+        error = OurError() if handed.cancelled() else handed.exception()
+        result = PublishResult() if error else handed.result()
+        self._deliver(PublicationEnded(number, result, error))
+        publication.over.set_result(None)

@@ -1,0 +1,202 @@
+"""A run loop with clocks, nodes and drivers in the test's own hands."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from forewarn.clock import SystemClock
+from forewarn.control.driver_calls import CallLimits
+from forewarn.control.driver_setup import DriverSetup
+from forewarn.control.engine import ControlEngine
+from forewarn.control.plane import ControlPlane
+from forewarn.core.impact import Cause
+from forewarn.core.policy import Policy
+from forewarn.core.stimulus import Approve, ChangeTopology, Complete, Enable, RequestMaintenance
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.drivers import Progress, Task
+from forewarn.drivers.manual import ManualDriver
+from forewarn.replication.messages import PublishResult
+from forewarn.simulator.world.control_process import InlineExecutor
+from forewarn.store import HistoryPage, Store, open_store
+
+if TYPE_CHECKING:
+    from forewarn.control.driver_calls import Executor
+    from forewarn.control.plane import Committed
+    from forewarn.core.lifecycle import Operation, OperationState
+    from forewarn.core.stimulus import Stimulus
+    from forewarn.drivers import Driver
+    from forewarn.errors import ForewarnError
+    from forewarn.replication import messages as feed
+
+WAIT_S = 20.0
+NS_PER_MS = 1_000_000
+
+
+class Noting(ManualDriver):
+    """A driver that notes what it is told and asked; some times it does not hear of an end."""
+
+    def __init__(self) -> None:
+        """Hear at once."""
+        self.deaf = 0
+        self.told: list[str] = []
+        self.begun: list[int] = []
+        self.asked: list[int] = []
+        self.again_after_ms = 0
+
+    def begin(self, task: Task) -> None:
+        """Note which attempt is begun."""
+        self.begun.append(task.operation.attempt)
+
+    def progress(self, task: Task, now_ms: int) -> Progress:
+        """Note which attempt is asked after."""
+        self.asked.append(task.operation.attempt)
+        return Progress(again_ms=now_ms + self.again_after_ms if self.again_after_ms else 0)
+
+    def abort(self, task: Task) -> None:
+        """Hear it, or not."""
+        self.told.append(task.operation.id)
+        if self.deaf:
+            self.deaf -= 1
+            raise OSError("its board is dark")
+
+
+class Shown:
+    """Publishes to nobody, at once or when it is told to."""
+
+    def __init__(self) -> None:
+        """Publish at once."""
+        self.late = False
+        #: What nodes do with what is published, and whether they can be told at all.
+        self.result = PublishResult()
+        self.fails = False
+        self._waiting: list[Future[PublishResult]] = []
+
+    def publish(self, change: feed.DocumentChange) -> Future[PublishResult]:  # noqa: ARG002
+        """Say that everybody shows it."""
+        done: Future[PublishResult] = Future()
+        if self.fails:
+            done.set_exception(OSError("the feed is broken"))
+        elif self.late:
+            self._waiting.append(done)
+        else:
+            done.set_result(self.result)
+        return done
+
+    def catch_up(self) -> None:
+        """Say that everybody shows what was published meanwhile."""
+        self.late = False
+        for done in self._waiting:
+            done.set_result(self.result)
+
+
+class Running:
+    """A run loop whose machine's clocks are set by hand."""
+
+    def __init__(
+        self,
+        *drivers: Driver,
+        executor: Executor | None = None,
+        limits: CallLimits | None = None,
+        store: Store | None = None,
+    ) -> None:
+        """Start with one VM on one host; it has asked once.
+
+        Args:
+            drivers: further ones, beside the manual one that notes.
+            executor: makes the calls of drivers; they are made at once where there is none.
+            limits: of those calls.
+            store: an empty one, in memory where there is none.
+        """
+        self.executor = executor or InlineExecutor()
+        self.limits = limits or CallLimits()
+        self.wall_ms = 1_800_000_000_000
+        self.elapsed_ms = 0
+        self.boot = "a boot"
+        self.driver = Noting()
+        self.publisher = Shown()
+        self.lost: list[ForewarnError] = []
+        self.drivers: dict[str, Driver] = {each.name: each for each in (self.driver, *drivers)}
+        self.store = store or open_store("sqlite::memory:")
+        self._numbers = itertools.count(1)
+        self.start()
+        self.ask(ChangeTopology(hosts=(Host("h"),), groups=(Group("g"),), vms=(Vm("v", "h", "g"),)))
+        self.ask(Enable("g"))
+
+    def start(self) -> None:
+        """Start the loop on the store as it is; the monotonic clock begins anew."""
+        started_ms = self.elapsed_ms
+        self.clock = SystemClock(
+            lambda: self.wall_ms * NS_PER_MS,
+            lambda: (self.elapsed_ms - started_ms) * NS_PER_MS,
+            boottime_ns=lambda: self.elapsed_ms * NS_PER_MS,
+            boot_id=lambda: self.boot,
+        )
+        self.plane = ControlPlane(self.store, Policy(), lambda: f"EVENT-{next(self._numbers)}")
+        self.loop = ControlEngine(
+            self.plane,
+            self.clock,
+            drivers=DriverSetup(self.drivers, "manual", self.limits, self.executor),
+            publisher=self.publisher,
+            on_lost=self.lost.append,
+        )
+        self.loop.recover()
+        self.loop.start()
+
+    def restart(self, by_ms: int, *, step_ms: int = 0, boot: str = "a boot") -> int:
+        """Start the loop again, and return what its clock is ahead of the first one, in ms.
+
+        Args:
+            by_ms: how long it was down.
+            step_ms: how the system's clock was stepped meanwhile.
+            boot: the machine's boot it starts in.
+        """
+        self.loop.stop()
+        before_ms, elapsed_ms = self.clock.now_ms(), self.elapsed_ms
+        self.elapsed_ms += by_ms
+        self.wall_ms += by_ms + step_ms
+        self.boot = boot
+        self.start()
+        return self.clock.now_ms() - before_ms - (self.elapsed_ms - elapsed_ms)
+
+    def ask(self, stimulus: Stimulus) -> Committed:
+        """Ask for something."""
+        return self.loop.submit(stimulus, "test").result(WAIT_S)
+
+    def pass_time(self, by_ms: int = 61_000, *, step_ms: int = 0) -> int:
+        """Let time pass, step the system's clock, and return what the service's shows then."""
+        self.elapsed_ms += by_ms
+        self.wall_ms += by_ms + step_ms
+        self.loop.wake()
+        self.settle()
+        return self.loop.read(lambda _: self.clock.now_ms()).result(WAIT_S)
+
+    def settle(self) -> None:
+        """Let the loop do all that follows from what has happened, but for calls on threads."""
+        quiet = 0
+        while quiet < 2:  # behind each look it passes its time, of which more may come
+            waiting = self.loop.read(lambda _: len(self.loop._inbox)).result(WAIT_S)
+            quiet = 0 if waiting else quiet + 1
+
+    def announce(self) -> Operation:
+        """Announce work on the host."""
+        return self.ask(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))).operations[0]
+
+    def end(self, operation: Operation) -> None:
+        """Let an operation start, and end it without its driver."""
+        self.ask(Approve("v", operation.events))
+        self.pass_time()
+        self.ask(Complete(operation.number))
+        self.pass_time()
+
+    def history(self, operation: Operation) -> list[str]:
+        """Return what happened to an operation, oldest first."""
+        page = HistoryPage(operation=operation.number)
+        return [recorded.entry.action for recorded in self.store.history(page)]
+
+    def state_of(self, operation: Operation) -> OperationState:
+        """Return how far an operation is."""
+        return self.loop.read(lambda plane: plane.state.operations[operation.number].state).result(
+            WAIT_S
+        )
