@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from forewarn.control.driver_calls import Executor
     from forewarn.control.plane import Committed
     from forewarn.core.lifecycle import Operation, OperationState
+    from forewarn.core.state import Entry
     from forewarn.core.stimulus import Stimulus
     from forewarn.drivers import Driver
     from forewarn.errors import ForewarnError
@@ -71,10 +72,12 @@ class Shown:
         #: What nodes do with what is published, and whether they can be told at all.
         self.result = PublishResult()
         self.fails = False
+        self.changes: list[feed.DocumentChange] = []
         self._waiting: list[Future[PublishResult]] = []
 
-    def publish(self, change: feed.DocumentChange) -> Future[PublishResult]:  # noqa: ARG002
+    def publish(self, change: feed.DocumentChange) -> Future[PublishResult]:
         """Say that everybody shows it."""
+        self.changes.append(change)
         done: Future[PublishResult] = Future()
         if self.fails:
             done.set_exception(OSError("the feed is broken"))
@@ -87,7 +90,8 @@ class Shown:
     def catch_up(self) -> None:
         """Say that everybody shows what was published meanwhile."""
         self.late = False
-        for done in self._waiting:
+        while self._waiting:
+            done = self._waiting.pop()
             done.set_result(self.result)
 
 
@@ -190,10 +194,14 @@ class Running:
         self.ask(Complete(operation.number))
         self.pass_time()
 
-    def history(self, operation: Operation) -> list[str]:
+    def entries(self, operation: Operation) -> list[Entry]:
         """Return what happened to an operation, oldest first."""
         page = HistoryPage(operation=operation.number)
-        return [recorded.entry.action for recorded in self.store.history(page)]
+        return [recorded.entry for recorded in self.store.history(page)]
+
+    def history(self, operation: Operation) -> list[str]:
+        """Return the actions of what happened to an operation, oldest first."""
+        return [entry.action for entry in self.entries(operation)]
 
     def state_of(self, operation: Operation) -> OperationState:
         """Return how far an operation is."""

@@ -114,7 +114,8 @@ def test_actor_and_time_are_history(fleet: Live) -> None:
 
 def test_health_and_version(shared: Live) -> None:
     """A running service is live and ready, and says what it is."""
-    assert shared.get("/v1/health") == {"live": True, "ready": True}
+    told = {"live": True, "ready": True, "state": "ready", "shows": True}
+    assert shared.get("/v1/health") == told
     version = shared.get("/v1/version")
     assert version["api"] == "v1"
     assert version["api_versions"] == list(VERSIONS)
@@ -124,7 +125,8 @@ def test_stopping_service_is_not_ready(live: Live) -> None:
     """A service that takes no more work says so with 503."""
     live.daemon.control.stop()
     reply = live.call("GET", "/v1/health")
-    assert (reply.status, reply.json) == (503, {"live": True, "ready": False})
+    told = {"live": True, "ready": False, "state": "stopping", "shows": True}
+    assert (reply.status, reply.json) == (503, told)
     refused = live.call("POST", "/v1/hosts/h/reboot", {})
     assert (refused.status, refused.code) == (503, "stopping")
     assert "retry-after" in refused.headers

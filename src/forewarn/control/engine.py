@@ -108,9 +108,9 @@ class ControlEngine:
         return self._status.state
 
     @property
-    def publishing_fails(self) -> bool:
-        """Whether changes cannot be handed to metadata nodes now, so that nothing is begun."""
-        return self._publishing.failing
+    def shows(self) -> bool:
+        """Whether changes can be handed to metadata nodes now; else nothing is begun."""
+        return not self._publishing.failing
 
     def recover(self) -> Future[None]:
         """Take up what was left and publish everything; once, before `start`.

@@ -12,6 +12,7 @@ from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from forewarn.control.service_state import ServiceState
 from forewarn.core.actions import ACTIONS
 from forewarn.core.document import fresh, may_see, refreshed, visible
 from forewarn.core.refusals import Unknown, UnknownOperation
@@ -224,10 +225,13 @@ async def _health(call: ApiCall) -> ApiResponse:
             await call.desk.read(lambda _: None)
             # What cannot be read cannot be decided on: a commit reads before it writes.
             await call.desk.look_up(lambda store: store.lease())
-        ready = True
+        answers = True
     except (TimeoutError, ForewarnError):
-        ready = False
-    return ApiResponse({"live": True, "ready": ready}, 200 if ready else 503)
+        answers = False
+    loop = call.desk.loop
+    ready = answers and loop.state is ServiceState.READY
+    told = {"live": True, "ready": ready, "state": loop.state.value, "shows": loop.shows}
+    return ApiResponse(told, 200 if ready else 503)
 
 
 async def _version(_call: ApiCall) -> ApiResponse:
@@ -332,9 +336,14 @@ _SERVICE = (
         method="GET",
         path="/v1/health",
         name="get_health",
-        summary="Say whether the service runs, and whether it can decide: its store answers.",
+        summary="Say whether the service runs, whether it can decide, and whether it can publish.",
         act=_health,
-        answer=_flat(live={"type": "boolean"}, ready={"type": "boolean"}),
+        answer=_flat(
+            live={"type": "boolean"},
+            ready={"type": "boolean"},
+            state=schemas.words(ServiceState),
+            shows={"type": "boolean"},
+        ),
         also={503: "It is not ready."},
         public=True,
     ),

@@ -1,0 +1,97 @@
+"""Publishing as a stage of its own: what failed, what nobody confirmed, and what waits for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.stimulus import Approve, ChangeTopology, Enable, RequestMaintenance, Retry
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.replication.messages import PublishResult
+from tests.control.rig import Running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    """A run loop with two hosts, each with a VM in a group of its own."""
+    made = Running()
+    made.ask(ChangeTopology((Host("h2"),), (Group("g2"),), (Vm("v2", "h2", "g2"),)))
+    made.ask(Enable("g2"))
+    yield made
+    made.loop.stop()
+    made.store.close()
+
+
+def test_publication_that_fails_is_not_followed_by_a_begin(running: Running) -> None:
+    """Nothing is begun before it is shown, however often that fails. Source: L-7."""
+    operation = running.announce()
+    running.publisher.fails = True
+    running.ask(Approve("v", operation.events))
+    for _ in range(3):
+        running.pass_time()
+    assert running.state_of(operation) is OperationState.RUNNING
+    assert running.driver.begun == []
+    assert not running.loop.shows
+    running.publisher.fails = False
+    running.pass_time()
+    assert running.driver.begun == [1]
+    assert running.loop.shows
+
+
+def test_notice_that_could_not_be_published_does_not_run(running: Running) -> None:
+    """It counts from when it was shown: the service gives it anew. Source: N-1, M-4."""
+    running.publisher.fails = True
+    operation = running.announce()
+    running.pass_time(20 * 60_000)
+    assert running.state_of(operation) is OperationState.ANNOUNCED
+    running.publisher.fails = False
+    running.pass_time()
+    assert running.history(operation)[-2:] == ["operation.renewed", "operation.shown"]
+
+
+def test_everything_is_published_again_after_a_failure(running: Running) -> None:
+    """A later change may rest on the one that was lost, so that the whole goes out. Source: L-7."""
+    running.publisher.fails = True
+    running.announce()
+    running.publisher.fails = False
+    running.pass_time()
+    assert [change.whole for change in running.publisher.changes[-3:-1]] == [False, True]
+
+
+def test_node_that_does_not_confirm_is_named(running: Running) -> None:
+    """Policy's time is up: the operation goes on, and people are told of whom. Source: M-4."""
+    operation = running.announce()
+    running.publisher.result = PublishResult(("worker 2",))
+    running.ask(Approve("v", operation.events))
+    running.settle()
+    assert running.driver.begun == [1]
+    entries = running.entries(operation)
+    [told] = [entry for entry in entries if entry.action == "operation.not-shown"]
+    assert told.text == "node worker 2 did not show op-1 in time: vm v may not know of it"
+    actions = [entry.action for entry in entries]
+    assert actions.index("operation.not-shown") < actions.index("operation.begun")
+
+
+def test_late_publication_holds_up_only_its_own_operations(running: Running) -> None:
+    """A node that is slow with one host's documents does not delay another's. Source: M-4."""
+    first = running.announce()
+    running.publisher.late = True
+    running.ask(Approve("v", first.events))
+    running.publisher.late = False
+    asked = RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=("h2",))
+    second = running.ask(asked).operations[0]
+    running.settle()
+    assert "operation.begun" in running.history(second)
+    assert "operation.begun" not in running.history(first)
+    running.ask(Retry(first.number))
+    running.settle()
+    assert "operation.begun" not in running.history(first)
+    running.publisher.catch_up()
+    running.settle()
+    assert running.history(first)[-1] == "operation.begun"

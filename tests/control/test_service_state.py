@@ -1,0 +1,71 @@
+"""The states of the service: the table, and what each comes from."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.control.inbox import Stopping
+from forewarn.control.service_state import MOVES, ServiceState, ServiceStatus
+from forewarn.core.stimulus import Enable
+from forewarn.store.errors import StoreUnavailable
+from tests.control.rig import WAIT_S, Running
+
+if TYPE_CHECKING:
+    from forewarn.core.state import Changes
+
+S = ServiceState
+#: The shortest way into each state.
+WAYS = {
+    S.SETTLING: (),
+    S.READY: (S.READY,),
+    S.UNCERTAIN: (S.UNCERTAIN,),
+    S.SUPERSEDED: (S.SUPERSEDED,),
+    S.STOPPING: (S.STOPPING,),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), [*itertools.permutations(S, 2)])
+def test_state_moves_only_as_the_table_says(before: ServiceState, after: ServiceState) -> None:
+    """An illegal move is a bug and changes nothing; what has ended stays so. Source: L-7."""
+    status = ServiceStatus()
+    for step in WAYS[before]:
+        status.become(step)
+    if after in MOVES[before]:
+        assert status.become(after)
+        assert status.state is after
+    elif MOVES[before]:
+        with pytest.raises(AssertionError):
+            status.become(after)
+        assert status.state is before
+    else:
+        assert not status.become(after)
+        assert status.state is before
+
+
+def test_service_whose_store_takes_nothing_is_uncertain_until_it_does() -> None:
+    """It decides nothing meanwhile, and says so. Source: L-7."""
+    running = Running()
+    commit = running.store.commit
+
+    def refuse(changes: Changes) -> int:
+        raise StoreUnavailable(place="here", reason="it is away")
+
+    running.publisher.late = True
+    running.announce()  # and was never shown, so that it must be written at the next start
+    running.loop.stop()
+    running.store.commit = refuse  # type: ignore[method-assign]
+    running.start()
+    states = [running.loop.state]
+    with pytest.raises(StoreUnavailable):
+        running.ask(Enable("g"))
+    running.store.commit = commit  # type: ignore[method-assign]
+    running.pass_time()
+    states.append(running.loop.state)
+    running.loop.stop()
+    assert [*states, running.loop.state] == [S.UNCERTAIN, S.READY, S.STOPPING]
+    with pytest.raises(Stopping):
+        running.loop.submit(Enable("g"), "test").result(WAIT_S)
+    running.store.close()
