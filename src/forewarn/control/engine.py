@@ -7,6 +7,7 @@ drivers are called from `driver_host.py`.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable
@@ -24,8 +25,9 @@ from forewarn.control.publishing import (
 )
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
+from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import ChangeTopology as FleetChange
-from forewarn.core.stimulus import NoticeShown, NotShown, Stimulus, Tick
+from forewarn.core.stimulus import NoticeShown, NotShown, Proceed, Stimulus, Tick
 from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.replication.messages import PublishResult
 from forewarn.store.errors import StoreLost, StoreUnavailable, StoreUncertain
@@ -54,6 +56,8 @@ ALERTS = frozenset(
 )
 #: How long the loop waits before it tries again what the store refused, in seconds.
 RETRY_S = 1.0
+#: Requests that come before one portion of large work, while they wait.
+REQUESTS_FIRST = 8
 #: Longest sleep in seconds, so that a step of the system's clock is noticed.
 SLEEP_S_MAX = STEP_LOOK_MS / 1000
 
@@ -93,6 +97,10 @@ class ControlEngine:
         self._on_lost = on_lost
         #: Reports the store would not take yet, in their order.
         self._unreported: list[tuple[Stimulus, str]] = []
+        #: Operations that a commit had no room for, in their order.
+        self._rest: dict[int, None] = {}
+        #: Requests handled since work went on that had no room.
+        self._handled = 0
         #: Deadlines up to here have been looked at.
         self._passed_ms = 0
         self._last_trouble = ""
@@ -131,6 +139,7 @@ class ControlEngine:
             return untold
         self._status.become(ServiceState.READY)
         self._passed_ms = now_ms
+        self._rest.update(dict.fromkeys(recovered.rest))
         self._drivers.resume(now_ms)
         everything = tuple(self._plane.state.operations)
         return self._publishing.publish(self._plane.whole(), everything, _follow_up(recovered))
@@ -196,6 +205,17 @@ class ControlEngine:
         """Handle one thing, and do what is due by then, as the thread does again and again."""
         self._handle(item)
         self._pass_time()
+        self._handled = 0 if item is None else self._handled + 1
+        room = self._status.ready and not self._unreported
+        if self._rest and room and self._handled % REQUESTS_FIRST == 0:
+            self._proceed()
+
+    def _proceed(self) -> None:
+        """Go on with large work, one portion; requests that wait come before the next."""
+        portion = tuple(itertools.islice(self._rest, PORTION_MAX))
+        for number in portion:
+            del self._rest[number]
+        self._report(Proceed(portion), "clock")
 
     def _find_out(self) -> None:
         """Ask the store what it has, and whether this process is its writer still."""
@@ -208,6 +228,7 @@ class ControlEngine:
         else:
             self._status.become(ServiceState.SETTLING)
             self._unreported.clear()
+            self._rest.clear()
             self.recover()
 
     def _end(self, state: ServiceState, why: ForewarnError) -> None:
@@ -223,6 +244,8 @@ class ControlEngine:
     def _sleep_s(self) -> float:
         if self._unreported or not self._status.ready:
             return RETRY_S
+        if self._rest:
+            return 0.0
         next_ms = self._next_ms()
         return SLEEP_S_MAX if next_ms is None else min(self._clock.wait_s(next_ms), SLEEP_S_MAX)
 
@@ -286,6 +309,7 @@ class ControlEngine:
         except StoreLost as lost:
             self._end(ServiceState.SUPERSEDED, lost)
             raise
+        self._rest.update(dict.fromkeys(committed.rest))
         follow_up = _follow_up(committed)
         if committed.change:
             changed = committed.changed

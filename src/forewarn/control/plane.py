@@ -46,6 +46,8 @@ class Committed:
     #: Announced by this; to be confirmed with `Shown` once published.
     announced: tuple[int, ...] = ()
     entries: tuple[Entry, ...] = ()
+    #: Operations to go on with in a commit of its own: see `Proceed`.
+    rest: tuple[int, ...] = ()
 
 
 class ControlPlane:
@@ -98,6 +100,7 @@ class ControlPlane:
                 if operation.state is OperationState.ANNOUNCED and not operation.shown_ms
             ),
             entries=tuple(written.entries),
+            rest=outcome.rest,
         )
 
     def settle(self) -> None:

@@ -281,6 +281,13 @@ def tick(draft: Draft) -> tuple[int, ...]:
     return ()
 
 
+def proceed(draft: Draft, going_on: stimuli.Proceed) -> tuple[int, ...]:
+    """Look again at what an earlier step had no room for."""
+    draft.freed = True
+    draft.candidates.update(going_on.operations)
+    return ()
+
+
 def _overdue(draft: Draft, operation: Operation) -> bool:
     if operation.state is not OperationState.RUNNING or operation.alerted:
         return False
@@ -304,6 +311,7 @@ def recover(draft: Draft) -> tuple[int, ...]:
         elif operation.state is OperationState.RUNNING and not operation.begun_ms:
             draft.begin.append(operation.number)
     draft.abort += draft.aborts()
+    draft.freed = True  # an order may have been announced in part
     return tick(draft)
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from forewarn.core.policy import Policy
     from forewarn.core.stimulus import Stimulus
 
+#: Operations that one step announces or starts; the rest follows in steps of its own, so that
+#: approvals are answered in between. Each costs the store about half a millisecond.
+PORTION_MAX = 32
 #: More rounds than this until nothing changes would be a bug: each round starts or admits work.
 ROUNDS_MAX = 10_000
 
@@ -39,6 +42,8 @@ class Outcome:
     begin: tuple[int, ...] = ()
     #: Operations whose driver must be told that they ended without it, or be told again.
     abort: tuple[int, ...] = ()
+    #: Operations that may be announced or started, too, but not by this step: see `Proceed`.
+    rest: tuple[int, ...] = ()
 
 
 def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outcome:
@@ -55,11 +60,12 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
     """
     draft = Draft(state, now_ms, terms)
     about = _act(draft, stimulus)
-    _settle(draft)
+    rest = _settle(draft)
     _refresh(draft)
     publish = tuple(sorted(key for key, view in draft.changes.views.items() if view))
     assert all(draft.operation(number) for number in draft.begin), draft.begin
-    return Outcome(draft.changes, about, publish, tuple(draft.begin), tuple(draft.abort))
+    begin, abort = tuple(draft.begin), tuple(draft.abort)
+    return Outcome(draft.changes, about, publish, begin, abort, rest)
 
 
 def next_deadline_ms(state: State, policy: Policy, now_ms: int) -> int | None:
@@ -121,6 +127,8 @@ def _act(draft: Draft, stimulus: Stimulus) -> tuple[int, ...]:  # noqa: C901, PL
             return handlers.change(draft, stimulus)
         case stimuli.Tick():
             return handlers.tick(draft)
+        case stimuli.Proceed():
+            return handlers.proceed(draft, stimulus)
         case _:
             assert isinstance(stimulus, stimuli.Recover), stimulus
             return handlers.recover(draft)
@@ -129,21 +137,30 @@ def _act(draft: Draft, stimulus: Stimulus) -> tuple[int, ...]:  # noqa: C901, PL
 # --- what follows from anything ------------------------------------------------------------
 
 
-def _settle(draft: Draft) -> None:
-    """Apply the joint rules until nothing more follows. Source: L-1, L-2, G-1."""
+def _settle(draft: Draft) -> tuple[int, ...]:
+    """Apply the joint rules until nothing more follows, or this is a portion. L-1, L-2, G-1.
+
+    Returns:
+        What a further step must look at; empty unless this one has moved all that it may.
+    """
     running: admission.Disturbed | None = None
+    moved = 0
+    rest: tuple[int, ...] = ()
     for _ in range(ROUNDS_MAX):
+        if moved >= PORTION_MAX:
+            return (*rest, *sorted(draft.candidates))
         if draft.freed:
             draft.freed = False
             running = None
-            _admit(draft)
+            announced, rest = _admit(draft, PORTION_MAX - moved)
+            moved += announced
             draft.candidates.update(
                 operation.number
                 for operation in draft.operations()
                 if operation.state is OperationState.ANNOUNCED
             )
         if not draft.candidates:
-            return
+            return rest
         number = min(draft.candidates)
         draft.candidates.remove(number)
         operation = draft.operation(number)
@@ -153,24 +170,35 @@ def _settle(draft: Draft) -> None:
         reason = _may_start(draft, operation, running)
         if reason:
             running.add(draft.topology, transitions.start(draft, operation, reason))
+            moved += 1
     raise AssertionError("the joint rules do not settle")  # pragma: no cover
 
 
-def _admit(draft: Draft) -> None:
-    """Announce every planned operation that nothing stands in the way of any more.
+def _admit(draft: Draft, at_most: int) -> tuple[int, tuple[int, ...]]:
+    """Announce planned operations that nothing stands in the way of any more.
 
     Only routine work waits to be announced; other work is announced at once (N-2, N-3) and may
     have to wait before it starts.
+
+    Returns:
+        How many were announced, and those that were not looked at since these were enough.
     """
     planned = [o for o in draft.operations() if o.state is OperationState.PLANNED]
     if not planned:
-        return
+        return 0, ()
+    announced = 0
     disturbed = admission.announced(draft.topology, draft.operations())
-    for operation in planned:
+    for place, operation in enumerate(planned):
+        if announced >= at_most:
+            return announced, tuple(each.number for each in planned[place:])
         if not operation.routine:
             transitions.announce(draft, operation)
         elif admission.obstacle(draft.topology, operation, disturbed) is None:
             disturbed.add(draft.topology, transitions.announce(draft, operation))
+        else:
+            continue
+        announced += 1
+    return announced, ()
 
 
 def _may_start(draft: Draft, operation: Operation, running: admission.Disturbed) -> str:

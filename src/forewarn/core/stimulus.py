@@ -179,6 +179,14 @@ class Tick:
 
 
 @value
+class Proceed:
+    """What an earlier step left undone, since it was enough for one, goes on."""
+
+    #: Operations that may be announced or started.
+    operations: tuple[int, ...]
+
+
+@value
 class Recover:
     """The service has started again: what a crash cut off is taken up. Source: L-7."""
 
@@ -202,5 +210,6 @@ Stimulus: TypeAlias = (
     | GroupsPolled
     | ChangeTopology
     | Tick
+    | Proceed
     | Recover
 )
