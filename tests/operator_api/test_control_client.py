@@ -83,9 +83,9 @@ def test_service_is_not_ready_while_the_database_is_out_of_reach(
         proxy.reachable = False
         proxy.cut()
         gone = live.call("GET", "/v1/health")
-        assert (gone.status, gone.json) == (503, {"live": True, "ready": False})
+        assert (gone.status, gone.json["live"], gone.json["ready"]) == (503, True, False)
         proxy.reachable = True
-        assert live.get("/v1/health") == {"live": True, "ready": True}
+        assert live.get("/v1/health")["ready"] is True
         live.stop()
 
 

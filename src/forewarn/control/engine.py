@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.control.driver_calls import CallEnded
 from forewarn.control.driver_host import DriverHost
-from forewarn.control.inbox import Inbox, StateQuery, Submission
+from forewarn.control.inbox import Inbox, StateQuery, Stopping, Submission
 from forewarn.control.publishing import (
     FollowUp,
     PublicationEnded,
@@ -283,7 +283,7 @@ class ControlEngine:
         except ForewarnError as error:
             if answer is not None:
                 answer.set_exception(error)
-            elif not isinstance(error, CallerError):
+            elif not isinstance(error, CallerError | Stopping):
                 self._trouble(error)
         except Exception as error:
             log.exception("%s failed by a bug", type(request.stimulus).__name__)
@@ -297,6 +297,8 @@ class ControlEngine:
 
     def _commit(self, stimulus: Stimulus, actor: str) -> Committed:
         """Commit and publish; what comes after publishing waits for its confirmation."""
+        if self._status.ended:
+            raise Stopping
         if not self._status.ready:
             raise StoreUnavailable(place=self._plane.store.place, reason="it is asked what it has")
         if isinstance(stimulus, FleetChange):
@@ -391,6 +393,8 @@ class ControlEngine:
             self._commit(stimulus, actor)
         except CallerError as refusal:
             log.info("%s came too late: %s", type(stimulus).__name__, refusal)
+        except Stopping:
+            pass  # it is found out again at the next start
         except ForewarnError as error:
             self._unreported.append((stimulus, actor))
             self._trouble(error)
