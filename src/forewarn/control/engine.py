@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.control.driver_calls import CallEnded
 from forewarn.control.driver_host import DriverHost
+from forewarn.control.entry_log import log_entries
 from forewarn.control.inbox import Inbox, StateQuery, Stopping, Submission
 from forewarn.control.publishing import (
     FollowUp,
@@ -45,15 +46,6 @@ log = logging.getLogger("forewarn.control")
 
 T = TypeVar("T")
 
-#: History that somebody should look at. Source: L-8.
-ALERTS = frozenset(
-    {
-        "operation.stuck",
-        "operation.overdue",
-        "operation.abort-failed",
-        "operation.not-shown",
-    }
-)
 #: How long the loop waits before it tries again what the store refused, in seconds.
 RETRY_S = 1.0
 #: Requests that come before one portion of large work, while they wait.
@@ -319,10 +311,7 @@ class ControlEngine:
         else:
             self._publishing.after(follow_up)
         self.on_committed(committed)
-        for entry in committed.entries:
-            level = logging.WARNING if entry.action in ALERTS else logging.INFO
-            facts = {"action": entry.action, "actor": entry.actor}
-            log.log(level, "%s", entry.text, extra=facts)
+        log_entries(committed.entries)
         return committed
 
     def _take_publication(self, ended: PublicationEnded) -> None:
