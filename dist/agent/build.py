@@ -17,15 +17,14 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PARTS = (
     "forewarn/__init__.py",
-    "forewarn/protocol/timestamps.py",
     "forewarn/clock.py",
     "forewarn/errors.py",
     "forewarn/exit_codes.py",
     "forewarn/ids.py",
-    "forewarn/wire.py",
+    "forewarn/protocol/*.py",
     "forewarn/agent/**/*.py",
 )
-MAIN = "import sys\nfrom forewarn.agent.startup import main\nsys.exit(main(sys.argv[1:]))\n"
+MAIN = "import sys\nfrom forewarn.agent.main import main\nsys.exit(main(sys.argv[1:]))\n"
 SHEBANG = b"#!/usr/bin/env -S python3 -S -I\n"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 UNCHECKED = 0b01  # a hash-based .pyc that is not compared with its source

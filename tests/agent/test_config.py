@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn import exit_codes
-from forewarn.agent import startup
+from forewarn.agent import main as agent_main
 from forewarn.agent.cli import STARTER, main
 from forewarn.agent.config import ConfigInvalid, read_config
 from forewarn.agent.preparation_catalog import PREPARATIONS
@@ -262,7 +262,7 @@ def test_missing_configuration_is_answered_with_what_helps(
 ) -> None:
     """Advice can be typed as the agent was started; the same mistake has one exit status."""
     monkeypatch.setattr("sys.argv", [started, action])
-    assert startup.main([action, "--config", str(path)]) == exit_codes.USAGE
+    assert agent_main.main([action, "--config", str(path)]) == exit_codes.USAGE
     said = capsys.readouterr().err
     assert said == (
         f"{path} is not there. Write one with `{typed} init`, or name another with --config.\n"
@@ -274,7 +274,7 @@ def test_unusable_configuration_has_one_exit_status(path: Path, action: str) -> 
     """A supervisor sees the same, however the agent was started."""
     path.write_text("[agent]\nnonsense = 1\n")
     words = [action, "--config", str(path)]
-    assert (startup.main(words), forewarn(["agent", *words])) == (
+    assert (agent_main.main(words), forewarn(["agent", *words])) == (
         exit_codes.USAGE,
         exit_codes.USAGE,
     )

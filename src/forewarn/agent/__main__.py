@@ -5,7 +5,7 @@ No command may be defined in here.
 
 import sys
 
-from forewarn.agent.startup import main
+from forewarn.agent.main import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -15,9 +15,10 @@ from forewarn.agent.core.values import AnnounceIntent
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
+    from forewarn.agent.child import Child
     from forewarn.agent.core.identity import Identity
     from forewarn.agent.core.values import AskPeersIntent, NotifyIntent
-    from forewarn.agent.hooks import Child, HookRoom
+    from forewarn.agent.hooks import HookRoom
     from forewarn.agent.log import Log
     from forewarn.agent.settings import AgentSettings
 

@@ -15,9 +15,9 @@ TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from forewarn.agent.child import Child
     from forewarn.agent.core.identity import Identity
     from forewarn.agent.core.values import HookIntent
-    from forewarn.agent.hooks import Child
 
 LOOK_MS = 50  # how often a child is looked after where no descriptor tells of its end
 TRIM_MS = 1000

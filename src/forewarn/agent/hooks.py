@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 
+from forewarn.agent.child import Child, is_running, read_mark
 from forewarn.agent.core.records import event_form
 from forewarn.protocol.documents import format_not_before
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from forewarn.agent.core.values import HookIntent
 
-OUTPUT_BYTES_MAX = 256 * 1024  # more than anyone reads; beyond it a hook's output is dropped
-OUTPUT_SHOWN_BYTES = 2048  # the end of it goes into the log
 VARIABLE_CHARACTERS_MAX = 32 * 1024 - 64  # of four bytes each: Linux allows 128 KiB with the name
 NEVER_STARTED = -127  # the exit status of a hook that could not be started at all
 
@@ -37,72 +36,6 @@ It stays while a hook that was asked to end does so, or does not: the agent then
 Each mark is one short line, believed only with its end: to write it under another name and rename
 it would cost a process, and the approval waits for the end of this one.
 """
-
-
-class Child:
-    """A hook that runs, or ran."""
-
-    def __init__(self, pid: int, mark: str, *, own: bool = True) -> None:
-        """Follow a process; one of an earlier agent (not `own`) can only be watched."""
-        self.pid = pid
-        self.mark = mark
-        self._own = own
-        self.pidfd = -1
-        """Becomes readable when the process ends; -1 where the system has no such thing."""
-        if hasattr(os, "pidfd_open"):
-            try:
-                self.pidfd = os.pidfd_open(pid)
-            except OSError:
-                self.pidfd = -1
-
-    def poll(self) -> int | None:
-        """Return the exit status (negative: the signal), or None while it runs."""
-        if self._own:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            return os.waitstatus_to_exitcode(status) if pid else None
-        if _is_ours(self.pid, self.mark):
-            return None
-        _reap(self.pid)
-        ended = _read(f"{self.mark}.ended")
-        return int(ended) if ended.isdigit() else -signal.SIGKILL
-
-    def terminate(self) -> None:
-        """Ask the hook and all it started to end."""
-        self._signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End the hook and all it started."""
-        self._signal(getattr(signal, "SIGKILL", signal.SIGTERM))
-
-    def close(self) -> None:
-        """Stop watching."""
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-            self.pidfd = -1
-
-    def output(self) -> str:
-        """Return the end of what the hook has printed."""
-        try:
-            with open(f"{self.mark}.out", "rb") as file:  # noqa: PTH123  `pathlib` is too heavy
-                file.seek(0, os.SEEK_END)
-                file.seek(max(0, file.tell() - OUTPUT_SHOWN_BYTES))
-                return file.read(OUTPUT_SHOWN_BYTES).decode("utf-8", "replace").strip()
-        except OSError:
-            return ""
-
-    def trim(self) -> None:
-        """Drop what was printed if it is too much; the hook goes on appending."""
-        try:
-            if os.stat(f"{self.mark}.out").st_size > OUTPUT_BYTES_MAX:  # noqa: PTH116  the same
-                os.truncate(f"{self.mark}.out", 0)
-        except OSError:
-            return
-
-    def _signal(self, number: int) -> None:
-        try:
-            os.killpg(self.pid, number)
-        except OSError:
-            return
 
 
 class HookRoom:
@@ -146,13 +79,13 @@ class HookRoom:
     def fate(self, run: str) -> tuple[str, Child | None]:
         """Return what became of a hook an earlier agent started, as `Resumed` wants it."""
         mark = f"{self.directory}/{run}"
-        ended = _read(f"{mark}.ended")
+        ended = read_mark(f"{mark}.ended")
         if ended.isdigit():
             return ended, None
-        begun = _read(f"{mark}.begun")
+        begun = read_mark(f"{mark}.begun")
         if not begun:
             return "never", None
-        if begun.isdigit() and _is_ours(int(begun), mark):
+        if begun.isdigit() and is_running(int(begun), mark):
             return "running", Child(int(begun), mark, own=False)
         return "interrupted", None
 
@@ -216,33 +149,6 @@ def _as_variable(text: str) -> str:
     """
     known = text.replace("\0", "")[:VARIABLE_CHARACTERS_MAX]
     return known.encode("utf-8", "replace").decode("utf-8")
-
-
-def _read(path: str) -> str:
-    """Return the line a mark holds; nothing where it is missing or was cut short."""
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123  the same
-            line = file.read(64).decode("ascii", "replace")
-    except OSError:
-        return ""
-    return line[:-1] if line.endswith("\n") else ""
-
-
-def _reap(pid: int) -> None:
-    """Let the system forget a process, if it is a child of this one from before a new beginning."""
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except OSError:
-        return
-
-
-def _is_ours(pid: int, mark: str) -> bool:
-    """Tell whether a process is the hook of that mark, and not a later one of the same number."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123  the same
-            return mark.encode() in file.read(65536).split(b"\0")
-    except OSError:
-        return False
 
 
 if TYPE_CHECKING:

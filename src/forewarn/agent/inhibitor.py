@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from forewarn.agent.hooks import Child
+from forewarn.agent.child import Child
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:

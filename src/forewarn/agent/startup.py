@@ -1,7 +1,7 @@
-"""Start: from a command line to a running agent, on the shortest way.
+"""Start: from a configuration file to a running agent, on the shortest way.
 
-Everything but `run` and `do` is left to `cli.py`, which is heavier. The
-configuration is read by a process that ends, so that what it takes to check it is not kept.
+No command line may be read in here (`main.py`). The configuration is read by a process that ends,
+so that what it takes to check it is not kept.
 """
 
 from __future__ import annotations
@@ -18,30 +18,6 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = "/etc/forewarn-agent/agent.toml"
 FORM_BYTES_MAX = 4 * 1024 * 1024
-FAILED_STATUS = 1
-USAGE_STATUS = 2  # as argparse
-
-
-def main(words: list[str]) -> int:
-    """Run a command of the agent and return its exit status."""
-    if words[:1] == ["do"]:
-        from forewarn.agent.subcommands import do  # noqa: PLC0415  only a hook's process needs it
-
-        return do(words[1:])
-    config = _config_of(words)
-    if config is None:
-        from forewarn.agent.cli import main as run_typed  # noqa: PLC0415  not for `run`
-
-        return run_typed(words)
-    try:
-        run(*config)
-    except ForewarnError as error:
-        sys.stderr.write(f"{sentence_of(error)}\n")
-        return USAGE_STATUS
-    except OSError as error:
-        sys.stderr.write(f"The agent cannot go on: {error}\n")
-        return FAILED_STATUS
-    return 0
 
 
 def own_name() -> str:
@@ -127,15 +103,3 @@ def _read_into(sink: int, path: str, *, must_exist: bool) -> int:
     with os.fdopen(sink, "wb") as pipe:
         pipe.write(text.encode())
     return status
-
-
-def _config_of(words: list[str]) -> tuple[str] | None:
-    """Return the file of `run [--config FILE]`, or None where something else is asked for."""
-    rest = words[1:] if words[:1] == ["run"] else words
-    if not rest and words[:1] == ["run"]:
-        return (DEFAULT_CONFIG,)
-    if len(rest) == 2 and rest[0] == "--config":
-        return (rest[1],)
-    if len(rest) == 1 and rest[0].startswith("--config="):
-        return (rest[0].partition("=")[2],)
-    return None

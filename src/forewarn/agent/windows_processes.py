@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.agent.hooks import Child
+from forewarn.agent.child import Child
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

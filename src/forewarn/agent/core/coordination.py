@@ -7,7 +7,7 @@ prepares. No I/O may go in here: how the others are asked is the shell's affair.
 from __future__ import annotations
 
 from forewarn.agent.core.identity import plain
-from forewarn.agent.core.values import Value
+from forewarn.agent.value import Value
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ No I/O may go in here; the runner finds out the names and hands them over.
 
 from __future__ import annotations
 
-from forewarn.agent.core.values import Value
+from forewarn.agent.value import Value
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ No I/O and no reading of files may go in here; `agent/settings.py` makes rules f
 
 from __future__ import annotations
 
-from forewarn.agent.core.values import Value
+from forewarn.agent.value import Value
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:

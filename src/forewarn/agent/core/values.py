@@ -1,11 +1,11 @@
 """What goes into the agent's core and what comes out of it: stimuli and intents, as values.
 
-No decision and no I/O may go in here. `dataclasses` costs the resident agent 1.7 MiB, so these
-values are written by hand: slotted, compared field by field, and frozen by the type checker alone,
-since what is refused at run time is a call for each field that is set.
+No decision and no I/O may go in here.
 """
 
 from __future__ import annotations
+
+from forewarn.agent.value import Value
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
@@ -14,32 +14,6 @@ if TYPE_CHECKING:
 
     from forewarn.agent.core.rules import PreparationStep
     from forewarn.protocol.documents import Document, ScheduledEvent
-
-
-class Value:
-    """A value: its fields are final, and it equals another of equal fields."""
-
-    __slots__: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()
-
-    def __init_subclass__(cls) -> None:
-        """Collect the fields, those of a parent first."""
-        cls.fields = tuple(dict.fromkeys((*cls.fields, *cls.__slots__)))
-
-    def __eq__(self, other: object) -> bool:
-        """Compare class and fields."""
-        if type(other) is not type(self):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.fields)
-
-    def __hash__(self) -> int:
-        """Hash class and fields."""
-        return hash((type(self), *(getattr(self, name) for name in self.fields)))
-
-    def __repr__(self) -> str:
-        """Show all fields."""
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.fields)
-        return f"{type(self).__name__}({shown})"
 
 
 # ---- stimuli: what happened --------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from forewarn.agent.core.values import Value
+from forewarn.agent.value import Value
 from forewarn.errors import CallerError, PeerError
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent

@@ -1,0 +1,48 @@
+"""Main: which part of the agent a command line is for; `run` and `do` load nothing else.
+
+No command may be defined in here: those that people type are in `cli.py`, which is heavier.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from forewarn.agent.startup import DEFAULT_CONFIG, run, sentence_of
+from forewarn.errors import ForewarnError
+
+FAILED_STATUS = 1
+USAGE_STATUS = 2  # as argparse
+
+
+def main(words: list[str]) -> int:
+    """Run a command of the agent and return its exit status."""
+    if words[:1] == ["do"]:
+        from forewarn.agent.subcommands import do  # noqa: PLC0415  only a hook's process needs it
+
+        return do(words[1:])
+    config = _config_of(words)
+    if config is None:
+        from forewarn.agent.cli import main as run_typed  # noqa: PLC0415  not for `run`
+
+        return run_typed(words)
+    try:
+        run(*config)
+    except ForewarnError as error:
+        sys.stderr.write(f"{sentence_of(error)}\n")
+        return USAGE_STATUS
+    except OSError as error:
+        sys.stderr.write(f"The agent cannot go on: {error}\n")
+        return FAILED_STATUS
+    return 0
+
+
+def _config_of(words: list[str]) -> tuple[str] | None:
+    """Return the file of `run [--config FILE]`, or None where something else is asked for."""
+    rest = words[1:] if words[:1] == ["run"] else words
+    if not rest and words[:1] == ["run"]:
+        return (DEFAULT_CONFIG,)
+    if len(rest) == 2 and rest[0] == "--config":
+        return (rest[1],)
+    if len(rest) == 1 and rest[0].startswith("--config="):
+        return (rest[0].partition("=")[2],)
+    return None
