@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from forewarn.agent.core.identity import is_name
-from forewarn.agent.sdk.dialogue import Dialogue
+from forewarn.agent.sdk.dialogue import Dialogue, TemporarilyUnavailable, pause_s
 from forewarn.agent.sdk.http import HttpResponse
+from forewarn.errors import PeerError
 from tests.agent.agents import Agent
 from tests.agent.making import event
 from tests.agent.service import Service, status
@@ -83,13 +85,69 @@ def test_hook_is_started_whatever_the_event_says(tmp_path: Path, odd: ScheduledE
         agent.until_acts("prepare")
 
 
-def test_versions_are_not_looked_for_without_end() -> None:
-    """A body that no parser can hold names no version; the next older one is tried."""
+REFUSED = (
+    b'{"error":"Bad request. api-version is invalid or was not specified in the request.",'
+    b'"newest-versions":["2019-01-01","2017-11-01","2017-08-01"]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "lowered"),
+    [
+        pytest.param(400, REFUSED, "2019-01-01", id="documented"),
+        pytest.param(
+            404, b'{ "error": "Not found. Invalid version requested" }', "2019-08-01", id="404"
+        ),
+        pytest.param(400, b'{"version":' + b"[" * 100_000, "", id="deep"),
+        pytest.param(400, b"<p>nginx version 1.2</p>", "", id="page"),
+        pytest.param(404, b'{"error":"no such version of the page"}', "", id="other 404"),
+        pytest.param(
+            400, b'{"error":"odd","newest-versions":["2020-07-01"]}', "", id="names the one asked"
+        ),
+    ],
+)
+def test_only_the_documented_answer_lowers_the_version(
+    code: int, body: bytes, lowered: str
+) -> None:
+    """An older version shows neither Preempt nor Terminate. Source: E-3, V-2."""
     dialogue = Dialogue(("http://127.0.0.1",))
     newest = dialogue.version
-    answer = HttpResponse(400, {}, body=b'{"version":' + b"[" * 100_000)
-    assert dialogue.take_poll(answer, elapsed_s=0, waited=False) is None
-    assert dialogue.version < newest
+    dialogue.poll_request(0)
+    with contextlib.suppress(PeerError):
+        dialogue.take_poll(HttpResponse(code, {}, body=body), 0)
+    assert dialogue.version == (lowered or newest)
+
+
+def test_version_climbs_again() -> None:
+    """Seconds of refusals do not leave a VM with an old version until its agent restarts."""
+    dialogue = Dialogue(("http://127.0.0.1",))
+    newest = dialogue.version
+    good = HttpResponse(200, {}, body=b'{"DocumentIncarnation":1,"Events":[]}')
+    refused = HttpResponse(400, {}, body=REFUSED)
+    dialogue.poll_request(0)
+    assert dialogue.take_poll(refused, 0) is None
+    assert b"2019-01-01" in dialogue.poll_request(0)
+    assert dialogue.take_poll(good, 0) is not None
+    assert newest.encode() in dialogue.poll_request(10_000)  # refused again, without a word
+    assert b"2019-01-01" in dialogue.approval_request(("E1",))
+    assert dialogue.take_poll(refused, 10_000) is None
+    assert b"2019-01-01" in dialogue.poll_request(29_000)
+    assert newest.encode() in dialogue.poll_request(30_000)  # no answer at all
+    assert b"2019-01-01" in dialogue.poll_request(31_000)
+    assert newest.encode() in dialogue.poll_request(70_000)
+    assert dialogue.take_poll(good, 70_000) is not None
+    assert dialogue.version == newest
+
+
+@pytest.mark.parametrize("answered", [429, 503])
+def test_pause_a_service_asks_for_costs_no_preempt(answered: int) -> None:
+    """A Preempt gives 30 seconds; an obedient minute would miss it. Source: C-7, section 7."""
+    dialogue = Dialogue(("http://127.0.0.1",))
+    dialogue.poll_request(0)
+    with pytest.raises(TemporarilyUnavailable) as caught:
+        dialogue.take_poll(HttpResponse(answered, {"retry-after": "60"}, body=b""), 0)
+    assert pause_s(1, asked_s=caught.value.retry_after_s, jitter=1.0) < 6
+    assert pause_s(50, jitter=1.0) <= 5
 
 
 def test_scale_set_that_does_not_fit_is_told_of(tmp_path: Path) -> None:

@@ -115,6 +115,14 @@ def test_nonsense_is_refused(text: bytes) -> None:
         ("http://127.0.0.1:8169/", Endpoint("127.0.0.1", 8169)),
         ("http://[::1]:80", Endpoint("::1")),
         ("http://[fe80::1]", Endpoint("fe80::1")),
+        (
+            "http://127.0.0.1:8169/metadata/scheduledevents?api-version=2020-07-01",
+            Endpoint("127.0.0.1", 8169),
+        ),
+        (
+            "http://h/metadata/scheduledEvents/?vm=web_0&api-version=2017-08-01&wait=5",
+            Endpoint("h", query="vm=web_0"),
+        ),
         ("unix:/run/x.sock", Endpoint("localhost", path="/run/x.sock")),
         ("unix:///run/x.sock", Endpoint("localhost", path="/run/x.sock")),
     ],
@@ -139,6 +147,8 @@ def test_endpoint_names_a_target(endpoint: str, target: Endpoint) -> None:
         "http://x y",
         "http://u@x",
         "http://x/p",
+        "http://x/metadata/scheduledevents?vm=a b",
+        "http://x/metadata/scheduledevents?vm=\u00e4",
         "unix:x",
     ],
 )

@@ -53,6 +53,7 @@ class Poller:
         self._until_ms = 0
         self._waited = False
         self._hurries = False
+        self._hurried = 0
         self._credit = float(BURST)
         self._approving = ""
         self._approve_until_ms = 0
@@ -107,7 +108,9 @@ class Poller:
 
         The answer is not to be held: it would be until that document changes.
         """
-        self._due_ms = 0
+        self._hurried += 1
+        pause_ms = SPACING_MS if self._hurried <= BURST else self._interval_ms
+        self._due_ms = min(self._due_ms, self._begun_ms + pause_ms)
         self._hurries = True
 
     # ---- the poll ------------------------------------------------------------------------------
@@ -131,7 +134,8 @@ class Poller:
         if self.asks_name:
             path = dialogue.get_request(NAME_PATH)
         else:
-            path = dialogue.poll_request(hold=self._waited)
+            path = dialogue.poll_request(now_ms, hold=self._waited)
+            self._hurried = self._hurried if self._hurries else 0
             self._hurries = False
         try:
             self.poll_line.begin(dialogue.target, "GET", request=path)
@@ -146,8 +150,7 @@ class Poller:
                 return ()
             if self.asks_name:
                 return self._take_name(answer, now_ms)
-            elapsed_s = (now_ms - self._begun_ms) / 1000
-            document = self._dialogue.take_poll(answer, elapsed_s=elapsed_s, waited=self._waited)
+            document = self._dialogue.take_poll(answer, now_ms)
         except OSError as error:
             self._failed(TemporarilyUnavailable(reason=f"{self._dialogue.target}: {error}"), now_ms)
             return ()

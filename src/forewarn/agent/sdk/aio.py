@@ -150,12 +150,10 @@ class AsyncClient:
     async def _poll(self, *, hold: bool = False) -> Document:
         dialogue = self._dialogue
         while True:  # ends: each round lowers the version or gives up waiting
-            waited = hold and dialogue.waits
-            held_s = dialogue.wait_s if waited else 0.0
-            begun_ms = self._clock.now_ms()
-            answer = await self._exchange("GET", dialogue.poll_request(hold=hold), held_s=held_s)
-            elapsed_s = (self._clock.now_ms() - begun_ms) / 1000
-            document = dialogue.take_poll(answer, elapsed_s=elapsed_s, waited=waited)
+            held_s = dialogue.wait_s if hold else 0.0
+            request = dialogue.poll_request(self._clock.now_ms(), hold=hold)
+            answer = await self._exchange("GET", request, held_s=held_s)
+            document = dialogue.take_poll(answer, self._clock.now_ms())
             if document is not None:
                 return document
 

@@ -55,7 +55,8 @@ class Client:
         """Prepare a client; nothing is connected yet.
 
         Args:
-            endpoint: `http://ADDRESS[:PORT]` or `unix:/PATH`; empty to look into
+            endpoint: `http://ADDRESS[:PORT]`, with or without the path and query of the
+                document, or `unix:/PATH`; empty to look into
                 `FOREWARN_ENDPOINT`, then at the fixed address, then at DHCP option 245.
                 Source: C-8.
             api_version: The only version to use; empty for the newest the service knows.
@@ -168,13 +169,10 @@ class Client:
     def _poll(self, *, hold: bool = False) -> Document:
         dialogue = self._dialogue
         while True:  # ends: each round lowers the version or gives up waiting
-            waited = hold and dialogue.waits
-            held_s = dialogue.wait_s if waited else 0.0
-            request = dialogue.poll_request(hold=hold)
-            begun_ms = self._clock.now_ms()
+            held_s = dialogue.wait_s if hold else 0.0
+            request = dialogue.poll_request(self._clock.now_ms(), hold=hold)
             answer = self._exchange("GET", request, held_s=held_s)
-            elapsed_s = (self._clock.now_ms() - begun_ms) / 1000
-            document = dialogue.take_poll(answer, elapsed_s=elapsed_s, waited=waited)
+            document = dialogue.take_poll(answer, self._clock.now_ms())
             if document is not None:
                 return document
 

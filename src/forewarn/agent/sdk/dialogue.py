@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from forewarn.agent.sdk.http import HttpResponse, request_bytes, target_of
+from forewarn.agent.sdk.http import PATH, HttpResponse, request_bytes, target_of
 from forewarn.errors import PeerError
 from forewarn.protocol.approvals import render_approval
 from forewarn.protocol.documents import Document, ScheduledEvent, read_document
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 FIXED_ENDPOINT = "http://169.254.169.254"
 """Where the service is found in production. Source: E-1."""
 
-PATH = "/metadata/scheduledevents"
 NAME_PATH = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
 INSTANCE_PATH = "/metadata/instance?api-version=2021-02-01"
 HEADERS = (("Metadata", "true"), ("User-Agent", "forewarn"), ("Accept", "application/json"))
@@ -30,9 +29,13 @@ HEADERS = (("Metadata", "true"), ("User-Agent", "forewarn"), ("Accept", "applica
 RETRY_STATUSES = (404, 410, 429, 500, 502, 503, 504)
 """What passes by itself. Source: C-7."""
 
-PAUSE_S_MAX = 10.0  # the longest pause between two tries; an event must not wait for us
-RETRY_AFTER_S_MAX = 60.0  # what a throttling service may ask for at most
-EARLY_S = 0.5  # a service that knows `wait` does not answer an unchanged document sooner
+PAUSE_S_MAX = 5.0  # the longest pause between two tries; the shortest notice is 30 s. Source: N
+RETRY_AFTER_S_MAX = 5.0  # a service that throttles may ask for more. Source: C-7
+CLIMB_FIRST_MS = 10_000  # how soon after lowering the version the newest is tried again
+CLIMB_MS_MAX = 600_000  # the pause doubles up to this: an old service is asked 144 times a day
+VERSION_REFUSED = "api-version is invalid"  # a part of the documented text. Source: E-3
+VERSION_UNKNOWN = "invalid version requested"  # what the public service answers with a 404
+EARLY_MS = 500  # a service that knows `wait` does not answer an unchanged document sooner
 EARLY_ANSWERS_MAX = 2  # one may be a restart; two in a row is a service that knows no `wait`
 INCARNATION_VERSION = VERSIONS[0]  # its approvals may carry the incarnation
 
@@ -85,6 +88,10 @@ class Dialogue:
         self._early = 0
         self._body = b""
         self._place = 0
+        self._asked_ms = 0
+        self._waited = False
+        self._climb_ms = self._climb_pause_ms = 0
+        self._fallback = ""  # the version to return to while the newest is being tried
         self.version = api_version or VERSIONS[-1]
         """The api-version in use."""
         self.document: Document | None = None
@@ -113,36 +120,47 @@ class Dialogue:
 
     # ---- what is asked -------------------------------------------------------------------------
 
-    def poll_request(self, *, hold: bool = True) -> bytes:
-        """Return the request for the document; with `hold` one that may be held if `waits`."""
+    def poll_request(self, now_ms: int, *, hold: bool = True) -> bytes:
+        """Return the request for the document; with `hold` one that may be held if `waits`.
+
+        Now and then it tries the newest version again where a lower one is in use.
+        """
+        self._asked_ms = now_ms
+        self._try_newest(now_ms)
+        self._waited = hold and self.waits and not self._fallback
         path = f"{PATH}?api-version={self.version}"
-        if hold and self.waits and self.document is not None:
+        if self._waited and self.document is not None:
             path += f"&wait={self._wait_s:g}&incarnation={self.document.incarnation}"
-        return request_bytes("GET", self.target, path=path, headers=HEADERS)
+        return self._request("GET", path)
 
     def approval_request(self, event_ids: tuple[str, ...]) -> bytes:
         """Return the request that approves some events. Source: A-1."""
         incarnation = None
-        if self.version == INCARNATION_VERSION and self.document is not None:
+        version = self._fallback or self.version
+        if version == INCARNATION_VERSION and self.document is not None:
             incarnation = self.document.incarnation
-        path = f"{PATH}?api-version={self.version}"
-        headers = (*HEADERS, ("Content-Type", "application/json"))
-        body = render_approval(event_ids, incarnation)
-        return request_bytes("POST", self.target, path=path, headers=headers, body=body)
+        return self._request(
+            "POST", f"{PATH}?api-version={version}", body=render_approval(event_ids, incarnation)
+        )
 
     def get_request(self, path: str) -> bytes:
         """Return the request for another page of the metadata, such as `NAME_PATH`."""
-        return request_bytes("GET", self.target, path=path, headers=HEADERS)
+        return self._request("GET", path)
+
+    def _request(self, method: str, path: str, *, body: bytes = b"") -> bytes:
+        target = self.target
+        headers = (*HEADERS, ("Content-Type", "application/json")) if body else HEADERS
+        path += f"&{target.query}" if target.query else ""
+        return request_bytes(method, target, path=path, headers=headers, body=body)
 
     # ---- what is answered ----------------------------------------------------------------------
 
-    def take_poll(self, answer: HttpResponse, *, elapsed_s: float, waited: bool) -> Document | None:
-        """Return the document, or None where the same question must be asked anew at once.
+    def take_poll(self, answer: HttpResponse, now_ms: int) -> Document | None:
+        """Return the document, or None where the same question must be asked again at once.
 
         Args:
-            answer: The answer to `poll_request`.
-            elapsed_s: How long it took, in seconds.
-            waited: Whether the request had asked the service to wait.
+            answer: The answer to the last `poll_request`.
+            now_ms: Now, ms since the epoch UTC.
 
         Raises:
             TemporarilyUnavailable: It is no document; ask again later.
@@ -152,17 +170,21 @@ class Dialogue:
         """
         if answer.status == 200:
             unchanged = self.document is not None and answer.body == self._body
-            if waited:
-                self._early = self._early + 1 if unchanged and elapsed_s < EARLY_S else 0
+            if self._waited:
+                early = unchanged and now_ms - self._asked_ms < EARLY_MS
+                self._early = self._early + 1 if early else 0
             if not unchanged:
                 self.document = self._named(read_document(answer.body))
                 self._body = answer.body
+            self._fallback = ""
             return self.document
-        if waited and answer.status == 400:
+        if self._fallback:  # the newest version is still not to be had, for whatever reason
+            self.version, self._fallback = self._fallback, ""
+            return None
+        if self._waited and answer.status == 400:
             self._early = EARLY_ANSWERS_MAX
             return None
-        if _is_about_version(answer) and not self._fixed_version:
-            self._lower_version(answer)
+        if not self._fixed_version and self._lower_version(answer, now_ms):
             return None
         raise _trouble(answer)
 
@@ -193,14 +215,36 @@ class Dialogue:
             return document
         return Document(document.incarnation, tuple(map(_plainly_named, document.events)))
 
-    def _lower_version(self, answer: HttpResponse) -> None:
-        """Use the next older version, the newest one the service named where it named any."""
-        named = _newest_versions(answer)
+    def _try_newest(self, now_ms: int) -> None:
+        if self._fallback:  # the last try got no answer at all
+            self.version, self._fallback = self._fallback, ""
+        lowered = not self._fixed_version and self.version != VERSIONS[-1]
+        if lowered and self.document is not None and now_ms >= self._climb_ms:
+            self._climb_pause_ms = min(2 * self._climb_pause_ms, CLIMB_MS_MAX)
+            self._climb_ms = now_ms + self._climb_pause_ms
+            self.version, self._fallback = VERSIONS[-1], self.version
+
+    def _lower_version(self, answer: HttpResponse, now_ms: int) -> bool:
+        """Use the next older version, the newest one the service named where it named any.
+
+        Tell whether the answer says that the version is not known, in the documented way: what
+        anybody else answers would leave this VM without Preempt and Terminate. Source: E-3, V-2.
+        """
+        text, named = _refusal(answer)
+        documented = bool(named) or VERSION_REFUSED in text
+        if answer.status == 404:
+            documented = VERSION_UNKNOWN in text
+        if answer.status not in (400, 404) or not documented or self.version in named:
+            return False
         older = [version for version in VERSIONS if version < self.version]
         usable = [version for version in older if version in named] or older
         if not usable:
             raise UnsupportedApiVersion(named=", ".join(named) or "none")
+        if self.version == VERSIONS[-1]:
+            self._climb_pause_ms = CLIMB_FIRST_MS
+            self._climb_ms = now_ms + CLIMB_FIRST_MS
         self.version = usable[-1]
+        return True
 
 
 def pause_s(tries: int, *, asked_s: float = 0.0, jitter: float) -> float:
@@ -231,17 +275,17 @@ def _trouble(answer: HttpResponse) -> TemporarilyUnavailable | RequestRejected:
     return RequestRejected(answered=answer.status, reason=text or "no reason given")
 
 
-def _is_about_version(answer: HttpResponse) -> bool:
-    return answer.status in (400, 404) and b"version" in answer.body.lower()
-
-
-def _newest_versions(answer: HttpResponse) -> tuple[str, ...]:
+def _refusal(answer: HttpResponse) -> tuple[str, tuple[str, ...]]:
+    """Return the error an answer names, in lower case, and the versions it says it has."""
     try:
         form = json.loads(answer.body)
     except (ValueError, RecursionError):
-        return ()
-    named = form.get("newest-versions") if isinstance(form, dict) else None
-    return tuple(str(version) for version in named) if isinstance(named, list) else ()
+        return "", ()
+    if not isinstance(form, dict):
+        return "", ()
+    named = form.get("newest-versions")
+    versions = tuple(str(version) for version in named) if isinstance(named, list) else ()
+    return str(form.get("error", "")).lower(), versions
 
 
 def _plainly_named(event: ScheduledEvent) -> ScheduledEvent:

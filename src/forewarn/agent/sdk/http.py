@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 HEAD_BYTES_MAX = 64 * 1024  # what other clients allow for status line and headers
 BODY_BYTES_MAX = 4 * 1024 * 1024 + 64  # the longest document that is read, and a newline
 PORT = 80
+PATH = "/metadata/scheduledevents"
+OWN_PARAMETERS = ("api-version", "wait", "incarnation")  # what a client chooses for each request
+QUERY_CHARACTERS = frozenset(map(chr, range(0x21, 0x7F))) - set('"<>\\^`{|}#')
 AUTHORITY_CHARACTERS = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]%"
 )
@@ -28,7 +31,7 @@ class EndpointInvalid(CallerError):
 
     code = "endpoint-invalid"
     message = "{endpoint!r} is no endpoint: {reason}."
-    advice = "Write http://ADDRESS[:PORT] or unix:/PATH."
+    advice = "Write http://ADDRESS[:PORT], its /metadata/scheduledevents, or unix:/PATH."
 
 
 class ResponseInvalid(PeerError):
@@ -42,20 +45,32 @@ class ResponseInvalid(PeerError):
 class Endpoint(Value):
     """Where a service listens."""
 
-    __slots__ = ("host", "path", "port")
+    __slots__ = ("host", "path", "port", "query")
     host: Final[str]
     port: Final[int]
     path: Final[str]
+    query: Final[str]
 
-    def __init__(self, host: str, port: int = PORT, *, path: str = "") -> None:
-        """Name an address and port, or with `path` a unix socket."""
+    def __init__(self, host: str, port: int = PORT, *, path: str = "", query: str = "") -> None:
+        """Name an address and port, or with `path` a unix socket.
+
+        Args:
+            host: The address.
+            port: The port.
+            path: The path of the unix socket; empty for TCP.
+            query: What every request carries besides its own parameters, such as `vm=NAME`.
+        """
         self.host = host
         self.port = port
         self.path = path
+        self.query = query
 
     def __str__(self) -> str:
         """Return the endpoint as it would be configured."""
-        return f"unix:{self.path}" if self.path else f"http://{self.authority}"
+        if self.path:
+            return f"unix:{self.path}"
+        rest = f"{PATH}?{self.query}" if self.query else ""
+        return f"http://{self.authority}{rest}"
 
     @property
     def authority(self) -> str:
@@ -80,7 +95,10 @@ class HttpResponse(Value):
 
 
 def target_of(endpoint: str) -> Endpoint:
-    """Return the target an endpoint names.
+    """Return the target an endpoint names: a base address, or the full one a person would ask.
+
+    Of a full address (`/metadata/scheduledevents?api-version=V&vm=NAME`) the parameters that a
+    client chooses for itself are left out; the others go with every request.
 
     Raises:
         EndpointInvalid: it names none; https is refused since no such service offers it.
@@ -92,15 +110,21 @@ def target_of(endpoint: str) -> Endpoint:
         return Endpoint("localhost", path="/" + rest.lstrip("/"))
     if scheme != "http" or not rest.startswith("//"):
         raise EndpointInvalid(endpoint=endpoint, reason="it must begin with http:// or unix:/")
-    authority, _, path = rest[2:].partition("/")
-    if path or set(authority) - AUTHORITY_CHARACTERS:
-        raise EndpointInvalid(endpoint=endpoint, reason="only address and port may follow")
+    place, _, query = rest[2:].partition("?")
+    authority, _, path = place.partition("/")
+    if path.rstrip("/").lower() not in ("", PATH[1:]) or set(authority) - AUTHORITY_CHARACTERS:
+        reason = f"only address, port and {PATH} may follow"
+        raise EndpointInvalid(endpoint=endpoint, reason=reason)
+    if set(query) - QUERY_CHARACTERS:
+        raise EndpointInvalid(endpoint=endpoint, reason="its query is not written as in a URL")
     host, mark, port = authority.rpartition(":")
     if not mark or port.endswith("]"):
         host, port = authority, str(PORT)
     if not host or not (port.isdecimal() and len(port) < 6) or not 0 < int(port) < 65536:
         raise EndpointInvalid(endpoint=endpoint, reason="the address or the port is missing")
-    return Endpoint(host.strip("[]"), int(port))
+    pairs = [pair for pair in query.split("&") if pair]
+    kept = [pair for pair in pairs if pair.partition("=")[0].lower() not in OWN_PARAMETERS]
+    return Endpoint(host.strip("[]"), int(port), query="&".join(kept))
 
 
 def request_bytes(
