@@ -66,6 +66,15 @@ def path(tmp_path: Path) -> Path:
         ("[[rule]]\naction = 'x'", "must be one of"),
         ("[[rule]]\nsteps = ['a']", "there is no step 'a'"),
         ("[[rule]]\nsteps = 'a'", "must be a list"),
+        ("[[rule]]\nsteps = [1]", "there is no step 1"),
+        ("[[rule]]\nsteps = [[{a = 1}]]", "there is no step {'a': 1}"),
+        ("[step.a]\nuse = 'systemd'\nunits = ['x']\naction = 'isolate'", "must be one of stop"),
+        ("[notify]\nwebhok = 'http://x'", "[notify]: webhok is not known"),
+        ("[notify]\nlevel = 'warn'", "level: must be one of info"),
+        ("[notify]\nwebhook = 3", "webhook: cannot be 3"),
+        ("[coordination]\nvia = 'files'", "via: must be one of status"),
+        ("[coordination]\nport = '8471'", "port: cannot be '8471'"),
+        ("[coordination]\npeer = {}", "[coordination]: peer is not known"),
         ("[step.a]\nprepare=['x']\n[[rule]]\nsteps = ['a', ['a']]", "named twice"),
         ("[[rule]]\nduration_s = 3", "[LEAST, GREATEST]"),
         ("[[rule]]\nabout = 'me'", "this, others or any"),
@@ -168,7 +177,7 @@ def test_hook_directories_become_steps(path: Path) -> None:
         file.write_text("#!/bin/sh\n")
         file.chmod(mode)
     settings = settings_of(path, f"[agent]\nhooks_dir = '{hooks}'\n")
-    rule = settings.rules[2]
+    rule = settings.rules[1]
     assert [[step.name for step in group] for group in rule.steps] == [["10-a"], ["20-b"], ["30-c"]]
     assert [check.name for check in rule.checks] == ["ask"]
     assert json.loads(rule.steps[0][0].spec) == {
@@ -291,7 +300,7 @@ def test_hook_files_on_windows_are_known_by_their_ending(
     path.write_text(f"[agent]\nhooks_dir = '{hooks}'\n")
     monkeypatch.setattr("sys.platform", "win32")
     settings = AgentSettings(read_config(str(path)))
-    assert [step.name for group in settings.rules[2].steps for step in group] == [
+    assert [step.name for group in settings.rules[1].steps for step in group] == [
         "drain.cmd",
         "stop.EXE",
     ]

@@ -6,22 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.agent.core.engine import AgentEngine
 from forewarn.agent.core.event_tracking import EVENTS_MAX
-from forewarn.agent.core.rules import PreparationStep, default_rules
+from forewarn.agent.core.rules import PreparationStep
 from forewarn.agent.core.values import (
     ApprovalEnded,
     CancelIntent,
     HookEnded,
-    PeersSeen,
+    NotifyIntent,
     PrepareIntent,
     RecoverIntent,
     TimePassed,
 )
 from tests.agent.making import (
-    BOTH,
     DRAIN,
-    ME,
     NOTICE_MS,
     NOW,
     STARTED,
@@ -35,7 +32,7 @@ from tests.agent.making import (
 )
 
 if TYPE_CHECKING:
-    from forewarn.protocol.documents import ScheduledEvent
+    pass
 
 
 def test_event_is_prepared_then_approved_then_recovered() -> None:
@@ -129,8 +126,18 @@ def test_exit_status_decides(
     agent.step(polled(1, event()), NOW)
     result = agent.step(HookEnded("drain", exit_status), NOW)
     assert brief(result) == intents
-    assert told(result)[0] == "step-failed"
+    assert told(result)[0] == ("step-held" if exit_status == 75 else "step-failed")
     assert agent.events[0].stage == stage
+
+
+def test_hook_that_asks_to_hold_is_no_error() -> None:
+    """75 is a decision of the hook's, EX_TEMPFAIL of sysexits.h."""
+    agent = core((DRAIN,))
+    agent.step(polled(1, event()), NOW)
+    intents = agent.step(HookEnded("drain", 75), NOW)
+    notes = [intent for intent in intents if isinstance(intent, NotifyIntent)]
+    assert [note.level for note in notes] == ["warning", "warning"]
+    assert notes[0].text == "Reboot E1: prepare drain asked to hold."
 
 
 def test_worst_verdict_of_a_group_counts() -> None:
@@ -332,66 +339,3 @@ def test_approve_hook_is_stopped_when_the_event_goes() -> None:
     agent.step(HookEnded("E1/look", 0), NOW)
     assert brief(agent.step(polled(2), NOW)) == ["Stop E1/ask"]
     assert brief(agent.step(HookEnded("E1/ask", -15), NOW)) == ["Cancel drain"]
-
-
-# ---- coordination ------------------------------------------------------------------------------
-
-
-def test_second_vm_stands_in_after_a_delay() -> None:
-    """The leader approves; the next one only if the leader does not. Source: C-5."""
-    agent = core((DRAIN,), stand_in_s=100)
-    agent.step(polled(1, event(resources=("vm_1", "vm_0"))), NOW)
-    assert brief(agent.step(HookEnded("drain", 0), NOW)) == []
-    assert agent.next_deadline() == NOW + 100_000
-    assert brief(agent.step(TimePassed(), NOW + 99_999)) == []
-    assert brief(agent.step(TimePassed(), NOW + 100_000)) == ["Approve E1"]
-
-
-@pytest.mark.parametrize(
-    "second",
-    [
-        event(resources=("vm_1", "vm_0"), source="User"),
-        event(resources=("vm_1", "vm_0"), event_type="Freeze", duration_s=5),
-    ],
-    ids=["user", "freeze"],
-)
-def test_at_once_waits_for_no_leader(second: ScheduledEvent) -> None:
-    """The default rules approve at once whoever else is named first. Source: C-4, A-1."""
-    agent = AgentEngine(ME, default_rules())
-    assert brief(agent.step(polled(1, second), NOW)) == ["Approve E1"]
-
-
-def test_all_waits_for_the_others() -> None:
-    """Under `all` nobody approves while a named VM is unprepared. Source: C-5, A-4."""
-    agent = core((DRAIN,), coordination="all")
-    agent.step(polled(1, event(resources=BOTH)), NOW)
-    result = brief(agent.step(HookEnded("drain", 0), NOW))
-    assert result == ["Announce E1", "Announce E1", "AskPeers E1"]
-    assert agent.step(PeersSeen("E1", ()), NOW) == ()
-    assert brief(agent.step(TimePassed(), NOW + 5000)) == ["Announce E1", "AskPeers E1"]
-    assert brief(agent.step(PeersSeen("E1", ("VM_1",)), NOW + 5001)) == ["Approve E1"]
-    assert agent.step(PeersSeen("E1", ()), NOW + 5002) == ()
-    assert agent.step(PeersSeen("unknown", ()), NOW) == ()
-
-
-def test_all_asks_also_where_nothing_is_prepared() -> None:
-    """An event that is only approved needs the others, too, and tells them. Source: C-4, C-5."""
-    agent = core(action="approve", coordination="all")
-    told_all = brief(agent.step(polled(1, event(resources=BOTH)), NOW))
-    assert told_all == ["Announce E1", "Announce E1", "AskPeers E1"]
-    assert brief(agent.step(PeersSeen("E1", ("vm_1",)), NOW)) == ["Approve E1"]
-    assert brief(agent.step(polled(2), NOW)) == ["Announce E1"]
-
-
-def test_all_takes_the_announcement_back() -> None:
-    """What was announced is withdrawn before anything is undone."""
-    agent = core((DRAIN,), coordination="all")
-    agent.step(polled(1, event(resources=BOTH)), NOW)
-    agent.step(HookEnded("drain", 0), NOW)
-    intents = agent.step(polled(2), NOW)
-    assert brief(intents) == ["Announce E1", "Cancel drain"]
-
-
-def test_all_with_this_vm_alone_asks_nobody() -> None:
-    """One VM needs no coordination."""
-    assert prepared(coordination="all").events[0].stage == "approving"

@@ -8,8 +8,14 @@ import pytest
 
 from forewarn.agent.core.engine import AgentEngine
 from forewarn.agent.core.rules import PreparationStep
-from forewarn.agent.core.step_table import UNDO_TRIES_MAX, UNRECOVERED_MAX
-from forewarn.agent.core.values import AnnounceIntent, ApprovalEnded, HookEnded, Resumed, TimePassed
+from forewarn.agent.core.values import (
+    AnnounceIntent,
+    ApprovalEnded,
+    HookEnded,
+    PersonAsked,
+    Resumed,
+    TimePassed,
+)
 from forewarn.agent.status_server import prepared_form
 from tests.agent.making import (
     BOTH,
@@ -25,6 +31,7 @@ from tests.agent.making import (
     prepared,
     restarted,
     rule,
+    said,
     told,
 )
 
@@ -41,48 +48,89 @@ def test_step_with_nothing_to_do_or_to_undo_runs_no_hook() -> None:
     assert brief(agent.step(polled(2), NOW)) == ["Recover only recover"]
 
 
-def test_recovery_that_fails_is_tried_three_times() -> None:
-    """After the last try a person is told, and status keeps saying so."""
-    agent = prepared()
+def failing(failures: int) -> tuple[AgentEngine, int]:
+    """Return a core whose recovery has failed so often, and the time of the last failure."""
+    agent, now_ms = prepared(), NOW
+    agent.step(polled(2), now_ms)
+    for _ in range(failures - 1):
+        agent.step(HookEnded("drain", 1), now_ms)
+        now_ms = agent.next_deadline() or 0
+        agent.step(TimePassed(), now_ms)
+    agent.step(HookEnded("drain", 1), now_ms)
+    return agent, now_ms
+
+
+def test_recovery_that_fails_is_tried_until_it_succeeds() -> None:
+    """The pauses grow up to a limit; a cordoned node does not stay cordoned. Source: C-9."""
+    agent, now_ms = prepared(), NOW
     agent.step(polled(2), NOW)
-    now_ms = NOW
-    for _ in range(UNDO_TRIES_MAX - 1):
-        assert told(agent.step(HookEnded("drain", 1), now_ms)) == ["undo-failed"]
-        assert agent.next_deadline() == now_ms + 10_000
-        assert agent.step(TimePassed(), now_ms) == ()
-        now_ms += 10_000
+    pauses_s = []
+    for _ in range(10):
+        assert "finished" not in told(agent.step(HookEnded("drain", 1), now_ms))
+        due_ms = agent.next_deadline() or 0
+        pauses_s.append((due_ms - now_ms) // 1000)
+        assert agent.step(TimePassed(), due_ms - 1) == ()
+        now_ms = due_ms
         assert brief(agent.step(TimePassed(), now_ms)) == ["Recover drain"]
-    assert told(agent.step(HookEnded("drain", 1), now_ms)) == ["unrecovered", "finished"]
-    assert agent.unrecovered == {"drain": "exit status 1"}
+    assert pauses_s == [10, 20, 40, 80, 160, 320, 640, 900, 900, 900]
+    assert told(agent.step(HookEnded("drain", 0), now_ms)) == ["finished"]
+    assert (agent.events, agent.steps) == ((), ())
 
 
-def test_later_recovery_clears_the_complaint() -> None:
-    """A step that was undone after all needs nobody."""
-    agent = prepared()
+def test_people_are_told_of_what_is_not_undone() -> None:
+    """From the third failure on, in status and log, at each doubling; then it is clear again."""
+    agent, now_ms = prepared(), NOW
     agent.step(polled(2), NOW)
-    for n in range(UNDO_TRIES_MAX):
-        agent.step(HookEnded("drain", 1), NOW + n * 10_000)
-        agent.step(TimePassed(), NOW + (n + 1) * 10_000)
-    agent.step(polled(3, event("E2")), NOW + 40_000)
-    agent.step(HookEnded("drain", 0), NOW + 40_000)
-    agent.step(polled(4), NOW + 40_000)
-    agent.step(HookEnded("drain", 0), NOW + 40_000)
+    said: list[str] = []
+    for _ in range(9):
+        said += told(agent.step(HookEnded("drain", 1), now_ms)) or ["-"]
+        now_ms = agent.next_deadline() or 0
+        agent.step(TimePassed(), now_ms)
+    complaint = {"drain": "exit status 1"}
+    assert said == [*["undo-failed"] * 2, *["unrecovered"] * 2, "-", "-", "-", "unrecovered", "-"]
+    assert agent.unrecovered == complaint
+    assert restarted(agent).unrecovered == complaint
+    agent.step(HookEnded("drain", 0), now_ms)
     assert agent.unrecovered == {}
 
 
-def test_only_so_many_complaints_are_kept() -> None:
-    """The journal does not grow with the steps."""
-    many = tuple(PreparationStep(f"s{n}") for n in range(UNRECOVERED_MAX + 3))
-    agent = core(many)
-    agent.step(polled(1, event()), NOW)
-    for step in many:
-        agent.step(HookEnded(step.name, 0), NOW)
+@pytest.mark.parametrize("name", ["drain", "e1"], ids=["step", "event"])
+def test_person_has_it_undone_at_once(name: str) -> None:
+    """What was in the way is gone, and nobody waits for the next try."""
+    agent, now_ms = failing(8)
+    assert agent.step(PersonAsked("undo", "other"), now_ms) == ()
+    assert brief(agent.step(PersonAsked("undo", name), now_ms)) == ["Recover drain"]
+    assert agent.step(PersonAsked("undo", name), now_ms) == ()
+
+
+def test_person_takes_over_what_is_not_undone() -> None:
+    """It is given up at that word alone, and never called undone."""
+    agent, now_ms = failing(3)
+    intents = agent.step(PersonAsked("forget", "E1"), now_ms)
+    assert (brief(intents), told(intents)) == ([], ["forgotten", "finished"])
+    assert said(intents) == [
+        "Reboot E1: recover drain is given up at a person's word and NOT undone.",
+        "Reboot E1 is over; a person has taken over what is not undone.",
+    ]
+    assert (agent.events, agent.steps, agent.unrecovered) == ((), (), {})
+
+
+def test_undoing_that_runs_is_not_forgotten() -> None:
+    """Its end is awaited; a person can ask again."""
+    agent = prepared()
     agent.step(polled(2), NOW)
-    for n in range(UNDO_TRIES_MAX):
-        for step in many:
-            agent.step(HookEnded(step.name, 1), NOW + n * 10_000)
-        agent.step(TimePassed(), NOW + (n + 1) * 10_000)
-    assert len(agent.unrecovered) == UNRECOVERED_MAX
+    assert agent.step(PersonAsked("forget", "drain"), NOW) == ()
+    assert agent.running() == {"drain": 2}
+
+
+def test_step_that_is_not_undone_serves_the_next_event() -> None:
+    """What cannot be undone must not keep the next event from being prepared for."""
+    agent, now_ms = failing(4)
+    intents = agent.step(polled(3, event("E2")), now_ms)
+    assert brief(intents) == ["Prepare drain"]
+    assert said(intents)[-1].endswith("what was done for it still serves another event.")
+    agent.step(HookEnded("drain", 0), now_ms)
+    assert brief(agent.step(polled(4), now_ms)) == ["Recover drain"]
 
 
 def test_end_of_a_hook_that_does_not_run_is_ignored() -> None:
@@ -237,8 +285,8 @@ def test_vm_that_was_restarted_takes_its_word_back() -> None:
     agent.step(polled(1, event(resources=BOTH)), NOW)
     agent.step(HookEnded("drain", 0), NOW)
     after = restarted(agent)
-    said = after.step(Resumed({}, rebooted=True), NOW)
-    assert [intent.prepared for intent in said if isinstance(intent, AnnounceIntent)] == [False]
+    words = after.step(Resumed({}, rebooted=True), NOW)
+    assert [intent.prepared for intent in words if isinstance(intent, AnnounceIntent)] == [False]
     assert prepared_form("vm_0", after)["prepared"] == []
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.agent.child import OUTPUT_BYTES_MAX
+from forewarn.agent.child_processes import FLOOD_MS, TRIM_MS, ChildProcesses
+from forewarn.agent.core.identity import Identity
+from forewarn.agent.core.rules import PreparationStep
+from forewarn.agent.core.values import PrepareIntent
 from forewarn.agent.hooks import HookRoom
 from forewarn.agent.log import Log
+from forewarn.agent.poller import BURST, SPACING_MS, Poller
 from forewarn.agent.runner import Runner
+from forewarn.agent.sdk.dialogue import Dialogue
 from forewarn.agent.settings import AgentSettings
 from forewarn.clock import SystemClock
 from forewarn.ids import Ids
@@ -82,3 +90,37 @@ def test_marks_stay_until_every_end_is_written_down(tmp_path: Path) -> None:
         runner.turn()
         assert len(list(hooks.glob("*.ended"))) == 2
         runner.close()
+
+
+def test_output_that_floods_is_dropped_as_it_comes(tmp_path: Path) -> None:
+    """A hook that prints without end fills no disk; it is looked at all the more often."""
+    children = ChildProcesses(HookRoom(str(tmp_path / "hooks")), Identity("vm_0"), grace_s=0.1)
+    flood = f"head -c {4 * OUTPUT_BYTES_MAX} /dev/zero; exec sleep 600"
+    spec = json.dumps({"prepare": ["sh", "-c", flood]})
+    step = PreparationStep("drain", spec=spec)
+    intent = PrepareIntent("drain", step, event=event(), deadline_ms=0, attempt=1, run=1)
+    children.start(intent)
+    output = tmp_path / "hooks" / "1.out"
+    wait_until(
+        lambda: output.exists() and output.stat().st_size >= 4 * OUTPUT_BYTES_MAX, what="the flood"
+    )
+    assert children.ended(1000) == ()
+    assert output.stat().st_size == 0
+    assert children.next_ms(1000) == 1000 + FLOOD_MS
+    assert children.ended(1000 + FLOOD_MS) == ()
+    assert children.next_ms(1000 + FLOOD_MS) == 1000 + FLOOD_MS + TRIM_MS
+    children.stop("drain", "test", now_ms=0)
+    wait_until(lambda: children.ended(5000), what="its end")
+
+
+def test_falling_incarnations_are_read_at_the_usual_pace() -> None:
+    """A service whose documents are doubtful each time is not asked faster for it. Source: E-6."""
+    poller = Poller(Dialogue(("http://127.0.0.1:9",)), Ids(1), interval_s=1.0)
+    pauses_ms = []
+    for number in range(1, 10):
+        begun_ms = number * 100_000
+        poller._begun_ms = begun_ms
+        poller._due_ms = begun_ms + 60_000
+        poller.hurry()
+        pauses_ms.append(poller.next_ms() - begun_ms)
+    assert pauses_ms == [SPACING_MS] * BURST + [1000] * (9 - BURST)

@@ -9,7 +9,13 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from forewarn.agent.background_jobs import BackgroundJobs
+from forewarn.agent.core.identity import Identity
+from forewarn.agent.core.values import AnnounceIntent, AskPeersIntent
+from forewarn.agent.hooks import HookRoom
+from forewarn.agent.log import Log
 from forewarn.agent.peers import main
+from forewarn.agent.settings import AgentSettings
 from tests.agent.making import event
 from tests.agent.programs import answers, free_port, program, running, until
 
@@ -24,6 +30,7 @@ def form_of(
     return {
         "what": what,
         "prepared": prepared,
+        "holds": False,
         "name": name,
         "others": [one for one in ("vm_0", "vm_1", "vm_2") if one != name],
         "event_id": event().event_id,
@@ -36,7 +43,7 @@ def peers(what: str, name: str, settings: dict[str, object], *, prepared: bool =
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         assert main(form_of(what, name, settings, prepared=prepared)) == 0
-    found: list[str] = json.loads(said.getvalue() or "[]")
+    found: list[str] = json.loads(said.getvalue() or '{"prepared": []}')["prepared"]
     return found
 
 
@@ -84,4 +91,27 @@ def test_peer_without_an_agent_is_not_prepared() -> None:
     text = json.dumps(form_of("ask", "vm_0", settings))
     command = [sys.executable, "-m", "forewarn.agent", "do", "peers"]  # as the agent does it
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    assert (done.returncode, json.loads(done.stdout)) == (0, [])
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"prepared": [], "deciding": []})
+
+
+def test_vm_that_holds_says_so_where_vms_meet(tmp_path: Path) -> None:
+    """Who would stand in for it finds its word, until it is taken back. Source: C-5."""
+    settings: dict[str, object] = {"via": "file", "directory": str(tmp_path)}
+    form = {**form_of("announce", "vm_0", settings, prepared=False), "holds": True}
+    for holds, deciding in ((True, ["vm_0"]), (False, [])):
+        assert main({**form, "holds": holds}) == 0
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            main({**form_of("ask", "vm_1", settings), "others": ["vm_0"]})
+        assert json.loads(said.getvalue()) == {"prepared": [], "deciding": deciding}
+
+
+def test_peer_that_hangs_does_not_make_the_queue_grow(tmp_path: Path) -> None:
+    """A question that waits is asked once, however often the core asks it meanwhile."""
+    settings = AgentSettings({})
+    jobs = BackgroundJobs(settings, HookRoom(str(tmp_path)), log=Log())
+    for _ in range(1000):
+        jobs.coordinate(AskPeersIntent(event(), ("vm_1",)), Identity("vm_0"))
+        jobs.coordinate(AnnounceIntent(event(), prepared=True), Identity("vm_0"))
+        jobs.coordinate(AskPeersIntent(event("E2"), ("vm_1",)), Identity("vm_0"))
+    assert jobs.waiting == 3

@@ -20,7 +20,10 @@ from tests.agent.making import DRAIN, ME, NOTICE_MS, NOW, event
 @pytest.mark.parametrize(
     ("fields", "action", "name"),
     [
-        pytest.param({"source": "User"}, "approve", "events that users asked for", id="user"),
+        pytest.param({"source": "User"}, "prepare", None, id="user"),
+        pytest.param(
+            {"source": "User", "event_type": "Terminate"}, "prepare", None, id="user's deletion"
+        ),
         pytest.param(
             {"event_type": "Freeze", "duration_s": 8}, "approve", "short freezes", id="freeze 8 s"
         ),
@@ -39,6 +42,12 @@ def test_default_rules(fields: dict[str, object], action: str, name: str | None)
     assert rule.action == action
     assert name is None or rule.name == name
     assert rule.steps == (((DRAIN,),) if action == "prepare" else ())
+
+
+def test_users_wait_for_nothing_that_need_not_be_done() -> None:
+    """Without a step there is nothing to prepare, and nobody to wait for. Source: C-4."""
+    rule = choose(default_rules(), event(source="User"), ME, now_ms=NOW)
+    assert (rule.action, rule.coordination) == ("approve", "self")
 
 
 def test_freeze_need_not_be_tolerated() -> None:

@@ -38,10 +38,12 @@ def service() -> Iterator[Service]:
         yield one
 
 
-def watched(directory: Path, service: Service, tls: str = "") -> tuple[Agent, str]:
+def watched(
+    directory: Path, service: Service, tls: str = "", **changes: object
+) -> tuple[Agent, str]:
     """Return an agent with a status endpoint, and the endpoint."""
     address = f"127.0.0.1:{free_port()}"
-    agent = Agent(directory, service.endpoint)
+    agent = Agent(directory, service.endpoint, **changes)
     with agent.config.open("a") as config:
         config.write(f'\n[status]\nlisten = "{address}"\n{tls}\n')
     return agent, address
@@ -51,7 +53,8 @@ def test_status_tells_the_story(
     service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Probes, status and metrics before, during and after an event."""
-    agent, address = watched(tmp_path, service)
+    slow = f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"
+    agent, address = watched(tmp_path, service, recover=slow)
     url = f"http://{address}"
     with agent:
         agent.until_said("named")
@@ -69,6 +72,9 @@ def test_status_tells_the_story(
         assert main(["status", "--address", address]) == 0
         assert "E1  approved" in capsys.readouterr().out
         service.show()
+        agent.until_acts("prepare", "recover")
+        assert call("GET", f"{url}/drainz").status == 503
+        (tmp_path / "go").touch()
         agent.until_said("finished")
         assert call("GET", f"{url}/drainz").status == 200
         assert main(["status", "--address", address, "--json"]) == 0

@@ -36,8 +36,6 @@ def wanted_for(event: ScheduledEvent) -> list[str]:
     if not event.event_id or event.status == "Started":
         return []
     approve = [f"Approve {event.event_id}"]
-    if event.source == "User":
-        return approve
     if event.event_type == "Freeze" and 0 <= event.duration_s < 9:
         return approve
     return ["Prepare drain", *approve]

@@ -271,8 +271,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 "forewarn.agent.core.event_tracking",
-                ("            if record.event_id not in shown and not record.gone:\n"),
-                "            if not record:\n",
+                ("            if record.gone or self._shown(record.event_id) is not None:\n"),
+                "            if record:\n",
             ),
         ),
         caught_by="transcript L-1-agent",
@@ -315,7 +315,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "        if not record:\n",
             ),
         ),
-        caught_by="world 1: C-5",
+        caught_by="transcript C-5-nothing-to-prepare",
     ),
     Mutant(
         "old-writer-not-fenced",

@@ -11,7 +11,8 @@ import os
 
 from forewarn.agent.commands import own_command
 from forewarn.agent.core.records import event_form
-from forewarn.agent.core.values import AnnounceIntent
+from forewarn.agent.core.values import AnnounceIntent, PeersSeen
+from forewarn.agent.json_fields import FieldInvalid, words
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
@@ -55,17 +56,18 @@ class BackgroundJobs:
     def coordinate(self, intent: AnnounceIntent | AskPeersIntent, identity: Identity) -> None:
         """Tell the other VMs, or ask them."""
         form: dict[str, object] = {
-            "what": "announce" if isinstance(intent, AnnounceIntent) else "ask",
-            "prepared": isinstance(intent, AnnounceIntent) and intent.prepared,
             "name": identity.name,
-            "others": list(identity.others_in(intent.event.resources)),
             "event_id": intent.event.event_id,
             "settings": self._settings.coordination,
         }
+        if isinstance(intent, AnnounceIntent):
+            form |= {"what": "announce", "prepared": intent.prepared, "holds": intent.holds}
+        else:
+            form |= {"what": "ask", "others": list(intent.names)}
         self._add("peers", form)
 
-    def answers(self, now_ms: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Return what the other VMs have answered: event id, and who is prepared."""
+    def answers(self, now_ms: int) -> tuple[PeersSeen, ...]:
+        """Return what the other VMs have answered."""
         found = []
         for lane, (child, form, until_ms) in tuple(self._running.items()):
             status = child.poll()
@@ -80,14 +82,19 @@ class BackgroundJobs:
             if status:
                 self._log.say("side-failed", f"{lane} failed: {output}", level="warning")
             elif form.get("what") == "ask":
-                found.append((str(form["event_id"]), _names(output)))
+                found.append(_seen(str(form["event_id"]), output))
         self._begin(now_ms)
         return tuple(found)
 
     @property
+    def waiting(self) -> int:
+        """How many jobs have not begun."""
+        return sum(map(len, self._lanes.values()))
+
+    @property
     def busy(self) -> bool:
         """Whether anything is still to be told or asked."""
-        return bool(self._running) or any(self._lanes.values())
+        return bool(self._running) or self.waiting > 0
 
     def descriptors(self) -> tuple[int, ...]:
         """Return what becomes readable when a job ends."""
@@ -104,6 +111,10 @@ class BackgroundJobs:
 
     def _add(self, lane: str, form: dict[str, object]) -> None:
         jobs = self._lanes[lane]
+        if lane == "peers":  # what waits is outdated: a peer that hangs must not make it many
+            same = [one for one in jobs if _subject(one) == _subject(form)]
+            for one in same:
+                jobs.remove(one)
         jobs.append(form)
         if len(jobs) > JOBS_MAX:
             del jobs[0]
@@ -125,9 +136,15 @@ class BackgroundJobs:
                 self._running[lane] = (child, form, now_ms + JOB_MS)
 
 
-def _names(output: str) -> tuple[str, ...]:
+def _subject(form: dict[str, object]) -> tuple[object, object]:
+    return form.get("what"), form.get("event_id")
+
+
+def _seen(event_id: str, output: str) -> PeersSeen:
+    """Return what a job that asked has printed: the names of VMs by what they said."""
     try:
-        names = json.loads(output)
-    except ValueError:
-        return ()
-    return tuple(str(name) for name in names) if isinstance(names, list) else ()
+        form = json.loads(output)
+        prepared, deciding = words(form, "prepared"), words(form, "deciding")
+    except (ValueError, AttributeError, FieldInvalid):
+        return PeersSeen(event_id, ())
+    return PeersSeen(event_id, tuple(prepared), deciding=tuple(deciding))

@@ -63,13 +63,15 @@ class Child:
         except OSError:
             return ""
 
-    def trim(self) -> None:
-        """Drop what was printed if it is too much; the hook goes on appending."""
+    def trim(self) -> bool:
+        """Drop what was printed if it is too much, and tell if so; the hook goes on appending."""
         try:
-            if os.stat(f"{self.mark}.out").st_size > OUTPUT_BYTES_MAX:  # noqa: PTH116  the same
-                os.truncate(f"{self.mark}.out", 0)
+            if os.stat(f"{self.mark}.out").st_size <= OUTPUT_BYTES_MAX:  # noqa: PTH116  the same
+                return False
+            os.truncate(f"{self.mark}.out", 0)
         except OSError:
-            return
+            return False
+        return True
 
     def _signal(self, number: int) -> None:
         try:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from forewarn.agent.core.values import HookIntent
 
 LOOK_MS = 50  # how often a child is looked after where no descriptor tells of its end
-TRIM_MS = 1000
+TRIM_MS = 250  # how often output is looked at; the journal's disk must not be filled by it
+FLOOD_MS = 20  # how often while a hook prints more than anyone reads
 
 
 class Running:
@@ -107,9 +108,8 @@ class ChildProcesses:
             self._over.append(running.run)
             del self._running[key]
         if now_ms >= self._trim_ms:
-            self._trim_ms = now_ms + TRIM_MS
-            for running in self._running.values():
-                running.child.trim()
+            floods = [running.child.trim() for running in self._running.values()]
+            self._trim_ms = now_ms + (FLOOD_MS if any(floods) else TRIM_MS)
         return tuple(results)
 
     def tidy(self) -> None:

@@ -76,6 +76,8 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
             help=f"status endpoint of the agent (else {DEFAULT_STATUS})",
         )
         return
+    if name in ("undo", "forget"):
+        parser.add_argument("name", metavar="NAME", help="a step or an event, as in `status`")
     parser.add_argument(
         "--config",
         default=DEFAULT_CONFIG,
@@ -199,8 +201,21 @@ def _status(options: argparse.Namespace) -> int:
     if not form["events"]:
         print("Nothing is scheduled.")
     for step, why in form["unrecovered"].items():
-        print(f"NOT UNDONE: {step}: {why}")
+        print(f"NOT UNDONE, and tried again: {step}: {why}")
+        print(f"  at once: {own_name()} undo {step}; never: {own_name()} forget {step}")
     return exit_codes.REFUSED if form["unrecovered"] else exit_codes.OK
+
+
+def _undo(options: argparse.Namespace) -> int:
+    from forewarn.agent.undo_commands import ask  # noqa: PLC0415  not needed to run
+
+    return ask("undo", options)
+
+
+def _forget(options: argparse.Namespace) -> int:
+    from forewarn.agent.undo_commands import ask  # noqa: PLC0415  the same
+
+    return ask("forget", options)
 
 
 def ask_status(address: str) -> dict[str, Any]:
@@ -234,6 +249,8 @@ ACTIONS = {
     "check": ("check a configuration and explain what it does", _check),
     "init": ("write a commented starter configuration", _init),
     "status": ("show what the running agent sees and does", _status),
+    "undo": ("have the agent undo at once what it could not undo so far", _undo),
+    "forget": ("have the agent give up undoing something, which is yours then", _forget),
 }
 
 STARTER = """\
@@ -278,8 +295,8 @@ STARTER = """\
 # use = "systemd"
 # units = ["nginx.service"]
 
-# Rules: the first that matches decides. Without rules, what users asked for and short freezes
-# are approved at once, and everything else is prepared for (all steps, in order), then approved.
+# Rules: the first that matches decides. Without rules, short freezes are approved at once, and
+# everything else is prepared for (all steps, in order), then approved.
 # [[rule]]
 # name = "reboots and worse"
 # type = ["Reboot", "Redeploy", "Preempt", "Terminate"]

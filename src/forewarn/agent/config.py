@@ -34,6 +34,29 @@ TABLES = {
     "step": None,
     "rule": None,
 }
+SUBTABLES: dict[str, dict[str, object]] = {
+    "notify": {
+        "webhook": list,
+        "webhook_secret_file": str,
+        "cloudevents": list,
+        "cloudevents_secret_file": str,
+        "apprise": list,
+        "level": ("info", "warning", "error"),
+    },
+    "coordination": {
+        "via": ("status", "file", "consul", "etcd", "kubernetes"),
+        "peers": dict,
+        "port": int,
+        "directory": str,
+        "address": str,
+        "prefix": str,
+        "namespace": str,
+        "server": str,
+        "token_file": str,
+        "ca_file": str,
+    },
+}
+"""Settings of the tables that side jobs read -> their type, or the words they can be."""
 STEP_KEYS = {"prepare", "recover", "cancel", "use", "timeout_s", "on_failure", "repeatable"}
 MATCH_KEYS = {
     "type": "types",
@@ -124,8 +147,8 @@ def _flat(merged: dict[str, object], path: str) -> dict[str, object]:
     if unknown:
         raise ConfigInvalid(where=path, reason=f"[{unknown[0]}] is not known")
     form = dict(DEFAULTS)
-    form["notify"] = _table(merged, "notify")
-    form["coordination"] = _table(merged, "coordination")
+    for name in ("notify", "coordination"):
+        form[name] = _checked(_table(merged, name), SUBTABLES[name], where=f"{path}: [{name}]")
     for table, prefix in (("agent", ""), ("status", "status_")):
         for key, setting in _table(merged, table).items():
             name = prefix + key
@@ -134,6 +157,23 @@ def _flat(merged: dict[str, object], path: str) -> dict[str, object]:
             form[name] = _typed(setting, DEFAULTS[name], where=f"{path}: [{table}] {key}")
     _check_settings(form, path)
     return form
+
+
+def _checked(
+    table: dict[str, object], known: Mapping[str, object], *, where: str
+) -> dict[str, object]:
+    """Return a table whose keys are known, and whose settings are of a kind they can be."""
+    for key, setting in table.items():
+        if key not in known:
+            raise ConfigInvalid(where=where, reason=f"{key} is not known")
+        kind = known[key]
+        if isinstance(kind, tuple):
+            _one_of(table, key, kind, default=kind[0], where=where)
+        elif kind is list:  # of words, or a single one
+            _typed([setting] if isinstance(setting, str) else setting, [], where=f"{where} {key}")
+        elif isinstance(kind, type) and type(setting) is not kind:
+            raise ConfigInvalid(where=f"{where} {key}", reason=f"cannot be {setting!r}")
+    return table
 
 
 def _typed(setting: object, default: object, *, where: str) -> object:
@@ -244,6 +284,8 @@ def _check_preparation(use: str, settings: dict[str, object], *, where: str) -> 
     if known is None:
         names = ", ".join(sorted(PREPARATIONS))
         raise ConfigInvalid(where=f"{where} use", reason=f"{use} is none of {names}")
+    for key, words in known.words.items():
+        _one_of(settings, key, words, default=words[0], where=where)
     missing = sorted(set(known.needed) - set(settings))
     unknown = sorted(set(settings) - set(known.needed) - set(known.optional))
     if missing:
@@ -306,10 +348,10 @@ def _matched(key: str, setting: object, *, where: str) -> object:
 def _groups(setting: object, names: list[str], *, where: str) -> list[list[str]]:
     if not isinstance(setting, list):
         raise ConfigInvalid(where=where, reason="must be a list of steps or of lists of steps")
-    groups = [[one] if isinstance(one, str) else one for one in setting]
+    groups = [one if isinstance(one, list) else [one] for one in setting]
     flat = [name for group in groups for name in group]
     for name in flat:
-        if name not in names:
+        if not isinstance(name, str) or name not in names:
             raise ConfigInvalid(where=where, reason=f"there is no step {name!r}")
     if len(set(flat)) < len(flat):
         raise ConfigInvalid(where=where, reason="a step is named twice")

@@ -5,6 +5,8 @@ No event id, name or reason may become a label.
 
 from __future__ import annotations
 
+from forewarn.agent.core.rules import HOLD_STATUS
+
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from forewarn.agent.core.engine import AgentEngine
@@ -21,7 +23,7 @@ HELP = {
     "forewarn_agent_approvals_total": "Approvals that were answered 200.",
     "forewarn_agent_hooks_total": "Hooks that ended, by phase and result.",
     "forewarn_agent_failures_total": "What went wrong, by kind.",
-    "forewarn_agent_unrecovered_steps": "Steps that could not be undone and need a person.",
+    "forewarn_agent_unrecovered_steps": "Steps whose undoing fails again and again: see to them.",
 }
 """Name of each metric -> what it counts."""
 
@@ -60,7 +62,7 @@ class Metrics:
     def ended(self, ended: HookEnded) -> None:
         """Count the end of a hook."""
         phase = self._phases.pop(ended.key, "prepare")
-        key = (phase, "ok" if ended.exit_status == 0 else "failed")
+        key = (phase, {0: "ok", HOLD_STATUS: "held"}.get(ended.exit_status, "failed"))
         self._hooks[key] = self._hooks.get(key, 0) + 1
 
     def told(self, notify: NotifyIntent, now_ms: int) -> None:

@@ -17,20 +17,27 @@ from forewarn.agent.preparations import kubernetes
 from forewarn.agent.preparations.http_call import Called, CallFailed, call, expect, secret
 
 NAMESPACE = "default"
+HOLDS = ".holds"  # after a VM's name: it has decided not to approve
 
 
 def main(form: dict[str, object]) -> int:
-    """Announce or ask, as the form says; print the names of the prepared VMs when asked."""
+    """Announce or ask, as the form says; print which VMs said what when asked."""
     settings = form["settings"]
     assert isinstance(settings, dict)
     place = PLACES[str(settings.get("via", "status"))](settings, str(form["event_id"]).upper())
     name = str(form["name"])
-    others = form["others"]
-    assert isinstance(others, list)
     if form["what"] == "announce":
         place.put(name, prepared=bool(form["prepared"]))
-    else:
-        print(json.dumps([other for other in others if place.has(str(other))]))  # noqa: T201
+        place.put(f"{name}{HOLDS}", prepared=bool(form["holds"]))
+        return 0
+    others = form["others"]
+    assert isinstance(others, list)
+    said = {str(other): place.said(str(other)) for other in others}
+    words = {
+        word: [other for other, found in said.items() if word in found]
+        for word in ("prepared", "deciding")
+    }
+    print(json.dumps(words))  # noqa: T201  the agent reads it
     return 0
 
 
@@ -49,6 +56,11 @@ class Place:
         """Tell whether a VM has said that it is prepared."""
         raise NotImplementedError
 
+    def said(self, name: str) -> tuple[str, ...]:
+        """Return what a VM has said: `prepared`, `deciding`, both or nothing."""
+        holds = ("deciding",) if self.has(f"{name}{HOLDS}") else ()
+        return (*holds, "prepared") if self.has(name) else holds
+
     def key(self, name: str) -> str:
         """Return what stands for a VM and the event."""
         prefix = str(self.settings.get("prefix", "forewarn/prepared"))
@@ -58,8 +70,8 @@ class Place:
 class StatusEndpoints(Place):
     """The agents' own status endpoints; nothing needs to be announced."""
 
-    def has(self, name: str) -> bool:
-        """Ask the other VM's agent; one that does not answer is not prepared."""
+    def said(self, name: str) -> tuple[str, ...]:
+        """Ask the other VM's agent; one that does not answer says nothing."""
         known = self.settings.get("peers", {})
         assert isinstance(known, dict)
         by_name = {str(peer).lower(): str(url) for peer, url in known.items()}
@@ -69,9 +81,12 @@ class StatusEndpoints(Place):
             answer = call("GET", f"{url}/prepared", ca_file=str(self.settings.get("ca_file", "")))
         except CallFailed as error:
             sys.stderr.write(f"{error}\n")
-            return False
-        prepared = answer.form().get("prepared", [])
-        return isinstance(prepared, list) and self.event_id in prepared
+            return ()
+        form = answer.form()
+        found = {word: form.get(word, []) for word in ("prepared", "deciding")}
+        return tuple(
+            word for word, ids in found.items() if isinstance(ids, list) and self.event_id in ids
+        )
 
 
 class SharedFiles(Place):

@@ -10,7 +10,7 @@ from __future__ import annotations
 class Preparation:
     """One ready-made preparation."""
 
-    __slots__ = ("does", "module", "needed", "optional", "repeatable")
+    __slots__ = ("does", "module", "needed", "optional", "repeatable", "words")
 
     def __init__(
         self,
@@ -20,6 +20,7 @@ class Preparation:
         needed: tuple[str, ...] = (),
         optional: tuple[str, ...] = (),
         repeatable: bool = True,
+        words: dict[str, tuple[str, ...]] | None = None,
     ) -> None:
         """Describe it.
 
@@ -29,20 +30,23 @@ class Preparation:
             needed: The settings it needs.
             optional: The settings it can have.
             repeatable: Whether a preparation that was cut off may simply be begun again.
+            words: The words that a setting can be, where it cannot be any.
         """
         self.module = module
         self.does = does
         self.needed = needed
         self.optional = optional
         self.repeatable = repeatable
+        self.words = words or {}
 
 
 PREPARATIONS = {
     "systemd": Preparation(
         module="systemd",
-        does="stops, starts or isolates units, and waits until they are",
+        does="stops or starts units, and waits until they are",
         needed=("units",),
         optional=("action", "user"),
+        words={"action": ("stop", "start")},
     ),
     "kubernetes": Preparation(
         module="kubernetes",
@@ -66,6 +70,7 @@ PREPARATIONS = {
         does="drains servers at the runtime API and waits until their sessions are gone",
         needed=("socket", "servers"),
         optional=("wait_s", "sessions_max", "state"),
+        words={"state": ("drain", "maint")},
     ),
     "consul": Preparation(
         module="consul",

@@ -7,7 +7,6 @@ on while hooks run. Order of effects: write the journal, then do what it says wa
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 
@@ -15,21 +14,23 @@ from forewarn.agent.background_jobs import BackgroundJobs
 from forewarn.agent.child_processes import ChildProcesses
 from forewarn.agent.core.engine import AgentEngine
 from forewarn.agent.core.identity import Identity, resource_name
+from forewarn.agent.core.rules import HOLD_STATUS
 from forewarn.agent.core.values import (
     AnnounceIntent,
     ApproveIntent,
     AskPeersIntent,
     HookIntent,
     NotifyIntent,
-    PeersSeen,
     Resumed,
     StopIntent,
     TimePassed,
 )
+from forewarn.agent.descriptor_poll import DescriptorPoll
 from forewarn.agent.hooks import HookRoom
 from forewarn.agent.journal import Journal, JournalLost, boot_id
 from forewarn.agent.json_fields import FieldInvalid
 from forewarn.agent.metrics import Metrics
+from forewarn.agent.operator_requests import OperatorRequests
 from forewarn.agent.poller import Poller
 from forewarn.agent.sd_notify import SdNotify
 from forewarn.agent.sdk.dialogue import Dialogue
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from forewarn.ids import Ids
 
 CLOCK_OFF_MS_MAX = 1000  # more is a clock that was set, or a VM that was paused, and no drift
+HEED_MS = 1000  # how often requests of people are looked for, while there can be any
 WRITE_RETRY_MS = 1000  # between two tries to write a journal that cannot be written
 
 
@@ -96,6 +98,8 @@ class Runner:
         self._written = 0
         self._write_ms = 0
         self._alive_ms = 0
+        self._heed_ms = 0
+        self._requests = OperatorRequests(settings.state_dir)
         self._wake: tuple[socket.socket, socket.socket] | None = None
         self._stopping = False
         self.again = False
@@ -273,7 +277,7 @@ class Runner:
     # ---- waiting and collecting ----------------------------------------------------------------
 
     def _wait(self, now_ms: int) -> None:
-        poller = _Poller()
+        poller = DescriptorPoll()
         lines = self.contact.lines()
         for line in lines:
             poller.watch(line.fd, write=line.wants_write)
@@ -309,6 +313,8 @@ class Runner:
             times += [self.core.next_deadline(), self._children.next_ms(now_ms)]
             if self.core.generation != self._written:
                 times.append(self._write_ms)
+            if any(held.is_undone for held in self.core.steps):
+                times.append(self._heed_ms)
         if self._readiness.watchdog_ms:
             times.append(self._alive_ms)
         if self._status is not None:
@@ -328,12 +334,23 @@ class Runner:
             return
         if self.core.generation == self._written:
             self._children.tidy()
-        for event_id, prepared in self._side.answers(now_ms):
-            self._give((PeersSeen(event_id, prepared),))
+        self._give(self._side.answers(now_ms))
+        if any(held.is_undone for held in self.core.steps):
+            self._heed(now_ms)
+
+    def _heed(self, now_ms: int) -> None:
+        """Take what people ask for about what could not be undone."""
+        if now_ms < self._heed_ms:
+            return
+        self._heed_ms = now_ms + HEED_MS
+        for asked in self._requests.pending():
+            self.log.say("asked", f"A person asks to {asked.verb} {asked.name}.")
+            self._give((asked,))
+            self._requests.done(asked)
 
     def _tell_end(self, ended: HookEnded, output: str) -> None:
         self.metrics.ended(ended)
-        level = "warning" if ended.exit_status else "info"
+        level = "info" if ended.exit_status in (0, HOLD_STATUS) else "warning"
         tail = {"output": output} if output else {}
         reason = f" ({ended.reason})" if ended.reason else ""
         sentence = f"{ended.key} has ended with status {ended.exit_status}{reason}."
@@ -361,27 +378,3 @@ class Runner:
         """Tell whether nothing is followed, to be undone or to be told."""
         core = self.core
         return core is not None and not core.events and not core.steps and not self._side.busy
-
-
-class _Poller:
-    """Waits for descriptors with what the system has."""
-
-    def __init__(self) -> None:
-        self._read: list[int] = []
-        self._write: list[int] = []
-
-    def watch(self, fd: int, *, write: bool = False) -> None:
-        """Wait until the descriptor can be read, or written."""
-        (self._write if write else self._read).append(fd)
-
-    def wait(self, timeout_s: float) -> set[int]:
-        """Return the descriptors that can go on, none when the time is up."""
-        if not hasattr(select, "poll"):
-            read, write, odd = select.select(self._read, self._write, self._write, timeout_s)
-            return {*read, *write, *odd}
-        poll = select.poll()
-        for fd in self._read:
-            poll.register(fd, select.POLLIN)
-        for fd in self._write:
-            poll.register(fd, select.POLLOUT)
-        return {fd for fd, _ in poll.poll(timeout_s * 1000 + 0.5)}

@@ -114,7 +114,7 @@ class StatusServer:
             stale = good_ms is None or now_ms - good_ms > STALE_POLL_MS + held_ms
             return (503, "text/plain", "no good poll\n") if stale else (200, "text/plain", "ok\n")
         if route == "/drainz":
-            draining = any(held.phase == "prepare" for held in self._steps())
+            draining = any(held.phase != "approve" for held in self._steps())
             return (503, "text/plain", "draining\n") if draining else (200, "text/plain", "ok\n")
         if route == "/metrics":
             body = runner.metrics.exposition(runner.core, runner.contact, now_ms=now_ms)
@@ -178,6 +178,9 @@ class _Connection:
         return False
 
 
+DECIDING = ("preparing", "ready", "checking", "approving", "held", "aborting", "aborted")
+"""Stages in which approving is this VM's to do, or it has decided not to. Source: C-5."""
+
 REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
@@ -218,6 +221,7 @@ def prepared_form(name: str, core: AgentEngine | None) -> dict[str, object]:
     return {
         "name": name,
         "prepared": [one.event_id for one in done if not one.gone],
+        "deciding": [one.event_id for one in events if one.stage in DECIDING and not one.gone],
     }
 
 

@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
     from forewarn.agent.core.identity import Identity
     from forewarn.agent.core.records import EventRecord
+    from forewarn.agent.core.values import PeersSeen
+
+LEADER_ANSWER_S = 75  # the job that asks is ended after a minute; then the leader is silent
+LEADER_ASK_S = 30  # between two questions to a leader that still decides
 
 
 class Turn(Value):
     """Whether this VM may approve now, and if not, when and why it may."""
 
-    __slots__ = ("go", "missing", "reason", "until_ms")
+    __slots__ = ("ahead", "go", "missing", "reason", "until_ms")
+    ahead: Final[tuple[str, ...]]
     go: Final[bool]
     reason: Final[str]
     until_ms: Final[int | None]
@@ -33,15 +38,18 @@ class Turn(Value):
         go: bool = False,
         until_ms: int | None = None,
         missing: tuple[str, ...] = (),
+        ahead: tuple[str, ...] = (),
     ) -> None:
-        """Set all four.
+        """Set all five.
 
         Args:
             reason: A sentence for people.
             go: Approve now.
             until_ms: When it is this VM's turn without anything else happening, if ever.
             missing: The VMs that have not said that they are prepared.
+            ahead: The VMs this one would stand in for; it may, where all of them are silent.
         """
+        self.ahead = ahead
         self.go = go
         self.reason = reason
         self.until_ms = until_ms
@@ -76,5 +84,40 @@ def turn(record: EventRecord, identity: Identity, *, now_ms: int) -> Turn:
         return Turn(f"{leader} is the leader and approves")
     until_ms = record.ready_ms + int(position * record.stand_in_s * 1000)
     if now_ms >= until_ms:
-        return Turn(f"standing in for {leader}", go=True)
+        ahead = event.resources[:position]
+        return Turn(f"standing in for {leader}", go=True, ahead=ahead)
     return Turn(f"{leader} is the leader and approves; this VM stands in later", until_ms=until_ms)
+
+
+def is_silent(record: EventRecord, ahead: tuple[str, ...], *, now_ms: int) -> bool:
+    """Tell whether those before this VM do not answer; one that holds is not overruled.
+
+    Where `asked_ms` is `now_ms` afterwards, they are to be asked now.
+    """
+    if record.deciding:
+        record.why = f"{record.deciding[0]} answers and has not approved: it decides"
+        record.next_ms = now_ms + LEADER_ASK_S * 1000
+        record.asked_ms, record.deciding = 0, None
+        return False
+    overdue = bool(record.asked_ms) and now_ms >= record.asked_ms + LEADER_ANSWER_S * 1000
+    if record.deciding is not None or overdue:
+        record.asked_ms, record.deciding = 0, None
+        return True
+    record.asked_ms = record.asked_ms or now_ms
+    record.why = f"{ahead[0]} has not approved and is asked whether it will"
+    record.next_ms = record.asked_ms + LEADER_ANSWER_S * 1000
+    return False
+
+
+def heard(record: EventRecord, seen: PeersSeen, *, now_ms: int) -> bool:
+    """Note what the other VMs say; tell whether others are prepared than were."""
+    if record.asked_ms:
+        record.deciding = seen.deciding
+        record.next_ms = None
+        return False
+    if record.peers == seen.prepared:
+        return False
+    record.peers = seen.prepared
+    record.ready_ms = now_ms  # a stand-in's wait begins when all are prepared
+    record.next_ms = None
+    return True

@@ -11,9 +11,10 @@ How to drive it (the runner does, and so does the simulator)::
     do the intents                                    # only now, in their order
 
 * **Stimuli**: `Polled(document)`, `HookEnded(key, exit_status)`, `ApprovalEnded(event_id, ok)`,
-  `PeersSeen(event_id, prepared)`, `Tick()`; and, first of all whenever a journal was given,
-  `Resumed(found, rebooted)`, which says what became of the hooks the journal calls running
-  (`running()`: key -> the `run` of its intent); a hook it does not mention counts as cut off.
+  `PeersSeen(event_id, prepared)`, `PersonAsked(verb, name)`, `Tick()`; and, first of all whenever
+  a journal was given, `Resumed(found, rebooted)`, which says what became of the hooks the journal
+  calls running (`running()`: key -> the `run` of its intent); one it does not mention counts as
+  cut off.
 * **Intents**: `Prepare`, `Check`, `Recover`, `Cancel` start a hook that must end in a
   `HookEnded` of the same key; `Stop` ends one early; `Approve` posts and ends in an
   `ApprovalEnded`; `Announce` and `Ask` talk to the other VMs; `Notify` tells people. An empty
@@ -28,7 +29,7 @@ is undone, once successfully, when no event needs it any more; nothing else is u
 from __future__ import annotations
 
 from forewarn.agent.core import records as rec
-from forewarn.agent.core.coordination import turn
+from forewarn.agent.core.coordination import heard, is_silent, turn
 from forewarn.agent.core.event_tracking import Following, telling
 from forewarn.agent.core.records import EventRecord, StepRecord
 from forewarn.agent.core.step_table import StepTable, worst
@@ -41,6 +42,7 @@ from forewarn.agent.core.values import (
     HookEnded,
     Intent,
     PeersSeen,
+    PersonAsked,
     Resumed,
     Stimulus,
 )
@@ -59,6 +61,13 @@ APPROVAL_RETRY_S_MAX = 30
 CHECK_RETRY_S = 30  # after an approve hook said "not now"
 ASK_S = 5  # between two questions to the other VMs
 FAR_MS = 1 << 62
+
+OVER = {
+    "": "is over, and what was done for it is undone",
+    "shared": "is over; what was done for it still serves another event",
+    "forgotten": "is over; a person has taken over what is not undone",
+}
+"""What remains of an event -> how its end is told."""
 
 
 class AgentEngine:
@@ -100,16 +109,8 @@ class AgentEngine:
         """
         assert self._resumed or isinstance(stimulus, Resumed)
         self._out.clear()
-        if isinstance(stimulus, DocumentPolled):
-            self._following.polled(stimulus.document, now_ms)
-        elif isinstance(stimulus, HookEnded):
-            self._table.hook_ended(stimulus, now_ms)
-        elif isinstance(stimulus, ApprovalEnded):
-            self._approval_ended(stimulus, now_ms)
-        elif isinstance(stimulus, PeersSeen):
-            self._peers_seen(stimulus, now_ms)
-        elif isinstance(stimulus, Resumed):
-            self._resume(stimulus, now_ms)
+        self._take(stimulus, now_ms)
+        self._following.time_passed(now_ms)
         self._table.stop_overdue(now_ms)
         for _ in range(PASSES_MAX):
             before = self.generation
@@ -119,10 +120,29 @@ class AgentEngine:
                 return tuple(self._out)
         raise AssertionError("the core does not come to rest")  # pragma: no cover
 
+    def _take(self, stimulus: Stimulus, now_ms: int) -> None:
+        if isinstance(stimulus, DocumentPolled):
+            before = self._following.generation
+            self._following.polled(stimulus.document, now_ms)
+            if self._following.generation != before:
+                for record in self._following.records:
+                    self._table.reschedule(record.event)
+        elif isinstance(stimulus, HookEnded):
+            self._table.hook_ended(stimulus, now_ms)
+        elif isinstance(stimulus, ApprovalEnded):
+            self._approval_ended(stimulus, now_ms)
+        elif isinstance(stimulus, PeersSeen):
+            self._peers_seen(stimulus, now_ms)
+        elif isinstance(stimulus, PersonAsked):
+            self._person_asked(stimulus, now_ms)
+        elif isinstance(stimulus, Resumed):
+            self._resume(stimulus, now_ms)
+
     def next_deadline(self) -> int | None:
         """Return when the next `Tick` is due, ms since the epoch, or None where nothing waits."""
         times = self._table.deadlines()
         if self._following.sighted:
+            times += self._following.deadlines()
             awaited = (rec.READY, rec.APPROVING)
             waiting = [r for r in self._following.records if r.stage in awaited]
             times += [record.next_ms for record in waiting if record.next_ms is not None]
@@ -152,8 +172,8 @@ class AgentEngine:
 
     @property
     def unrecovered(self) -> dict[str, str]:
-        """Step -> why it could not be undone and needs a person."""
-        return dict(self._table.unrecovered)
+        """Step -> why undoing it fails again and again, and needs a person."""
+        return self._table.unrecovered
 
     @property
     def generation(self) -> int:
@@ -169,8 +189,12 @@ class AgentEngine:
 
     def _advance(self, record: EventRecord, now_ms: int) -> None:
         if record.gone or record.stage == rec.ABORTING:
-            if self._release(record, now_ms):
-                self._released(record)
+            again = self._following.shown_again(record)
+            if again is not None and self._table.is_stuck(record.event_id):
+                self._table.take_back(record.event_id)
+                self._following.revive(record, again, now_ms=now_ms)
+            elif self._release(record, now_ms):
+                self._released(record, now_ms)
         elif self._following.sighted:  # after a restart: first see what is still announced
             move = self._moves.get(record.stage)
             if move is not None:
@@ -181,7 +205,7 @@ class AgentEngine:
             self._prepared(record, now_ms)
             return
         group = record.plan[record.group]
-        if _too_late(record, now_ms) and not self._table.holds_all(group, record.event_id):
+        if record.is_late(now_ms) and not self._table.holds_all(group, record.event_id):
             self._hold(record, "the event came before every step had begun")
             return
         verdicts = [self._table.ensure(step, record.event, now_ms=now_ms) for step in group]
@@ -216,6 +240,10 @@ class AgentEngine:
         mine = turn(record, self._identity, now_ms=now_ms)
         record.why = mine.reason
         record.next_ms = mine.until_ms
+        if mine.ahead and not is_silent(record, mine.ahead, now_ms=now_ms):
+            if record.asked_ms == now_ms:
+                self._out.append(AskPeersIntent(record.event, mine.ahead))
+            return
         if mine.go and record.checks:
             record.stage = rec.CHECKING
             for step in record.checks:
@@ -225,7 +253,8 @@ class AgentEngine:
         elif record.announced:  # said again each time, since nobody answers to it
             record.next_ms = min(mine.until_ms or FAR_MS, now_ms + ASK_S * 1000)
             self._out.append(AnnounceIntent(record.event, prepared=True))
-            self._out.append(AskPeersIntent(record.event))
+            others = self._identity.others_in(record.event.resources)
+            self._out.append(AskPeersIntent(record.event, others))
 
     def _announce(self, record: EventRecord) -> None:
         """Tell the other VMs, where they wait for that, that this one is prepared."""
@@ -235,8 +264,8 @@ class AgentEngine:
             self._out.append(AnnounceIntent(record.event, prepared=True))
 
     def _unannounce(self, record: EventRecord) -> None:
-        if record.announced:
-            record.announced = False
+        if record.announced or record.holds:
+            record.announced = record.holds = False
             self._mark()
             self._out.append(AnnounceIntent(record.event, prepared=False))
 
@@ -286,17 +315,17 @@ class AgentEngine:
 
     def _peers_seen(self, seen: PeersSeen, now_ms: int) -> None:
         record = self._following.get(seen.event_id)
-        if record is None or record.stage != rec.READY or record.peers == seen.prepared:
-            return
-        record.peers = seen.prepared
-        record.ready_ms = now_ms  # a stand-in's wait begins when all are prepared
-        record.next_ms = None
-        self._mark()
+        if record is not None and record.stage == rec.READY and heard(record, seen, now_ms=now_ms):
+            self._mark()
 
     def _hold(self, record: EventRecord, why: str) -> None:
         record.stage = rec.UNDER_WAY if record.started else rec.HELD
         record.why = why
         self._mark()
+        others = self._identity.others_in(record.event.resources)
+        if record.stage == rec.HELD and others and record.coordination != "self":
+            record.holds = True
+            self._out.append(AnnounceIntent(record.event, prepared=record.announced, holds=True))
         self._tell("held", record, f"is not approved from here: {why}", level="warning")
 
     def _abort(self, record: EventRecord, why: str) -> None:
@@ -319,14 +348,23 @@ class AgentEngine:
                 return False
         return True
 
-    def _released(self, record: EventRecord) -> None:
+    def _released(self, record: EventRecord, now_ms: int) -> None:
         self._mark()
         if not record.gone:
             record.stage = rec.ABORTED
             return
-        self._following.finish(record)
         if record.plan:
-            self._tell("finished", record, "is over, and what was done for it is undone")
+            self._tell("finished", record, OVER[record.remains])
+        self._following.finish(record, now_ms)
+
+    def _person_asked(self, asked: PersonAsked, now_ms: int) -> None:
+        if asked.verb == "undo":
+            self._table.undo_at_once(asked.name, now_ms)
+            return
+        for held in self._table.forget(asked.name):
+            for record in self._following.records:
+                if record.event_id in held.holders:
+                    record.remains = "forgotten"
 
     # ---- after a restart -----------------------------------------------------------------------
 
@@ -360,8 +398,3 @@ class AgentEngine:
 
     def _tell(self, action: str, record: EventRecord, text: str, *, level: str = "info") -> None:
         self._out.append(telling(action, record.event, text, level=level))
-
-
-def _too_late(record: EventRecord, now_ms: int) -> bool:
-    not_before_ms = record.event.not_before_ms
-    return record.started or (not_before_ms is not None and now_ms >= not_before_ms)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from forewarn.agent.core.rules import Rule
     from forewarn.agent.core.values import Intent
 
-EVENTS_MAX = 256  # far above any document seen; what is beyond it is not followed
+EVENTS_MAX = 256  # far above any document seen; what is beyond it is told of and not followed
+MISSING_MS = 30_000  # an event is missed so long before it is over without a newer incarnation
 FINISHED_MAX = 64  # ids remembered after their end, in case a stale document shows one again
 
 
@@ -44,6 +45,8 @@ class Following:
         self._incarnation = NO_INCARNATION
         self._last: Document | None = None
         self._doubted: Document | None = None
+        self._overdue = False
+        self._beyond = ""
         self.sighted = True
         """Whether a document was believed since the start or restart."""
         self.generation = 0
@@ -57,7 +60,18 @@ class Following:
     @property
     def doubts(self) -> bool:
         """Whether the last document must be read once more to be believed."""
-        return self._doubted is not None
+        return self._doubted is not None or self._overdue
+
+    def deadlines(self) -> list[int]:
+        """Return when events that are missed are to be looked for once more, ms since the epoch."""
+        if self._overdue:
+            return []
+        missing = (record.missing_ms for record in self._records.values() if record.missing_ms)
+        return [since_ms + MISSING_MS for since_ms in missing]
+
+    def time_passed(self, now_ms: int) -> None:
+        """Have the document read again once an event has been missed for long enough."""
+        self._overdue = any(_is_overdue(record, now_ms) for record in self._records.values())
 
     def get(self, event_id: str) -> EventRecord | None:
         """Return the record of an event, its id compared without case."""
@@ -72,26 +86,71 @@ class Following:
         self._doubted = None
         self.sighted = True
         if document == self._last:
+            self._miss(now_ms, at_once=False)
             return
+        newer = document.incarnation > self._incarnation or document.incarnation == NO_INCARNATION
         self._last = document
         self._incarnation = document.incarnation
-        shown = {event.event_id.upper() for event in document.events}
-        for event in document.events:
+        for event in sorted(document.events, key=self._is_of_others):
             record = self.get(event.event_id)
             if record is None:
                 self._appeared(event, now_ms)
-            elif record.event != event and not record.gone:
-                self._changed(record, event, now_ms=now_ms)
+            elif not record.gone:
+                record.missing_ms = 0
+                if record.event != event:
+                    self._changed(record, event, now_ms=now_ms)
+        self._miss(now_ms, at_once=newer)
+
+    def _miss(self, now_ms: int, *, at_once: bool) -> None:
+        """Take events that the document does not show as over: at once, or when long missed.
+
+        What leaves without a newer incarnation breaks D-1, or the service began again (B-2);
+        so do odd answers, which pass within seconds.
+        """
+        self._overdue = False
         for record in self._records.values():
-            if record.event_id not in shown and not record.gone:
+            if record.gone or self._shown(record.event_id) is not None:
+                continue
+            if at_once or _is_overdue(record, now_ms):
                 self._vanished(record, now_ms)
+            else:
+                record.missing_ms = record.missing_ms or now_ms
+
+    def shown_again(self, record: EventRecord) -> ScheduledEvent | None:
+        """Return an event that was taken as over and is announced again, if it is."""
+        event = self._shown(record.event_id) if record.gone else None
+        return event if event is not None and event.status != "Started" else None
+
+    def revive(self, record: EventRecord, event: ScheduledEvent, *, now_ms: int) -> None:
+        """Follow an event again that is announced again: it is the same one. Source: D-3."""
+        record.event = event
+        record.gone = record.approved = False
+        record.ending = record.remains = ""
+        record.missing_ms = record.group = 0
+        record.ready_ms = now_ms
+        record.stage = rec.PREPARING
+        self._mark()
+        self._tell("seen", record, "is announced again", level="warning")
+
+    def _shown(self, event_id: str) -> ScheduledEvent | None:
+        events = self._last.events if self._last is not None else ()
+        return next((event for event in events if event.event_id.upper() == event_id), None)
+
+    def _is_of_others(self, event: ScheduledEvent) -> bool:
+        return not self._identity.named_in(event.resources)
 
     def _appeared(self, event: ScheduledEvent, now_ms: int) -> None:
         event_id = event.event_id.upper()
         if self._finished.get(event_id) == "recover":
             return  # it has come and gone; only a stale document can still show it
         if len(self._records) >= EVENTS_MAX:
+            if self._beyond != event_id:  # once, as long as it is the first that has no place
+                self._beyond = self._beyond or event_id
+                text = f"is not followed: {EVENTS_MAX} events are, and no more can be"
+                if self._beyond == event_id:
+                    self._out.append(telling("not-followed", event, text, level="error"))
             return
+        self._beyond = ""
         record = EventRecord(event, now_ms)
         self._records[event_id] = record
         self._decide(record, now_ms)
@@ -140,6 +199,7 @@ class Following:
             )
             return
         self._tell("changed", record, "is announced differently")
+        record.asked_ms = 0
         was_mine = self._identity.named_in(before.resources)
         if was_mine and not mine and not record.started:
             record.stage = rec.ABORTING
@@ -155,19 +215,26 @@ class Following:
         asked = record.approved or record.stage == rec.APPROVING
         came = record.hit or record.started or asked or due
         record.gone = True
+        record.missing_ms = 0
         record.next_ms = None
         record.ending = record.ending or ("recover" if came else "cancel")
         self._mark()
         self._tell("ended" if came else "cancelled", record, "is over" if came else "is cancelled")
 
-    def finish(self, record: EventRecord) -> None:
-        """Forget an event that is over, but for its id."""
+    def finish(self, record: EventRecord, now_ms: int) -> None:
+        """Forget an event that is over, but for its id.
+
+        One that is announced again meanwhile is followed again, unless it was seen to start.
+        """
         del self._records[record.event_id]
-        self._finished[record.event_id] = record.ending
+        self._finished.pop(record.event_id, None)
+        self._finished[record.event_id] = "recover" if record.hit or record.started else "cancel"
         while len(self._finished) > FINISHED_MAX:
             del self._finished[next(iter(self._finished))]
-        self._last = None  # should the event be announced again meanwhile, it counts as new
         self._mark()
+        again = self._shown(record.event_id)
+        if again is not None:
+            self._appeared(again, now_ms)
 
     def form(self) -> dict[str, object]:
         """Return what must outlive this process, in JSON types."""
@@ -190,3 +257,8 @@ class Following:
 
     def _tell(self, action: str, record: EventRecord, text: str, *, level: str = "info") -> None:
         self._out.append(telling(action, record.event, text, level=level))
+
+
+def _is_overdue(record: EventRecord, now_ms: int) -> bool:
+    missed = bool(record.missing_ms) and not record.gone
+    return missed and now_ms >= record.missing_ms + MISSING_MS

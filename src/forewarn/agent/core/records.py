@@ -70,10 +70,24 @@ class EventRecord:
         "hit",
         "gone",
         "ending",
+        "holds",
+        "remains",
     )
     """What the journal keeps as it is, besides the event, the plan and the checks."""
 
-    __slots__ = ("checks", "event", "next_ms", "peers", "plan", "tries", "why", *KEPT)
+    __slots__ = (
+        "asked_ms",
+        "checks",
+        "deciding",
+        "event",
+        "missing_ms",
+        "next_ms",
+        "peers",
+        "plan",
+        "tries",
+        "why",
+        *KEPT,
+    )
 
     def __init__(self, event: ScheduledEvent, seen_ms: int) -> None:
         """Begin with an event just seen, for which nothing is decided."""
@@ -97,16 +111,31 @@ class EventRecord:
         self.gone = False
         self.ending = ""
         """`recover` or `cancel` once the steps are to be undone."""
+        self.holds = False
+        """Whether the other VMs were told that this one will not approve."""
+        self.remains = ""
+        """What is not undone although the event is over: `forgotten`, `shared`, or nothing."""
         # not in the journal:
         self.why = ""
         self.next_ms: int | None = None
         self.tries = 0
         self.peers: tuple[str, ...] = ()
+        self.missing_ms = 0
+        """Since when no document has shown it, while that is not believed yet; 0: it is shown."""
+        self.asked_ms = 0
+        """When those who come before this VM were asked whether they decide; 0: they were not."""
+        self.deciding: tuple[str, ...] | None = None
+        """Which of them answered so; None before an answer."""
 
     @property
     def event_id(self) -> str:
         """The id under which the event is followed; compared without case. Source: D-3."""
         return self.event.event_id.upper()
+
+    def is_late(self, now_ms: int) -> bool:
+        """Tell whether the event has come, or may at any moment."""
+        due_ms = self.event.not_before_ms
+        return self.started or (due_ms is not None and now_ms >= due_ms)
 
     @property
     def started(self) -> bool:
@@ -126,7 +155,17 @@ class EventRecord:
 class StepRecord:
     """One step that was begun and is not yet undone, or one approve hook that runs."""
 
-    KEPT = ("status", "verdict", "begun_ms", "deadline_ms", "attempt", "retry_ms", "run")
+    KEPT = (
+        "status",
+        "verdict",
+        "begun_ms",
+        "deadline_ms",
+        "attempt",
+        "retry_ms",
+        "run",
+        "failures",
+        "trouble",
+    )
     """What the journal keeps as it is, besides what it is constructed with and the holders."""
 
     __slots__ = ("event", "holders", "key", "phase", "step", *KEPT)
@@ -148,6 +187,15 @@ class StepRecord:
         self.attempt = 0
         self.retry_ms = 0
         self.run = 0
+        self.failures = 0
+        """How often undoing it has failed."""
+        self.trouble = ""
+        """Why it failed last time."""
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether it is being undone, or waits for the next try."""
+        return self.phase in ("recover", "cancel")
 
     @property
     def runs(self) -> bool:

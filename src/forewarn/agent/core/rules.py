@@ -208,14 +208,16 @@ def default_rules(
     """Return the rules of an agent that was given none. Source: C-3, C-4.
 
     What is approved at once waits for no leader: nobody prepares for it, and an event may be
-    approved by several (A-1).
+    approved by several (A-1). What users asked for is, where there is nothing to prepare; where
+    there is, a user's deletion deserves its drain like any other.
     """
 
     def at_once(name: str, match: Match) -> Rule:
         return Rule(name, match, action="approve", checks=checks, coordination="self")
 
+    by_users = at_once("events that users asked for", Match(sources=("User",)))
     return (
-        at_once("events that users asked for", Match(sources=("User",))),
+        *(() if steps else (by_users,)),
         at_once("short freezes", Match(types=("Freeze",), duration_s=(0, freeze_tolerated_s - 1))),
         Rule(
             "everything else that names this VM",

@@ -18,7 +18,7 @@ from forewarn.agent.core.values import (
     RecoverIntent,
     StopIntent,
 )
-from forewarn.agent.json_fields import member, several, texts
+from forewarn.agent.json_fields import member, several
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from forewarn.agent.core.values import HookIntent, Intent
     from forewarn.protocol.documents import ScheduledEvent
 
-UNDO_RETRY_S = 10
-UNDO_TRIES_MAX = 3  # a recovery that failed three times needs a person
-UNRECOVERED_MAX = 64  # steps remembered as not undone; a configuration has a handful of steps
+UNDO_RETRY_S = 10  # doubled with each failure
+UNDO_RETRY_S_MAX = 900  # as often as it can help: what is in the way is cleared away by people
+UNDO_FAILURES_ALERT = 3  # so many failures need a person, who is told again at each doubling
 
 HOOKS: dict[str, type[HookIntent]] = {
     "prepare": PrepareIntent,
@@ -59,8 +59,6 @@ class StepTable:
         """Begin empty; intents are appended to `out`."""
         self._out = out
         self._steps: dict[str, StepRecord] = {}
-        self.unrecovered: dict[str, str] = {}
-        """Step -> why it could not be undone."""
         self._run = 0
         self.generation = 0
         """Grows with every change that must be written."""
@@ -75,8 +73,13 @@ class StepTable:
         if not self._steps:
             return []
         times = [held.deadline_ms for held in self._steps.values() if held.status == rec.RUNNING]
-        again = [held for held in self._steps.values() if held.status == rec.AGAIN]
-        return times + [held.retry_ms for held in again if held.phase in ("recover", "cancel")]
+        return times + [held.retry_ms for held in self._steps.values() if _waits(held)]
+
+    @property
+    def unrecovered(self) -> dict[str, str]:
+        """Step -> why undoing it fails again and again."""
+        alerting = (one for one in self._steps.values() if one.failures >= UNDO_FAILURES_ALERT)
+        return {held.key: held.trouble for held in alerting}
 
     # ---- preparing -----------------------------------------------------------------------------
 
@@ -87,8 +90,11 @@ class StepTable:
         if held is None:
             held = self._new(step.name, step, phase="prepare")
             self._begin(held, event, now_ms=now_ms)
-        elif held.phase != "prepare":
+        elif held.phase != "prepare" and held.status != rec.AGAIN:
             return ""  # it is just being undone; begin when that is done
+        elif held.phase != "prepare":
+            self._take_over(held)
+            self._begin(held, event, now_ms=now_ms)
         elif held.status == rec.AGAIN:
             self._begin(held, event, now_ms=now_ms)
         elif event_id not in held.holders:
@@ -121,14 +127,26 @@ class StepTable:
         self._mark()
         status = ended.exit_status
         text = ended.reason or (f"exit status {status}" if status >= 0 else "it was killed")
-        if held.phase in ("recover", "cancel"):
+        if held.is_undone:
             self._undo_ended(held, "" if status == 0 else text, now_ms=now_ms)
             return
         held.status = rec.DONE if status in (0, HOLD_STATUS) else rec.FAILED
         known = {0: "go-on", HOLD_STATUS: "hold", ABORT_STATUS: "abort"}
         held.verdict = known.get(status, held.step.on_failure)
-        if status:
+        if status == HOLD_STATUS:
+            self._tell("step-held", held, "asked to hold")
+        elif status:
             self._tell("step-failed", held, f"did not succeed: {text}", level="error")
+
+    def reschedule(self, event: ScheduledEvent) -> None:
+        """Let the hooks that prepare for an event run until its NotBefore as it is now."""
+        for held in self._steps.values():
+            prepares = held.phase == "prepare" and held.status == rec.RUNNING
+            same = held.event.event_id.upper() == event.event_id.upper()
+            if prepares and same and held.event != event:
+                held.event = event
+                held.deadline_ms = _deadline_ms(held, held.begun_ms)
+                self._mark()
 
     def stop_overdue(self, now_ms: int) -> None:
         """Stop every hook whose time is up."""
@@ -145,6 +163,7 @@ class StepTable:
             return True
         if len(held.holders) > 1:
             held.holders.remove(record.event_id)
+            record.remains = record.remains or "shared"
             self._mark()
             return True
         if held.phase == "prepare":
@@ -181,35 +200,74 @@ class StepTable:
         self._begin(held, record.event, now_ms=now_ms)
         return False
 
+    def is_stuck(self, event_id: str) -> bool:
+        """Tell whether undoing for an event waits for another try, and none is under way."""
+        mine = [held for held in self._steps.values() if event_id in held.holders]
+        return any(map(_waits, mine)) and not any(held.runs for held in mine)
+
+    def take_back(self, event_id: str) -> None:
+        """Undo no more for an event that is announced again; what failed is to be prepared."""
+        for held in self._steps.values():
+            if event_id in held.holders and _waits(held):
+                self._take_over(held)
+
+    def undo_at_once(self, name: str, now_ms: int) -> None:
+        """Let undoing that waits for another try be tried now: of a step, or for an event."""
+        for held in self._waiting(name):
+            held.retry_ms = now_ms
+            self._mark()
+
+    def forget(self, name: str) -> tuple[StepRecord, ...]:
+        """Give up undoing that waits for another try; return what is a person's from here on."""
+        forgotten = self._waiting(name)
+        for held in forgotten:
+            del self._steps[held.key]
+            self._mark()
+            self._tell("forgotten", held, "is given up at a person's word and NOT undone")
+        return forgotten
+
+    def _waiting(self, name: str) -> tuple[StepRecord, ...]:
+        held = (one for one in self._steps.values() if _waits(one))
+        return tuple(one for one in held if one.key == name or name.upper() in one.holders)
+
+    def _take_over(self, held: StepRecord) -> None:
+        held.phase = "prepare"
+        held.attempt = (
+            1  # it was begun before: even a hook that never begins leaves it to be undone
+        )
+        held.failures = 0
+        held.trouble = ""
+        self._mark()
+
     def _undo_ended(self, held: StepRecord, trouble: str, *, now_ms: int) -> None:
         if not trouble:
-            self.unrecovered.pop(held.key, None)
             del self._steps[held.key]
-        elif held.attempt < UNDO_TRIES_MAX:
-            held.status = rec.AGAIN
-            held.retry_ms = now_ms + UNDO_RETRY_S * 1000
-            self._tell("undo-failed", held, f"did not succeed, will be tried again: {trouble}")
-        else:
-            del self._steps[held.key]
-            self.unrecovered[held.key] = trouble
-            while len(self.unrecovered) > UNRECOVERED_MAX:
-                del self.unrecovered[next(iter(self.unrecovered))]
-            self._tell(
-                "unrecovered", held, f"did not succeed, a person must see: {trouble}", level="error"
-            )
+            return
+        held.failures += 1
+        held.status = rec.AGAIN
+        held.trouble = trouble
+        doubled_s = UNDO_RETRY_S << min(held.failures - 1, 10)
+        pause_s = min(doubled_s, UNDO_RETRY_S_MAX)
+        held.retry_ms = now_ms + pause_s * 1000
+        text = f"did not succeed, is tried again in {pause_s} s: {trouble}"
+        alerts = held.failures & (held.failures - 1) == 0  # at each doubling
+        if held.failures < UNDO_FAILURES_ALERT:
+            self._tell("undo-failed", held, text)
+        elif held.failures == UNDO_FAILURES_ALERT or alerts:
+            count = f"for the {held.failures}th time; a person must see"
+            self._tell("unrecovered", held, f"{text} ({count})", level="error")
 
     # ---- after a restart -----------------------------------------------------------------------
 
     def form(self) -> dict[str, object]:
         """Return the table as JSON can hold it."""
         steps = [held.form() for held in self.records]
-        return {"steps": steps, "unrecovered": dict(self.unrecovered), "run": self._run}
+        return {"steps": steps, "run": self._run}
 
     def read(self, form: Mapping[str, object]) -> None:
         """Go on from what `form` gave."""
         steps = [rec.read_step_record(step) for step in several(form, "steps")]
         self._steps = {held.key: held for held in steps}
-        self.unrecovered = texts(form, "unrecovered")
         self._run = member(form, "run", 0)
 
     def resume(self, found: Mapping[str, str], now_ms: int) -> None:
@@ -271,10 +329,7 @@ class StepTable:
         self._run += 1
         held.run = self._run
         held.begun_ms = now_ms
-        held.deadline_ms = now_ms + int(held.step.timeout_s * 1000)
-        due_ms = event.not_before_ms
-        if held.phase == "prepare" and due_ms is not None and due_ms > now_ms:
-            held.deadline_ms = min(held.deadline_ms, due_ms)
+        held.deadline_ms = _deadline_ms(held, now_ms)
         hook = HOOKS[held.phase]
         self._out.append(
             hook(
@@ -299,3 +354,17 @@ class StepTable:
         event = held.event
         sentence = f"{event.event_type} {event.event_id}: {held.phase} {held.step.name} {text}."
         self._out.append(NotifyIntent(action, event, text=sentence, level=level))
+
+
+def _waits(held: StepRecord) -> bool:
+    """Tell whether undoing a step has failed, or was cut off, and is to be tried again."""
+    return held.is_undone and held.status == rec.AGAIN
+
+
+def _deadline_ms(held: StepRecord, begun_ms: int) -> int:
+    """Return when a hook must end: after its time, and no later than its event may come."""
+    deadline_ms = begun_ms + int(held.step.timeout_s * 1000)
+    due_ms = held.event.not_before_ms
+    if held.phase == "prepare" and due_ms is not None and due_ms > begun_ms:
+        return min(deadline_ms, due_ms)
+    return deadline_ms

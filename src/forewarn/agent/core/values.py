@@ -81,14 +81,37 @@ class ApprovalEnded(Stimulus):
 class PeersSeen(Stimulus):
     """An `Ask` was answered: which VMs say that they are prepared for the event."""
 
-    __slots__ = ("event_id", "prepared")
+    __slots__ = ("deciding", "event_id", "prepared")
     event_id: Final[str]
     prepared: Final[tuple[str, ...]]
+    deciding: Final[tuple[str, ...]]
 
-    def __init__(self, event_id: str, prepared: tuple[str, ...]) -> None:
-        """Name the prepared VMs by their resource names, in any order."""
+    def __init__(
+        self, event_id: str, prepared: tuple[str, ...], *, deciding: tuple[str, ...] = ()
+    ) -> None:
+        """Name by their resource names, in any order, the VMs that said something.
+
+        Args:
+            event_id: The event.
+            prepared: Those that are prepared for it.
+            deciding: Those that hold it, or have not decided yet: it is theirs to approve.
+        """
         self.event_id = event_id
         self.prepared = prepared
+        self.deciding = deciding
+
+
+class PersonAsked(Stimulus):
+    """A person has a word to say on what could not be undone: `undo` at once, or `forget`."""
+
+    __slots__ = ("name", "verb")
+    verb: Final[str]
+    name: Final[str]
+
+    def __init__(self, verb: str, name: str) -> None:
+        """Name a step, or an event by its id."""
+        self.verb = verb
+        self.name = name
 
 
 class Resumed(Stimulus):
@@ -221,25 +244,35 @@ class ApproveIntent(Intent):
 class AnnounceIntent(Intent):
     """Tell the other VMs of the event whether this one is prepared; nothing is answered."""
 
-    __slots__ = ("event", "prepared")
+    __slots__ = ("event", "holds", "prepared")
     event: Final[ScheduledEvent]
     prepared: Final[bool]
+    holds: Final[bool]
 
-    def __init__(self, event: ScheduledEvent, *, prepared: bool) -> None:
-        """Carry the event; False takes an earlier announcement back."""
+    def __init__(self, event: ScheduledEvent, *, prepared: bool, holds: bool = False) -> None:
+        """Carry the event, and what is so from now on; False takes an earlier word back.
+
+        Args:
+            event: The event.
+            prepared: Whether this VM is prepared for it.
+            holds: Whether it has decided not to approve it, so that nobody does in its place.
+        """
         self.event = event
         self.prepared = prepared
+        self.holds = holds
 
 
 class AskPeersIntent(Intent):
     """Find out which VMs of the event are prepared; answer with `PeersSeen`, or not at all."""
 
-    __slots__ = ("event",)
+    __slots__ = ("event", "names")
     event: Final[ScheduledEvent]
+    names: Final[tuple[str, ...]]
 
-    def __init__(self, event: ScheduledEvent) -> None:
-        """Carry the event whose Resources are asked about."""
+    def __init__(self, event: ScheduledEvent, names: tuple[str, ...]) -> None:
+        """Carry the event, and which of its Resources are asked."""
         self.event = event
+        self.names = names
 
 
 class NotifyIntent(Intent):

@@ -21,6 +21,9 @@ MARK = "forewarn.io/cordoned-by"
 MERGE = {"Content-Type": "application/merge-patch+json"}
 TAINT_TRIES = 5  # a node changes every few seconds; five misses in a row do not happen
 PODS_MAX = 5000  # a node runs a few hundred at most
+EVICTION_STATUSES = (200, 201, 404, 429, 500, 503)
+"""What an eviction may be answered: done; 404: gone meanwhile; else it is asked for again. 429: a
+disruption budget forbids it for now; 500: more than one budget, which people or time resolve."""
 MIRROR = "kubernetes.io/config.mirror"
 
 
@@ -173,10 +176,7 @@ def _evict(settings: dict[str, object], namespace: str, name: str) -> bool:
     if "grace_s" in settings:
         form["deleteOptions"] = {"gracePeriodSeconds": int(str(settings["grace_s"]))}
     url = f"{place}/eviction"
-    # 429: a disruption budget forbids it for now; 500: two budgets; 404: gone meanwhile
-    expect(
-        ask(settings, "POST", path=url, form=form), "POST", url=url, statuses=(200, 201, 404, 429)
-    )
+    expect(ask(settings, "POST", path=url, form=form), "POST", url=url, statuses=EVICTION_STATUSES)
     return False
 
 

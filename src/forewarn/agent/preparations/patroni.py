@@ -12,6 +12,7 @@ from forewarn.agent.preparations.wait_until import until
 from forewarn.errors import PeerError
 
 ADDRESS = "http://127.0.0.1:8008"
+SYNCHRONOUS = ("sync_standby", "quorum_standby")
 LEADING = ("leader", "master", "primary", "standby_leader")
 
 
@@ -21,7 +22,8 @@ class NoCandidate(PeerError):
     code = "patroni-no-candidate"
     message = "No member of cluster {cluster} can take over from {name}."
     advice = (
-        "See `patronictl list`: a candidate must run, be streaming and not be tagged nofailover."
+        "See `patronictl list`: a candidate must run, be streaming, not be tagged nofailover, and "
+        "be synchronous where the cluster is."
     )
 
 
@@ -38,11 +40,13 @@ def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
     if str(me.get("role")) not in LEADING:
         return f"{leader or 'another member'} leads; nothing to switch"
     form = {"leader": leader}
-    candidate = settings.get("candidate") or _candidate(members)
+    wanted = str(settings.get("candidate") or "")
+    fit = _candidates(members, synchronous=_is_synchronous(settings, members))
+    candidate = wanted if wanted in fit else "" if wanted else next(iter(fit), "")
     if not candidate:
         scope = patroni.get("scope") if isinstance(patroni, dict) else ""
         raise NoCandidate(cluster=scope, name=leader)
-    form["candidate"] = str(candidate)
+    form["candidate"] = candidate
     done = call(
         "POST", f"{url}/switchover", form=form, headers=_headers(settings), ca_file=_ca(settings)
     )
@@ -79,17 +83,25 @@ def _by_role(members: list[dict[str, object]], role: str, leader: str) -> str:
     return leader if role in LEADING and members else ""
 
 
-def _candidate(members: list[dict[str, object]]) -> str:
-    """Return the healthy follower that lags least."""
+def _is_synchronous(settings: dict[str, object], members: list[dict[str, object]]) -> bool:
+    """Tell whether only a synchronous member may take over: any other may lack transactions."""
+    mode = _ask(settings, "/config").form().get("synchronous_mode", False)
+    seen = any(one.get("role") in SYNCHRONOUS for one in members)
+    return seen or str(mode).lower() in ("true", "on", "yes", "1", "quorum")
+
+
+def _candidates(members: list[dict[str, object]], *, synchronous: bool) -> list[str]:
+    """Return the healthy followers, the one that lags least first."""
     fit = []
     for one in members:
         tags = one.get("tags")
         barred = isinstance(tags, dict) and tags.get("nofailover")
         lag = one.get("lag", 0)
         follows = one.get("role") not in LEADING and one.get("state") in ("running", "streaming")
-        if follows and not barred and isinstance(lag, int):
+        safe = not synchronous or one.get("role") in SYNCHRONOUS
+        if follows and safe and not barred and isinstance(lag, int):
             fit.append((lag, str(one["name"])))
-    return min(fit)[1] if fit else ""
+    return [name for _, name in sorted(fit)]
 
 
 def _ask(settings: dict[str, object], path: str) -> Called:

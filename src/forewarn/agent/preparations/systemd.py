@@ -23,7 +23,10 @@ class SystemctlFailed(PeerError):
 def prepare(settings: dict[str, object], _hook: dict[str, object]) -> str:
     """Stop the units (or start them, with `action = "start"`), noting which that changes."""
     units = words(settings, "units")
-    stops = settings.get("action", "stop") == "stop"
+    action = settings.get("action", "stop")
+    if action not in ("stop", "start"):  # never guessed: starting units is no harmless default
+        raise SystemctlFailed(words=str(action), reason="only stop and start are known")
+    stops = action == "stop"
     changed = [unit for unit in units if _is_active(unit, settings) == stops]
     noted = step_state.read().get("units", [])
     assert isinstance(noted, list)

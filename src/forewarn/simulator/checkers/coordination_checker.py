@@ -153,4 +153,4 @@ def _record_of(machine: Machine, event_id: str) -> EventRecord | None:
 def _needs(event: ScheduledEvent) -> bool:
     """Whether an event is prepared for at all. Source: C-4."""
     short = event.event_type == "Freeze" and 0 <= event.duration_s < FREEZE_TOLERATED_S
-    return event.source != "User" and not short
+    return not short

@@ -42,6 +42,11 @@ HABITS: tuple[AgentHabits, ...] = (
 )
 GOOD = HABITS[0]
 
+RETRY_MS = (1000, 30_000)
+"""Least and longest pause after a poll that failed."""
+TERM_STATUS = -15
+"""Exit status of a hook that was told to stop."""
+
 BEFORE, AFTER = "approves late, before NotBefore", "approves late, after NotBefore"
 """What becomes of approving late, which is counted apart."""
 _PLAIN = tuple(habit.name for habit in HABITS if habit is not GOOD and not habit.late)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forewarn.agent.core.values import PeersSeen
     from forewarn.protocol.documents import ScheduledEvent
 
 M_contra = TypeVar("M_contra", contravariant=True)
@@ -43,9 +44,11 @@ class Coordination(Protocol[M_contra]):
         self,
         machine: M_contra,
         event: ScheduledEvent,
-        answered: Callable[[tuple[str, ...] | None], None],
+        others: tuple[str, ...],
+        *,
+        answered: Callable[[PeersSeen | None], None],
     ) -> None:
-        """Find out which other VMs are prepared; None where no answer comes in time."""
+        """Find out what other VMs say; None where no answer comes in time."""
 
     def returned(self, name: str) -> None:
         """A VM is back, with what its journal says."""

@@ -34,6 +34,18 @@ STORE_MS_MAX = 4 * HOUR_MS
 """Longest bad time of a disk, where hardly anything is written."""
 
 
+ODD_BODIES = (
+    None,
+    b'{"DocumentIncarnation":0,"Events":[]}',
+    b'{"DocumentIncarnation":1,"Events":[]}',
+    b'{"Events":[]}',
+    b'{"DocumentIncarnation":1000000,"Events":[]}',
+)
+"""What an odd service answers once in a while: nothing usable, or documents of nobody's."""
+ODD_MAX = 12
+"""How many odd answers in a row, a second apart."""
+
+
 class Faults:
     """Hurts a world until it is told to stop."""
 
@@ -232,6 +244,26 @@ def _drivers(faults: Faults, dice: Dice) -> None:
     world.agenda.after(dice.between(HOUR_MS, 24 * HOUR_MS), clear)
 
 
+def _full(faults: Faults, dice: Dice) -> None:
+    """Fill the disks of some machines for seconds, or for ten minutes."""
+    world = faults.world
+    machines = dice.some(tuple(world.machines), dice.between(1, 4))
+    back_ms = dice.pick((20 * SECOND_MS, MINUTE_MS, 10 * MINUTE_MS))
+    for name in machines:
+        machine = world.machines[name]
+        machine.fill_disk()
+        world.agenda.after(back_ms, machine.free_disk)
+
+
+def _odd(faults: Faults, dice: Dice) -> None:
+    """Answer some machines with what no service should: empty, of another count, or nothing."""
+    world = faults.world
+    for name in dice.some(tuple(world.machines), dice.between(1, 4)):
+        machine = world.machines[name]
+        machine.odd_bodies = [dice.pick(ODD_BODIES) for _ in range(dice.between(1, ODD_MAX))]
+        machine.plan_poll()
+
+
 KINDS: dict[str, tuple[int, Callable[[Faults, Dice], None]]] = {
     "crash": (6 * HOUR_MS, _crash),
     "failover": (20 * HOUR_MS, _failover),
@@ -244,6 +276,8 @@ KINDS: dict[str, tuple[int, Callable[[Faults, Dice], None]]] = {
     "host": (10 * HOUR_MS, _host),
     "silence": (20 * HOUR_MS, _silence),
     "drivers": (12 * HOUR_MS, _drivers),
+    "disk": (8 * HOUR_MS, _full),
+    "odd": (4 * HOUR_MS, _odd),
 }
 """Every kind of fault, how often it comes on average in ms, and what it does."""
 
@@ -258,6 +292,8 @@ EFFECTS: dict[str, tuple[str, ...]] = {
     "clock": ("stepped", "stepped while down", "corrected"),
     "host": ("failed", "failed under work"),
     "silence": ("fallen silent", "disabled"),
+    "disk": ("not written",),
+    "odd": ("odd answer",),
     "drivers": (*(mood for mood, permille in MOODS if permille), DEAF),
 }
 """What each kind of fault can do; each is counted where it is done."""

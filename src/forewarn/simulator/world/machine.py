@@ -21,7 +21,6 @@ from forewarn.agent.core.values import (
     DocumentPolled,
     HookEnded,
     HookIntent,
-    PeersSeen,
     PrepareIntent,
     Resumed,
     StopIntent,
@@ -30,14 +29,21 @@ from forewarn.agent.core.values import (
 from forewarn.protocol.approvals import render_approval
 from forewarn.protocol.documents import ScheduledEvent
 from forewarn.simulator.checkers.state_checker import RATE_PPM_MAX
-from forewarn.simulator.world.agent_habits import AFTER, BEFORE, DRAIN, rules_of
+from forewarn.simulator.world.agent_disk import AgentDisk
+from forewarn.simulator.world.agent_habits import (
+    AFTER,
+    BEFORE,
+    DRAIN,
+    RETRY_MS,
+    TERM_STATUS,
+    rules_of,
+)
 from forewarn.simulator.world.document_cache import read
-from forewarn.simulator.world.event_queue import DAY_MS, START_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.agent.core.values import Intent, Stimulus
+    from forewarn.agent.core.values import Intent, PeersSeen, Stimulus
     from forewarn.simulator.world.coordination import Coordination
     from forewarn.simulator.world.dice import Dice
     from forewarn.simulator.world.event_queue import EventQueue
@@ -46,10 +52,6 @@ if TYPE_CHECKING:
 
 POLL_MS = 1000
 """An agent polls once a second; only the polls that can matter are simulated. Source: C-1."""
-RETRY_MS_MIN = 1000
-RETRY_MS_MAX = 30_000
-TERM_STATUS = -15
-"""Exit status of a hook that was told to stop."""
 PATIENCE_MS = 600_000
 """How often an agent whose peers say nothing new asks them here; in life: every few seconds."""
 
@@ -78,8 +80,7 @@ class Machine:
         self.identity = Identity(seat.name)
         self._rules = rules_of(seat.habit, together=bool(seat.place))
         self._core: AgentEngine | None = None
-        self._journal: dict[str, object] | None = None
-        self._written = 0
+        self._disk = AgentDisk()
         self._hooks: dict[str, int] = {}
         self._poll_planned = False
         #: Whether a poll is on its way, and whether something has changed meanwhile.
@@ -87,8 +88,12 @@ class Machine:
         self._tick_ms = self._life = 0
         #: What it did by habit -> how often; a world has one for all.
         self.deeds: Counter[str] = Counter()
-        #: Whether the machine has restarted since the journal, which names the boot, was written.
-        self._rebooted = False
+        #: What is decided and waits until it can be written.
+        self._unwritten: list[Intent] = []
+        #: What it reads instead of its next documents, the last first; None: nothing usable.
+        self.odd_bodies: list[bytes | None] = []
+        #: What was done to it alone, fault and effect -> how often; a world has one for all.
+        self.met: Counter[tuple[str, str]] = Counter()
         #: Since when its agent runs and has seen what is announced, true time in ms; 0: it has not.
         self.sees_ms = 0
         #: Whether asking its peers again may bring something new: they spoke, or words were lost.
@@ -103,11 +108,7 @@ class Machine:
     @property
     def ahead_ms(self) -> int:
         """How far its clock is ahead of true time now, in ms."""
-        rate_ppm = self.seat.rate_ppm
-        if not rate_ppm:
-            return self.seat.skew_ms
-        passed_ms = (self._agenda.now_ms - START_MS) % (2 * DAY_MS)
-        return self.seat.skew_ms + min(passed_ms, 2 * DAY_MS - passed_ms) * rate_ppm // 1_000_000
+        return self.seat.ahead_ms(self._agenda.now_ms)
 
     @property
     def core(self) -> AgentEngine | None:
@@ -121,7 +122,7 @@ class Machine:
         if self.up or self._scrapped:
             return
         self.up = True
-        self._rebooted = True
+        self._disk.rebooted = True
         self.begin_agent()
 
     def halt(self) -> None:
@@ -143,13 +144,13 @@ class Machine:
         if not self.seat.habit.polls:
             self.deeds[self.seat.habit.name] += 1
             return
-        journal = self._journal
+        journal = self._disk.journal
         self._core = AgentEngine(self.identity, self._rules, journal=journal)
-        self._written = self._core.generation
+        self._disk.written = self._core.generation
         self.sees_ms = 0
         if journal is not None:
             found = dict.fromkeys(self._core.running(), "interrupted")
-            self._step(Resumed(found, rebooted=self._rebooted))
+            self._step(Resumed(found, rebooted=self._disk.rebooted))
         self.plan_poll()
         if self.seat.place:
             self._peers.returned(self.seat.name)
@@ -158,19 +159,13 @@ class Machine:
         """End the agent's process: its hooks and requests are gone, the machine stays up."""
         self._life += 1
         if self._core is not None and not self.seat.habit.dies:
-            self._write_journal(self._core)
+            self._disk.write(self._core)
         self._core = None
         self._hooks.clear()
         self._asked.clear()
+        self._unwritten.clear()
         self._poll_planned = self._polling = self._poll_again = False
         self._tick_ms = 0
-
-    def _write_journal(self, core: AgentEngine) -> None:
-        """Write what has changed: after each step if it may die over one, else when it ends."""
-        if core.generation != self._written:
-            self._written = core.generation
-            self._journal = core.journal()
-            self._rebooted = False
 
     def _die(self) -> None:
         """The agent's process ends; whoever looks after it starts it again."""
@@ -208,8 +203,11 @@ class Machine:
     def _polled(self, body: bytes | None) -> None:
         """Take in the answer to a poll; None for no usable one."""
         again, self._poll_again = self._poll_again, False
+        if self.odd_bodies:
+            body, again = self.odd_bodies.pop(), True
+            self.met["odd", "odd answer"] += 1
         if body is None:
-            self.plan_poll(self._dice.between(RETRY_MS_MIN, RETRY_MS_MAX))
+            self.plan_poll(self._dice.between(*RETRY_MS))
             return
         self._step(DocumentPolled(read(body)))
         doubts = self._core is not None and self._core.doubts
@@ -230,15 +228,35 @@ class Machine:
         if dies and self._dice.chance(500):
             self._die()  # before anything was written
             return
+        self._unwritten += intents
+        if not self._disk.takes(core):
+            self.met["disk", "not written"] += 1
+            self._plan_tick()
+            return
         if self.seat.habit.dies:
-            self._write_journal(core)
+            self._disk.write(core)
         if dies:
             self._die()  # after that, before anything was done
             return
+        self._do_written()
+
+    def _do_written(self) -> None:
+        intents, self._unwritten = self._unwritten, []
         for intent in intents:
             self.heard(self, intent)
             self._do(intent)
         self._plan_tick()
+
+    def fill_disk(self) -> None:
+        """Let nothing more be written; what is there stays."""
+        self._disk.fill(self._core)
+
+    def free_disk(self) -> None:
+        """Let the agent write, and do, what has waited for it."""
+        self._disk.full = False
+        if self._core is not None:
+            self._disk.write(self._core)
+            self._do_written()
 
     def _draws_death(self, intents: tuple[Intent, ...]) -> bool:
         """Whether it dies over this step; seldom while it waits for others, for hours maybe."""
@@ -246,6 +264,8 @@ class Machine:
         return self._dice.chance(self.seat.habit.dies // (10 if waits else 1))
 
     def _plan_tick(self) -> None:
+        if self._core is not None and self._core.doubts:
+            self.plan_poll()
         due_ms = self._core.next_deadline() if self._core is not None else None
         if due_ms is None:
             return
@@ -291,7 +311,7 @@ class Machine:
                 self._peers.checks.says(self, intent.event)
             self._peers.announce(self, intent.event, prepared=intent.prepared)
         elif isinstance(intent, AskPeersIntent):
-            self._ask(intent.event)
+            self._ask(intent.event, intent.names)
         elif isinstance(intent, ApproveIntent):
             if self.seat.place:
                 self._peers.checks.approves(self, intent.event)
@@ -348,21 +368,21 @@ class Machine:
         if any(held.key == DRAIN and held.phase == PrepareIntent.phase for held in steps):
             self._peers.checks.prepared(self.seat.name, done=True)
 
-    def _ask(self, event: ScheduledEvent) -> None:
+    def _ask(self, event: ScheduledEvent, names: tuple[str, ...]) -> None:
         if event.event_id in self._asked:
             return  # the agent asks once at a time, and again when that is answered
         self._asked.add(event.event_id)
         life = self._life
 
-        def answered(prepared: tuple[str, ...] | None) -> None:
+        def answered(seen: PeersSeen | None) -> None:
             if self._life == life:
                 self._asked.discard(event.event_id)
-                if prepared is not None:
-                    self._step(PeersSeen(event.event_id, prepared))
+                if seen is not None:
+                    self._step(seen)
                 else:
                     self._plan_tick()
 
-        self._peers.ask(self, event, answered)
+        self._peers.ask(self, event, names, answered=answered)
 
     def _send(self, event_id: str) -> None:
         life = self._life

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from forewarn.simulator.world.event_queue import DAY_MS, START_MS
+
 if TYPE_CHECKING:
     from forewarn.simulator.world.agent_habits import AgentHabits
 
@@ -26,3 +28,10 @@ class MachineIdentity:
     #: Where it and the other VMs of an event tell each other that they are prepared, one of
     #: `peers.PLACES`; empty where each approves without asking.
     place: str = ""
+
+    def ahead_ms(self, now_ms: int) -> int:
+        """How far its clock is ahead of true time, in ms; it gains by day and loses by day."""
+        if not self.rate_ppm:
+            return self.skew_ms
+        passed_ms = (now_ms - START_MS) % (2 * DAY_MS)
+        return self.skew_ms + min(passed_ms, 2 * DAY_MS - passed_ms) * self.rate_ppm // 1_000_000

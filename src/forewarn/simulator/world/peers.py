@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from forewarn.agent.core.values import PeersSeen
 from forewarn.agent.status_server import prepared_form
 from forewarn.simulator.checkers.coordination_checker import SHARED, STATUS
 
@@ -52,7 +53,10 @@ class Peers:
         self._asking: dict[str, dict[str, None]] = {}
 
     def announce(self, machine: Machine, event: ScheduledEvent, *, prepared: bool) -> None:
-        """Say that a VM is prepared, or no longer; nothing is answered."""
+        """Say that a VM is prepared, or no longer; nothing is answered.
+
+        That it holds is heard where its agent is asked, as by those who would stand in for it.
+        """
         name, event_id = machine.seat.name, event.event_id.upper()
         if prepared and (event_id, name) in self._said:
             return  # said again, which changes nothing
@@ -72,9 +76,11 @@ class Peers:
         self,
         machine: Machine,
         event: ScheduledEvent,
-        answered: Callable[[tuple[str, ...] | None], None],
+        others: tuple[str, ...],
+        *,
+        answered: Callable[[PeersSeen | None], None],
     ) -> None:
-        """Find out which other VMs are prepared; None where no answer comes in time."""
+        """Find out what other VMs say; None where no answer comes in time."""
         name, event_id = machine.seat.name, event.event_id.upper()
         self._asking.setdefault(event_id, {})[name] = None
         weather = self._wires.weather
@@ -82,24 +88,27 @@ class Peers:
             machine.unheard = True
             self._agenda.after(LATE_MS_MAX, partial(answered, None))
             return
-        others = machine.identity.others_in(event.resources)
         has = self._has_said if machine.seat.place == SHARED else self._tells
         found = tuple(other for other in others if has(other.removeprefix("_"), event_id))
         heard = tuple(other for other in found if not self._dice.chance(weather.lost))
+        deciding = tuple(
+            other for other in others if self._tells(other.removeprefix("_"), event_id, "deciding")
+        )
+        seen = PeersSeen(event.event_id, heard, deciding=deciding)
         machine.unheard = heard != found
         self._miss(others, name)
         delay_ms = self._dice.between(1, LATE_MS_MAX if self._dice.chance(weather.late) else 50)
-        self._agenda.after(delay_ms, partial(answered, heard))
+        self._agenda.after(delay_ms, partial(answered, seen))
 
     def _has_said(self, name: str, event_id: str) -> bool:
         return (event_id, name) in self._said
 
-    def _tells(self, name: str, event_id: str) -> bool:
+    def _tells(self, name: str, event_id: str, word: str = "prepared") -> bool:
         """What a VM's status endpoint tells; one that is down tells nothing."""
         machine = self._machines.get(name)
         if machine is None or machine.core is None:
             return False
-        told = prepared_form(name, machine.core)["prepared"]
+        told = prepared_form(name, machine.core)[word]
         assert isinstance(told, list)
         return event_id in told
 

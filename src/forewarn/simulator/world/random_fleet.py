@@ -252,6 +252,7 @@ class RandomFleet(Deployment):
         own = Dice(self.seed, f"machine/{vm.name}")
         machine = Machine(seat, self.agenda, wires=self.wires, peers=self.peers, dice=own)
         machine.deeds = self.deeds
+        machine.met = self.met
         self.machines[vm.name] = machine
         host = vm.host.removeprefix("h")
         self.wires.connect(vm.name, self.nodes[int(host) % NODES])

@@ -1,0 +1,76 @@
+"""Requests of people to the running agent: files in its state directory, `undo` and `forget`.
+
+Nothing is decided in here. Whoever may write into the state directory is its owner or root, so
+that the directory is the authentication; the status endpoint stays read-only. A request is taken
+away only after it has been acted upon, and acting twice does no harm.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from forewarn.agent.core.values import PersonAsked
+
+VERBS = ("undo", "forget")
+PREFIX, SUFFIX = "request-", ".json"
+REQUESTS_MAX = 16  # taken at a time; the others wait
+REQUEST_BYTES_MAX = 4096
+
+
+class OperatorRequests:
+    """The requests in one state directory."""
+
+    def __init__(self, directory: str) -> None:
+        """Use a directory that exists."""
+        self._directory = directory
+        self._paths: dict[PersonAsked, str] = {}
+
+    def post(self, asked: PersonAsked, number: str) -> str:
+        """Leave a request under a number of one's own; return the path that is there until done.
+
+        Raises:
+            OSError: the directory cannot be written.
+        """
+        path = f"{self._directory}/{PREFIX}{number}{SUFFIX}"
+        fresh = f"{path}.new"
+        with open(fresh, "w", encoding="utf-8") as file:  # noqa: PTH123  `pathlib` is too heavy
+            json.dump({"verb": asked.verb, "name": asked.name}, file)
+        os.chmod(fresh, 0o644)  # noqa: PTH101  root asks, the agent's user reads
+        os.replace(fresh, path)  # noqa: PTH105  the same
+        return path
+
+    def pending(self) -> tuple[PersonAsked, ...]:
+        """Return the requests that are there; what is none is removed."""
+        self._paths.clear()
+        names = sorted(os.listdir(self._directory))  # noqa: PTH208  the same
+        known = [name for name in names if name.startswith(PREFIX) and name.endswith(SUFFIX)]
+        for name in known[:REQUESTS_MAX]:
+            path = f"{self._directory}/{name}"
+            asked = _read(path)
+            if asked is None:
+                _remove(path)
+            else:
+                self._paths[asked] = path
+        return tuple(self._paths)
+
+    def done(self, asked: PersonAsked) -> None:
+        """Remove a request that was acted upon."""
+        _remove(self._paths[asked])
+
+
+def _read(path: str) -> PersonAsked | None:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123  the same
+            form = json.loads(file.read(REQUEST_BYTES_MAX))
+    except (OSError, ValueError):
+        return None
+    verb, name = (form.get("verb"), form.get("name")) if isinstance(form, dict) else ("", "")
+    return PersonAsked(verb, name) if verb in VERBS and isinstance(name, str) else None
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)  # noqa: PTH108  the same
+    except OSError:
+        return

@@ -1,0 +1,76 @@
+"""`forewarn agent undo` and `forget`: a person's word on what the agent could not undo.
+
+Nothing is undone in here: the running agent is asked, by a file in its state directory.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn import exit_codes
+from forewarn.agent.config import read_config
+from forewarn.agent.core.records import read_step_record
+from forewarn.agent.core.values import PersonAsked
+from forewarn.agent.journal import newest
+from forewarn.agent.json_fields import several
+from forewarn.agent.operator_requests import OperatorRequests
+from forewarn.agent.preparations.wait_until import pause
+from forewarn.agent.settings import AgentSettings
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    import argparse
+
+TAKEN_S = 5.0  # the agent looks once a second
+LOOK_S = 0.1
+
+
+class NothingToUndo(CallerError):
+    """Nothing that was asked about is being undone."""
+
+    code = "nothing-to-undo"
+    message = "Nothing waits to be undone under the name {name!r}; there is: {known}."
+    advice = "Name a step or an event as `forewarn agent status` shows it."
+
+
+class StateUnusable(CallerError):
+    """The agent's state directory cannot be read or written by who asks."""
+
+    code = "agent-state-unusable"
+    message = "The agent's state in {directory} cannot be used: {reason}."
+    advice = "Be root or the agent's user, and name its configuration with --config."
+
+
+def ask(verb: str, options: argparse.Namespace) -> int:
+    """Leave a request with the agent, and say whether it has taken it.
+
+    Raises:
+        NothingToUndo: no step of that name, or of that event, is being undone.
+        StateUnusable: its state is out of reach.
+    """
+    directory = AgentSettings(read_config(options.config, must_exist=False)).state_dir
+    try:
+        steps = _undone(directory)
+        name = str(options.name)
+        if not any(name == key or name.upper() in holders for key, holders in steps.items()):
+            raise NothingToUndo(name=name, known=", ".join(sorted(steps)) or "nothing")
+        asked = PersonAsked(verb, name)
+        path = Path(OperatorRequests(directory).post(asked, str(os.getpid())))
+    except OSError as error:
+        raise StateUnusable(directory=directory, reason=error.strerror or error) from error
+    for _ in range(int(TAKEN_S / LOOK_S)):
+        if not path.exists():
+            print(f"The agent was asked to {verb} {name}.")
+            return exit_codes.OK
+        pause(LOOK_S)
+    print(f"The agent does not run; it will {verb} {name} when it does.")
+    return exit_codes.OK
+
+
+def _undone(directory: str) -> dict[str, list[str]]:
+    """Return the steps that are being undone, by the agent's journal, each with its events."""
+    _, form = newest(directory)
+    found = [read_step_record(step) for step in several(form or {}, "steps")]
+    return {held.key: held.holders for held in found if held.is_undone}

@@ -1,0 +1,81 @@
+"""A real agent that is killed again and again: each event prepared once and recovered once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.agents import Agent
+from tests.agent.making import event
+from tests.agent.service import Service, reset, status
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from forewarn.protocol.documents import ScheduledEvent
+    from tests.agent.service import Fault
+
+pytestmark = pytest.mark.slow
+
+KILLS = int(os.environ.get("AGENT_KILLS", "40"))
+"""How often it is killed; 500 take five minutes."""
+LIFE_S_MAX = 0.5  # it is up and at work after 0.15 s
+FAR_MS = 4_000_000_000_000
+ODD: tuple[Fault, ...] = (
+    status(200, b'{"DocumentIncarnation":0,"Events":[]}'),
+    status(200, b""),
+    status(200, b"<html>"),
+    status(400, b"an odd version of an answer"),
+    status(404, b"{}"),
+    status(410),
+    status(429, Retry_After="3600"),
+    status(500),
+    reset,
+)
+
+
+def scheduled(number: int) -> ScheduledEvent:
+    """Return the event of a number, far ahead."""
+    return event(f"E{number}", not_before_ms=FAR_MS)
+
+
+def test_killed_agent_prepares_and_recovers_each_event_once(tmp_path: Path) -> None:
+    """Killed at any moment, among odd answers. Source: C-7, C-9, invariant 14."""
+    dice = random.Random(1)
+    shown, kills = 0, 0
+    prepare = "sleep 0.1"
+    with Service(waits=False) as service, Agent(tmp_path, service.endpoint, prepare=prepare) as one:
+        one.kill()
+        while kills < KILLS or shown % 2:
+            acts = _acts(tmp_path)
+            event_id = f"E{shown // 2}"
+            if not shown % 2 and len(acts) == shown:
+                shown += 1
+                service.show(scheduled(shown // 2))
+            elif shown % 2 and f"E{shown // 2}" in service.approvals:
+                shown += 1
+                service.show()
+            service.faults = [dice.choice(ODD) for _ in range(dice.randrange(3))]
+            one.start()
+            assert one.process is not None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                one.process.wait(dice.random() * LIFE_S_MAX)
+            one.kill()
+            kills += 1
+            assert kills < 20 * KILLS, f"{event_id} comes to no end"
+        service.faults = []
+        one.start()
+        one.until_acts(*(["prepare", "recover"] * (shown // 2)))
+    each = [act.split() for act in _acts(tmp_path)]
+    wanted = [(act, f"E{n}") for n in range(shown // 2) for act in ("prepare", "recover")]
+    assert [tuple(one) for one in each] == wanted
+
+
+def _acts(directory: Path) -> list[str]:
+    path = directory / "acts"
+    return path.read_text().splitlines() if path.exists() else []
