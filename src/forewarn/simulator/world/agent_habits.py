@@ -44,8 +44,6 @@ GOOD = HABITS[0]
 
 RETRY_MS = (1000, 30_000)
 """Least and longest pause after a poll that failed."""
-TERM_STATUS = -15
-"""Exit status of a hook that was told to stop."""
 
 BEFORE, AFTER = "approves late, before NotBefore", "approves late, after NotBefore"
 """What becomes of approving late, which is counted apart."""

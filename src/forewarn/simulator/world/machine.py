@@ -30,14 +30,7 @@ from forewarn.protocol.approvals import render_approval
 from forewarn.protocol.documents import ScheduledEvent
 from forewarn.simulator.checkers.state_checker import RATE_PPM_MAX
 from forewarn.simulator.world.agent_disk import AgentDisk
-from forewarn.simulator.world.agent_habits import (
-    AFTER,
-    BEFORE,
-    DRAIN,
-    RETRY_MS,
-    TERM_STATUS,
-    rules_of,
-)
+from forewarn.simulator.world.agent_habits import AFTER, BEFORE, DRAIN, RETRY_MS, rules_of
 from forewarn.simulator.world.document_cache import read
 
 if TYPE_CHECKING:
@@ -52,6 +45,7 @@ if TYPE_CHECKING:
 
 POLL_MS = 1000
 """An agent polls once a second; only the polls that can matter are simulated. Source: C-1."""
+TERM_STATUS = -15  # exit status of a hook that was told to stop
 PATIENCE_MS = 600_000
 """How often an agent whose peers say nothing new asks them here; in life: every few seconds."""
 
