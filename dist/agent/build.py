@@ -1,30 +1,40 @@
 #!/usr/bin/env python3
 """Builds `forewarn-agent.pyz`, the agent as one file for any Python 3.11 or later.
 
-Nothing outside the standard library may go into the file. Usage: build.py [OUTPUT]. The same
-sources give the same bytes.
+Nothing outside the standard library may go into the file. The same sources give
+the same bytes.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import io
 import marshal
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
+PROJECT = SOURCE.parent / "pyproject.toml"
 PARTS = (
     "forewarn/__init__.py",
     "forewarn/clock.py",
     "forewarn/errors.py",
     "forewarn/exit_codes.py",
     "forewarn/ids.py",
+    "forewarn/version.py",
     "forewarn/protocol/*.py",
     "forewarn/agent/**/*.py",
 )
-MAIN = "import sys\nfrom forewarn.agent.main import main\nsys.exit(main(sys.argv[1:]))\n"
+MAIN = """\
+import sys
+if sys.version_info < (3, 11):
+    sys.exit("The forewarn agent needs Python 3.11 or newer; this is %d.%d." % sys.version_info[:2])
+from forewarn.agent.main import main
+sys.exit(main(sys.argv[1:]))
+"""
 SHEBANG = b"#!/usr/bin/env -S python3 -S -I\n"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 UNCHECKED = 0b01  # a hash-based .pyc that is not compared with its source
@@ -38,11 +48,15 @@ def build(output: Path) -> None:
     """
     files = {path.relative_to(SOURCE).as_posix(): path.read_bytes() for path in _sources()}
     files["__main__.py"] = MAIN.encode()
+    project = tomllib.loads(PROJECT.read_text("utf-8"))["project"]
+    metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, text in sorted(files.items()):
             _add(archive, name, text)
             _add(archive, f"{name}c", _bytecode(name, text))
+        info = f"{project['name']}-{project['version']}.dist-info/METADATA"
+        _add(archive, info, metadata.encode())  # for --version
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_bytes(SHEBANG + buffer.getvalue())
     output.chmod(0o755)
@@ -65,6 +79,8 @@ def _bytecode(name: str, text: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("forewarn-agent.pyz")
+    parser = argparse.ArgumentParser(description="Build the agent as one file.")
+    parser.add_argument("output", nargs="?", type=Path, default=Path("forewarn-agent.pyz"))
+    target = parser.parse_args().output
     build(target)
     sys.stdout.write(f"{target}: {target.stat().st_size:,} bytes\n")

@@ -13,6 +13,9 @@ from forewarn import exit_codes
 from forewarn.agent import main as agent_main
 from forewarn.agent.cli import STARTER, main
 from forewarn.agent.config import ConfigInvalid, read_config
+from forewarn.agent.config_check import oddities
+from forewarn.agent.config_permissions import ConfigWritable
+from forewarn.agent.core.rules import Match
 from forewarn.agent.preparation_catalog import PREPARATIONS
 from forewarn.agent.settings import AgentSettings
 from forewarn.agent.startup import load
@@ -99,10 +102,11 @@ def test_missing_file_is_refused(path: Path) -> None:
 
 
 def test_starter_is_usable_and_shows_the_defaults(path: Path) -> None:
-    """What `init` writes means what an empty file means; so does all of it uncommented."""
+    """What `init` writes approves nothing until there are steps; it shows the defaults."""
     starter = STARTER.format(uses=", ".join(PREPARATIONS))
     empty = settings_of(path, "")
-    assert settings_of(path, starter).rules == empty.rules
+    first = settings_of(path, starter).rules[0]
+    assert (first.action, first.match == Match()) == ("notify", True)
     head = starter.partition("[status]")[0]
     spoken = settings_of(path, head.replace("# ", "", 1).replace("\n# ", "\n").partition("\n\n")[2])
     for name in ("interval_s", "wait_s", "freeze_tolerated_s", "state_dir", "hooks_dir", "log"):
@@ -199,7 +203,7 @@ def test_check_explains_and_init_writes(path: Path, capsys: pytest.CaptureFixtur
         e["type"] for e in explained
     }
     assert main(["check", "--config", str(path)]) == 0
-    assert "approves at once\n" in capsys.readouterr().out
+    assert "sends notifications only\n" in capsys.readouterr().out
     path.write_text('[[rule]]\naction = "approve"\n', "utf-8")
     assert main(["check", "--config", str(path)]) == 0
     assert "approves at once as leader\n" in capsys.readouterr().out
@@ -319,3 +323,31 @@ def test_running_agent_keeps_neither_parser_nor_checks() -> None:
     heavy |= {"dataclasses", "subprocess", "threading", "logging", "datetime", "pathlib"}
     site = {"pathlib", "threading"}  # what an editable installation brings with it
     assert (heavy - site).isdisjoint(done.stdout.split())
+
+
+@pytest.mark.parametrize("what", ["agent.toml", "prepare.d", "prepare.d/drain"])
+def test_what_others_can_write_is_refused(tmp_path: Path, what: str) -> None:
+    """Who can write a hook or the configuration can run commands as the agent."""
+    config, hooks = tmp_path / "agent.toml", tmp_path / "prepare.d"
+    config.write_text(f'[agent]\nhooks_dir = "{tmp_path}"\n', "utf-8")
+    hooks.mkdir()
+    (hooks / "drain").write_text("#!/bin/sh\n", "utf-8")
+    (hooks / "drain").chmod(0o755)
+    (tmp_path / what).chmod(0o775)
+    with pytest.raises(ConfigWritable, match=what):
+        read_config(str(config))
+    with config.open("a", encoding="utf-8") as file:
+        file.write("check_permissions = false\n")
+    assert read_config(str(config))["steps"]
+
+
+def test_secret_over_plain_http_is_warned_of(path: Path) -> None:
+    """A signature proves who spoke; anybody on the way can still read it."""
+    path.write_text(
+        '[notify]\nwebhook = "http://user:pass@example.net/hook"\n'
+        'webhook_secret_file = "/dev/null"\n',
+        "utf-8",
+    )
+    warnings = [one for one in oddities(read_config(str(path))) if "plain HTTP" in one]
+    assert len(warnings) == 1
+    assert "pass" not in warnings[0]

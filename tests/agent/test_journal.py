@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.agent.journal import Journal, JournalLocked, JournalLost, newest
+from forewarn.agent.journal import Journal, JournalLocked, JournalLost, JournalOpen, newest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,3 +95,27 @@ def test_first_state_finds_its_room_made(directory: Path) -> None:
     journal.make_room()
     assert newest(str(directory))[0] == 1
     journal.close()
+
+
+def test_flipped_bit_in_the_turn_costs_that_state_alone(directory: Path) -> None:
+    """The head is checked like the rest: the other half is whole, and is used."""
+    journal = Journal(str(directory))
+    for number in range(3):
+        journal.write({"number": number})
+    journal.close()
+    last = max(directory.glob("journal.[01]"), key=lambda path: path.read_bytes()[9:10])
+    whole = last.read_bytes()
+    for bit in range(8):
+        last.write_bytes(whole[:9] + bytes([whole[9] ^ 1 << bit]) + whole[10:])
+        _, form = newest(str(directory))
+        assert form is not None
+        assert form["number"] == 1
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707], ids=["group", "everybody"])
+def test_directory_that_others_can_write_is_refused(directory: Path, mode: int) -> None:
+    """Commands are kept there, which the agent runs."""
+    directory.mkdir()
+    directory.chmod(mode)
+    with pytest.raises(JournalOpen):
+        Journal(str(directory))

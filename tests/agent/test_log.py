@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.agent.log import LINE_BYTES_MAX, Log
+from forewarn.clock import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,3 +93,14 @@ def test_long_line_is_cut_to_what_a_pipe_takes_whole(
     assert len(said) <= LINE_BYTES_MAX
     assert b"the end" in said
     assert form == "text" or json.loads(said)["run"] == 1
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_line_carries_the_time(
+    pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """A log that no journal dates says when; in UTC."""
+    reader, file = pipe
+    monkeypatch.setattr(sys, "stderr", file)
+    Log(form, clock=VirtualClock(1_474_309_787_250)).say("one", "It begins.")
+    assert b"2016-09-19T18:29:47.250Z" in os.read(reader, LINE_BYTES_MAX)

@@ -52,6 +52,7 @@ class StarterUnwritable(CallerError):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run an action typed after `forewarn agent`, or `python -m forewarn.agent`."""
     parser = argparse.ArgumentParser(prog=own_name(), description="Follow this machine's events.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, (text, action) in ACTIONS.items():
         sub = actions.add_parser(name, help=text, description=text)
@@ -64,6 +65,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ForewarnError as error:
         sys.stderr.write(f"{sentence_of(error)}\n")
         return exit_codes.UNREACHABLE if isinstance(error, PeerError) else exit_codes.USAGE
+
+
+class _Version(argparse.Action):
+    """Prints the version; asks for it only then, because that reads files."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print and end."""
+        from forewarn.version import version  # noqa: PLC0415  slow to import
+
+        print(f"forewarn-agent {version()}")
+        parser.exit()
 
 
 def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
@@ -151,7 +163,7 @@ def _sentence(rule: Rule) -> str:
         when = {"first": "at once as leader", "all": "when all are prepared", "self": "at once"}
         return f"approves {when[rule.coordination]}"
     if rule.action != "prepare":
-        return {"ignore": "does nothing", "notify": "tells"}[rule.action]
+        return {"ignore": "does nothing", "notify": "sends notifications only"}[rule.action]
     groups = [" and ".join(step.name for step in group) for group in rule.steps]
     steps = ", then ".join(groups)
     after = "approves" if rule.then == "approve" else "waits for NotBefore"
@@ -170,6 +182,7 @@ def _init(options: argparse.Namespace) -> int:
         return exit_codes.REFUSED
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)  # secrets are invited
         path.write_text(STARTER.format(uses=", ".join(sorted(PREPARATIONS))), "utf-8")
     except OSError as error:
         raise StarterUnwritable(path=path, reason=error.strerror) from error
@@ -269,6 +282,7 @@ STARTER = """\
 # inhibit_shutdown = false # let logind delay a shutdown while hooks run
 # state_dir = "/var/lib/forewarn-agent"
 # hooks_dir = "/etc/forewarn-agent"   # holds prepare.d, approve.d, recover.d, cancel.d
+# check_permissions = true # refuse configuration and hooks that other users can write
 # log = "text"           # or "json"
 
 [status]
@@ -295,8 +309,15 @@ STARTER = """\
 # use = "systemd"
 # units = ["nginx.service"]
 
-# Rules: the first that matches decides. Without rules, short freezes are approved at once, and
-# everything else is prepared for (all steps, in order), then approved.
+# Rules: the first that matches decides. Without rules, short freezes, and what users asked for
+# where nothing has to be prepared, are approved at once; everything else is prepared for (all
+# steps, in order), then approved.
+
+# Until there are steps, approving would only shorten the notice: remove this rule with the first.
+[[rule]]
+name = "until there are steps"
+action = "notify"
+
 # [[rule]]
 # name = "reboots and worse"
 # type = ["Reboot", "Redeploy", "Preempt", "Terminate"]

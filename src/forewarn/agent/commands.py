@@ -42,7 +42,7 @@ def hook_settings(spec: str) -> str:
 
 
 def _flags() -> list[str]:
-    flags = []
+    flags = ["-P"]  # nothing in the current directory is imported by a process that may be root's
     if sys.flags.no_site:
         flags.append("-S")
     if sys.flags.isolated:

@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forewarn.agent.config_permissions import refuse_writable
 from forewarn.agent.core.rules import ACTIONS, COORDINATIONS, FAILURES, TIMEOUT_S
 from forewarn.agent.preparation_catalog import PREPARATIONS
 from forewarn.agent.sdk.http import target_of
@@ -95,10 +96,13 @@ def read_config(path: str, *, must_exist: bool = True) -> dict[str, object]:
         ConfigInvalid: it cannot be used; the first reason found is named.
     """
     merged: dict[str, object] = {}
-    for file in (Path(path), *sorted(Path(f"{path}.d").glob("*.toml"))):
+    files = (Path(path), *sorted(Path(f"{path}.d").glob("*.toml")))
+    for file in files:
         if file.exists() or must_exist:
             _merge(merged, _parsed(file))
     form = _flat(merged, path)
+    if form["check_permissions"]:
+        refuse_writable((*files, Path(f"{path}.d"), *_hook_paths(str(form["hooks_dir"]))))
     checks, steps = _directory_steps(str(form["hooks_dir"]))
     steps += [_step(name, table, path) for name, table in _table(merged, "step").items()]
     names = [str(step["name"]) for step in steps]
@@ -220,6 +224,13 @@ def hook_files(directory: str | Path, phase: str) -> list[Path]:
         for file in sorted(Path(directory, f"{phase}.d").glob("*"))
         if file.is_file() and not (file.name.startswith(".") or file.name.endswith("~"))
     ]
+
+
+def _hook_paths(directory: str) -> list[Path]:
+    """Return the hook directories and the files in them."""
+    folders = [Path(directory, f"{phase}.d") for phase in PHASES]
+    files = [file for phase in PHASES for file in hook_files(directory, phase)]
+    return [Path(directory), *folders, *files]
 
 
 def _directory_steps(directory: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:

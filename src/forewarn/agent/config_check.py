@@ -8,11 +8,17 @@ from __future__ import annotations
 import os
 import shutil
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from forewarn.agent.config import PHASES, hook_files, is_program
+from forewarn.agent.json_fields import words
+from forewarn.agent.preparations.http_call import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def oddities(form: Mapping[str, object]) -> list[str]:
@@ -27,6 +33,7 @@ def oddities(form: Mapping[str, object]) -> list[str]:
         *_of_files("[notify]", form["notify"]),
         *_of_files("[coordination]", form["coordination"]),
         *_of_apprise(form["notify"]),
+        *_of_plain_http(form),
     ]
 
 
@@ -66,6 +73,27 @@ def _of_files(where: str, settings: object) -> Iterator[str]:
     for name, path in settings.items():
         if name.endswith("_file") and path and not os.access(str(path), os.R_OK):
             yield f"{where}, {name}: {path} cannot be read."
+
+
+def _of_plain_http(form: Mapping[str, object]) -> Iterator[str]:
+    """Name what is signed, or carries a token, and can still be read on its way."""
+    steps = form["steps"]
+    assert isinstance(steps, list)
+    notify = form["notify"]
+    assert isinstance(notify, dict)
+    for key in ("webhook", "cloudevents"):
+        if notify.get(f"{key}_secret_file"):
+            yield from _plain(f"[notify] {key}", words(notify, key))
+    for step in steps:
+        settings = step["spec"].get("settings", {})
+        if settings.get("secret_file") or settings.get("token_file") or settings.get("headers"):
+            yield from _plain(f"Step {step['name']}, url", [str(settings.get("url", ""))])
+
+
+def _plain(where: str, urls: list[str]) -> Iterator[str]:
+    for url in urls:
+        if url.startswith("http://") and urlsplit(url).hostname not in LOOPBACK:
+            yield f"{where}: {shown(url)} is plain HTTP; use https for what carries a secret."
 
 
 def _of_apprise(notify: object) -> Iterator[str]:

@@ -147,8 +147,9 @@ def _as_variable(text: str) -> str:
     JSON can say what the system's encoding cannot, and a process that is given a longer variable
     cannot be started at all.
     """
+    encoding = sys.getfilesystemencoding()
     known = text.replace("\0", "")[:VARIABLE_CHARACTERS_MAX]
-    return known.encode("utf-8", "replace").decode("utf-8")
+    return known.encode(encoding, "replace").decode(encoding)
 
 
 if TYPE_CHECKING:

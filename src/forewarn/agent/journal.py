@@ -36,7 +36,9 @@ class JournalOpen(CallerError):
 
     code = "journal-open"
     message = "Other users can write to {directory}."
-    advice = "The agent runs commands that it keeps there: chown it to the agent's user, chmod o-w."
+    advice = (
+        "The agent runs commands that it keeps there: chown it to the agent's user, chmod go-w."
+    )
 
 
 class JournalLost(OurError):
@@ -222,7 +224,9 @@ def newest(directory: str) -> tuple[int, dict[str, object] | None]:
 
 
 def _framed(body: bytes, turn: int) -> bytes:
-    return b"%08x %d %d\n" % (zlib.crc32(body), turn, len(body)) + body
+    """Return a state with its head; the checksum covers all but itself."""
+    checked = b"%d %d\n" % (turn, len(body)) + body
+    return b"%08x " % zlib.crc32(checked) + checked
 
 
 def _refuse_open(directory: str) -> None:
@@ -230,7 +234,7 @@ def _refuse_open(directory: str) -> None:
     if not hasattr(os, "geteuid"):
         return
     found = os.stat(directory)  # noqa: PTH116  the same
-    if found.st_mode & stat.S_IWOTH or found.st_uid not in (0, os.geteuid()):
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_uid not in (0, os.geteuid()):
         raise JournalOpen(directory=directory)
 
 
@@ -248,11 +252,11 @@ def _checked(text: bytes) -> tuple[int, dict[str, object] | None]:
     try:
         checksum, turn, length = head.split(b" ")
         body = rest[: int(length)]
-        form = json.loads(body)
-        whole = int(checksum, 16) == zlib.crc32(body)
+        whole = int(checksum, 16) == zlib.crc32(b"%b %b\n" % (turn, length) + body)
+        form = json.loads(body) if whole else None
+        return int(turn), form if isinstance(form, dict) else None
     except ValueError:
         return 0, None
-    return int(turn), form if whole and isinstance(form, dict) else None
 
 
 def _write_all(file: int, data: bytes) -> None:

@@ -10,9 +10,13 @@ import os
 import select
 import sys
 
+from forewarn.protocol.timestamps import iso8601
+
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from forewarn.clock import Clock
 
 LEVELS = {"error": 3, "warning": 4, "info": 6, "debug": 7}
 """Level -> priority as the journal of systemd knows it."""
@@ -24,9 +28,15 @@ CUTS = (LINE_BYTES_MAX, 512, 64)  # characters kept of each part, until the line
 class Log:
     """Writes to standard error, where every supervisor collects it; never waits for a reader."""
 
-    def __init__(self, form: str = "text") -> None:
-        """Write `text` or `json` lines; under systemd's journal with the priority in front."""
+    def __init__(self, form: str = "text", *, clock: Clock | None = None) -> None:
+        """Write `text` or `json` lines; under systemd's journal with the priority in front.
+
+        Args:
+            form: `text` or `json`.
+            clock: The time of each line, UTC; None for no time. The journal has its own.
+        """
         self._json = form == "json"
+        self._clock = clock
         self._journal = "JOURNAL_STREAM" in os.environ
         self._said: dict[str, str] = {}
         self._lost = 0
@@ -59,11 +69,18 @@ class Log:
     def _put(self, action: str, sentence: str, *, level: str, **ids: object) -> bool:
         """Write a line if that can be done at once; tell whether it was."""
         prefix = f"<{LEVELS[level]}>" if self._journal else ""
+        time = {} if self._clock is None else {"time": iso8601(self._clock.now_ms())}
+        if time and not self._json and not self._journal:
+            prefix = f"{time['time']} "
         line = b""
         for cut in CUTS:
             short = {name: _cut(found, cut) for name, found in ids.items()}
             form = {"level": level, "action": action, "message": sentence[:cut], **short}
-            text = json.dumps(form) if self._json else _plain(action, sentence[:cut], short)
+            text = (
+                json.dumps({**time, **form})
+                if self._json
+                else _plain(action, sentence[:cut], short)
+            )
             line = f"{prefix}{text}\n".encode("utf-8", "replace")
             if len(line) <= LINE_BYTES_MAX:
                 break

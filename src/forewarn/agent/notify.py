@@ -36,6 +36,7 @@ def main(form: dict[str, object]) -> int:
                 "url": url,
                 "tries": TRIES,
                 "secret_file": settings.get(f"{key}_secret_file"),
+                "ca_file": settings.get("ca_file"),
                 "cloudevents": key == "cloudevents",
             }
             try:

@@ -46,6 +46,6 @@ class SdNotify:
         address = "\0" + self._address[1:] if self._address[0] == "@" else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
-                out.sendto(text.replace("\n", " ").encode(), address)
+                out.sendto(text.replace("\n", " ").encode("utf-8", "replace"), address)
         except OSError:
             return  # a manager that went away must not stop the agent

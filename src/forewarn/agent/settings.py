@@ -31,6 +31,7 @@ DEFAULTS: dict[str, object] = {
     "scale_set": "",
     "state_dir": "/var/lib/forewarn-agent",
     "hooks_dir": "/etc/forewarn-agent",
+    "check_permissions": True,
     "freeze_tolerated_s": 9,
     "stop_grace_s": 5.0,
     "inhibit_shutdown": False,

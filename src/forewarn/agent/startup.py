@@ -48,8 +48,9 @@ def run(path: str, *, must_exist: bool = True) -> None:
 
     readiness = SdNotify()
     while True:  # ends when it is told to stop
-        log = Log(settings.log)
-        runner = Runner(settings, clock=SystemClock(), ids=Ids(), log=log, readiness=readiness)
+        clock = SystemClock()
+        log = Log(settings.log, clock=clock)
+        runner = Runner(settings, clock=clock, ids=Ids(), log=log, readiness=readiness)
         if not runner.run():
             return
         try:

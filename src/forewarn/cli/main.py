@@ -85,6 +85,8 @@ class _ShowVersion(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """Print and end."""
+        from forewarn.version import version  # noqa: PLC0415 - slow to import
+
         print(f"forewarn {version()}")
         parser.exit()
 
@@ -139,16 +141,6 @@ def parser_for(command: str = "") -> Parser:
             loaded.add(module)
             importlib.import_module(f"forewarn.cli.{module}").add_commands(commands)
     return parser
-
-
-def version() -> str:
-    """Return the version of the installed package."""
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow to import
-
-    try:
-        return version("forewarn")
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        return "unknown"
 
 
 def _command_in(words: Sequence[str]) -> str:

@@ -1,0 +1,14 @@
+"""Which release this is, as the installed package says. Nothing else."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+
+
+def version() -> str:
+    """Return the version of the installed package; `unknown` in a tree never installed."""
+    try:
+        return version_of("forewarn")
+    except PackageNotFoundError:
+        return "unknown"
