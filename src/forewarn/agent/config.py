@@ -42,6 +42,7 @@ SUBTABLES: dict[str, dict[str, object]] = {
         "cloudevents": list,
         "cloudevents_secret_file": str,
         "apprise": list,
+        "ca_file": str,
         "level": ("info", "warning", "error"),
     },
     "coordination": {

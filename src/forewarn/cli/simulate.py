@@ -47,9 +47,7 @@ NUMBERS: dict[str, int | float] = {
 """What they are where they are not given."""
 DEFAULTS: dict[str, object] = {**NUMBERS, "without": "", "no_shrink": False}
 """Every option of random worlds; beside a FILE none of them may be given."""
-FAULTS = (
-    "crash, failover, store, wire, cut, lag, publish, clock, host, silence, drivers, disk, odd"
-)
+FAULTS = "crash, failover, store, wire, cut, lag, publish, clock, host, silence, drivers, disk, odd"
 ACTIVITIES = "routine, prediction, users, evictions, changes, meddling"
 """Kinds that can be left out: named here, too, so that the help needs no simulator."""
 
