@@ -42,7 +42,9 @@ def test_clock_is_shown_and_changed(command: Run) -> None:
     assert after["now"][:11] >= before["now"][:11]
     assert after != before
     assert "cannot run at speed 0." in command("clock", "speed", "0", status=1)
-    assert "cannot run at speed 2e+09." in command("clock", "speed", "2e9", status=1)
+    assert "speed must be a number from 0 to 1000000, not 2000000000.0" in command(
+        "clock", "speed", "2e9", status=1
+    )
     assert "must be a duration from 0s to 31d, not '1000d'" in command(
         "clock", "advance", "1000d", status=1
     )
@@ -102,7 +104,7 @@ def test_scenario_file_is_read_where_it_is_typed(
     assert "Mine." in command("scenario", "show", "mine")
     assert "cannot be read" in command("scenario", "run", "/nowhere/x.toml", status=2)
     story("[[steps]]\nnonsense = 1\n")
-    assert "'nonsense' means nothing" in command("scenario", "run", str(path), status=1)
+    assert "unknown member 'nonsense'" in command("scenario", "run", str(path), status=1)
 
 
 def test_faults_are_set_listed_and_cleared(command: Run) -> None:

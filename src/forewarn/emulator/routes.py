@@ -37,7 +37,7 @@ ADVANCE = Form(
 SPEED = Form(
     "SpeedForm",
     "How fast the clock runs.",
-    (Field("speed", Number(most=SPEED_MAX), "Its seconds to a real second.", required=True),),
+    (Field("speed", Number(0, SPEED_MAX), "Its seconds to a real second.", required=True),),
 )
 RUN = Form(
     "RunForm",
