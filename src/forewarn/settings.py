@@ -169,6 +169,8 @@ class PolicySettings:
     """How far ahead predicted failure is announced where no time is given. Source: N-2."""
     max_user_operations: int = 10
     """User-initiated operations an owner may have scheduled at a time. Source: O-1."""
+    max_operations: int = 200_000
+    """Operations that may be live, planned ones included; failures are recorded beyond it."""
     disable_after_s: int = 86_400
     """A group nobody asked for this long is disabled. Source: B-2."""
     overdue_after_s: int = 3600

@@ -12,12 +12,13 @@ import pytest
 
 from forewarn.core.admission import Waiting, why
 from forewarn.core.document import View
+from forewarn.core.draft import Draft, Terms
 from forewarn.core.history import Replay
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.policy import Policy
 from forewarn.core.records import key_of
-from forewarn.core.state import Draft, Entry, State, Terms
+from forewarn.core.state import Entry, State
 from forewarn.core.step import Outcome, next_deadline_ms, step
 from forewarn.core.stimulus import (
     Approve,

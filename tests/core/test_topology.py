@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from forewarn.core.topology import (
     ADDRESSES_MAX,
     DOMAIN_MAX,
     TAGS_MAX,
+    FleetChange,
     Group,
     GroupKind,
     Health,
@@ -19,6 +22,7 @@ from forewarn.core.topology import (
     Topology,
     Vm,
 )
+from forewarn.values import replace
 
 GPU_GROUP = Group("gpu", GroupKind.SCALE_SET, fault_domain_count=1)
 
@@ -100,32 +104,85 @@ def test_lone_group_holds_one_vm() -> None:
 
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
+SOME_VM = st.builds(
+    lambda host, group, address: (host, group, address),
+    st.sampled_from("hi"),
+    st.sampled_from("gk"),
+    st.sampled_from(["", "10.0.0.4", "10.0.0.5"]),
+)
 
 
 @given(
     st.lists(
-        st.tuples(st.just("moved"), st.sets(NAMES), st.sampled_from("hi"))
-        | st.tuples(st.just("without"), st.sets(NAMES))
-        | st.tuples(st.just("with_health"), st.sampled_from("hi"), st.sampled_from(Health)),
+        st.tuples(
+            st.dictionaries(NAMES, st.none() | SOME_VM, max_size=4),
+            st.dictionaries(st.sampled_from("hi"), st.sampled_from(Health), max_size=1),
+            st.booleans(),
+        ),
         max_size=6,
     )
 )
-def test_a_step_to_another_layout_is_that_layout(steps: list[tuple[str, ...]]) -> None:
-    """What is changed in part is what would be laid out whole. Source: L-5."""
-    now = fleet(Vm("a", "h", "g"), Vm("b", "h", "g"), Vm("c", "i", "g"), Vm("d", "i", "g"))
-    for name, what, *rest in steps:
-        there = what if name == "with_health" else [vm for vm in sorted(what) if vm in now.vms]
-        now = getattr(now, name)(there, *rest)
-        whole = Topology(now.hosts, now.groups, now.vms)
-        assert now == whole
-        assert [now.vms_on(host) for host in "hi"] == [whole.vms_on(host) for host in "hi"]
-        assert now.vms_in("g") == whole.vms_in("g")
-        if name == "moved":
-            assert set(there) <= set(now.vms_on(rest[0]))
-        elif name == "without":
-            assert not set(there) & set(now.vms)
-        else:
-            assert now.hosts[what].health is rest[0]
+def test_layout_changed_by_key_is_the_whole(
+    steps: list[tuple[dict[str, tuple[str, str, str] | None], dict[str, Health], bool]],
+) -> None:
+    """What is changed key by key is what would be laid out whole, in a draft and in place."""
+    hosts = {"h": Host("h"), "i": Host("i", fault_domain=1)}
+    now = Topology(dict(hosts), {"g": Group("g"), "k": Group("k", GroupKind.LONE)}, {})
+    for vms, health, kept in steps:
+        changed: dict[str, Vm | None] = {
+            name: Vm(name, made[0], made[1], addresses=tuple(filter(None, made[2:])))
+            if made
+            else None
+            for name, made in vms.items()
+            if made or name in now.vms
+        }
+        change = FleetChange(
+            {name: replace(now.hosts[name], health=each) for name, each in health.items()},
+            {},
+            changed,
+        )
+        left = {name: vm for name, vm in now.vms.items() if name not in changed}
+        left |= {name: vm for name, vm in changed.items() if vm is not None}
+        before, draft = copy.deepcopy(now), now.draft()
+        try:
+            whole = Topology({**now.hosts, **change.hosts}, now.groups, left)  # type: ignore[dict-item]
+        except FleetContradiction:
+            with pytest.raises(FleetContradiction):
+                draft.apply(change)
+            assert_same(now, before)
+            continue
+        draft.apply(change)
+        assert_same(draft, whole)
+        assert_same(now, before)
+        if kept:
+            now.apply(change)
+            assert_same(now, whole)
+            assert_same(now.copy(), now)
+
+
+def assert_same(one: Topology, other: Topology) -> None:
+    """Assert that two layouts say the same, whatever their tables are."""
+    for table in ("hosts", "groups", "vms", "_on_host", "_in_group", "_known_by"):
+        mine, theirs = getattr(one, table), getattr(other, table)
+        assert dict(mine) == dict(theirs)
+        assert len(mine) == len(theirs)
+
+
+def test_removed_host_and_group_are_gone() -> None:
+    """Hosts and groups that nobody stands on are taken out with the VMs that did."""
+    now = fleet(Vm("v", "h", "g"))
+    now.apply(FleetChange({"h": None}, {"g": None}, {"v": None}))
+    assert (list(now.hosts), list(now.groups), list(now.vms)) == (["i"], [], [])
+    assert now.vms_on("h") == now.vms_in("g") == ()
+
+
+def test_addresses_may_change_hands() -> None:
+    """Two VMs may swap what they are recognised by in one change. Source: S-6."""
+    now = fleet(Vm("v", "h", "g", addresses=("a",)), Vm("w", "h", "g", addresses=("b",)))
+    swapped = {name: replace(now.vms[name], addresses=(a,)) for name, a in (("v", "b"), ("w", "a"))}
+    now.apply(FleetChange(vms={**swapped}))
+    with pytest.raises(FleetContradiction, match="vm x: a already belongs to vm w"):
+        now.apply(FleetChange(vms={"x": Vm("x", "h", "g", addresses=("a",))}))
 
 
 def test_two_vms_are_never_recognised_alike() -> None:

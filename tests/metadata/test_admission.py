@@ -126,11 +126,11 @@ def test_rate_is_judged_before_the_body(portable: bool) -> None:
 
 def test_requests_sent_ahead_get_one_refusal(portable: bool) -> None:
     """A VM above its rate is told once; the rest of what it sent costs nothing. Source: E-6."""
-    with serving(with_settings(rate_per_s=0.001, rate_burst=2), portable=portable) as live:
-        with live.connect() as raw:
-            raw.send(GOOD * 25)
-            assert [raw.reply().status for _ in range(3)] == [200, 200, 429]
-            assert raw.closed()
+    settings = with_settings(rate_per_s=0.001, rate_burst=2)
+    with serving(settings, portable=portable) as live, live.connect() as raw:
+        raw.send(GOOD * 25)
+        assert [raw.reply().status for _ in range(3)] == [200, 200, 429]
+        assert raw.closed()
 
 
 def test_files_are_left_for_others() -> None:

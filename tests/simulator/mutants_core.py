@@ -9,7 +9,7 @@ from tests.simulator.mutant import Mutant
 
 STEP, WORK, ACTS = "forewarn.core.step", "forewarn.core.transitions", "forewarn.core.handlers"
 PLANNER, DOCUMENT = "forewarn.core.admission", "forewarn.core.document"
-STATE = "forewarn.core.state"
+STATE, COUPLING = "forewarn.core.state", "forewarn.core.coupling"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -21,7 +21,11 @@ MUTANTS: tuple[Mutant, ...] = (
                 "operation.not_before_ms <= draft.now_ms:",
                 "operation.not_before_ms - 300_000 <= draft.now_ms:",
             ),
-            (ACTS, "if operation.not_before_ms <= draft.now_ms:", "if True:"),
+            (
+                "forewarn.core.draft",
+                "        return self._state.starts.due(self.now_ms)\n",
+                "        return self._state.starts.due(self.now_ms + 300_000)\n",
+            ),
         ),
         caught_by="world 1: 1",
     ),
@@ -30,7 +34,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "one group's approval is enough for all groups on a host",
         (
             (
-                PLANNER,
+                COUPLING,
                 ("    return all(\n        event.state is not"),
                 ("    return any(\n        event.state is not"),
             ),
@@ -103,12 +107,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 STEP,
-                (
-                    "    if admission.obstacle(draft.topology, operation, running) is "
-                    "not None:\n"
-                    '        return ""\n'
-                ),
-                "",
+                "    blocked = admission.obstacle(draft, operation) if reason else None\n",
+                "    blocked = None\n",
             ),
         ),
         caught_by="transcript L-6-later-than-approval",
@@ -118,9 +118,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "an approved deletion does not wait for the others of its request",
         (
             (
-                PLANNER,
-                ("    if operation.impact is not Impact.TERMINATE:\n        return []\n"),
-                ("    if operation:\n        return []\n"),
+                COUPLING,
+                ("    if operation.impact is not Impact.TERMINATE:\n        return False\n"),
+                ("    if operation:\n        return False\n"),
             ),
         ),
         caught_by="world 1: 1",
@@ -212,7 +212,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "work waits for groups that are not enabled",
         (
             (
-                PLANNER,
+                COUPLING,
                 (
                     "        for event in draft.events_of(operation)\n"
                     "        if draft.enabled(event.group)\n"
@@ -229,8 +229,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 ACTS,
-                ("            _disable(draft, enrolment)\n    for"),
-                ("            pass\n    for"),
+                ("            _disable(draft, enrolment)\n    draft"),
+                ("            pass\n    draft"),
             ),
         ),
         caught_by="transcript B-2-silent-day",
@@ -277,7 +277,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 PLANNER,
-                "        if before[owner] + count > limit:\n",
+                "        if before + count > limit:\n",
                 "        if not owner and not count:\n",
             ),
         ),
@@ -355,7 +355,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "alert-dropped",
         "an operation that runs too long raises no alert",
-        ((ACTS, "        elif _overdue(draft, operation):\n", "        elif not operation:\n"),),
+        (
+            (
+                ACTS,
+                "            late = replace(operation, alerted=True)\n            draft.put",
+                "            late = operation\n            (lambda *_: None)",
+            ),
+        ),
         caught_by="world 1: 13",
     ),
     Mutant(
@@ -376,15 +382,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 PLANNER,
-                (
-                    "        if other is not None and other.number != "
-                    "operation.number:\n"
-                    '            return Waiting("host-busy"'
-                ),
-                (
-                    "        if other is not None and not operation:\n"
-                    '            return Waiting("host-busy"'
-                ),
+                "        if other is not None:\n            text",
+                "        if other is not None and not operation:\n            text",
             ),
         ),
         caught_by="transcript G-1-users-own-host-work",

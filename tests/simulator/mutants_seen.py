@@ -75,10 +75,11 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 WORK,
-                "    draft.begin.append(running.number)\n    return running\n\n\ndef end(",
+                "    draft.begin.append(running.number)\n    return running\n\n\ndef note_blocked(",
                 (
                     "    if running.not_before_ms > draft.now_ms:\n"
-                    "        draft.begin.append(running.number)\n    return running\n\n\ndef end("
+                    "        draft.begin.append(running.number)\n    return running\n\n\n"
+                    "def note_blocked("
                 ),
             ),
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forewarn.core import handlers
-from forewarn.core.state import Draft
+from forewarn.core.draft import Draft
 from forewarn.core.stimulus import DriverBegun
 from forewarn.simulator.runs import Result, breaks_the_same, command, run_world, shrinking
 from forewarn.simulator.world.crash_points import Violation

@@ -16,7 +16,7 @@ from forewarn.cli.main import main
 from forewarn.cli.simulation_report import Summary
 from forewarn.clock import VirtualClock
 from forewarn.core import handlers
-from forewarn.core.state import Draft
+from forewarn.core.draft import Draft
 from forewarn.core.stimulus import DriverBegun
 from forewarn.exit_codes import INTERRUPTED
 from forewarn.replication.messages import DocumentChange

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from forewarn.core.draft import Terms
 from forewarn.core.history import Replay
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.policy import Policy
 from forewarn.core.records import KINDS, Record, key_of
-from forewarn.core.state import Changes, Entry, State, Terms
+from forewarn.core.state import Changes, Entry, State
 from forewarn.core.step import step
 from forewarn.core.stimulus import (
     Acknowledge,

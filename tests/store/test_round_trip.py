@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forewarn.core.document import View
+from forewarn.core.draft import Draft, Terms
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
 from forewarn.core.policy import Policy
 from forewarn.core.records import FIXED, KIND_OF, KINDS, Record, from_row, to_row
-from forewarn.core.state import Changes, Draft, Image, State, Terms
+from forewarn.core.state import Changes, Image, State
 from forewarn.core.topology import Group, GroupKind, Health, Host
 from forewarn.store import HistoryPage, Store
 from forewarn.values import replace

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from forewarn.control.plane import Committed, ControlPlane
     from forewarn.control.publishing import Publisher
     from forewarn.core.admission import Waiting
-    from forewarn.core.topology import Topology
 
 log = logging.getLogger("forewarn.control")
 
@@ -155,11 +154,6 @@ class ControlEngine:
         `shown`: not before metadata nodes show it, or were waited for as long as policy says.
         """
         return self._inbox.submit(stimulus, actor, shown=shown)
-
-    @property
-    def topology(self) -> Topology:
-        """The fleet as of the last commit: a value, which any thread may read."""
-        return self._plane.state.topology
 
     def read(self, query: Callable[[ControlPlane], T]) -> Future[T]:
         """Run a query on the loop's thread, where the state holds still."""

@@ -15,6 +15,7 @@ log = logging.getLogger("forewarn.control")
 #: History that somebody should look at. Source: L-8.
 ALERTS = frozenset(
     {
+        "operation.blocked",
         "operation.stuck",
         "operation.overdue",
         "operation.abort-failed",

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from forewarn.control import publication
 from forewarn.core import admission
+from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.refusals import Unknown, WrongState
-from forewarn.core.state import Draft, Entry, State, Terms
+from forewarn.core.state import Entry, State
 from forewarn.core.step import next_deadline_ms, step
 from forewarn.core.stimulus import Cancel, Complete, Recover, Retry
+from forewarn.store import HistoryPage
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from forewarn.core.policy import Policy
     from forewarn.core.state import Changes
     from forewarn.core.stimulus import Stimulus
+    from forewarn.core.topology import Topology
     from forewarn.replication.messages import DocumentChange
     from forewarn.store import Store
 
@@ -65,10 +68,12 @@ class ControlPlane:
         self.state: State = store.load()
         self._new_guid = new_guid
         self._sequence = 0
+        #: The fleet as other threads read it; None once it has changed.
+        self._fleet: Topology | None = None
 
     def recover(self, now_ms: int) -> Committed:
         """Take up what a crash cut off; publish `whole` in place of the change. Source: L-7."""
-        return self.commit(Recover(), actor="clock", now_ms=now_ms)
+        return self.commit(Recover(self._away_ms(now_ms)), actor="clock", now_ms=now_ms)
 
     def commit(self, stimulus: Stimulus, *, actor: str, now_ms: int) -> Committed:
         """Decide, write in one transaction, adopt.
@@ -88,6 +93,8 @@ class ControlPlane:
         if written:
             self.store.commit(written)
             self._adopt(written)
+        elif written.derived:
+            self.state.adopt(written)
         return Committed(
             operations=self._now(outcome.operations, written.operations),
             changed=tuple(written.operations),
@@ -118,6 +125,12 @@ class ControlPlane:
         """Everything metadata nodes must know now."""
         return publication.whole(self.state, self._sequence)
 
+    def fleet(self) -> Topology:
+        """Return the fleet as it is, for other threads: a copy made once for each change of it."""
+        if self._fleet is None:
+            self._fleet = self.state.topology.copy()
+        return self._fleet
+
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When time alone makes something happen, ms since the epoch UTC; None if never."""
         return next_deadline_ms(self.state, self.policy, now_ms)
@@ -133,8 +146,17 @@ class ControlPlane:
         draft = Draft(self.state, now_ms, Terms(self.policy, "", self._new_guid))
         return admission.why(draft, operation, driver=driver)
 
+    def _away_ms(self, now_ms: int) -> int:
+        """How long there was no sign of the service, in ms: no entry of history, no poll. (B-2)."""
+        entries = self.store.history(HistoryPage(limit=1, newest_first=True))
+        seen_ms = [each.polled_ms for each in self.state.enrolments.values()]
+        seen_ms += [recorded.entry.at_ms for recorded in entries]
+        return max(now_ms - max(seen_ms, default=now_ms), 0)
+
     def _adopt(self, written: Changes) -> None:
         self.state.adopt(written)
+        if written.of_fleet or written.topology is not None:
+            self._fleet = None
         self._sequence += 1
 
     def _now(

@@ -13,6 +13,8 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import ClockMarked, GroupsPolled
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from forewarn.clock import Clock
     from forewarn.control.plane import ControlPlane
     from forewarn.core.stimulus import Stimulus
@@ -76,7 +78,7 @@ class Timekeeping:
         if clock is None or clock.now_ms() < self._look_ms:
             return 0
         step_ms = 0
-        if not self._announced_ms():
+        if not self._announced():
             step_ms = clock.adopt()
             _say("the system's clock was %.3f s ahead of the service's; it is followed", step_ms)
             self._keep_mark(clock)
@@ -99,12 +101,12 @@ class Timekeeping:
 
     def _announced_ms(self) -> int:
         """When the newest notice that runs was given, ms since the epoch UTC; 0 if none runs."""
-        announced = (
-            each.announced_ms
-            for each in self._plane.state.operations.values()
-            if each.state is OperationState.ANNOUNCED
-        )
-        return max(announced, default=0)
+        known = self._plane.state.operations
+        return max((known[number].announced_ms for number in self._announced()), default=0)
+
+    def _announced(self) -> Collection[int]:
+        """The operations whose notice runs."""
+        return self._plane.state.places.of(("state", OperationState.ANNOUNCED.value))
 
     def _keep_mark(self, clock: SystemClock) -> None:
         """Make the clock's mark durable, if it is not: once a start, and once a step."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from forewarn.core.coupling import undecided_siblings
 from forewarn.core.impact import (
     DURATION_UNKNOWN_S,
     NOTICE_S,
@@ -20,11 +20,13 @@ from forewarn.core.impact import (
     Source,
     Target,
 )
+from forewarn.core.indexes import disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.refusals import (
     AlreadyAsked,
     NoticeTooShort,
     OperationInvalid,
+    TooManyOperations,
     TooManyUserOperations,
     Unknown,
 )
@@ -35,11 +37,11 @@ from forewarn.protocol.timestamps import iso8601
 from forewarn.values import replace, value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from forewarn.core.state import Draft
+    from forewarn.core.draft import Draft
+    from forewarn.core.indexes import Place
     from forewarn.core.stimulus import RequestMaintenance
-    from forewarn.core.topology import Topology
 
 #: A freeze never lasts longer than this; an interruption of a day is no interruption.
 DURATION_S_MAX = 24 * 3600
@@ -69,11 +71,13 @@ def plan(draft: Draft, ask: RequestMaintenance) -> list[Operation]:
         OperationInvalid: the request contradicts itself or its target.
         NoticeTooShort: it asks to start before the notice owed. Source: N-1.
         AlreadyAsked: the same is already under way on a target.
+        TooManyOperations: the service's limit is reached.
         TooManyUserOperations: the owner's limit is reached. Source: O-1.
     """
     if ask.cause is Cause.HARDWARE_FAILURE and ask.destination:  # they come back elsewhere (L-4)
         ask = dataclasses.replace(ask, cause=Cause.HOST_LOST)
     _check_ask(draft, ask)
+    _check_capacity(draft, ask)
     request = draft.changes.last_number + 1
     operations = []
     for target in ask.targets:
@@ -110,6 +114,13 @@ def _check_ask(draft: Draft, ask: RequestMaintenance) -> None:
         )
     if ask.destination and ask.destination not in draft.topology.hosts:
         raise Unknown(kind="host", name=ask.destination)
+
+
+def _check_capacity(draft: Draft, ask: RequestMaintenance) -> None:
+    """Refuse more work than the service is to carry; what has failed is no request."""
+    count, limit = draft.live_count(), draft.policy.max_operations
+    if count + len(ask.targets) > limit and not TRAITS[ask.cause].fault:
+        raise TooManyOperations(count=count, asked=len(ask.targets), limit=limit)
 
 
 def _operation(draft: Draft, ask: RequestMaintenance, target: str, *, request: int) -> Operation:
@@ -163,7 +174,7 @@ def _check_target(draft: Draft, operation: Operation, target: str) -> None:
     host = draft.topology.hosts[operation.host]
     cause = operation.cause.value
     fault = TRAITS[operation.cause].fault
-    for other in draft.operations():
+    for other in draft.operations(("vm" if operation.of_vm else "host", target)):
         if other.target == target and other.of_vm == operation.of_vm:
             same = other.cause is operation.cause
             # What failed may turn out to be lost, and is then: `acts` ends the failure for it.
@@ -204,110 +215,87 @@ def _problem_of_destination(draft: Draft, operation: Operation) -> str:
 
 
 def _check_limit(draft: Draft, asked: list[Operation]) -> None:
-    """Refuse more scheduled user-initiated work than an owner may have. Source: O-1."""
-    before: Counter[str] = Counter()
-    wanted: Counter[str] = Counter()
-    for counts, operations in ((before, draft.operations()), (wanted, asked)):
-        for operation in operations:
-            if operation.source is not Source.USER or operation.silent or not operation.of_vm:
-                continue
-            vm = draft.topology.vms.get(operation.vms[0])
-            if vm is None or operation.state is OperationState.RUNNING:
-                continue
-            if not approved_by_policy(draft, operation, vm.group):
-                counts[draft.topology.groups[vm.group].owner] += 1
+    """Refuse more scheduled user-initiated work than an owner may have. Source: O-1.
+
+    Costs what the owners that ask have scheduled. Work that nobody is asked about does not count:
+    it is not scheduled, it starts. Source: B-3, A-10.
+    """
+    wanted = Counter(_owners_of(draft, asked))
     limit = draft.policy.max_user_operations
     for owner, count in wanted.items():
-        if before[owner] + count > limit:
+        before = Counter(_owners_of(draft, draft.operations(("owner", owner))))[owner]
+        if before + count > limit:
             raise TooManyUserOperations(
-                owner=owner or "(none)", count=before[owner], asked=count, limit=limit
+                owner=owner or "(none)", count=before, asked=count, limit=limit
             )
 
 
-@dataclass(slots=True)
-class Disturbed:
-    """Who is disturbed, or about to be, by work on hosts or the platform's on VMs: see G-1."""
-
-    #: Host -> operation that occupies it.
-    hosts: dict[str, Operation] = field(default_factory=dict)
-    #: Host -> operation whose VMs will arrive there: nobody may be working on it then.
-    destinations: dict[str, Operation] = field(default_factory=dict)
-    #: Group -> fault domain -> operation that disturbs it there.
-    groups: dict[str, dict[tuple[str, int], Operation]] = field(default_factory=dict)
-
-    def add(self, topology: Topology, operation: Operation) -> None:
-        """Count an operation in."""
-        if operation.destination:
-            self.destinations.setdefault(operation.destination, operation)
-        if not operation.of_vm:
-            self.hosts.setdefault(operation.host, operation)
-        elif not operation.routine:
-            return
-        zone, groups = _disturbed(topology, operation)
-        for group in groups:
-            self.groups.setdefault(group, {}).setdefault(zone, operation)
-
-
-def _disturbed(topology: Topology, operation: Operation) -> tuple[tuple[str, int], list[str]]:
-    """Return the fault domain that an operation disturbs, and the groups it disturbs there.
-
-    Whoever is there now: some that work on a host names may have left, others may have been moved
-    there from a host that was lost.
-    """
-    if not operation.of_vm:
-        groups = topology.grouped(topology.vms_on(operation.host))
-        return topology.hosts[operation.host].fault_zone, list(groups)
-    vm = topology.vms.get(operation.vms[0])
-    return (topology.hosts[vm.host].fault_zone, [vm.group]) if vm else (("", 0), [])
-
-
-def announced(topology: Topology, operations: Iterable[Operation]) -> Disturbed:
-    """Everything that routine work about to be announced must keep clear of. Source: G-1."""
-    found = Disturbed()
+def _owners_of(draft: Draft, operations: list[Operation]) -> Iterator[str]:
+    """Yield whose limit each operation counts against, if it does."""
     for operation in operations:
-        announced = operation.routine and operation.state is OperationState.ANNOUNCED
-        if announced or operation.state is OperationState.RUNNING:
-            found.add(topology, operation)
-    return found
+        if operation.source is not Source.USER or operation.silent or not operation.of_vm:
+            continue
+        vm = draft.topology.vms.get(operation.vms[0])
+        if vm is None or operation.state is OperationState.RUNNING or not draft.enabled(vm.group):
+            continue
+        if not approved_by_policy(draft, operation, vm.group):
+            yield draft.topology.groups[vm.group].owner
 
 
-def running(topology: Topology, operations: Iterable[Operation]) -> Disturbed:
-    """Everything that routine work about to start must keep clear of. Source: G-1."""
-    found = Disturbed()
-    for operation in operations:
-        if operation.state is OperationState.RUNNING:
-            found.add(topology, operation)
-    return found
+@value
+class Obstacle:
+    """Work that other work must wait for."""
+
+    #: The number of the operation whose end it waits for.
+    number: int
+    waiting: Waiting
 
 
-def obstacle(topology: Topology, operation: Operation, disturbed: Disturbed) -> Waiting | None:
+def obstacle(draft: Draft, operation: Operation) -> Obstacle | None:
     """Return why an operation must wait for other work, None if it need not. Source: G-1.
 
-    Work on a host waits for other work there and for VMs on their way to it; a move waits for
-    work on its destination, so that no VM arrives in the middle of a disturbance.
+    Routine work is announced only where nothing is announced or runs that it must keep clear of;
+    once announced, work waits for what runs. Work on a host waits for other work there and for VMs
+    on their way to it; a move waits for work on its destination, so that no VM arrives in the
+    middle of a disturbance. Costs the work on the same host, destination and groups.
     """
-    for host, occupied in (
-        ("" if operation.of_vm else operation.host, disturbed.hosts),
-        ("" if operation.of_vm else operation.host, disturbed.destinations),
-        (operation.destination, disturbed.hosts),
-    ):
-        other = occupied.get(host)
-        if other is not None and other.number != operation.number:
-            return Waiting("host-busy", f"host {host} is occupied by {other.id}", on=(other.id,))
+    places: list[Place] = []
+    if not operation.of_vm:
+        places += [("host", operation.host), ("destination", operation.host)]
+    if operation.destination:
+        places.append(("host", operation.destination))
+    for place in places:
+        other = next(_under_way(draft, operation, place), None)
+        if other is not None:
+            text = f"host {place[1]} is occupied by {other.id}"
+            return Obstacle(other.number, Waiting("host-busy", text, on=(other.id,)))
     if not operation.routine:
         return None
-    zone, groups = _disturbed(topology, operation)
-    for group in groups:
-        for elsewhere, other in sorted(
-            disturbed.groups.get(group, {}).items(), key=lambda found: (found[1].number, found[0])
-        ):
-            if elsewhere != zone and other.number != operation.number:
-                return Waiting(
-                    "fault-domain",
-                    f"group {group} is disturbed in fault domain {elsewhere[1]} by {other.id}",
-                    on=(other.id,),
-                )
+    zone = zone_of(draft, operation)
+    for group in disturbed_groups(draft.topology, operation):
+        for other in _under_way(draft, operation, ("group", group)):
+            elsewhere = zone_of(draft, other)
+            if elsewhere != zone and group in disturbed_groups(draft.topology, other):
+                text = f"group {group} is disturbed in fault domain {elsewhere[1]} by {other.id}"
+                return Obstacle(other.number, Waiting("fault-domain", text, on=(other.id,)))
     return None
+
+
+def _under_way(draft: Draft, operation: Operation, place: Place) -> Iterator[Operation]:
+    """Yield the operations at a place that an operation may have to keep clear of."""
+    planned = operation.state is OperationState.PLANNED
+    for other in draft.operations_at(place):
+        running = other.state is OperationState.RUNNING
+        if (running or (planned and is_disturbing(other))) and other.number != operation.number:
+            yield other
+
+
+def zone_of(draft: Draft, operation: Operation) -> tuple[str, int]:
+    """Return the fault domain that an operation disturbs."""
+    topology = draft.topology
+    vm = topology.vms.get(operation.vms[0]) if operation.of_vm else None
+    host = topology.hosts.get(vm.host if vm is not None else operation.host)
+    return host.fault_zone if host is not None else ("", 0)
 
 
 def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Waiting, ...]:
@@ -319,8 +307,8 @@ def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Waitin
         driver: whom or what its driver says it waits for; empty while the driver works.
     """
     if operation.state is OperationState.PLANNED:
-        blocked = obstacle(draft.topology, operation, announced(draft.topology, draft.operations()))
-        return (blocked,) if blocked else ()
+        blocked = obstacle(draft, operation)
+        return (blocked.waiting,) if blocked else ()
     if operation.state is OperationState.ANNOUNCED:
         return _why_announced(draft, operation)
     if operation.state is OperationState.RUNNING:
@@ -343,9 +331,9 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
         found.append(
             Waiting("coupled", text, operation.not_before_ms, tuple(s.id for s in siblings))
         )
-    blocked = obstacle(draft.topology, operation, running(draft.topology, draft.operations()))
+    blocked = obstacle(draft, operation)
     if blocked:
-        found.append(blocked)
+        found.append(blocked.waiting)
     if not found:
         found.append(Waiting("time", "its NotBefore is not reached", operation.not_before_ms))
     return tuple(found)
@@ -363,30 +351,6 @@ def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Waitin
     text = f"the driver {does} on {operation.target}{late}"
     due_ms = operation.started_ms + operation.duration_s * SECOND_MS
     return (Waiting("driver", text, due_ms if due_ms > now_ms else 0, (operation.target,)),)
-
-
-def undecided_siblings(draft: Draft, operation: Operation) -> list[Operation]:
-    """Deletions of the same request that must be approved first. Source: A-8."""
-    if operation.impact is not Impact.TERMINATE:
-        return []
-    return [
-        sibling
-        for sibling in draft.operations()
-        if sibling.request == operation.request
-        and sibling.number != operation.number
-        and sibling.state is OperationState.ANNOUNCED
-        and sibling.not_before_ms == operation.not_before_ms
-        and not approved_by_all(draft, sibling)
-    ]
-
-
-def approved_by_all(draft: Draft, operation: Operation) -> bool:
-    """Whether every enabled group's event of an operation is approved. Source: L-2, B-3."""
-    return all(
-        event.state is not EventState.SCHEDULED
-        for event in draft.events_of(operation)
-        if draft.enabled(event.group)
-    )
 
 
 assert set(NOTICE_S) == set(Impact), "every impact has a least notice"

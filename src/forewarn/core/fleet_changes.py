@@ -2,6 +2,7 @@
 
 Source: DESIGN 5 and SPEC S, B. Work that is announced or running keeps the machines it names
 where they are: a VM is never moved into, or out of, a disturbance without being told.
+Every function costs the records that change, and the groups and hosts they are or were in.
 """
 
 from __future__ import annotations
@@ -11,16 +12,15 @@ from typing import TYPE_CHECKING
 from forewarn.core.document import ahead_of
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.refusals import AlreadyExists, FleetBusy, InUse, Unknown
-from forewarn.core.topology import Group, Health, Topology, Vm
+from forewarn.core.topology import FleetChange, Vm
 from forewarn.values import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
-    from forewarn.core.lifecycle import Operation
-    from forewarn.core.state import Draft
+    from forewarn.core.draft import Draft
     from forewarn.core.stimulus import ChangeTopology
-    from forewarn.core.topology import Host
+    from forewarn.core.topology import Group, Health, Host, Topology
 
 _FIXED = frozenset({OperationState.ANNOUNCED, OperationState.RUNNING})
 
@@ -36,122 +36,127 @@ def change(draft: Draft, asked: ChangeTopology) -> None:
         Unknown: a name to be removed is not there.
     """
     before = draft.topology
-    hosts, groups, vms = dict(before.hosts), dict(before.groups), dict(before.vms)
-    tables: dict[str, dict[str, Host] | dict[str, Group] | dict[str, Vm]] = {
-        "host": hosts,
-        "group": groups,
-        "vm": vms,
-    }
+    known = _tables(before)
     for kind, name in asked.absent:
-        if name in tables[kind]:
+        if name in known[kind]:
             raise AlreadyExists(kind=kind, name=name)
-    for host in asked.hosts:
-        known = hosts.get(host.name)
-        hosts[host.name] = replace(host, health=known.health) if known else host
-    groups.update((group.name, group) for group in asked.groups)
-    vms.update((vm.name, vm) for vm in asked.vms)
+    change = FleetChange(
+        {host.name: _in_its_health(before, host) for host in asked.hosts},
+        {group.name: group for group in asked.groups},
+        {vm.name: vm for vm in asked.vms},
+    )
+    wanted: dict[str, dict[str, None]] = _kinds(change)  # type: ignore[assignment]
     for kind, name in asked.removed:
-        if name not in tables[kind]:
+        if wanted[kind].get(name, known[kind].get(name)) is None:
             raise Unknown(kind=kind, name=name)
-        del tables[kind][name]
-    _check_removals(asked, vms)
-    after = Topology(hosts=hosts, groups=groups, vms=vms)
-    _check_busy(draft, before, after)
-    lay_out(draft, after)
+        wanted[kind][name] = None
+    _check_removals(before, asked, change)
+    for kind, records in wanted.items():
+        for name in [name for name in records if records[name] == known[kind].get(name)]:
+            del records[name]
+    vms = {name: before.vms.get(name) for name in change.vms}
+    hosts = {name: before.hosts.get(name) for name in change.hosts}
+    lay_out(draft, change)
+    for name, vm in vms.items():
+        _check_vm_busy(draft, vm, change.vms[name])
+    for name, host in hosts.items():
+        if host is not None:
+            _check_host_busy(draft, host, change.hosts[name])
 
 
-def lay_out(draft: Draft, after: Topology) -> None:
-    """Write a new layout down: every record that differs, and the documents that follow."""
-    before = draft.topology
-    touched = _record(draft, before, after)
-    draft.set_topology(after)
-    _refresh_views(draft, before, after, touched)
+def _tables(topology: Topology) -> dict[str, Mapping[str, Host | Group | Vm]]:
+    return {"host": topology.hosts, "group": topology.groups, "vm": topology.vms}
 
 
-def _check_removals(asked: ChangeTopology, vms: dict[str, Vm]) -> None:
+def _kinds(change: FleetChange) -> dict[str, Mapping[str, Host | Group | Vm | None]]:
+    return {"host": change.hosts, "group": change.groups, "vm": change.vms}
+
+
+def _in_its_health(before: Topology, host: Host) -> Host:
+    known = before.hosts.get(host.name)
+    return replace(host, health=known.health) if known else host
+
+
+def _check_removals(before: Topology, asked: ChangeTopology, change: FleetChange) -> None:
+    vms = change.vms
     for kind, name in asked.removed:
-        if kind != "vm":
-            users = [vm.name for vm in vms.values() if name == getattr(vm, kind)]
-            if users:
-                text = ", ".join(users[:3]) + (" and others" if len(users) > 3 else "")
-                text += " is" if len(users) == 1 else " are"
-                raise InUse(kind=kind, name=name, users=f"vm {text}")
+        if kind == "vm":
+            continue
+        there = before.vms_on(name) if kind == "host" else before.vms_in(name)
+        users = [each for each in there if each not in vms]
+        users += [vm.name for vm in vms.values() if vm is not None and getattr(vm, kind) == name]
+        if users:
+            text = ", ".join(users[:3]) + (" and others" if len(users) > 3 else "")
+            text += " is" if len(users) == 1 else " are"
+            raise InUse(kind=kind, name=name, users=f"vm {text}")
 
 
-def _check_busy(draft: Draft, before: Topology, after: Topology) -> None:
-    """Refuse to change what live work names."""
-    for operation in draft.operations():
+def _check_vm_busy(draft: Draft, before: Vm | None, after: Vm | None) -> None:
+    """Refuse to move a VM that live work names, or to put one on a host under work."""
+    changed = after or before
+    assert changed is not None
+    if (before and (before.host, before.group)) == (after and (after.host, after.group)):
+        return
+    # A deleted VM's name is not free while something is still to be done to that VM.
+    for operation in draft.operations(("vm", changed.name)):
         if operation.state in _FIXED or operation.of_vm:
-            for name in operation.vms:
-                # A deleted VM's name is not free while something is still to be done to that VM.
-                if _seat(before.vms.get(name)) != _seat(after.vms.get(name)):
-                    raise FleetBusy(kind="vm", name=name, operation=operation.id)
-        if operation.destination and operation.destination not in after.hosts:
-            raise FleetBusy(kind="host", name=operation.destination, operation=operation.id)
-        if not operation.of_vm:
-            _check_host_busy(operation, before, after)
+            raise FleetBusy(kind="vm", name=changed.name, operation=operation.id)
+    if after is None or (before is not None and before.host == after.host):
+        return
+    for operation in draft.operations(("host", after.host)):
+        if operation.state in _FIXED:
+            raise FleetBusy(kind="host", name=after.host, operation=operation.id)
 
 
-def _check_host_busy(operation: Operation, before: Topology, after: Topology) -> None:
-    """Refuse to move a host with work, or to put VMs on it that its work does not name."""
-    name = operation.host
-    assert name in before.hosts, operation
-    place = _place(after.hosts[name]) if name in after.hosts else None
-    come = set(after.vms_on(name)) - set(before.vms_on(name))
-    if place != _place(before.hosts[name]) or (come and operation.state in _FIXED):
-        raise FleetBusy(kind="host", name=name, operation=operation.id)
-
-
-def _seat(vm: Vm | None) -> tuple[str, str] | None:
-    return (vm.host, vm.group) if vm else None
+def _check_host_busy(draft: Draft, before: Host, after: Host | None) -> None:
+    """Refuse to move a host with work, or to remove one that VMs are on their way to."""
+    name = before.name
+    places = (("host", name),) if after else (("host", name), ("destination", name))
+    if after is None or _place(before) != _place(after):
+        for operation in draft.operations(*places):
+            raise FleetBusy(kind="host", name=name, operation=operation.id)
 
 
 def _place(host: Host) -> tuple[str, int, int]:
     return (host.zone, host.fault_domain, host.update_domain)
 
 
-def _record(draft: Draft, before: Topology, after: Topology) -> set[str]:
-    """Write each record that changed; hosts and groups before the VMs that stand on them.
-
-    Returns:
-        the groups that changed, or have or had a VM that did.
-    """
-    touched: set[str] = set()
-    tables = (
-        ("host", before.hosts, after.hosts),
-        ("group", before.groups, after.groups),
-        ("vm", before.vms, after.vms),
-    )
-    for kind, old, new in tables:
-        for name, record in new.items():
-            known = old.get(name)
-            if known is not record and known != record:
-                verb = "added" if known is None else "changed"
+def lay_out(draft: Draft, change: FleetChange) -> None:
+    """Change the layout and write it down: each record, and the documents that follow."""
+    before = draft.topology
+    tables, kinds = _tables(before), _kinds(change)
+    old = {
+        kind: {name: tables[kind][name] for name in records if name in tables[kind]}
+        for kind, records in kinds.items()
+    }
+    touched = set(change.groups)
+    for vm in (*old["vm"].values(), *change.vms.values()):
+        touched |= {vm.group} if isinstance(vm, Vm) else set()
+    views = {name: _views_of(before, name) for name in touched}
+    draft.rearrange(change)
+    for kind, records in kinds.items():
+        for name, record in records.items():
+            if record is not None:
+                verb = "changed" if name in old[kind] else "added"
                 draft.put(f"{kind}.{verb}", f"{kind} {name} is {verb}", record)
-                touched.update(_groups_of(known, record))
-    for kind, old, new in reversed(tables):
-        for name, record in old.items():
-            if name not in new:
+    for kind, records in reversed(kinds.items()):
+        for name, record in records.items():
+            if record is None:
                 enrolment = draft.enrolment(name) if kind == "group" else None
-                records = (record, enrolment) if enrolment else (record,)
-                draft.remove(f"{kind}.removed", f"{kind} {name} is removed", *records)
-                touched.update(_groups_of(record))
-    return touched
+                gone = (old[kind][name], enrolment) if enrolment else (old[kind][name],)
+                draft.remove(f"{kind}.removed", f"{kind} {name} is removed", *gone)
+    _refresh_views(draft, views)
 
 
-def _groups_of(*records: Host | Group | Vm | None) -> Iterator[str]:
-    for record in records:
-        if isinstance(record, Vm):
-            yield record.group
-        elif isinstance(record, Group):
-            yield record.name
+def _views_of(topology: Topology, group: str) -> set[str]:
+    return set(topology.views_of(group)) if group in topology.groups else set()
 
 
-def _refresh_views(draft: Draft, before: Topology, after: Topology, touched: set[str]) -> None:
+def _refresh_views(draft: Draft, before: Mapping[str, set[str]]) -> None:
     """Add and drop documents where VMs came, went, or got one of their own. Source: S-3, D-1."""
-    for name in sorted(touched):
-        old = set(before.views_of(name)) if name in before.groups else set()
-        new = set(after.views_of(name)) if name in after.groups else set()
+    after = draft.topology
+    for name, old in sorted(before.items()):
+        new = _views_of(after, name)
         dropped = [view for key in sorted(old - new) if (view := draft.view(key)) is not None]
         for view in dropped:
             draft.remove("document.dropped", f"document {view.key} is read by nobody", view)
@@ -171,8 +176,9 @@ def _refresh_views(draft: Draft, before: Topology, after: Topology, touched: set
 
 def set_health(draft: Draft, name: str, health: Health) -> None:
     """Write down what is known of a host's hardware."""
-    if draft.topology.hosts[name].health is health:
+    host = draft.topology.hosts[name]
+    if host.health is health:
         return
-    after = draft.topology.with_health(name, health)
-    draft.put(f"host.{health.value}", f"host {name} is {health.value}", after.hosts[name])
-    draft.set_topology(after)
+    changed = replace(host, health=health)
+    draft.rearrange(FleetChange(hosts={name: changed}))
+    draft.put(f"host.{health.value}", f"host {name} is {health.value}", changed)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core import admission, fleet_changes, transitions
+from forewarn.core.coupling import wake_coupled
 from forewarn.core.document import Enrolment, fresh, may_see
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
+from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.refusals import Unknown, UnknownEvent, UnknownOperation, WrongState
 from forewarn.core.topology import Health
@@ -18,13 +20,15 @@ from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core import stimulus as stimuli
-    from forewarn.core.state import Draft
+    from forewarn.core.draft import Draft
     from forewarn.core.topology import Vm
 
 #: Poll marks are kept to the minute: fewer writes, and a day is long enough not to care (B-2).
 MARK_COARSENESS_S = MINUTE_S
 #: VMs that one sentence of history names.
 NAMED_MAX = 20
+#: An absence of the service that is shorter, in seconds, is not worth a write for each group.
+AWAY_S_MIN = 2 * MARK_COARSENESS_S
 
 
 def ask(draft: Draft, ask: stimuli.RequestMaintenance) -> tuple[int, ...]:
@@ -32,11 +36,11 @@ def ask(draft: Draft, ask: stimuli.RequestMaintenance) -> tuple[int, ...]:
     planned = admission.plan(draft, ask)
     for operation in planned:
         draft.put("operation.planned", f"{operation.id}: {_sentence(operation)}", operation)
+        draft.planned.add(operation.number)
         if TRAITS[operation.cause].fault:
             _fail_hardware(draft, operation)
         elif operation.cause is Cause.HARDWARE_DEGRADED:
             fleet_changes.set_health(draft, operation.host, Health.DEGRADED)
-    draft.freed = True
     return tuple(operation.number for operation in planned)
 
 
@@ -50,8 +54,8 @@ def _fail_hardware(draft: Draft, operation: Operation) -> None:
     """A host fails: what was foreseen or announced for it is over. Source: L-4, N-2."""
     lost = operation.cause is Cause.HOST_LOST
     reason = f"host {operation.host} {'is lost' if lost else 'failed'}"
-    for other in list(draft.operations()):
-        if other.of_vm or other.host != operation.host or other.number == operation.number:
+    for other in draft.operations(("host", operation.host)):
+        if other.number == operation.number:
             continue
         if other.state is OperationState.RUNNING:
             transitions.end(draft, other, failed=True, reason=reason, abort=True)
@@ -138,9 +142,7 @@ def repair(draft: Draft, repair: stimuli.Repair) -> tuple[int, ...]:
     if repair.host not in draft.topology.hosts:
         raise Unknown(kind="host", name=repair.host)
     about = []
-    for operation in list(draft.operations()):
-        if operation.of_vm or operation.host != repair.host:
-            continue
+    for operation in draft.operations(("host", repair.host)):
         if TRAITS[operation.cause].fault:
             transitions.end(
                 draft, operation, failed=False, reason="the host is repaired", abort=True
@@ -262,57 +264,71 @@ def polled(draft: Draft, report: stimuli.GroupsPolled) -> tuple[int, ...]:
 def change(draft: Draft, change: stimuli.ChangeTopology) -> tuple[int, ...]:
     """Change the fleet's layout."""
     fleet_changes.change(draft, change)
-    draft.freed = True
     return ()
 
 
 def tick(draft: Draft) -> tuple[int, ...]:
-    """Do what time alone makes due, but starting: that is a joint rule. Source: B-2, L-8."""
-    for enrolment in draft.enrolments():
-        if disabled_ms(enrolment.polled_ms, draft.policy.disable_after_s) <= draft.now_ms:
+    """Do what time alone makes due, but starting: that is a joint rule. Source: B-2, L-8.
+
+    Costs what is due, and nothing twice: what is due and blocked waits for what blocks it.
+    """
+    policy = draft.policy
+    silent_ms = draft.now_ms - disabled_ms(0, policy.disable_after_s)
+    for group in draft.silent(silent_ms):
+        enrolment = draft.enrolment(group)
+        if enrolment is not None and enrolment.polled_ms <= silent_ms:
             _disable(draft, enrolment)
-    for operation in list(draft.operations()):
-        if operation.state is OperationState.ANNOUNCED:
-            if operation.not_before_ms <= draft.now_ms:
-                draft.candidates.add(operation.number)
-        elif _overdue(draft, operation):
+    draft.candidates.update(draft.due())
+    for number in draft.overdue(draft.now_ms - policy.overdue_after_s * SECOND_MS):
+        operation = draft.operation(number)
+        if operation is not None and operation.state is OperationState.RUNNING:
             late = replace(operation, alerted=True)
             draft.put("operation.overdue", f"{late.id} runs longer than it should", late)
+    draft.changes.ticked_ms = draft.now_ms
     return ()
 
 
 def proceed(draft: Draft, going_on: stimuli.Proceed) -> tuple[int, ...]:
     """Look again at what an earlier step had no room for."""
-    draft.freed = True
-    draft.candidates.update(going_on.operations)
+    for number in going_on.operations:
+        draft.look_at(number)
     return ()
-
-
-def _overdue(draft: Draft, operation: Operation) -> bool:
-    if operation.state is not OperationState.RUNNING or operation.alerted:
-        return False
-    return operation.overdue_ms(draft.policy.overdue_after_s) <= draft.now_ms
 
 
 def _disable(draft: Draft, enrolment: Enrolment) -> None:
     """Nobody asked for a day: work no longer waits for this group. Source: B-2, B-3."""
-    views = draft.views_in(enrolment.group)
-    text = f"Scheduled Events is disabled for {enrolment.group}: nobody asked"
-    for operation, _ in draft.live_events_in(enrolment.group):
-        draft.candidates.add(operation.number)
+    group = enrolment.group
+    views = draft.views_in(group)
+    text = f"Scheduled Events is disabled for {group}: nobody asked"
     draft.remove("group.disabled", text, enrolment, *views)
+    for operation, _ in draft.live_events_in(group):
+        draft.candidates.add(operation.number)
+        wake_coupled(draft, operation, deletion_key(operation))
 
 
-def recover(draft: Draft) -> tuple[int, ...]:
-    """Take up what a crash cut off: unseen notices, unbegun operations, aborts. Source: L-7."""
-    for operation in list(draft.operations()):
+def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
+    """Take up what a crash cut off: unseen notices, unbegun operations, aborts. Source: L-7.
+
+    Costs all live operations: everything that waits is looked at once, at each start.
+    """
+    _forgive(draft, recovery.away_ms)
+    for operation in draft.every_operation():
+        draft.look_at(operation.number)
         if operation.state is OperationState.ANNOUNCED and not operation.shown_ms:
             transitions.renew(draft, operation)
         elif operation.state is OperationState.RUNNING and not operation.begun_ms:
             draft.begin.append(operation.number)
     draft.abort += draft.aborts()
-    draft.freed = True  # an order may have been announced in part
     return tick(draft)
+
+
+def _forgive(draft: Draft, away_ms: int) -> None:
+    """Time in which the service could not be asked is no silence of its VMs. Source: B-2."""
+    if away_ms > AWAY_S_MIN * SECOND_MS:
+        for enrolment in draft.enrolments():
+            polled_ms = min(enrolment.polled_ms + away_ms, draft.now_ms)
+            if polled_ms > enrolment.polled_ms:
+                draft.mark(replace(enrolment, polled_ms=polled_ms))
 
 
 def _live(draft: Draft, number: int) -> Operation:

@@ -129,7 +129,7 @@ class Operation:
     attempt: int = 0
     #: Why it was cancelled, failed, or is stuck while it runs.
     reason: str = ""
-    #: The operator was alerted that it runs too long or is stuck. Source: L-8.
+    #: The operator was alerted: it is blocked past its NotBefore, runs too long or is stuck (L-8).
     alerted: bool = False
     #: It ended without its driver, who is still to be told. Source: L-7.
     abort_owed: bool = False

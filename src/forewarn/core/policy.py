@@ -29,6 +29,8 @@ class Policy:
     prediction_s: int = PREDICTION_S
     #: User-initiated operations that may be scheduled and not yet started, per owner. Source: O-1.
     max_user_operations: int = 10
+    #: Operations that may be live, planned ones included; failures are recorded beyond it.
+    max_operations: int = 200_000
     #: A group nobody asked for this long is disabled. Source: B-2.
     disable_after_s: int = DAY_S
     #: An operation running longer than its duration plus this raises an alert. Source: L-8.
@@ -42,7 +44,7 @@ class Policy:
                 raise ValueError(
                     f"gives {impact.value} {given_s} s of notice; the least is {least_s} s"
                 )
-        for name in ("max_user_operations", "disable_after_s", "overdue_after_s"):
+        for name in ("max_user_operations", "max_operations", "disable_after_s", "overdue_after_s"):
             if getattr(self, name) < 1:
                 raise ValueError(f"sets {name} to {getattr(self, name)}; the least is 1")
         if self.notice_margin_ms < 0 or self.prediction_s < NOTICE_S[Impact.FREEZE]:

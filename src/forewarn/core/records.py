@@ -20,7 +20,7 @@ from forewarn.protocol.documents import Document, read_document, render_document
 from forewarn.protocol.versions import VERSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 Record: TypeAlias = Host | Group | Vm | Operation | Event | Enrolment | View
 Row: TypeAlias = dict[str, str | int]
@@ -110,13 +110,22 @@ def from_row(kind: str, row: Mapping[str, str | int]) -> Record:
         KeyError: a column is missing that was there from the first; the row is of another kind.
         ValueError: a value is none its column may have.
     """
-    columns, formed = _reading(kind)
+    columns, _ = _reading(kind)
     if len(row) < len(columns_of(kind)):
         row = {**_BEFORE.get(kind, {}), **row}
-    found = columns(row)
-    values: list[object] = [*found]
-    for place, read in formed:
-        values[place] = read(found[place])
+    return from_values(kind, columns(row))
+
+
+def from_values(kind: str, row: Sequence[str | int]) -> Record:
+    """Return the record that has these values in its columns' order.
+
+    Raises:
+        TypeError: there are too few or too many.
+        ValueError: a value is none its column may have.
+    """
+    values: list[object] = [*row]
+    for place, read in _reading(kind)[1]:
+        values[place] = read(row[place])
     # The forms give each column its type, which the type checker cannot see through a row.
     return KINDS[kind](*values)  # type: ignore[arg-type]
 
@@ -141,12 +150,24 @@ def _number(truth: object) -> int:
     return 1 if truth else 0
 
 
-@lru_cache(LISTS_REMEMBERED)
 def _texts(value: str | int) -> tuple[str, ...]:
-    return tuple(json.loads(str(value)))
+    """Read a list; most have one plain text or none, and a fleet has a million of them."""
+    text = str(value)
+    if text == "[]":
+        return ()
+    if text.count('"') == 2 and "\\" not in text and text[:2] == '["' and text[-2:] == '"]':
+        return (text[2:-2],)
+    return _many_texts(text)
+
+
+@lru_cache(LISTS_REMEMBERED)
+def _many_texts(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text))
 
 
 def _pairs(value: str | int) -> tuple[tuple[str, str], ...]:
+    if value == "[]":
+        return ()
     return tuple((name, text) for name, text in json.loads(str(value)))
 
 
@@ -184,7 +205,12 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "automatic_approval": (_impacts_text, _impacts),
         "reimage_notice": _TRUTH,
     },
-    "vm": {"gpu": _TRUTH, "spot": _TRUTH, "addresses": _TEXTS, "tags": (_list_text, _pairs)},
+    "vm": {
+        "gpu": _TRUTH,
+        "spot": _TRUTH,
+        "addresses": _TEXTS,
+        "tags": (_list_text, _pairs),
+    },
     "operation": {
         "cause": _word(Cause),
         "impact": _word(Impact),

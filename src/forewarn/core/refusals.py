@@ -88,6 +88,18 @@ class NoticeTooShort(CallerError):
     advice = "Ask for {earliest} or later, or leave NotBefore out."
 
 
+class TooManyOperations(CallerError):
+    """The service's limit on live operations is reached."""
+
+    code = "too-many-operations"
+    status = 409
+    message = "{count} operations are live and {asked} more are asked for; {limit} may be."
+    advice = (
+        "Wait for some to end, cancel some that are only planned, or raise"
+        " `policy.max_operations`; nothing was changed."
+    )
+
+
 class TooManyUserOperations(CallerError):
     """The limit on scheduled user-initiated operations is reached. Source: O-1."""
 

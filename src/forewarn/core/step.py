@@ -8,24 +8,28 @@ No single stimulus's own rules may live here: they are in `handlers.py`.
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from forewarn.core import admission, handlers, transitions
+from forewarn.core import admission, coupling, handlers, transitions
 from forewarn.core import stimulus as stimuli
 from forewarn.core.document import refreshed, visible
+from forewarn.core.draft import Draft, Terms
+from forewarn.core.impact import SECOND_MS
+from forewarn.core.indexes import disturbed_groups
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.state import Changes, Draft, State, Terms
 from forewarn.values import value
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from forewarn.core.policy import Policy
+    from forewarn.core.state import Changes, State
     from forewarn.core.stimulus import Stimulus
 
 #: Operations that one step announces or starts; the rest follows in steps of its own, so that
 #: approvals are answered in between. Each costs the store about half a millisecond.
 PORTION_MAX = 32
-#: More rounds than this until nothing changes would be a bug: each round starts or admits work.
-ROUNDS_MAX = 10_000
 
 
 @value
@@ -74,15 +78,15 @@ def next_deadline_ms(state: State, policy: Policy, now_ms: int) -> int | None:
     Deadlines already past are not named: whoever waits has stepped `Tick` since.
     """
     found = []
-    for operation in state.operations.values():
-        if operation.state is OperationState.ANNOUNCED:
-            found.append(operation.not_before_ms)
-        elif operation.state is OperationState.RUNNING and not operation.alerted:
-            found.append(operation.overdue_ms(policy.overdue_after_s))
-    oldest_ms = state.oldest_poll_ms()
-    if oldest_ms is not None:
-        found.append(handlers.disabled_ms(oldest_ms, policy.disable_after_s))
-    return min((at_ms for at_ms in found if at_ms > now_ms), default=None)
+    for deadlines, later_ms in (
+        (state.starts, 0),
+        (state.ends, policy.overdue_after_s * SECOND_MS),
+        (state.polls, handlers.disabled_ms(0, policy.disable_after_s)),
+    ):
+        next_ms = deadlines.next_ms(now_ms - later_ms)
+        if next_ms is not None:
+            found.append(next_ms + later_ms)
+    return min(found, default=None)
 
 
 # --- what each stimulus does ---------------------------------------------------------------
@@ -131,7 +135,7 @@ def _act(draft: Draft, stimulus: Stimulus) -> tuple[int, ...]:  # noqa: C901, PL
             return handlers.proceed(draft, stimulus)
         case _:
             assert isinstance(stimulus, stimuli.Recover), stimulus
-            return handlers.recover(draft)
+            return handlers.recover(draft, stimulus)
 
 
 # --- what follows from anything ------------------------------------------------------------
@@ -140,41 +144,32 @@ def _act(draft: Draft, stimulus: Stimulus) -> tuple[int, ...]:  # noqa: C901, PL
 def _settle(draft: Draft) -> tuple[int, ...]:
     """Apply the joint rules until nothing more follows, or this is a portion. L-1, L-2, G-1.
 
+    Costs what may go on. It comes to an end since each round announces or starts something, or has
+    it wait: an operation that is looked at again was woken by one that can do so only once.
+
     Returns:
         What a further step must look at; empty unless this one has moved all that it may.
     """
-    running: admission.Disturbed | None = None
-    moved = 0
-    rest: tuple[int, ...] = ()
-    for _ in range(ROUNDS_MAX):
+    moved, rest = _admit(draft)
+    queue: list[int] = []
+    unbound: dict[str, list[int]] = {}
+    while draft.candidates or queue:
+        for number in draft.candidates:
+            operation = draft.operation(number)
+            heappush(queue, number)
+            if operation is not None and not (operation.routine or operation.of_vm):
+                for group in disturbed_groups(draft.topology, operation):
+                    unbound.setdefault(group, []).append(number)
+        draft.candidates.clear()
         if moved >= PORTION_MAX:
-            return (*rest, *sorted(draft.candidates))
-        if draft.freed:
-            draft.freed = False
-            running = None
-            announced, rest = _admit(draft, PORTION_MAX - moved)
-            moved += announced
-            draft.candidates.update(
-                operation.number
-                for operation in draft.operations()
-                if operation.state is OperationState.ANNOUNCED
-            )
-        if not draft.candidates:
-            return rest
-        number = min(draft.candidates)
-        draft.candidates.remove(number)
-        operation = draft.operation(number)
-        if operation is None or operation.state is not OperationState.ANNOUNCED:
-            continue
-        running = running or admission.running(draft.topology, draft.operations())
-        reason = _may_start(draft, operation, running)
-        if reason:
-            running.add(draft.topology, transitions.start(draft, operation, reason))
-            moved += 1
-    raise AssertionError("the joint rules do not settle")  # pragma: no cover
+            return (*rest, *sorted(set(queue)))
+        operation = draft.operation(heappop(queue))
+        if operation is not None and operation.state is OperationState.ANNOUNCED:
+            moved += _consider(draft, operation, unbound)
+    return rest
 
 
-def _admit(draft: Draft, at_most: int) -> tuple[int, tuple[int, ...]]:
+def _admit(draft: Draft) -> tuple[int, tuple[int, ...]]:
     """Announce planned operations that nothing stands in the way of any more.
 
     Only routine work waits to be announced; other work is announced at once (N-2, N-3) and may
@@ -183,36 +178,67 @@ def _admit(draft: Draft, at_most: int) -> tuple[int, tuple[int, ...]]:
     Returns:
         How many were announced, and those that were not looked at since these were enough.
     """
-    planned = [o for o in draft.operations() if o.state is OperationState.PLANNED]
-    if not planned:
-        return 0, ()
     announced = 0
-    disturbed = admission.announced(draft.topology, draft.operations())
-    for place, operation in enumerate(planned):
-        if announced >= at_most:
-            return announced, tuple(each.number for each in planned[place:])
-        if not operation.routine:
-            transitions.announce(draft, operation)
-        elif admission.obstacle(draft.topology, operation, disturbed) is None:
-            disturbed.add(draft.topology, transitions.announce(draft, operation))
-        else:
+    numbers = sorted(draft.planned)
+    for place, number in enumerate(numbers):
+        if announced >= PORTION_MAX:
+            return announced, tuple(numbers[place:])
+        operation = draft.operation(number)
+        if operation is None or operation.state is not OperationState.PLANNED:
             continue
-        announced += 1
+        blocked = admission.obstacle(draft, operation) if operation.routine else None
+        draft.wait(number, blocked.number if blocked else 0)
+        if blocked is None:
+            transitions.announce(draft, operation)
+            announced += 1
     return announced, ()
 
 
-def _may_start(draft: Draft, operation: Operation, running: admission.Disturbed) -> str:
-    """Say why a announced operation starts now; empty if it does not."""
-    if admission.obstacle(draft.topology, operation, running) is not None:
-        return ""
+def _consider(draft: Draft, operation: Operation, unbound: Mapping[str, list[int]]) -> int:
+    """Start an announced operation if it may, but not before what would then be in its way.
+
+    Work that keeps clear of nobody, but of which others must keep clear, goes before them where
+    both are due: in the other order two fault domains would be disturbed. `unbound` has such work
+    by group. Source: G-1.
+
+    Returns:
+        How many operations were started.
+    """
+    started = 0
+    if operation.routine and unbound and _reason_to_start(draft, operation):
+        zone = admission.zone_of(draft, operation)
+        for group in disturbed_groups(draft.topology, operation):
+            for number in unbound.get(group, ()):
+                other = draft.operation(number)
+                waits = other is not None and other.state is OperationState.ANNOUNCED
+                if other is not None and waits and admission.zone_of(draft, other) != zone:
+                    started += _start_or_wait(draft, other)
+    return started + _start_or_wait(draft, operation)
+
+
+def _start_or_wait(draft: Draft, operation: Operation) -> bool:
+    """Start an announced operation if it may; else have it woken by what it waits for."""
+    reason = _reason_to_start(draft, operation)
+    blocked = admission.obstacle(draft, operation) if reason else None
+    draft.wait(operation.number, blocked.number if blocked else 0)
+    if reason and blocked is None:
+        transitions.start(draft, operation, reason)
+    elif operation.not_before_ms <= draft.now_ms and not operation.alerted:
+        why = blocked.waiting.text if blocked else "its notice is not published"
+        transitions.note_blocked(draft, operation, why)
+    return bool(reason) and blocked is None
+
+
+def _reason_to_start(draft: Draft, operation: Operation) -> str:
+    """Say why an announced operation may start now, other work aside; empty if it may not."""
     if operation.shown_ms and operation.not_before_ms <= draft.now_ms:
         return "NotBefore is reached"
     asked = [e for e in draft.events_of(operation) if draft.enabled(e.group)]
     if not asked:
         return "nobody is to be asked" if operation.asked_ms <= draft.now_ms else ""
-    if not admission.approved_by_all(draft, operation):
+    if not coupling.approved_by_all(draft, operation):
         return ""
-    return "" if admission.undecided_siblings(draft, operation) else "everybody approved"
+    return "" if coupling.is_coupled(draft, operation) else "everybody approved"
 
 
 def _refresh(draft: Draft) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forewarn.core.topology import Group, Host, Vm
 
 #: Hosts or VMs one request may name.
-TARGETS_MAX = 1000
+TARGETS_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +189,9 @@ class Proceed:
 @value
 class Recover:
     """The service has started again: what a crash cut off is taken up. Source: L-7."""
+
+    #: How long nobody could ask the service, in ms; no group is silent for that. Source: B-2.
+    away_ms: int = 0
 
 
 Stimulus: TypeAlias = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from forewarn.core.impact import (
     SIZES_WITHOUT_REIMAGE_NOTICE,
@@ -16,11 +16,20 @@ from forewarn.core.impact import (
     TERMINATE_NOTICE_S_MIN,
     Impact,
 )
+from forewarn.core.overlay import Overlay
 from forewarn.core.refusals import FleetContradiction
-from forewarn.values import Word, replace
+from forewarn.values import Word, value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+
+_R = TypeVar("_R")
+#: Host or group -> names of its VMs, sorted.
+_Members: TypeAlias = "MutableMapping[str, tuple[str, ...]]"
+#: An address, or an address with its interface, or an instance id.
+_Sign: TypeAlias = "str | tuple[str, str]"
+
+_NOBODY: frozenset[str] = frozenset()
 
 #: What a host, group or VM may be called: it stands in URLs, documents and shell commands.
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
@@ -49,7 +58,7 @@ class Health(Word):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Host:
     """A physical machine that runs virtual machines."""
 
@@ -77,7 +86,7 @@ class Host:
         return (self.zone, self.fault_domain)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Group:
     """Virtual machines that share one document, and how they want to be asked."""
 
@@ -120,7 +129,7 @@ class Group:
         return self.fault_domain_count == 1 and self.kind is GroupKind.SCALE_SET
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Vm:
     """A virtual machine: where it runs, who it shares a document with, how it is recognised."""
 
@@ -172,85 +181,137 @@ class Vm:
         return self.size_family not in SIZES_WITHOUT_REIMAGE_NOTICE
 
 
-@dataclass(frozen=True, slots=True)
+class LaidOut(Protocol):
+    """Records of the layout that are put, by name, and None where one is taken out."""
+
+    hosts: dict[str, Host | None]
+    groups: dict[str, Group | None]
+    vms: dict[str, Vm | None]
+
+
+@dataclass(slots=True)
+class FleetChange:
+    """What is to become of the layout, and nothing else; see `LaidOut`."""
+
+    hosts: dict[str, Host | None] = field(default_factory=dict)
+    groups: dict[str, Group | None] = field(default_factory=dict)
+    vms: dict[str, Vm | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Topology:
-    """The fleet's layout, whole and consistent; a change makes a new one.
+    """The fleet's layout, whole and consistent.
+
+    It is changed key by key: a change costs what it names and who is there, never the fleet. A
+    step changes a `draft` of it, which keeps every write to itself.
 
     Raises:
         FleetContradiction: a VM names a host or group that is not there, a lone group has two VMs,
             or two VMs would be recognised by the same address or instance id.
     """
 
-    hosts: Mapping[str, Host] = field(default_factory=dict)
-    groups: Mapping[str, Group] = field(default_factory=dict)
-    vms: Mapping[str, Vm] = field(default_factory=dict)
-    _on_host: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
-    _in_group: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+    hosts: MutableMapping[str, Host] = field(default_factory=dict)
+    groups: MutableMapping[str, Group] = field(default_factory=dict)
+    vms: MutableMapping[str, Vm] = field(default_factory=dict)
+    _on_host: _Members = field(init=False, repr=False, compare=False)
+    _in_group: _Members = field(init=False, repr=False, compare=False)
+    #: Address, or address and interface, or an instance id -> the VM that is recognised by it.
+    _known_by: MutableMapping[_Sign, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Index the machines and refuse a layout that contradicts itself."""
         on_host: defaultdict[str, list[str]] = defaultdict(list)
         in_group: defaultdict[str, list[str]] = defaultdict(list)
         for vm in self.vms.values():
-            if vm.host not in self.hosts or vm.group not in self.groups:
-                missing = f"host {vm.host}" if vm.host not in self.hosts else f"group {vm.group}"
-                raise FleetContradiction(
-                    problem=f"vm {vm.name}: there is no {missing}; add it first"
-                )
+            _check_seat(self, vm)
             on_host[vm.host].append(vm.name)
             in_group[vm.group].append(vm.name)
-        for name, members in in_group.items():
-            if self.groups[name].kind is GroupKind.LONE and len(members) > 1:
-                raise FleetContradiction(
-                    problem=f"group {name}: a lone VM's group cannot hold {len(members)}"
-                )
-        _check_recognisable(self.vms.values())
-        object.__setattr__(self, "_on_host", {k: tuple(sorted(v)) for k, v in on_host.items()})
-        object.__setattr__(self, "_in_group", {k: tuple(sorted(v)) for k, v in in_group.items()})
+        self._on_host = {name: tuple(sorted(vms)) for name, vms in on_host.items()}
+        self._in_group = {name: tuple(sorted(vms)) for name, vms in in_group.items()}
+        self._known_by = {}
+        for name in self._in_group:
+            _check_lone(self, name)
+        for vm in self.vms.values():
+            self._claim(vm)
 
-    def with_health(self, host: str, health: Health) -> Topology:
-        """The same layout with another thing known of a host's hardware."""
-        changed = replace(self.hosts[host], health=health)
-        hosts = {**self.hosts, host: changed}
-        return self._consistent(hosts, self.vms, self._on_host, self._in_group)
-
-    def moved(self, vms: Iterable[str], host: str) -> Topology:
-        """The same layout with some VMs on another host."""
-        assert host in self.hosts, host
-        return self._changed({name: replace(self.vms[name], host=host) for name in vms})
-
-    def without(self, vms: Iterable[str]) -> Topology:
-        """The same layout less some VMs."""
-        return self._changed(dict.fromkeys(vms))
-
-    def _changed(self, changed: Mapping[str, Vm | None]) -> Topology:
-        """Put VMs on other hosts, or drop them: nothing that could contradict the rest."""
-        vms, on_host, in_group = dict(self.vms), dict(self._on_host), dict(self._in_group)
-        for name, vm in changed.items():
-            before = vms[name]
-            on_host[before.host] = tuple(each for each in on_host[before.host] if each != name)
-            if vm is None:
-                del vms[name]
-                others = tuple(each for each in in_group[before.group] if each != name)
-                in_group[before.group] = others
-            else:
-                vms[name] = vm
-                on_host[vm.host] = tuple(sorted((*on_host.get(vm.host, ()), name)))
-        return self._consistent(self.hosts, vms, on_host, in_group)
-
-    def _consistent(
-        self,
-        hosts: Mapping[str, Host],
-        vms: Mapping[str, Vm],
-        on_host: Mapping[str, tuple[str, ...]],
-        in_group: Mapping[str, tuple[str, ...]],
-    ) -> Topology:
-        """Return a layout that is known to be consistent, without a look at every VM of it."""
+    def draft(self) -> Topology:
+        """A layout over this one that keeps every change to itself; costs nothing."""
         made = object.__new__(Topology)
-        values = (hosts, self.groups, vms, on_host, in_group)
-        for name, value in zip(self.__slots__, values, strict=True):
-            object.__setattr__(made, name, value)
+        made.hosts, made.groups, made.vms = (
+            Overlay(self.hosts),
+            Overlay(self.groups),
+            Overlay(self.vms),
+        )
+        made._on_host, made._in_group = Overlay(self._on_host), Overlay(self._in_group)
+        made._known_by = Overlay(self._known_by)
         return made
+
+    def copy(self) -> Topology:
+        """A layout of its own, for a reader on another thread; costs a copy of the tables."""
+        made = object.__new__(Topology)
+        made.hosts, made.groups, made.vms = dict(self.hosts), dict(self.groups), dict(self.vms)
+        made._on_host, made._in_group = dict(self._on_host), dict(self._in_group)
+        made._known_by = dict(self._known_by)
+        return made
+
+    def apply(self, change: LaidOut) -> None:
+        """Put records, and take out where there is None; costs them and who shares their seats.
+
+        Raises:
+            FleetContradiction: as for the whole; a draft that raised it is to be thrown away.
+        """
+        hosts, groups, vms = change.hosts, change.groups, change.vms
+        _put(self.hosts, hosts)
+        _put(self.groups, groups)
+        for vm in vms.values():
+            if vm is not None:
+                _check_seat(self, vm)
+        self._seat(vms)
+        placed = [vm for vm in vms.values() if vm is not None]
+        touched = dict.fromkeys((*(vm.group for vm in placed), *groups))
+        for name in touched:
+            _check_lone(self, name)
+        for vm in placed:
+            self._claim(vm)
+        _take_out(self.hosts, hosts, self._on_host)
+        _take_out(self.groups, groups, self._in_group)
+
+    def _seat(self, vms: Mapping[str, Vm | None]) -> None:
+        """Write VMs, and who is where; what they were recognised by is free before it is taken."""
+        left: defaultdict[tuple[bool, str], set[str]] = defaultdict(set)
+        come: defaultdict[tuple[bool, str], set[str]] = defaultdict(set)
+        for name, vm in vms.items():
+            before = self.vms.get(name)
+            if before is not None:
+                left[True, before.host].add(name)
+                left[False, before.group].add(name)
+                for sign in _signs(before):
+                    self._known_by.pop(sign, None)
+            if vm is not None:
+                self.vms[name] = vm
+                come[True, vm.host].add(name)
+                come[False, vm.group].add(name)
+            elif before is not None:
+                del self.vms[name]
+        for on_host, key in dict.fromkeys((*left, *come)):
+            gone, new = left.get((on_host, key), _NOBODY), come.get((on_host, key), _NOBODY)
+            if gone == new:
+                continue
+            members = self._on_host if on_host else self._in_group
+            there = [each for each in members.get(key, ()) if each not in gone]
+            if there or new:
+                members[key] = tuple(sorted((*there, *new)))
+            else:
+                del members[key]
+
+    def _claim(self, vm: Vm) -> None:
+        for sign in _signs(vm):
+            other = self._known_by.setdefault(sign, vm.name)
+            if other != vm.name:
+                shown = sign if isinstance(sign, str) else sign[0]
+                raise FleetContradiction(
+                    problem=f"vm {vm.name}: {shown} already belongs to vm {other}"
+                )
 
     def vms_on(self, host: str) -> tuple[str, ...]:
         """Names of the VMs that run on a host, sorted."""
@@ -290,6 +351,8 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _check_text(kind: str, name: str, texts: tuple[str, ...]) -> None:
+    if "".join(texts).isprintable() and max(map(len, texts)) <= TEXT_LENGTH_MAX:
+        return  # as nearly all are, and a fleet has millions
     for text in texts:
         if len(text) > TEXT_LENGTH_MAX or not text.isprintable():
             raise FleetContradiction(
@@ -298,16 +361,37 @@ def _check_text(kind: str, name: str, texts: tuple[str, ...]) -> None:
             )
 
 
-def _check_recognisable(vms: Iterable[Vm]) -> None:
-    seen: dict[tuple[str, str], str] = {}
-    for vm in vms:
-        for address in vm.addresses:
-            _check_unseen(seen, (address, vm.interface), vm.name)
-        if vm.instance_id:
-            _check_unseen(seen, (vm.instance_id, "instance id"), vm.name)
+def _check_seat(topology: Topology, vm: Vm) -> None:
+    if vm.host not in topology.hosts or vm.group not in topology.groups:
+        missing = f"host {vm.host}" if vm.host not in topology.hosts else f"group {vm.group}"
+        raise FleetContradiction(problem=f"vm {vm.name}: there is no {missing}; add it first")
 
 
-def _check_unseen(seen: dict[tuple[str, str], str], key: tuple[str, str], name: str) -> None:
-    other = seen.setdefault(key, name)
-    if other != name:
-        raise FleetContradiction(problem=f"vm {name}: {key[0]} already belongs to vm {other}")
+def _check_lone(topology: Topology, group: str) -> None:
+    count = len(topology.vms_in(group))
+    if count > 1 and topology.groups[group].kind is GroupKind.LONE:
+        raise FleetContradiction(problem=f"group {group}: a lone VM's group cannot hold {count}")
+
+
+def _signs(vm: Vm) -> Iterator[_Sign]:
+    """What a VM's requests are recognised by. Source: S-6."""
+    for address in vm.addresses:
+        yield (address, vm.interface) if vm.interface else address
+    if vm.instance_id:
+        yield (vm.instance_id, "instance id")
+
+
+def _put(table: MutableMapping[str, _R], records: Mapping[str, _R | None]) -> None:
+    for name, record in records.items():
+        if record is not None:
+            table[name] = record
+
+
+def _take_out(
+    table: MutableMapping[str, _R], records: Mapping[str, _R | None], members: _Members
+) -> None:
+    """Take hosts or groups out on which no VM stands any more."""
+    for name, record in records.items():
+        if record is None:
+            assert not members.get(name), name
+            del table[name]

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core import fleet_changes
-from forewarn.core.impact import REMOVES_VM, SECOND_MS, Cause, Impact, Source
+from forewarn.core.coupling import wake_coupled
+from forewarn.core.impact import REMOVES_VM, SECOND_MS, Cause, Source
+from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import (
     Event,
     EventState,
@@ -19,11 +21,13 @@ from forewarn.core.lifecycle import (
     move_event,
     move_operation,
 )
-from forewarn.core.topology import Health
+from forewarn.core.topology import FleetChange, Health
 from forewarn.values import replace
 
 if TYPE_CHECKING:
-    from forewarn.core.state import Draft
+    from forewarn.core.draft import Draft
+    from forewarn.core.indexes import Place
+    from forewarn.core.topology import Vm
 
 
 def announce(draft: Draft, operation: Operation) -> Operation:
@@ -64,6 +68,7 @@ def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
         delay_ms: how late it was shown; twice that is added, so that the next try holds.
     """
     assert operation.state is OperationState.ANNOUNCED, operation
+    key = deletion_key(operation)
     earliest = earliest_ms(draft, operation) + -(-2 * delay_ms // SECOND_MS) * SECOND_MS
     renewed = replace(
         operation,
@@ -73,6 +78,7 @@ def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
     )
     draft.put("operation.renewed", f"{operation.id} is given its notice anew", renewed)
     _touch(draft, renewed, draft.events_of(renewed))
+    wake_coupled(draft, renewed, key)
 
 
 def start_unannounced(draft: Draft, operation: Operation) -> Operation:
@@ -93,8 +99,16 @@ def start(draft: Draft, operation: Operation, why: str) -> Operation:
     started = [move_event(event, Move.DUE) for event in draft.events_of(operation)]
     draft.put("operation.started", f"{running.id} is running: {why}", running, *started)
     _touch(draft, running, started)
+    wake_coupled(draft, running, deletion_key(running))
     draft.begin.append(running.number)
     return running
+
+
+def note_blocked(draft: Draft, operation: Operation, why: str) -> None:
+    """Alert people, once, that announced work cannot start although its NotBefore has come."""
+    assert operation.state is OperationState.ANNOUNCED, operation
+    blocked = replace(operation, alerted=True)
+    draft.put("operation.blocked", f"{blocked.id} is due and cannot start: {why}", blocked)
 
 
 def end(
@@ -121,7 +135,7 @@ def end(
     text = f"{ended.id} has {'failed' if failed else 'succeeded'}"
     draft.put(f"operation.{ended.state.value}", _because(text, reason), ended, *gone)
     _touch(draft, ended, gone)
-    draft.freed = True
+    draft.wake(ended)
     if abort:
         draft.abort.append(ended.number)
     if not failed:
@@ -138,7 +152,8 @@ def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
     text = _because(f"{cancelled.id} is cancelled", reason)
     draft.put("operation.cancelled", text, cancelled, *gone)
     _touch(draft, cancelled, gone)
-    draft.freed = True
+    draft.wake(cancelled)
+    wake_coupled(draft, cancelled, deletion_key(cancelled))
     return cancelled
 
 
@@ -200,6 +215,7 @@ def _running(draft: Draft, operation: Operation) -> Operation:
         operation,
         started_ms=draft.now_ms,
         attempt=operation.attempt + 1,
+        alerted=False,
         driver=_driver(draft, operation),
     )
 
@@ -214,22 +230,23 @@ def _driver(draft: Draft, operation: Operation) -> str:
 def _touch(draft: Draft, operation: Operation, events: list[Event]) -> None:
     draft.candidates.add(operation.number)
     draft.touched_groups.update(event.group for event in events)
-    if operation.impact is Impact.TERMINATE:  # its siblings may be waiting for it (A-8)
-        siblings = (o for o in draft.operations() if o.request == operation.request)
-        draft.candidates.update(sibling.number for sibling in siblings)
 
 
 def _settle_fleet(draft: Draft, ended: Operation) -> None:
     """Change the fleet as a successful operation has: VMs gone or moved, hosts well again."""
-    before = after = draft.topology
+    before = draft.topology
     machines = [before.vms[name] for name in ended.vms if name in before.vms]
+    changed: dict[str, Vm | None] = {}
     if ended.cause in REMOVES_VM:
-        after = before.without(vm.name for vm in machines)
+        changed = dict.fromkeys(vm.name for vm in machines)
     elif ended.destination:
-        moved = [vm.name for vm in machines if ended.of_vm or vm.host == ended.host]
-        after = before.moved(moved, ended.destination)
-    if after is not before and after.vms != before.vms:
-        fleet_changes.lay_out(draft, after)
+        changed = {
+            vm.name: replace(vm, host=ended.destination)
+            for vm in machines
+            if (ended.of_vm or vm.host == ended.host) and vm.host != ended.destination
+        }
+    if changed:
+        fleet_changes.lay_out(draft, FleetChange(vms=changed))
         _follow_vms(draft, ended)
     host = before.hosts.get(ended.host)
     if ended.cause is Cause.HARDWARE_FAILURE and host and host.health is Health.FAILED:
@@ -238,7 +255,8 @@ def _settle_fleet(draft: Draft, ended: Operation) -> None:
 
 def _follow_vms(draft: Draft, ended: Operation) -> None:
     """Let announced work follow VMs that are gone or have arrived. Source: L-5, N-1."""
-    for other in list(draft.operations()):
+    places: list[Place] = [("vm", name) for name in ended.vms]
+    for other in draft.operations(("host", ended.destination), *places):
         if other.of_vm:
             if other.vms[0] not in draft.topology.vms and other.state is not OperationState.RUNNING:
                 cancel(draft, other, f"vm {other.vms[0]} is gone")
@@ -293,10 +311,12 @@ def _announce_anew(draft: Draft, operation: Operation) -> None:
         not_before_ms=0,
         announced_ms=0,
         shown_ms=0,
+        alerted=False,
         events=(),
     )
     cancel(draft, operation, f"VMs have arrived on {operation.host}; asked for again as {again.id}")
     draft.put("operation.planned", f"{again.id} takes the place of {operation.id}", again)
+    draft.planned.add(again.number)
 
 
 def _because(text: str, reason: str) -> str:

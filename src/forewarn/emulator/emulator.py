@@ -148,7 +148,7 @@ class Emulator(Daemon):
         names = self._names(topology)
         metadata = replace(self.settings.metadata, default_vm=names[0] if names else "")
         self.settings = replace(self.settings, metadata=metadata)
-        self._layout = topology
+        self._layout = topology.copy()
         self._plane = plane
         for spec in self._faults.specs() if self._faults is not None else ():
             self._check_fault(spec)
@@ -316,7 +316,8 @@ class Emulator(Daemon):
         """Take note of a commit; called on the control loop's thread."""
         before, after = self._layout, self._plane.state.topology
         assert before is not None
-        self._layout = after
+        if any(entry.vm or entry.action.startswith("group.") for entry in committed.entries):
+            self._layout = after.copy()
         taken = [before.vms[name] for name in _taken(committed) if name in before.vms]
         if not self.options.enable_on_first_request:
             for entry in committed.entries:

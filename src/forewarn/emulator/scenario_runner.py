@@ -163,7 +163,7 @@ class Run:
 
     async def _bring(self) -> None:
         """Add and change the machines of the story."""
-        topology = await self._read(lambda plane: plane.state.topology)
+        topology = await self._read(lambda plane: plane.state.topology.copy())
         self._before = topology
         change = scenario_machines.brought(topology, self.scenario.machines, self.stage)
         self._touched = scenario_machines.touched_by(change)
@@ -288,11 +288,11 @@ class Run:
         try:
             for operation in await self._read(lambda plane: _live(plane, numbers)):
                 await self._end(operation)
-            now = await self._read(lambda plane: plane.state.topology)
+            now = await self._read(lambda plane: plane.state.topology.copy())
             for name in sorted(self._touched.hosts & now.hosts.keys()):
                 if now.hosts[name].health is not Health.HEALTHY and _was_well(before, name):
                     await self._submit(Repair(name))
-            now = await self._read(lambda plane: plane.state.topology)
+            now = await self._read(lambda plane: plane.state.topology.copy())
             change = scenario_machines.taken_back(before, now, self._touched)
             if not is_empty(change):
                 await self._submit(change)

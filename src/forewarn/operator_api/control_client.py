@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.control.inbox import Stopping
+from forewarn.control.plane import ControlPlane
 from forewarn.errors import OurError
 from forewarn.operator_api.name_index import FleetIndex
 from forewarn.validation.complexity import abandonable
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
-    from forewarn.control.plane import Committed, ControlPlane
+    from forewarn.control.plane import Committed
     from forewarn.core.admission import Waiting
     from forewarn.core.stimulus import Stimulus
     from forewarn.core.topology import Topology
@@ -86,10 +87,12 @@ class ControlClient:
         """Return everything a live operation waits for; raises as `read`."""
         return await self._awaited(self.loop.why(number))
 
-    @property
-    def topology(self) -> Topology:
-        """The fleet as of the last commit: a value, read without a visit to the writer."""
-        return self.loop.topology
+    async def fleet(self) -> Topology:
+        """Return the fleet as of the last commit, for any thread; raises as `read`.
+
+        Costs the fleet where it has changed since it was last asked for.
+        """
+        return await self.read(ControlPlane.fleet)
 
     async def compute(self, work: Callable[[], T]) -> T:
         """Do what takes long off the event loop; given up when nobody waits for it any more.

@@ -5,14 +5,13 @@ What may change under live work is decided in `core/fleet_changes.py`.
 
 from __future__ import annotations
 
-import copy
 import itertools
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from forewarn.core.draft import Terms
 from forewarn.core.refusals import Unknown
-from forewarn.core.state import Terms
 from forewarn.core.step import step
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.operator_api import request_forms as forms
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from forewarn.control.plane import ControlPlane
-    from forewarn.core.policy import Policy
-    from forewarn.core.state import Entry, State
+    from forewarn.core.state import Entry
     from forewarn.core.topology import Topology
     from forewarn.operator_api.name_index import FleetIndex
 
@@ -135,11 +133,12 @@ class _Records:
         self.kind = kind
 
     async def list(self, call: ApiCall) -> ApiResponse:
-        return ApiResponse(await call.desk.compute(partial(self._page, call)))
+        fleet = await call.desk.fleet()
+        return ApiResponse(await call.desk.compute(partial(self._page, call, fleet)))
 
-    def _page(self, call: ApiCall) -> bytes:
+    def _page(self, call: ApiCall, topology: Topology) -> bytes:
         """Return one page, on a thread; costs the page, and a look at the hosts of a zone."""
-        topology, query = call.desk.topology, call.query
+        query = call.query
         for kind in ("host", "group"):
             if kind in query and query[kind] not in _table(topology, kind):
                 raise Unknown(kind=kind, name=query[kind])
@@ -167,17 +166,21 @@ class _Records:
         return index.of(topology, f"{self.kind}s").after(after)
 
     async def get(self, call: ApiCall) -> ApiResponse:
-        return ApiResponse(_shown(call.desk.topology, self.kind, call.path["name"]))
+        return ApiResponse(await self._current(call))
+
+    async def _current(self, call: ApiCall) -> dict[str, object]:
+        """Return one record as it is now, looked up on the writer's thread; costs that record."""
+        kind, name = self.kind, call.path["name"]
+        return await call.desk.read(lambda plane: _shown(plane.state.topology, kind, name))
 
     async def put(self, call: ApiCall) -> ApiResponse:
         name = call.path["name"]
-        change = self._change(name, call, call.desk.topology)
+        change = await call.desk.read(lambda plane: self._change(name, call, plane.state.topology))
         if call.query.get("new"):
             change = replace(change, absent=(*change.absent, (self.kind, name)))
         committed = await call.desk.submit(change, call.actor)
         added = any(entry.action == f"{self.kind}.added" for entry in committed.entries)
-        shown = _shown(call.desk.topology, self.kind, name)
-        return ApiResponse(shown, 201 if added else 200)
+        return ApiResponse(await self._current(call), 201 if added else 200)
 
     async def remove(self, call: ApiCall) -> ApiResponse:
         names = dict.fromkeys(call.query.get("name") or (call.path["name"],))
@@ -198,18 +201,18 @@ class _Records:
 
 async def _apply(call: ApiCall) -> ApiResponse:
     desk, dry_run = call.desk, call.query.get("dry_run", False)
-    change = await desk.compute(partial(_asked, call))
+    fleet = await desk.fleet()
+    change = await desk.compute(partial(_asked, call, fleet))
     if dry_run:
-        state = await desk.read(_frozen)
-        entries = await desk.compute(partial(_tried, state, change, call))
+        entries = await desk.read(lambda plane: _tried(plane, change, call))
     else:
         entries = (await desk.submit(change, call.actor)).entries
     return ApiResponse(await desk.compute(partial(_result, entries, applied=not dry_run)))
 
 
-def _asked(call: ApiCall) -> ChangeTopology:
+def _asked(call: ApiCall, fleet: Topology) -> ChangeTopology:
     described = read_topology(call.body, call.media)
-    return parts_of(described, call.desk.topology, prune=call.query.get("prune", False))
+    return parts_of(described, fleet, prune=call.query.get("prune", False))
 
 
 def _result(entries: Iterable[Entry], *, applied: bool) -> bytes:
@@ -219,28 +222,16 @@ def _result(entries: Iterable[Entry], *, applied: bool) -> bytes:
 
 async def _export(call: ApiCall) -> ApiResponse:
     media = call.query.get("format", JSON)
-    parts = exported(call.desk.topology, media)
+    parts = exported(await call.desk.fleet(), media)
     return ApiResponse(None, stream=PartStream(call.desk, parts, media))
 
 
-def _frozen(plane: ControlPlane) -> tuple[State, Policy]:
-    """Return the state as it is now, for a thread of its own; costs what is live, not the fleet."""
-    state = copy.copy(plane.state)
-    for field in fields(state):
-        found = getattr(state, field.name)
-        if isinstance(found, dict):  # the records in it are values, sets of keys are not
-            own = {k: dict(each) if type(each) is dict else each for k, each in found.items()}
-            setattr(state, field.name, own)
-    return state, plane.policy
-
-
-def _tried(frozen: tuple[State, Policy], change: ChangeTopology, call: ApiCall) -> Iterable[Entry]:
-    """Return what a change would write, without writing it."""
+def _tried(plane: ControlPlane, change: ChangeTopology, call: ApiCall) -> Iterable[Entry]:
+    """Return what a change would write, without writing it; costs what it would touch."""
     count = itertools.count()
-    state, policy = frozen
-    terms = Terms(policy, call.actor, lambda: f"DRY-RUN-{next(count)}")
+    terms = Terms(plane.policy, call.actor, lambda: f"DRY-RUN-{next(count)}")
     now_ms = call.desk.clock.now_ms()
-    return step(state, change, now_ms=now_ms, terms=terms).changes.entries
+    return step(plane.state, change, now_ms=now_ms, terms=terms).changes.entries
 
 
 def _changed(entries: Iterable[Entry], verb: str) -> list[dict[str, str]]:

@@ -150,7 +150,7 @@ def _group_form(group: Group) -> dict[str, Any]:
 def _given(record: Host | Group | Vm, plain: object, without: tuple[str, ...]) -> dict[str, Any]:
     """Return the members of a record that differ from a plain one, as a form has them."""
     found: dict[str, Any] = {}
-    for name in record.__slots__:
+    for name in record.__match_args__:
         value = getattr(record, name)
         if name in without or value == getattr(plain, name):
             continue

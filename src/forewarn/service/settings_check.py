@@ -77,6 +77,7 @@ def policy_of(settings: PolicySettings) -> Policy:
             notice_margin_ms=settings.notice_margin_ms,
             prediction_s=settings.prediction_s,
             max_user_operations=settings.max_user_operations,
+            max_operations=settings.max_operations,
             disable_after_s=settings.disable_after_s,
             overdue_after_s=settings.overdue_after_s,
         )

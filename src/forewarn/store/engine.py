@@ -6,7 +6,7 @@ No SQL and no record may go in here.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
@@ -21,6 +21,9 @@ class Cursor(Protocol):
 
     def fetchall(self) -> list[Row]:
         """Return all its rows."""
+
+    def __iter__(self) -> Iterator[Row]:
+        """Yield its rows one after another."""
 
 
 class DatabaseConnection(Protocol):
@@ -63,6 +66,11 @@ class Transaction:
     def rows(self, name: str, /, **values: Value) -> list[Row]:
         """Run a named statement and return all its rows."""
         return self.rows_filled(name, {}, **values)
+
+    def each(self, name: str, /) -> Iterator[Row]:
+        """Run a named statement without values; yield its rows one after another."""
+        statement = self._statements.named(name)
+        yield from self._connection.execute(statement.text)
 
     def rows_filled(self, name: str, fills: dict[str, str], /, **values: Value) -> list[Row]:
         """Run a named statement whose `{…}` are filled from fixed texts; return all its rows."""

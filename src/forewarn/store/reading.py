@@ -5,13 +5,15 @@ Nothing may be written in here. Every read is bounded by a page.
 
 from __future__ import annotations
 
+from functools import cache
+from sys import intern
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from forewarn.core.document import Enrolment, View
 from forewarn.core.lifecycle import Event, Operation, OperationState
-from forewarn.core.records import KIND_OF, Record, columns_of, from_row
+from forewarn.core.records import KIND_OF, Record, columns_of, from_values
 from forewarn.core.state import Entry, Image
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import ForewarnError
@@ -138,6 +140,12 @@ _OPERATION_FILTERS = {
     "before": "number < :before",
 }
 _NO_FILTER = "1 = 1"
+#: Columns whose texts many records share; each is kept once.
+_SHARED = {
+    "host": ("name", "zone", "driver"),
+    "group": ("name", "owner"),
+    "vm": ("host", "group", "size", "os_type", "location", "resource_group", "subscription"),
+}
 
 
 class StoreReader:
@@ -198,17 +206,22 @@ class StoreReader:
             rows = transaction.rows("events_of", operation=operation)
         return self._decoded(Event, rows)
 
-    def live(self, transaction: Transaction, kind: type[R]) -> list[R]:
-        """Return every record of a kind that is part of the live state."""
-        return self._decoded(kind, transaction.rows(f"load_{KIND_OF[kind]}"))
+    def live(self, transaction: Transaction, kind: type[R]) -> Iterator[R]:
+        """Yield every record of a kind that is part of the live state."""
+        return self._decode(kind, transaction.each(f"load_{KIND_OF[kind]}"))
 
     def record(self, kind: str, row: Row) -> Record:
         """Return the record a row of a kind's table holds."""
-        return from_row(kind, dict(zip(columns_of(kind), row, strict=True)))
+        values = list(row)
+        for place in _shared_places(kind):
+            values[place] = intern(str(values[place]))
+        return from_values(kind, values)
 
     def _decoded(self, kind: type[R], rows: list[Row]) -> list[R]:
+        return list(self._decode(kind, rows))
+
+    def _decode(self, kind: type[R], rows: Iterable[Row]) -> Iterator[R]:
         name = KIND_OF[kind]
-        found: list[R] = []
         for row in rows:
             try:
                 record = self.record(name, row)
@@ -217,8 +230,13 @@ class StoreReader:
                     place=self._engine.place, reason=f"{name} {row[0]} is none: {error}"
                 ) from error
             assert isinstance(record, kind)
-            found.append(record)
-        return found
+            yield record
+
+
+@cache
+def _shared_places(kind: str) -> tuple[int, ...]:
+    columns = columns_of(kind)
+    return tuple(columns.index(name) for name in _SHARED.get(kind, ()))
 
 
 def _given(page: HistoryPage | OperationPage, filters: Iterable[str]) -> dict[str, Value]:

@@ -66,10 +66,16 @@ class DocumentChecker:
             the groups where VMs do.
         """
         groups: set[str] = set()
-        if changes.topology is None:
+        if not changes.of_fleet:
             return groups
-        before, after = self._mirror.topology, changes.topology
-        for name, vm in after.vms.items():
+        before = self._mirror.topology
+        after = before.draft()
+        after.apply(changes)
+        names = dict.fromkeys(name for name, vm in changes.vms.items() if vm is not None)
+        for group_name in changes.groups:
+            names |= dict.fromkeys(after.vms_in(group_name))
+        for name in names:
+            vm = after.vms[name]
             known, group = before.vms.get(name), after.groups[vm.group]
             if known is None or known.group != vm.group:
                 continue

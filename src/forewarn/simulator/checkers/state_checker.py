@@ -101,7 +101,10 @@ class StateChecker:
 
     def durable(self, changes: Changes) -> None:
         """Take a change that has just become durable, and judge it."""
-        topology = changes.topology or self.mirror.topology
+        topology = self.mirror.topology
+        if changes.of_fleet:
+            topology = topology.draft()
+            topology.apply(changes)
         for vm in changes.vms.values():
             if vm is not None:
                 self.groups_of.setdefault(vm.name, set()).add(vm.group)
@@ -113,7 +116,7 @@ class StateChecker:
         self.mirror.adopt(changes)
         self.operations.update(changes.operations)
         self.events.update(changes.events)
-        if changes.topology is not None:
+        if changes.of_fleet:
             self._judge_arrivals()
         groups = {event.group for event in changes.events.values()}
         for operation in changes.operations.values():  # a new NotBefore is shown, too

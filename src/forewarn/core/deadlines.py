@@ -1,0 +1,106 @@
+"""When each of many things is due: the next of them, and those whose time has come.
+
+No clock and nothing that knows what is due may go in here.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Generic, TypeVar
+
+K = TypeVar("K", int, str)
+
+#: Entries that are kept beyond twice the deadlines, so that a small heap is not made again often.
+SLACK = 64
+
+
+class Deadlines(Generic[K]):
+    """Deadlines by key. A look costs what is due, a change the logarithm of how many there are.
+
+    The heap is repaired when it is looked at: a deadline that was put off, as a group's is with
+    every poll, costs nothing until its old time has come.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._at: dict[K, int] = {}
+        #: At least one entry for each key that is not due, at its time or before.
+        self._heap: list[tuple[int, K]] = []
+        #: Seen to be due, and not handled yet.
+        self._due: dict[K, None] = {}
+        #: Handled when they were due, and still there.
+        self._passed: set[K] = set()
+        self._passed_ms = 0
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._at)
+
+    def put(self, key: K, at_ms: int) -> None:
+        """Set a deadline, ms since the epoch UTC, anew or for the first time."""
+        known_ms = self._at.get(key)
+        self._at[key] = at_ms
+        taken = key in self._due or key in self._passed
+        if known_ms is not None and at_ms >= known_ms and not (taken and at_ms != known_ms):
+            return
+        self._due.pop(key, None)
+        self._passed.discard(key)
+        heappush(self._heap, (at_ms, key))
+        self._shrink()
+
+    def drop(self, key: K) -> None:
+        """Forget a deadline, if there is one."""
+        if self._at.pop(key, None) is not None:
+            self._due.pop(key, None)
+            self._passed.discard(key)
+            self._shrink()
+
+    def next_ms(self, after_ms: int) -> int | None:
+        """The earliest deadline later than that, ms since the epoch UTC; None if there is none.
+
+        Those that were `passed` are not named until time goes back before them.
+        """
+        self._surface(after_ms)
+        if not self._due:
+            return self._heap[0][0] if self._heap else None
+        later = [self._at[key] for key in self._due if self._at[key] > after_ms]
+        later += [at_ms for at_ms, _ in self._heap[:1]]
+        return min(later, default=None)
+
+    def due(self, now_ms: int) -> list[K]:
+        """Return what is due by then and was not `passed`, sorted."""
+        self._surface(now_ms)
+        return sorted(key for key in self._due if self._at[key] <= now_ms)
+
+    def passed(self, now_ms: int) -> None:
+        """Note that everything due by then was handled."""
+        for key in self.due(now_ms):
+            del self._due[key]
+            self._passed.add(key)
+        if now_ms < self._passed_ms:  # the clock was put back: what lies ahead is due once more
+            for key in [key for key in self._passed if self._at[key] > now_ms]:
+                self._passed.discard(key)
+                heappush(self._heap, (self._at[key], key))
+        self._passed_ms = now_ms
+
+    def _surface(self, until_ms: int) -> None:
+        """Note what is due by then; the top of the heap is true afterwards."""
+        heap = self._heap
+        while heap:
+            entry_ms, key = heap[0]
+            at_ms = self._at.get(key)
+            if at_ms is None or key in self._due or key in self._passed:
+                heappop(heap)
+            elif at_ms > entry_ms:
+                heapreplace(heap, (at_ms, key))
+            elif entry_ms <= until_ms:
+                heappop(heap)
+                self._due[key] = None
+            else:
+                break
+
+    def _shrink(self) -> None:
+        if len(self._heap) > 2 * len(self._at) + SLACK:
+            taken = self._due.keys() | self._passed
+            self._heap = [(at_ms, key) for key, at_ms in self._at.items() if key not in taken]
+            heapify(self._heap)

@@ -1,0 +1,286 @@
+"""The next state in the making.
+
+A draft reads through to the state and keeps every write to itself, with the history entry that
+explains it; what it finds and writes costs what it touches.
+Which change is right is decided in `step.py` and `admission.py`, never here.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.core.document import Enrolment, View
+from forewarn.core.impact import Impact
+from forewarn.core.indexes import Members, Place, deletion_key, is_placed_alike, places_of
+from forewarn.core.lifecycle import Event, Operation, OperationState
+from forewarn.core.records import KIND_OF, Record, key_of, to_row
+from forewarn.core.state import TABLES, Changes, Entry, Image, State
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from forewarn.core.policy import Policy
+    from forewarn.core.topology import FleetChange
+
+
+@value
+class Terms:
+    """What a step is given besides the state, the stimulus and the time."""
+
+    policy: Policy
+    #: Who does it, for history: `vm web_0 at 10.0.0.4`, `operator`, `clock`, `driver`.
+    actor: str
+    #: Gives the next event id. Source: D-3.
+    new_guid: Callable[[], str]
+    #: Driver of hosts that name none. Source: R-3.
+    default_driver: str = ""
+
+
+class Draft:
+    """The next state in the making."""
+
+    def __init__(self, state: State, now_ms: int, terms: Terms) -> None:
+        """Begin with nothing changed."""
+        self.now_ms = now_ms
+        self.policy = terms.policy
+        self.actor = terms.actor
+        self.new_guid = terms.new_guid
+        self.default_driver = terms.default_driver
+        self.changes = Changes(last_number=state.last_number)
+        self.topology = state.topology
+        #: Groups whose documents may show something else now.
+        self.touched_groups: set[str] = set()
+        #: Operations whose joint rule may hold now.
+        self.candidates: set[int] = set()
+        #: Planned operations that may be announced now.
+        self.planned: set[int] = set()
+        #: Coupled deletions by what they have in common: those not seen to be decided yet, and
+        #: whether they were woken since all of them are. Source: A-8.
+        self.undecided: dict[tuple[int, int], list[int]] = {}
+        self.uncoupled: set[tuple[int, int]] = set()
+        #: Operations to begin once what they do is shown, and operations to abort.
+        self.begin: list[int] = []
+        self.abort: list[int] = []
+        self._state = state
+        #: Where the operations written here are found, or were: who finds one looks at it.
+        self._places: Members[Place] = Members()
+        self._waiting: Members[int] = Members()
+        self._events_in: dict[str, dict[str, None]] = {}
+
+    def operation(self, number: int) -> Operation | None:
+        """Return an operation as drafted, or as it is; None if it is not live."""
+        return self.changes.operations.get(number) or self._state.operations.get(number)
+
+    def owed(self, number: int) -> Operation | None:
+        """Return an ended operation whose driver is still to be told; None if there is none."""
+        operation = self.changes.operations.get(number) or self._state.aborts.get(number)
+        return operation if operation is not None and operation.abort_owed else None
+
+    def aborts(self) -> tuple[int, ...]:
+        """Numbers of all operations that had ended so before this draft."""
+        return tuple(self._state.aborts)
+
+    def numbers(self, *places: Place) -> list[int]:
+        """Numbers of operations that are or were at any of these places, in no order."""
+        found: set[int] = set()
+        for place in places:
+            found.update(self._state.places.of(place))
+            found.update(self._places.of(place))
+        return list(found)
+
+    def operations(self, *places: Place) -> list[Operation]:
+        """The live operations at any of these places, or there before, in their numbers' order."""
+        return list(self.operations_at(*places))
+
+    def operations_at(self, *places: Place) -> Iterator[Operation]:
+        """Yield what `operations` returns, for who needs only the first."""
+        for number in sorted(self.numbers(*places)):
+            operation = self.operation(number)
+            if operation is not None and operation.live:
+                yield operation
+
+    def live_count(self) -> int:
+        """How many operations were live before this draft."""
+        return len(self._state.operations)
+
+    def every_operation(self) -> list[Operation]:
+        """Every operation that was live before this draft; costs all of them: at a start only."""
+        return list(self._state.operations.values())
+
+    def wait(self, number: int, blocker: int) -> None:
+        """Have an operation woken by another's end; by none's, if that is 0."""
+        if blocker or number in self._state.waits or number in self.changes.waits:
+            self.changes.waits[number] = blocker
+        if blocker:
+            self._waiting.add(blocker, number)
+
+    def wake(self, operation: Operation) -> None:
+        """Have those looked at again that wait for an operation, if it stands in no way now."""
+        number, waits = operation.number, self.changes.waits
+        for each in (*self._state.waiting.of(number), *self._waiting.of(number)):
+            if waits.get(each, number) == number:
+                self.look_at(each)
+
+    def look_at(self, number: int) -> None:
+        """Have a live operation looked at once more before this draft is done."""
+        operation = self.operation(number)
+        if operation is not None and operation.state is OperationState.PLANNED:
+            self.planned.add(number)
+        elif operation is not None and operation.state is OperationState.ANNOUNCED:
+            self.candidates.add(number)
+
+    def event(self, event_id: str) -> Event | None:
+        """Return an event as drafted, or as it is; None if it never lived or is gone."""
+        return self.changes.events.get(event_id) or self._state.events.get(event_id)
+
+    def events_of(self, operation: Operation) -> list[Event]:
+        """The events of an operation, in the order of their groups' names."""
+        found = [self.event(event_id) for event_id in operation.events]
+        return [event for event in found if event is not None]
+
+    def live_events_in(self, group: str) -> list[tuple[Operation, Event]]:
+        """A group's live events with their operations."""
+        drafted = self._events_in.get(group, ())
+        pairs = []
+        for event_id in dict.fromkeys((*self._state.event_ids_of(group), *drafted)):
+            event = self.event(event_id)
+            operation = self.operation(event.operation) if event else None
+            if event is not None and event.live and operation is not None:
+                pairs.append((operation, event))
+        return pairs
+
+    def enabled(self, group: str) -> bool:
+        """Whether Scheduled Events is enabled for a group. Source: B-3."""
+        return self.enrolment(group) is not None
+
+    def enrolment(self, group: str) -> Enrolment | None:
+        """Return a group's enrolment, None while it is disabled."""
+        if group in self.changes.enrolments:
+            return self.changes.enrolments[group]
+        return self._state.enrolments.get(group)
+
+    def silent(self, until_ms: int) -> list[str]:
+        """Groups that nobody was heard of since then, ms since the epoch UTC, sorted."""
+        return self._state.polls.due(until_ms)
+
+    def due(self) -> list[int]:
+        """Announced operations whose NotBefore has come since it was last asked."""
+        return self._state.starts.due(self.now_ms)
+
+    def overdue(self, until_ms: int) -> list[int]:
+        """Running operations that should have ended by then, ms since the epoch UTC."""
+        return self._state.ends.due(until_ms)
+
+    def enrolments(self) -> tuple[Enrolment, ...]:
+        """Every enrolment as it was before this draft; costs all of them: at a start only."""
+        return tuple(self._state.enrolments.values())
+
+    def view(self, key: str) -> View | None:
+        """Return a document view as drafted, or as it is."""
+        if key in self.changes.views:
+            return self.changes.views[key]
+        return self._state.views.get(key)
+
+    def views_in(self, group: str) -> list[View]:
+        """Every view of an enabled group, the shared one first."""
+        found = [self.view(key) for key in self.topology.views_of(group)]
+        return [view for view in found if view is not None]
+
+    def put(self, action: str, text: str, *records: Record, vm: str = "") -> None:
+        """Write records together with the history entry that explains them.
+
+        Args:
+            action: stable name of the transition, `operation.announced`.
+            text: one sentence for people.
+            records: what changed; the first says what the entry is about.
+            vm: who approved, where an event was. Source: A-6.
+        """
+        for record in records:
+            self._write(record)
+        images = tuple(
+            Image(KIND_OF[type(record)], key_of(record), to_row(record)) for record in records
+        )
+        self._log(action, text, images, records[0], vm=vm)
+
+    def mark(self, record: Enrolment) -> None:
+        """Write when a group last polled: no transition, and so no history."""
+        self._write(record)
+
+    def remove(self, action: str, text: str, *records: Record) -> None:
+        """Take records out, with the history entry that explains it."""
+        images = []
+        for record in records:
+            kind, key = KIND_OF[type(record)], key_of(record)
+            getattr(self.changes, TABLES[kind])[key] = None
+            images.append(Image(kind, key, None))
+        self._log(action, text, tuple(images), records[0])
+
+    def rearrange(self, change: FleetChange) -> None:
+        """Change the layout; its records are `put` and `remove`d beside this.
+
+        Raises:
+            FleetContradiction: the fleet would contradict itself; the draft is to be thrown away.
+        """
+        if self.topology is self._state.topology:
+            self.topology = self.topology.draft()
+        vms = change.vms
+        before = [self.topology.vms[name] for name in vms if name in self.topology.vms]
+        after = [vm for vm in vms.values() if vm is not None]
+        self.topology.apply(change)
+        places = dict.fromkeys(("host", vm.host) for vm in (*before, *after))
+        places |= dict.fromkeys(("vm", vm.name) for vm in before)
+        for name in change.hosts:
+            places |= dict.fromkeys(("vm", vm) for vm in self.topology.vms_on(name))
+        for operation in self.operations(*places):
+            self._place(operation)
+            self.look_at(operation.number)
+            self.wake(operation)
+        for group in change.groups:
+            self.candidates.update(event.operation for _, event in self.live_events_in(group))
+
+    def next_number(self) -> int:
+        """Give out the next operation number."""
+        self.changes.last_number += 1
+        return self.changes.last_number
+
+    def _log(
+        self, action: str, text: str, images: tuple[Image, ...], about: Record, *, vm: str = ""
+    ) -> None:
+        telling = partial(Entry, self.now_ms, self.actor, action, text, images=images)
+        match about:
+            case Operation():
+                vm = about.vms[0] if about.of_vm else ""
+                entry = telling(operation=about.number, host=about.host, vm=vm)
+            case Event():
+                entry = telling(operation=about.operation, event=about.id, group=about.group, vm=vm)
+            case Host():
+                entry = telling(host=about.name)
+            case Vm():
+                entry = telling(vm=about.name, group=about.group, host=about.host)
+            case Group():
+                entry = telling(group=about.name)
+            case _:
+                assert isinstance(about, Enrolment | View), about
+                entry = telling(group=about.group)
+        self.changes.entries.append(entry)
+
+    def _write(self, record: Record) -> None:
+        if isinstance(record, Operation) and record.live:
+            before = self.operation(record.number)
+            if before is None or not is_placed_alike(before, record):
+                self._place(record)
+        elif isinstance(record, Event):
+            self._events_in.setdefault(record.group, {})[record.id] = None
+        getattr(self.changes, TABLES[KIND_OF[type(record)]])[key_of(record)] = record
+
+    def _place(self, operation: Operation) -> None:
+        for place in places_of(operation, self.topology):
+            self._places.add(place, operation.number)
+        if operation.impact is Impact.TERMINATE:
+            key = deletion_key(operation)
+            if operation.state is OperationState.ANNOUNCED and key in self.undecided:
+                self.undecided[key].append(operation.number)
+                self.uncoupled.discard(key)

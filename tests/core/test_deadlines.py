@@ -1,0 +1,74 @@
+"""The next of many deadlines, and those that are due, against a plain table."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forewarn.core.deadlines import SLACK, Deadlines
+
+KEYS = st.integers(1, 6)
+TIMES = st.integers(0, 20)
+
+
+@given(
+    st.lists(
+        st.tuples(st.just("put"), KEYS, TIMES)
+        | st.tuples(st.just("drop"), KEYS)
+        | st.tuples(st.just("next_ms"), TIMES)
+        | st.tuples(st.just("due"), TIMES)
+    )
+)
+def test_deadlines_are_those_of_a_table(steps: list[tuple[str, int, int]]) -> None:
+    """Whatever is put, put off and dropped: a look finds what a scan would."""
+    deadlines: Deadlines[int] = Deadlines()
+    table: dict[int, int] = {}
+    for name, value, *rest in steps:
+        found = getattr(deadlines, name)(value, *rest)
+        if name == "put":
+            table[value] = rest[0]
+        elif name == "drop":
+            table.pop(value, None)
+        elif name == "next_ms":
+            assert found == min((at for at in table.values() if at > value), default=None)
+        else:
+            assert found == sorted(key for key, at in table.items() if at <= value)
+        assert len(deadlines) == len(table)
+
+
+@given(st.lists(st.tuples(TIMES, st.dictionaries(KEYS, TIMES, max_size=3))))
+def test_passed_deadlines_come_again_only_if_time_goes_back(
+    steps: list[tuple[int, dict[int, int]]],
+) -> None:
+    """What was handled is not due again, unless it is put anew or the clock is put back."""
+    deadlines: Deadlines[int] = Deadlines()
+    table: dict[int, int] = {}
+    passed: set[int] = set()
+    for now_ms, written in steps:
+        for key, at_ms in written.items():
+            if table.get(key) != at_ms:
+                passed.discard(key)
+            table[key] = at_ms
+            deadlines.put(key, at_ms)
+        passed = {key for key in passed if table[key] <= now_ms} | (
+            passed if now_ms >= max((t for t, _ in steps), default=0) else set()
+        )
+        due = {key for key, at_ms in table.items() if at_ms <= now_ms}
+        assert set(deadlines.due(now_ms)) <= due
+        assert set(deadlines.due(now_ms)) >= due - passed
+        deadlines.passed(now_ms)
+        passed |= due
+        assert deadlines.due(now_ms) == []
+        assert deadlines.next_ms(now_ms) == min(
+            (at_ms for at_ms in table.values() if at_ms > now_ms), default=None
+        )
+
+
+def test_dropped_deadlines_leave_nothing() -> None:
+    """A heap does not grow by what is long over."""
+    deadlines: Deadlines[int] = Deadlines()
+    for number in range(10 * SLACK):
+        deadlines.put(number, number + 1)
+        deadlines.drop(number)
+    assert len(deadlines._heap) <= SLACK + 1
+    assert deadlines.next_ms(0) is None

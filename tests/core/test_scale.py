@@ -1,0 +1,202 @@
+"""Large work goes through in one step, and a step looks only at what it touches."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.core.draft import Draft
+from forewarn.core.impact import Cause, Source
+from forewarn.core.indexes import places_of
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.policy import Policy
+from forewarn.core.refusals import TooManyOperations
+from forewarn.core.stimulus import (
+    TARGETS_MAX,
+    Approve,
+    Cancel,
+    ChangeTopology,
+    Enable,
+    NoticeShown,
+    RequestMaintenance,
+    Tick,
+)
+from forewarn.core.topology import Group, Host, Vm
+from tests.core.rig import MINUTE_MS, Rig, small
+
+S = OperationState
+
+
+def count_looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count how often any operation is looked at, which every rule does through the draft."""
+    looks = [0]
+    plain = Draft.operation
+
+    def counted(draft: Draft, number: int) -> Operation | None:
+        looks[0] += 1
+        return plain(draft, number)
+
+    monkeypatch.setattr(Draft, "operation", counted)
+    return looks
+
+
+def apart(count: int) -> Rig:
+    """Hosts with one VM and one group each."""
+    rig = Rig()
+    rig.tell(
+        ChangeTopology(
+            hosts=tuple(Host(f"h{n}", n % 3) for n in range(count)),
+            groups=tuple(Group(f"g{n}", terminate_notice_s=300) for n in range(count)),
+            vms=tuple(Vm(f"v{n}", f"h{n}", f"g{n}") for n in range(count)),
+        )
+    )
+    return rig
+
+
+def coupled(count: int) -> Rig:
+    """One request that deletes so many VMs, all told of it."""
+    rig = Rig(policy=Policy(max_user_operations=count))
+    rig.tell(
+        ChangeTopology(
+            hosts=(Host("h"),),
+            groups=(Group("g", terminate_notice_s=300),),
+            vms=tuple(Vm(f"v{n}", "h", "g") for n in range(count)),
+        ),
+        Enable("g"),
+    )
+    rig.ask(Cause.DELETION, *(f"v{n}" for n in range(count)))
+    rig.show()
+    return rig
+
+
+@pytest.mark.parametrize("approved", [True, False], ids=["approved", "due"])
+def test_coupled_deletions_start_together_in_linear_time(
+    monkeypatch: pytest.MonkeyPatch, *, approved: bool
+) -> None:
+    """Each of many deletions of one request is looked at a few times, not once for each. (A-8)."""
+    rig = coupled(TARGETS_MAX)
+    looks = count_looks(monkeypatch)
+    if approved:
+        rig.tell(Approve("v0", tuple(rig.state.events)))
+    else:
+        rig.now_ms += 6 * MINUTE_MS
+        rig.tell(Tick())
+    assert {each.state for each in rig.operations.values()} == {S.RUNNING}
+    assert looks[0] < 20 * TARGETS_MAX
+
+
+@pytest.mark.slow
+def test_all_that_is_due_at_once_starts_in_one_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tick starts all that is due, however much that is, and looks at each a few times."""
+    count = 5_001
+    rig = apart(count)
+    for number in range(count):
+        rig.tell(Enable(f"g{number}"))
+    for first in range(0, count, TARGETS_MAX):
+        names = (f"h{n}" for n in range(first, min(first + TARGETS_MAX, count)))
+        rig.ask(Cause.HOST_UPDATE, *names)
+    rig.show()
+    looks = count_looks(monkeypatch)
+    rig.now_ms += 16 * MINUTE_MS
+    rig.tell(Tick())
+    assert {each.state for each in rig.state.operations.values()} == {S.RUNNING}
+    assert looks[0] < 20 * count
+
+
+@pytest.mark.slow
+def test_what_is_planned_costs_nothing_until_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much is planned, an approval and a start look only at their own. Source: G-1."""
+    rig = apart(1000)
+    rig.tell(Enable("g0"))
+    for _ in range(20):
+        rig.ask(Cause.HOST_UPDATE, *(f"h{n}" for n in range(1000)))
+    planned = [each.state for each in rig.state.operations.values()].count(S.PLANNED)
+    assert planned == 19_000
+    [first] = [o for o in rig.state.operations.values() if o.state is S.ANNOUNCED]
+    looks = count_looks(monkeypatch)
+    rig.tell(NoticeShown((first.number,)))
+    rig.approve("v0", first)
+    assert rig.now(first).state is S.RUNNING
+    assert looks[0] < 100
+
+
+def test_live_operations_have_a_limit() -> None:
+    """Beyond the limit work is refused with 409; what has failed is recorded all the same."""
+    rig = small(policy=Policy(max_operations=2))
+    rig.ask(Cause.HOST_UPDATE, "h0", "h1")
+    error = rig.refuses(
+        RequestMaintenance(cause=Cause.HOST_UPDATE, targets=("h2",)), TooManyOperations
+    )
+    assert error.status == 409
+    assert "2 operations are live and 1 more are asked for; 2 may be" in str(error)
+    assert rig.ask(Cause.HARDWARE_FAILURE, "h2").state is S.RUNNING
+
+
+def test_end_wakes_only_what_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other work that waits is not looked at when something ends. Source: G-1."""
+    rig = apart(40)
+    rig.tell(*(Enable(f"g{n}") for n in range(40)))
+    first = rig.ask(Cause.HOST_UPDATE, *(f"h{n}" for n in range(40)))
+    again = rig.ask(Cause.NETWORK_UPDATE, *(f"h{n}" for n in range(40)))
+    looks = count_looks(monkeypatch)
+    rig.tell(Cancel(first.number))
+    assert rig.now(again).state is S.ANNOUNCED
+    assert looks[0] < 30
+    others = [each for each in rig.state.operations.values() if each.number > again.number]
+    assert {each.state for each in others} == {S.PLANNED}
+
+
+def test_indexes_forget_what_has_ended() -> None:
+    """Nothing is left of an operation once it is over."""
+    rig = small()
+    for number in range(3):
+        operation = rig.ask(Cause.HOST_UPDATE, f"h{number}")
+        waiting = rig.ask(Cause.NETWORK_UPDATE, f"h{number}")
+        rig.tell(Cancel(operation.number), Cancel(waiting.number))
+    state = rig.state
+    assert not state.places.all()
+    assert not state.waits
+    assert not state.waiting.all()
+    assert (len(state.starts), len(state.ends)) == (0, 0)
+
+
+def test_routine_work_does_not_forestall_a_users_own() -> None:
+    """Due in one instant, work that keeps clear of nobody goes first: one domain is hit. (G-1)."""
+    rig = small()
+    later_ms = rig.now_ms + 30 * MINUTE_MS
+    routine = rig.ask(Cause.HOST_UPDATE, "h0", not_before_ms=later_ms)
+    own = rig.ask(Cause.HOST_UPDATE, "h1", source=Source.USER, not_before_ms=later_ms)
+    rig.show()
+    rig.now_ms = later_ms
+    rig.tell(Tick())
+    assert rig.now(own).state is S.RUNNING
+    assert rig.now(routine).state is S.ANNOUNCED
+    [told] = [entry.text for entry in rig.entries if entry.action == "operation.blocked"]
+    why = f"group web is disturbed in fault domain 1 by {own.id}"
+    assert told == f"{routine.id} is due and cannot start: {why}"
+    rig.tell(Tick())
+    rig.finish(own)
+    started = rig.now(routine)
+    assert (started.state, started.alerted) == (S.RUNNING, False)
+    assert sum(entry.action == "operation.blocked" for entry in rig.entries) == 1
+
+
+def test_unpublished_notice_is_told_of_when_it_is_due() -> None:
+    """People hear of work that cannot start since its notice was never published. Source: L-7."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_UPDATE, "h0")
+    rig.wait(16 * MINUTE_MS)
+    assert rig.now(operation).state is S.ANNOUNCED
+    assert rig.now(operation).alerted
+    assert (
+        rig.entries[-1].text
+        == f"{operation.id} is due and cannot start: its notice is not published"
+    )
+
+
+def test_places_are_of_a_live_operation() -> None:
+    """What has ended is found nowhere, and asking where is a bug."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_UPDATE, "h0")
+    rig.tell(Cancel(operation.number))
+    with pytest.raises(AssertionError):
+        list(places_of(rig.now(operation), rig.state.topology))
