@@ -13,7 +13,7 @@ PYTEST ?= $(BIN)/pytest
 # Two cores: a test goes to the process that is free.
 PARALLEL ?= -n auto --dist worksteal
 BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
-	bench-planner
+	bench-planner bench-scale
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
@@ -110,6 +110,9 @@ bench-agent: $(DEV) system  ## what the agent costs, next to a Go program
 
 bench-start: $(DEV)  ## from typing `forewarn emulate` to its first answer, and to its end
 	$(BIN)/python -m bench.start $(ARGS)
+
+bench-scale: $(DEV)  ## a step's cost as the fleet grows to a million VMs; ARGS=--quick for less
+	$(BIN)/python -m bench.scale $(ARGS)
 
 bench-store: $(DEV) system  ## the commit of a step on SQLite and on PostgreSQL
 	$(BIN)/python -m bench.store.run $(ARGS)

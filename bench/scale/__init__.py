@@ -1,0 +1,1 @@
+"""What the control plane costs as the fleet grows."""
