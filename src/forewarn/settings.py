@@ -147,6 +147,9 @@ class StoreSettings:
 
     url: str = "sqlite:///var/lib/forewarn/forewarn.db"
     """`sqlite:///PATH`, `sqlite::memory:` or `postgresql://…`."""
+    must_exist: bool = False
+    """Whether a store must be there at the start; false: an empty one is made, with a warning.
+    Set it once the service has run: a store that is gone then is no reason to begin anew."""
 
 
 @dataclass(frozen=True, slots=True)

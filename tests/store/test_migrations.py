@@ -96,7 +96,7 @@ def test_other_steps_are_refused(address: str, opened: Opener) -> None:
 
 def carry_on(address: str) -> None:
     """Fill an empty database as the first version did, and load it as this one does."""
-    engine = store_module._engine(address)()
+    engine = store_module._engine(address)(must_exist=False)
     assert migrate(engine, every_step()[:1]) == 1
     with engine.writing() as transaction:
         transaction.run_text(OLD_OPERATION)

@@ -119,7 +119,7 @@ class Daemon:
 
     async def _start_planes(self) -> tuple[str, ...]:
         settings = self.settings
-        self.store = open_store(settings.store.url)
+        self.store = open_store(settings.store.url, must_exist=settings.store.must_exist)
         self._closing.callback(self.store.close)
         if settings.store.url.startswith("postgres"):
             await self._take_lease()

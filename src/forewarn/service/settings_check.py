@@ -16,6 +16,7 @@ from forewarn.metadata.routing import host_name
 from forewarn.protocol.versions import VERSIONS
 from forewarn.settings import SettingInvalid
 from forewarn.settings_loader import RANGES, read_setting
+from forewarn.store.errors import redacted
 
 if TYPE_CHECKING:
     from forewarn.settings import MetadataSettings, PolicySettings, Settings
@@ -38,7 +39,8 @@ def check_settings(settings: Settings) -> None:
     _check_metadata(settings.metadata)
     url = settings.store.url
     if url.startswith("postgres") and "//" in url and "://" not in url:
-        _refuse("store.url", f"is {url!r}; an address of PostgreSQL begins with postgresql://")
+        problem = f"is {redacted(url)!r}; an address of PostgreSQL begins with postgresql://"
+        _refuse("store.url", problem)
     for address in settings.listen.metadata:
         parse(address)
     policy_of(settings.policy)

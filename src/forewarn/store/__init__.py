@@ -7,6 +7,7 @@ shown. No rule about what may change lives here, and no SQL: see `queries.sql`.
 from __future__ import annotations
 
 import gc
+import re
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,8 +28,10 @@ from forewarn.store.errors import (
     StoreDamaged,
     StoreDriverMissing,
     StoreLost,
+    StoreMissing,
     StoreUnavailable,
     StoreUncertain,
+    redacted,
 )
 from forewarn.store.lease import Lease
 from forewarn.store.migrations import migrate
@@ -54,6 +57,8 @@ __all__ = [
 #: A fleet as large as this is not looked through for garbage again and again: a million VMs took
 #: a collection 1.5 s, and every other thread waited.
 FROZEN_VMS_MIN = 10_000
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
+"""What an address begins with; a drive's letter is none. No file's name may look like that."""
 
 _json = msgspec.json.Encoder().encode
 
@@ -229,6 +234,14 @@ class Store:
         """
         return self._engine.notice(timeout_s)
 
+    def check(self) -> None:
+        """Read the newest of what is kept for people, to know now that it can be read.
+
+        Raises:
+            StoreDamaged: it cannot.
+        """
+        self._reading.check()
+
     def close(self) -> None:
         """Let go of the database."""
         self._engine.close()
@@ -312,26 +325,33 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def open_store(address: str) -> Store:
-    """Open a store, make it if need be, and bring its schema up to date.
+def open_store(address: str, *, must_exist: bool = False) -> Store:
+    """Open a store, make it if need be, bring its schema up to date, and look whether it is whole.
+
+    Cost: of a SQLite file that was there before every page is read, and of its history the newest
+    `CHECKED_MAX` entries.
 
     Args:
+        must_exist: whether a store must be there already.
         address: a file's path, `sqlite:///absolute/path`, `sqlite::memory:`, or
             `postgresql://user@host/database` as PostgreSQL's own programs take it.
 
     Raises:
         StoreAddressInvalid: no engine understands the address.
+        StoreMissing: nobody has made the store, and it must exist.
         StoreInUse: another process writes this SQLite store.
         StoreTooNew: a newer version has migrated it.
         StoreUnavailable, StoreFull, StoreDamaged: it cannot be opened.
     """
-    engine = _engine(address)()
+    engine = _engine(address)(must_exist=must_exist)
+    store = Store(engine)
     try:
-        migrate(engine)
+        migrate(engine, must_exist=must_exist)
+        store.check()
     except BaseException:
         engine.close()
         raise
-    return Store(engine)
+    return store
 
 
 def check_store_address(address: str) -> None:
@@ -344,13 +364,13 @@ def check_store_address(address: str) -> None:
     _engine(address)
 
 
-def _engine(address: str) -> Callable[[], Engine]:
+def _engine(address: str) -> Callable[..., Engine]:
     """Return what opens the store at an address."""
-    scheme, _, rest = address.partition(":")
+    scheme, colon, rest = address.partition(":")
     path = rest.removeprefix("//")
     if address in {":memory:", "sqlite::memory:"}:
-        return partial(SqliteEngine, None)
-    if scheme == "sqlite" and path:
+        return _in_memory
+    if scheme == "sqlite" and path and not path.startswith("file:"):
         path = path.replace("//", "/", 1) if path.startswith("//") else path  # sqlite:////path
         return partial(SqliteEngine, Path(path))
     if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
@@ -359,9 +379,16 @@ def _engine(address: str) -> Callable[[], Engine]:
         except ImportError as error:
             raise StoreDriverMissing(place="postgresql", package="psycopg") from error
         return partial(PostgresEngine, address)
-    if not address or scheme in {"sqlite", "postgresql", "postgres"} or rest.startswith("//"):
-        raise StoreAddressInvalid(address=address)
+    if not address or (colon and _SCHEME.fullmatch(scheme)):
+        raise StoreAddressInvalid(address=redacted(address))
     return partial(SqliteEngine, Path(address))
+
+
+def _in_memory(*, must_exist: bool) -> Engine:
+    """Open a database in memory, which nobody can have made before."""
+    if must_exist:
+        raise StoreMissing(place="in memory")
+    return SqliteEngine(None)
 
 
 def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:

@@ -6,14 +6,28 @@ be used again.
 
 from __future__ import annotations
 
+import re
+
 from forewarn.errors import CallerError, OurError, PeerError
+
+#: What may be a password in an address, and what stands before it.
+_SECRETS = (
+    re.compile(r"(?<=:)(//)?\S*@"),
+    re.compile(r"((?:pass|secret|key)\w*\s*=\s*)('[^']*'|[^&\s'\"]+)", re.IGNORECASE),
+)
+
+
+def redacted(text: str) -> str:
+    """Return a text without what may be a user's name and password in an address."""
+    without = _SECRETS[0].sub(r"\1…@", text)
+    return _SECRETS[1].sub(r"\1…", without)
 
 
 class StoreAddressInvalid(CallerError):
     """A store address that no engine understands."""
 
     code = "store-address-invalid"
-    message = "{address!r} is no address of a store."
+    message = "{address!r} is not the address of a store."
     advice = "Give a file's path, `sqlite:///path`, `sqlite::memory:` or `postgresql://…`."
 
 
@@ -24,6 +38,17 @@ class StoreInUse(CallerError):
     status = 409
     message = "Another forewarn serves the store {place} (pid {pid})."
     advice = "Stop that process first, or give this one a store of its own."
+
+
+class StoreMissing(CallerError):
+    """There is no store where the settings say that one must be."""
+
+    code = "store-missing"
+    status = 409
+    message = "There is no store at {place}, and [store] must_exist says that there is one."
+    advice = (
+        "Put the store back from a backup, or set must_exist to false to begin with an empty one."
+    )
 
 
 class StoreTooNew(CallerError):
@@ -52,6 +77,17 @@ class StoreUnavailable(PeerError):
     advice = (
         "Nothing was changed. See that the database runs and can be reached, or that the file's"
         " folder is there and may be written, and try again."
+    )
+
+
+class StoreReplaced(StoreUnavailable):
+    """The store's file was removed, replaced or cut off while it was open."""
+
+    code = "store-replaced"
+    message = "The store {place} is not the file that was opened: {reason}."
+    advice = (
+        "Nothing was changed. Put the file back, or stop the service and restore the last good"
+        " backup; what was committed since is in the open file only."
     )
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from forewarn.store.errors import StoreDamaged, StoreTooNew
+from forewarn.store.errors import StoreDamaged, StoreMissing, StoreTooNew
 
 if TYPE_CHECKING:
     from forewarn.store.engine import Engine
@@ -55,12 +55,15 @@ def every_step() -> tuple[Migration, ...]:
     return steps
 
 
-def migrate(engine: Engine, steps: tuple[Migration, ...] | None = None) -> int:
+def migrate(
+    engine: Engine, steps: tuple[Migration, ...] | None = None, *, must_exist: bool = False
+) -> int:
     """Bring the schema up to date; return how many steps were run.
 
     Safe to run by several processes at once: the second waits, then finds nothing to do.
 
     Raises:
+        StoreMissing: no step was ever run, and the store must exist.
         StoreTooNew: a newer version has migrated the store; nothing was changed.
         StoreDamaged: the store was made by other steps than these; nothing was changed.
     """
@@ -69,6 +72,8 @@ def migrate(engine: Engine, steps: tuple[Migration, ...] | None = None) -> int:
         engine.lock_schema(transaction)
         transaction.run_text(engine.schema_text(engine.statements.named("schema_table").text))
         done = transaction.rows("schema_steps")
+        if must_exist and not done:
+            raise StoreMissing(place=engine.place)
         if len(done) > len(known):
             raise StoreTooNew(place=engine.place, found=len(done), known=len(known))
         for (number, name, checksum), step in zip(done, known, strict=False):

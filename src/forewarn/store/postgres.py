@@ -22,6 +22,7 @@ from forewarn.store.errors import (
     StoreFull,
     StoreUnavailable,
     StoreUncertain,
+    redacted,
 )
 
 if TYPE_CHECKING:
@@ -92,13 +93,14 @@ class PostgresEngine(Engine):
     back, since `Store.settle` relies on the writer's row being locked by then.
     """
 
-    def __init__(self, address: str) -> None:
-        """Connect to the database at `address`.
+    def __init__(self, address: str, *, must_exist: bool = False) -> None:
+        """Connect to the database at `address`, which must be there in any case.
 
         Raises:
             StoreAddressInvalid: it is no address of a PostgreSQL database.
             StoreUnavailable: nobody answers there, or not to us.
         """
+        del must_exist  # whether it holds a store is seen by its schema
         try:
             given = {name: str(word) for name, word in conninfo_to_dict(address).items()}
         except psycopg.ProgrammingError as error:
@@ -281,7 +283,7 @@ _KINDS: dict[str, type[ForewarnError]] = {
 def _sentence(error: Exception) -> str:
     """Return the first line of an error: what follows is for programmers."""
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return f"PostgreSQL says: {first.rstrip('.')}"
+    return f"PostgreSQL says: {redacted(first.rstrip('.'))}"
 
 
 def _is_stale(connection: psycopg.Connection) -> bool:

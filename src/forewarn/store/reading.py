@@ -18,7 +18,7 @@ from forewarn.core.state import Entry, Image
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import ForewarnError
 from forewarn.store.errors import StoreDamaged
-from forewarn.values import value
+from forewarn.values import replace, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,6 +33,10 @@ then about 2 MiB."""
 
 REPLAY_PAGE = 500
 """Entries read at a time by `entries`: large enough that the statement's cost disappears."""
+
+
+CHECKED_MAX = 50_000
+"""Entries of history that are read when a store is opened: about a second's work."""
 
 
 @value
@@ -167,7 +171,11 @@ class StoreReader:
         }
         with self._engine.reading() as transaction:
             rows = transaction.rows_filled("history", fills, limit=_bounded(page.limit), **values)
-        return [_recorded(row) for row in rows]
+        try:
+            return [_recorded(row) for row in rows]
+        except (ValueError, TypeError) as error:
+            reason = f"an entry of history from {rows[0][0]} on cannot be read: {error}"
+            raise StoreDamaged(place=self._engine.place, reason=reason) from error
 
     def entries(self, after: int) -> Iterator[Recorded]:
         """Yield every entry after a sequence number with its images, oldest first."""
@@ -175,6 +183,21 @@ class StoreReader:
             yield from page
             assert page[-1].seq > after
             after = page[-1].seq
+
+    def check(self) -> None:
+        """Read the newest `CHECKED_MAX` entries of history and operations with their events.
+
+        Raises:
+            StoreDamaged: one cannot be read.
+        """
+        page = HistoryPage(limit=PAGE_MAX, images=True, newest_first=True)
+        for _ in range(CHECKED_MAX // PAGE_MAX):
+            found = self.history(page)
+            if len(found) < PAGE_MAX:
+                break
+            page = replace(page, before=found[-1].seq)
+        for operation in self.operations(OperationPage(limit=PAGE_MAX)):
+            self.events_of(operation.number)
 
     def operation(self, number: int) -> Operation | None:
         """Return an operation by its number."""

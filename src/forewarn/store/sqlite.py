@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-import sys
 import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,9 +18,11 @@ from forewarn.store.errors import (
     StoreContradiction,
     StoreDamaged,
     StoreFull,
-    StoreInUse,
+    StoreReplaced,
     StoreUnavailable,
+    StoreUncertain,
 )
+from forewarn.store.sqlite_file import DatabaseFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,10 +75,15 @@ PRAGMA journal_size_limit = {WAL_BYTES_MAX};
 class SqliteEngine(Engine):
     """A SQLite database, held by this process alone as its writer."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, *, must_exist: bool = False) -> None:
         """Open, and make if need be, the database at `path`; None keeps it in memory.
 
+        Args:
+            path: where it is.
+            must_exist: whether a database must be there already.
+
         Raises:
+            StoreMissing: there is none, and there must be one.
             StoreInUse: another process writes it.
             StoreUnavailable, StoreFull, StoreDamaged: it cannot be opened.
         """
@@ -86,11 +92,17 @@ class SqliteEngine(Engine):
         self._lock = threading.RLock()
         self._idle: list[sqlite3.Connection] = []
         self._news = threading.Event()
-        self._held = _LockFile(path, self.place) if path else None
+        self._file = DatabaseFile(path, must_exist=must_exist) if path else None
         try:
             self._writer = self._connect(str(path) if path else ":memory:", _WRITER_SETTINGS)
-            if path:
-                _lengthen_log(self._writer, path)
+            try:
+                if self._file and path:
+                    self._check_pages(made=self._file.made)
+                    _lengthen_log(self._writer, path)
+                    self._file.opened()
+            except BaseException:
+                self._writer.close()
+                raise
         except BaseException:
             self._let_go()
             raise
@@ -99,9 +111,13 @@ class SqliteEngine(Engine):
     def writing(self) -> Iterator[Transaction]:
         """Begin with the write lock taken, so that no statement in the middle can meet it."""
         with self._lock, self._undone_on_error(self._writer):
+            self._check_file()
             self._writer.execute("BEGIN IMMEDIATE")
             yield Transaction(self._writer, self.statements)
             self._writer.execute("COMMIT")
+            if self._file and (problem := self._file.problem()):
+                # It went into a file that nobody will find: nothing may be answered on it.
+                raise StoreUncertain(place=self.place, reason=problem)
         self._news.set()
 
     @contextmanager
@@ -111,6 +127,7 @@ class SqliteEngine(Engine):
             with self._lock, self._undone_on_error(self._writer):
                 yield Transaction(self._writer, self.statements)
             return
+        self._check_file()
         reader = self._reader(self._path)
         try:
             with self._undone_on_error(reader):
@@ -152,9 +169,23 @@ class SqliteEngine(Engine):
         self._let_go()
 
     def _let_go(self) -> None:
-        if self._held is not None:
-            self._held.release()
-            self._held = None
+        if self._file is not None:
+            self._file.release()
+            self._file = None
+
+    def _check_file(self) -> None:
+        """Refuse to go on with another file than the one that was opened."""
+        if self._file and (problem := self._file.problem()):
+            raise StoreReplaced(place=self.place, reason=problem)
+
+    def _check_pages(self, *, made: bool) -> None:
+        """Have SQLite look at every page of a file that was there before. Cost: its size."""
+        if made:
+            return
+        with self._undone_on_error(self._writer):
+            found = self._writer.execute("PRAGMA quick_check(1)").fetchall()
+        if found != [("ok",)]:
+            raise StoreDamaged(place=self.place, reason=f"SQLite says: {found[0][0]}")
 
     def _reader(self, path: Path) -> sqlite3.Connection:
         with suppress(IndexError):  # another thread may be quicker
@@ -174,7 +205,7 @@ class SqliteEngine(Engine):
             raise self._meaning(error) from error
         try:
             connection.executescript(_SETTINGS + settings)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             connection.close()
             raise self._meaning(error) from error
         return connection
@@ -193,7 +224,11 @@ class SqliteEngine(Engine):
 
     def _meaning(self, error: Exception) -> ForewarnError:
         """Return what an error of the database means for the one who asked."""
-        kind = _KINDS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, StoreContradiction)
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        kind = _KINDS.get(code, StoreContradiction)
+        # A text that is none has no number in Python's module, and a message may be made of one.
+        if isinstance(error, UnicodeDecodeError) or "decode to UTF-8" in str(error):
+            kind = StoreDamaged
         return kind(place=self.place, reason=f"SQLite says: {error}")
 
 
@@ -240,42 +275,3 @@ _KINDS: dict[int, type[ForewarnError]] = {
     sqlite3.SQLITE_CORRUPT: StoreDamaged,
     sqlite3.SQLITE_NOTADB: StoreDamaged,
 }
-
-
-class _LockFile:
-    """`PATH.lock`, held by the writing process; the system lets go of it however that ends."""
-
-    def __init__(self, path: Path, place: str) -> None:
-        flags = os.O_RDWR | os.O_CREAT
-        try:
-            self._file = os.open(f"{path}.lock", flags, 0o644)
-        except OSError as error:
-            raise StoreUnavailable(place=place, reason=str(error)) from error
-        try:
-            _lock(self._file)
-        except OSError as error:
-            pid = os.read(self._file, 32).decode(errors="replace").strip()
-            os.close(self._file)
-            raise StoreInUse(place=place, pid=pid or "unknown") from error
-        os.ftruncate(self._file, 0)
-        os.write(self._file, f"{os.getpid()}\n".encode())
-
-    def release(self) -> None:
-        """Let another process have it; the file stays, since removing it would race."""
-        os.close(self._file)
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(file: int) -> None:
-        """Lock a byte far behind the process id, so that the id can still be read."""
-        os.lseek(file, 1 << 20, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-        os.lseek(file, 0, os.SEEK_SET)
-else:
-    import fcntl
-
-    def _lock(file: int) -> None:
-        """Lock the file for this process alone, or raise OSError at once."""
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,179 @@
+"""A SQLite store as files: who holds it, who may read it, and whether it is still the same one.
+
+Nothing may be read from or written into the database here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.store.errors import StoreInUse, StoreMissing, StoreUnavailable
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Identity: TypeAlias = "tuple[int, int]"
+
+log = logging.getLogger("forewarn.store")
+
+PRIVATE_MODE = 0o600
+"""Nobody but the service's user reads approvals, owners' names and tokens of drivers' work."""
+
+_LOG_HEADS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
+"""What a write-ahead log begins with once something was committed to it."""
+
+_DATABASE_HEAD = b"SQLite format 3\x00"
+
+
+class DatabaseFile:
+    """The files of one SQLite database, held by the one process that writes it."""
+
+    def __init__(self, path: Path, *, must_exist: bool) -> None:
+        """Take the files, and make the database's own where there is none.
+
+        Raises:
+            StoreMissing: there is none, and there must be one.
+            StoreInUse: another process holds them, under this name or another one.
+            StoreUnavailable: they cannot be made or opened.
+        """
+        self._path = path
+        self._log_path = path.with_name(f"{path.name}-wal")
+        self._size = 0
+        self._identity: Identity = (0, 0)
+        self._log_identity: Identity | None = None
+        self._log = -1
+        self._log_begun = False
+        #: Whether there was no database, or an empty file.
+        self.made = False
+        self._held: list[int] = []
+        self._file = -1
+        try:
+            self._hold(must_exist=must_exist)
+        except OSError as error:
+            self.release()
+            raise StoreUnavailable(place=str(path), reason=_sentence(error)) from error
+        except BaseException:
+            self.release()
+            raise
+
+    def opened(self) -> None:
+        """Note the database and its log as they are now that SQLite has opened both."""
+        with suppress(OSError):
+            self._log = os.open(self._log_path, os.O_RDONLY)
+            self._held.append(self._log)
+            self._log_identity = _identity(os.fstat(self._log))
+            self._log_has_head()
+        if self.made:
+            text = "made a new store at %s"
+            log.warning(text, self._path, extra={"action": "store.made"})
+
+    def problem(self) -> str:
+        """Say why these are not the files that were opened; empty while they are. Cost: 3 calls."""
+        try:
+            found = self._path.stat()
+            if _identity(found) != self._identity:
+                return "another file has its name"
+            if found.st_size < self._size and not self._is_whole(found.st_size):
+                return f"it was cut off at {found.st_size} bytes"
+            self._size = found.st_size
+            if self._log_identity is not None:
+                log_found = self._log_path.stat()
+                if _identity(log_found) != self._log_identity:
+                    return "another file has the name of its log"
+                if log_found.st_size and not self._log_has_head():
+                    return "its log was cut off"
+        except FileNotFoundError as error:
+            return f"{error.filename} was removed"
+        except OSError as error:
+            return _sentence(error)
+        return ""
+
+    def release(self) -> None:
+        """Let another process have it; the lock file stays, since removing it would race."""
+        while self._held:
+            os.close(self._held.pop())
+
+    def _hold(self, *, must_exist: bool) -> None:
+        path = self._path
+        if must_exist and not (path.exists() and path.stat().st_size):
+            raise StoreMissing(place=str(path))
+        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
+        self._held.append(lock)
+        self._lock(lock, pid_in=lock)
+        os.ftruncate(lock, 0)
+        os.write(lock, f"{os.getpid()}\n".encode())
+        # Kept open as long as SQLite is at work: closing it would drop SQLite's own locks.
+        file = self._file = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
+        self._held.append(file)
+        if _INODE_LOCKS:  # a hard link is another name, with another lock file
+            self._lock(file, pid_in=lock)
+        found = os.fstat(file)
+        self.made = found.st_size == 0
+        self._identity = _identity(found)
+        self._size = found.st_size
+
+    def _lock(self, file: int, *, pid_in: int) -> None:
+        try:
+            _lock(file)
+        except OSError as error:
+            pid = "" if file != pid_in else os.read(pid_in, 32).decode(errors="replace").strip()
+            raise StoreInUse(place=str(self._path), pid=pid or "unknown") from error
+
+    def _is_whole(self, size: int) -> bool:
+        """Whether a database that has become shorter says so itself, as after VACUUM."""
+        head = _head(self._file, 100)
+        if not head.startswith(_DATABASE_HEAD):
+            return False
+        page = int.from_bytes(head[16:18], "big")
+        pages = int.from_bytes(head[28:32], "big")
+        return size == pages * (65536 if page == 1 else page)
+
+    def _log_has_head(self) -> bool:
+        """Whether the log's head is there: SQLite writes at its end whatever became of that."""
+        begins = _head(self._log, 4) in _LOG_HEADS
+        lost = self._log_begun and not begins
+        self._log_begun = begins
+        return not lost
+
+
+def _identity(found: os.stat_result) -> Identity:
+    return found.st_dev, found.st_ino
+
+
+def _sentence(error: OSError) -> str:
+    return f"{error.strerror}: {error.filename}" if error.filename else str(error)
+
+
+def _head(file: int, size: int) -> bytes:
+    with _reading:  # the file's place is one for all threads
+        os.lseek(file, 0, os.SEEK_SET)
+        return os.read(file, size)
+
+
+_reading = threading.Lock()
+
+
+#: Whether a lock on a file's content keeps another process away under whatever name, and lets
+#: SQLite's own locks be: elsewhere the two kinds of locks are one.
+_INODE_LOCKS = sys.platform == "linux"
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(file: int) -> None:
+        """Lock a byte far behind the process id, so that the id can still be read."""
+        os.lseek(file, 1 << 20, os.SEEK_SET)
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        os.lseek(file, 0, os.SEEK_SET)
+else:
+    import fcntl
+
+    def _lock(file: int) -> None:
+        """Lock the file for this process alone, or raise OSError at once."""
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
