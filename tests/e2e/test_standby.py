@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.store import open_store
+from forewarn.store.lease import Tenure
 from tests.e2e.crashing import VMS, Client, Doom, Life
 from tests.postgres import running_postgres
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
@@ -60,3 +69,48 @@ def test_standby_takes_over_what_was_promised(address: str) -> None:
     assert started["EventId"] == event_id
     assert started["EventStatus"] == "Started", "the approval given to the first was lost"
     assert {vm.name for vm in VMS} >= set(started["Resources"])
+
+
+def asked(path: Path, what: str) -> tuple[int, dict[str, object]]:
+    """Ask an operator API on a Unix socket."""
+    with closing(socket.socket(socket.AF_UNIX)) as line:
+        line.settimeout(TAKE_OVER_S_MAX)
+        line.connect(str(path))
+        line.sendall(f"GET {what} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: line.recv(65536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)
+
+
+def test_standby_is_ready_for_its_service_manager(address: str, tmp_path: Path) -> None:
+    """It says that it stands by, answers for its health, and takes over when that is due.
+
+    Source: L-7, DESIGN section 4.
+    """
+    notices, operator = tmp_path / "notify", tmp_path / "operator"
+    settings = tmp_path / "forewarn.toml"
+    settings.write_text(
+        f'[store]\nurl = "{address}"\n[listen]\nmetadata = ["127.0.0.1:0"]\n'
+        f'operator = "unix:{operator}"\n'
+    )
+    store = open_store(address)
+    tenure = Tenure(store, 10**9)
+    assert tenure.attempt(0)
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as manager:
+        manager.settimeout(TAKE_OVER_S_MAX)
+        manager.bind(str(notices))
+        with subprocess.Popen(
+            [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(settings)],
+            env={**os.environ, "NOTIFY_SOCKET": str(notices)},
+        ) as process:
+            assert manager.recv(1000) == b"READY=1\nSTATUS=standby"
+            told = {"live": True, "ready": False, "state": "standby"}
+            assert asked(operator, "/v1/health") == (503, told)
+            status, body = asked(operator, "/v1/operations")
+            assert (status, body["error"]["code"]) == (503, "standing-by")  # type: ignore[index]
+            tenure.release()
+            assert manager.recv(1000) == b"READY=1\nSTATUS=serving"
+            assert asked(operator, "/v1/health")[0] == 200
+            process.send_signal(signal.SIGTERM)
+    store.close()
+    assert process.returncode == 0

@@ -84,6 +84,7 @@ def test_service_is_not_ready_while_the_database_is_out_of_reach(
         proxy.cut()
         gone = live.call("GET", "/v1/health")
         assert (gone.status, gone.json["live"], gone.json["ready"]) == (503, True, False)
+        assert gone.json["reason"]
         proxy.reachable = True
         assert live.get("/v1/health")["ready"] is True
         live.stop()

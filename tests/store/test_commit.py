@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from forewarn import store as store_module
 from forewarn.core.impact import Cause
 from forewarn.core.state import Changes, Image, State
 from forewarn.core.stimulus import RequestMaintenance
 from forewarn.core.topology import Vm
 from forewarn.store import HistoryPage, OperationPage, Store
-from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreLost
+from forewarn.store.engine import Engine
+from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreFull, StoreLost
 from forewarn.store.migrations import migrate
+from forewarn.store.postgres import PostgresEngine
 from forewarn.store.sqlite import SqliteEngine
 from forewarn.values import replace
 from tests.store.story import Story, begin, entry, live_records, replayed
@@ -206,3 +209,41 @@ def test_load_gives_the_writers_place_back(store: Store) -> None:
     for expected in range(1, 4):
         state = store.load()
         assert store.commit(Changes(state.last_number, entries=[entry()])) == expected
+
+
+def test_store_that_can_only_be_read_is_loaded(
+    address: str, opened: Callable[[str], Store], request: pytest.FixtureRequest
+) -> None:
+    """What it holds is known; it is written once that is possible, unless by another. Source: L-7.
+
+    The documents are shown meanwhile, and nothing is decided.
+    """
+    story = begin(opened(address))
+    story.store.close()
+    engine = store_module._engine(address)(must_exist=True)
+    store = Store(engine)
+    request.addfinalizer(store.close)
+    read_only(engine, shut=True)
+    assert store.load() == story.state
+    for refused in (store.confirm, store.settle, lambda: store.commit(one_entry(story))):
+        with pytest.raises(StoreFull, match="only"):
+            refused()
+    read_only(engine, shut=False)
+    store.confirm()
+    store.commit(one_entry(story))
+    assert store.settle() is None
+
+
+def one_entry(story: Story) -> Changes:
+    """A change that is one entry of history."""
+    return Changes(story.state.last_number, entries=[entry()])
+
+
+def read_only(engine: Engine, *, shut: bool) -> None:
+    """Have the database refuse what the engine's writer writes."""
+    if isinstance(engine, SqliteEngine):
+        engine._writer.execute(f"PRAGMA query_only = {int(shut)}")
+        return
+    assert isinstance(engine, PostgresEngine)
+    with engine._writer.use() as connection:
+        connection.execute(f"SET default_transaction_read_only = {'on' if shut else 'off'}")

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from itertools import pairwise
 
+import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from forewarn.control.standby import LeaseKeeper
+from forewarn.core.state import Changes
+from forewarn.errors import ForewarnError
 from forewarn.store import Lease, Store
+from forewarn.store.errors import StoreLost
 from forewarn.store.lease import Tenure
+from tests.postgres import PostgresServer
+from tests.store.story import begin, entry
+from tests.store.test_postgres import hold_commits
+from tests.waiting import wait_until
 
 Opener = Callable[[str], Store]
 TERM_MS = 10_000
@@ -118,3 +129,64 @@ def test_lease_is_never_held_twice(
         assert held.count(True) <= 1
         beats.append(memory.lease().beat)
     assert all(before <= after for before, after in pairwise(beats))
+
+
+class SystemTime:
+    """A clock nobody waits for."""
+
+    def now_ms(self) -> int:
+        """Real milliseconds."""
+        return time.monotonic_ns() // 1_000_000
+
+
+def test_lease_is_renewed_from_a_thread_of_its_own(store: Store) -> None:
+    """Whatever the event loop and the writer do, it beats; and stops when told. Source: L-7."""
+    tenure = Tenure(store, 30)
+    clock = SystemTime()
+    assert tenure.attempt(clock.now_ms())
+    first = store.lease().beat
+    keeper = LeaseKeeper(tenure, clock, pytest.fail)  # type: ignore[arg-type]
+    wait_until(lambda: store.lease().beat > first + 3)
+    keeper.stop()
+    last = store.lease()
+    assert Tenure(store, 30).attempt(0) is False
+    assert store.lease() == last
+
+
+def test_lost_lease_is_told(store: Store) -> None:
+    """Once another process holds it there is nothing to renew. Source: L-7."""
+    tenure = Tenure(store, 30)
+    clock = SystemTime()
+    assert tenure.attempt(clock.now_ms())
+    lost: list[ForewarnError] = []
+    store.move_lease(store.lease(), "somebody else")
+    keeper = LeaseKeeper(tenure, clock, lost.append)  # type: ignore[arg-type]
+    wait_until(lambda: lost)
+    keeper.stop()
+    assert isinstance(lost[0], StoreLost)
+
+
+@pytest.mark.postgres
+def test_commit_held_up_costs_no_lease(
+    server: PostgresServer, postgres_address: str, opened: Opener
+) -> None:
+    """A commit that takes longer than the lease lasts leaves it where it is. Source: L-7."""
+    story = begin(opened(postgres_address))
+    database = postgres_address.partition("@/")[2].partition("?")[0]
+    hold_commits(server, database)
+    changes = Changes(story.state.last_number, entries=[entry()])
+    mine, theirs = (Tenure(each, TERM_MS) for each in (story.store, opened(postgres_address)))
+    assert mine.attempt(0)
+    with psycopg.connect(server.address(database), autocommit=True) as other:
+        other.execute("SELECT pg_advisory_lock(1)")
+        thread = threading.Thread(target=story.store.commit, args=(changes,))
+        thread.start()
+        waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'advisory'"
+        while thread.is_alive() and not server.run(waiting, database):
+            pass  # the server is in the middle of COMMIT
+        for now_ms in range(TERM_MS // 2, 10 * TERM_MS, TERM_MS // 2):
+            assert mine.attempt(now_ms)
+            assert not theirs.attempt(now_ms)
+        other.execute("SELECT pg_advisory_unlock(1)")
+        thread.join()
+    story.store.confirm()

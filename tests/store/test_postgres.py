@@ -161,10 +161,8 @@ def test_uncertain_commit_waits_until_it_is_known(
     assert story.store.load() == story.state
 
 
-def test_settling_waits_for_a_commit_under_way(
-    story: Story, proxy: Proxy, server: PostgresServer, database: str
-) -> None:
-    """A commit the server still works on is not called lost while it may succeed. Source: A-6."""
+def hold_commits(server: PostgresServer, database: str) -> None:
+    """Have every commit with history wait for the advisory lock 1, in the middle of COMMIT."""
     server.run(
         "CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$",
@@ -175,6 +173,13 @@ def test_settling_waits_for_a_commit_under_way(
         " FOR EACH ROW EXECUTE FUNCTION pause()",
         database,
     )
+
+
+def test_settling_waits_for_a_commit_under_way(
+    story: Story, proxy: Proxy, server: PostgresServer, database: str
+) -> None:
+    """A commit the server still works on is not called lost while it may succeed. Source: A-6."""
+    hold_commits(server, database)
     before = last_seq(server, database)
     failures: list[Exception] = []
     with psycopg.connect(server.address(database), autocommit=True) as other:
@@ -217,7 +222,8 @@ def test_question_after_the_end_leaves_no_connection(story: Story) -> None:
     assert story.store.settle() is None
     assert story.store.notice(0.0)
     story.store.history(HistoryPage())
-    assert (engine._writer, engine._listener, [*engine._idle]) == (None, None, [])
+    assert (engine._writer.connection, engine._listener, [*engine._idle]) == (None, None, [])
+    assert engine._leasing.connection is None
 
 
 def test_server_that_is_away_is_unavailable(story: Story, proxy: Proxy) -> None:

@@ -94,7 +94,7 @@ async def _serve(settings: Settings) -> int:
     from forewarn.clock import SystemClock  # noqa: PLC0415
     from forewarn.ids import Ids  # noqa: PLC0415
     from forewarn.service.daemon import Bound, Daemon  # noqa: PLC0415
-    from forewarn.service.process import run_until_stopped  # noqa: PLC0415
+    from forewarn.service.process import notify, run_until_stopped  # noqa: PLC0415
 
     log = logging.getLogger("forewarn")
 
@@ -104,7 +104,13 @@ async def _serve(settings: Settings) -> int:
         if bound.operator:
             log.info("serving operators at %s", bound.operator, extra={"action": "started"})
 
+    def standing_by(address: str) -> None:
+        notify("READY=1\nSTATUS=standby")  # else the service manager ends it for being slow
+        if address:
+            log.info("answering for health at %s", address, extra={"action": "standby"})
+
     daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
+    daemon.on_standby = standing_by
     await daemon.start()
     status = await run_until_stopped(daemon, started)
     if daemon.failure:

@@ -111,10 +111,18 @@ class ControlEngine:
         """Whether changes can be handed to metadata nodes now; else nothing is begun."""
         return not self._publishing.failing
 
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be decided now; empty while it can. May be asked on any thread."""
+        if self._status.ready:
+            return ""
+        return self._last_trouble or f"The service is {self._status.state.value}."
+
     def recover(self) -> Future[None]:
         """Take up what was left and publish everything; once, before `start`.
 
-        The future is done once every node shows it, or if the store will not tell now.
+        The future is done once every node shows it. If the store will not take what follows now,
+        what was loaded is shown, and nothing is decided.
 
         Publish and begin are repeated, which is safe; a notice that was never shown is given
         anew before anybody can see it. Source: L-7, N-1.
@@ -125,9 +133,7 @@ class ControlEngine:
             recovered = self._plane.recover(now_ms)
         except ForewarnError as error:
             self._doubt(error)
-            untold: Future[None] = Future()
-            untold.set_result(None)
-            return untold
+            return self._publishing.publish(self._plane.loaded(), (), FollowUp())
         self._status.become(ServiceState.READY)
         self._passed_ms = now_ms
         self._rest.update(dict.fromkeys(recovered.rest))

@@ -72,7 +72,12 @@ class ControlPlane:
         self._fleet: Topology | None = None
 
     def recover(self, now_ms: int) -> Committed:
-        """Take up what a crash cut off; publish `whole` in place of the change. Source: L-7."""
+        """Take up what a crash cut off; publish `whole` in place of the change. Source: L-7.
+
+        Raises:
+            ForewarnError: the store cannot be written; nothing may be decided.
+        """
+        self.store.confirm()
         return self.commit(Recover(self._away_ms(now_ms)), actor="clock", now_ms=now_ms)
 
     def commit(self, stimulus: Stimulus, *, actor: str, now_ms: int) -> Committed:
@@ -130,6 +135,10 @@ class ControlPlane:
         if self._fleet is None:
             self._fleet = self.state.topology.copy()
         return self._fleet
+
+    def loaded(self) -> DocumentChange:
+        """What metadata nodes may know while nothing can be decided."""
+        return publication.loaded(self.state, self._sequence)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When time alone makes something happen, ms since the epoch UTC; None if never."""

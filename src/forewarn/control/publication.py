@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from forewarn.core.lifecycle import OperationState
 from forewarn.core.topology import GroupKind
 from forewarn.protocol.documents import Document
 from forewarn.replication.messages import Caller, DocumentChange, Fact, Publication
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from forewarn.core.state import Changes, State
     from forewarn.core.topology import Group, Host, Topology, Vm
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 _NOTHING = Document(incarnation=0, events=())
 
 
-def whole(state: State, sequence: int) -> DocumentChange:
-    """Everything a metadata node must know."""
+def whole(state: State, sequence: int, *, hidden: Collection[str] = ()) -> DocumentChange:
+    """Everything a metadata node must know, but for the documents of hidden groups."""
     topology = state.topology
     return DocumentChange(
         sequence=sequence,
@@ -31,8 +32,24 @@ def whole(state: State, sequence: int) -> DocumentChange:
         publications=tuple(
             Publication(view.key, enabled=True, document=view.document)
             for view in state.views.values()
+            if view.group not in hidden
         ),
     )
+
+
+def loaded(state: State, sequence: int) -> DocumentChange:
+    """Everything that may be shown before what was left is taken up: nothing is decided yet.
+
+    A notice that was never shown is given anew first, so nobody sees it; whoever asks for a
+    document that is left out waits. Source: L-7, N-1.
+    """
+    hidden = {
+        event.group
+        for event in state.events.values()
+        for operation in (state.operations.get(event.operation),)
+        if operation and operation.state is OperationState.ANNOUNCED and not operation.shown_ms
+    }
+    return whole(state, sequence, hidden=hidden)
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,14 +224,15 @@ async def _health(call: ApiCall) -> ApiResponse:
         async with asyncio.timeout(READY_S_MAX):
             await call.desk.read(lambda _: None)
             # What cannot be read cannot be decided on: a commit reads before it writes.
-            await call.desk.look_up(lambda store: store.lease())
-        answers = True
-    except (TimeoutError, ForewarnError):
-        answers = False
+            await call.desk.look_up(_last_sequence)
+        reason = call.desk.loop.trouble
+    except (TimeoutError, ForewarnError) as error:
+        reason = str(error) or f"no answer within {READY_S_MAX:g} s"
     loop = call.desk.loop
-    ready = answers and loop.state is ServiceState.READY
-    told = {"live": True, "ready": ready, "state": loop.state.value, "shows": loop.shows}
-    return ApiResponse(told, 200 if ready else 503)
+    told = {"live": True, "ready": not reason, "state": loop.state.value, "shows": loop.shows}
+    if reason:
+        told["reason"] = reason
+    return ApiResponse(told, 503 if reason else 200)
 
 
 async def _version(_call: ApiCall) -> ApiResponse:
@@ -338,12 +339,17 @@ _SERVICE = (
         name="get_health",
         summary="Say whether the service runs, whether it can decide, and whether it can publish.",
         act=_health,
-        answer=_flat(
-            live={"type": "boolean"},
-            ready={"type": "boolean"},
-            state=schemas.words(ServiceState),
-            shows={"type": "boolean"},
-        ),
+        answer={
+            "type": "object",
+            "properties": {
+                "live": {"type": "boolean"},
+                "ready": {"type": "boolean"},
+                "state": {"enum": [*(each.value for each in ServiceState), "standby"]},
+                "shows": {"type": "boolean"},
+                "reason": {"type": "string", "description": "Why it is not ready."},
+            },
+            "required": ["live", "ready", "state"],
+        },
         also={503: "It is not ready."},
         public=True,
     ),

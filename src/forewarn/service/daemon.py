@@ -11,14 +11,15 @@ import contextlib
 import importlib
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from forewarn.clock import SystemClock
 from forewarn.control.driver_calls import CallLimits
 from forewarn.control.driver_setup import DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
-from forewarn.control.standby import TERM_MS, become_writer, leave, stay_writer
+from forewarn.control.standby import TERM_MS, LeaseKeeper, become_writer, leave
 from forewarn.drivers.manual import ManualDriver
 from forewarn.drivers.simulated import SimulatedDriver
 from forewarn.metadata.server import MetadataServer
@@ -83,6 +84,8 @@ class Daemon:
         self.prepare: Callable[[ControlPlane], None] = lambda _: None
         #: Called once VMs are served, before operators are; may be replaced before `start`.
         self.on_serving: Callable[[], None] = lambda: None
+        #: Called with the address of the operator API if it has to stand by; may be replaced.
+        self.on_standby: Callable[[str], None] = lambda _: None
         #: Gives further routes for the operator API; may be replaced before `start`.
         self.more_routes: Callable[[], Sequence[object]] = tuple
         #: How long its lease of a shared store lasts, in ms; may be replaced before `start`.
@@ -119,13 +122,16 @@ class Daemon:
 
     async def _start_planes(self) -> tuple[str, ...]:
         settings = self.settings
-        self.store = open_store(settings.store.url, must_exist=settings.store.must_exist)
+        bridge = self.bridge = Bridge(asyncio.get_running_loop())
+        # Checking and loading a large store takes seconds: whoever is served already goes on.
+        self.store = await asyncio.to_thread(
+            open_store, settings.store.url, must_exist=settings.store.must_exist
+        )
         self._closing.callback(self.store.close)
         if settings.store.url.startswith("postgres"):
             await self._take_lease()
-        plane = ControlPlane(self.store, self.policy, self.new_guid)
+        plane = await asyncio.to_thread(ControlPlane, self.store, self.policy, self.new_guid)
         self.prepare(plane)
-        bridge = self.bridge = Bridge(asyncio.get_running_loop())
         self.control = ControlEngine(
             plane,
             self.clock,
@@ -148,7 +154,7 @@ class Daemon:
         wait_s = settings.policy.show_timeout_s
         bridge.connect(self.control, self.metadata, far=far, wait_s=wait_s)
         # Whoever asks first is told the truth, not that nobody knows him.
-        await asyncio.wrap_future(self.control.recover())
+        await asyncio.wrap_future(await asyncio.to_thread(self.control.recover))
         # Stopped in the opposite order: VMs are answered to the last, approvals included.
         self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
         bound = await self._listen(settings.listen.metadata, workers)
@@ -177,16 +183,28 @@ class Daemon:
         """Stand by until this process may write the shared store, and keep that right."""
         tenure = Tenure(self.store, self.term_ms)
         clock = SystemClock()  # of its own: a term is elapsed time, whatever the service adopts
-        await become_writer(tenure, clock)
+        async with contextlib.AsyncExitStack() as standing_by:
+            await become_writer(tenure, clock, partial(self._stand_by, standing_by))
         self._closing.push_async_callback(leave, tenure)
-        renewal = asyncio.get_running_loop().create_task(stay_writer(tenure, clock, self._lost))
-        self._closing.callback(renewal.cancel)
+        keeper = LeaseKeeper(tenure, clock, self._lost)
+        self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
+
+    async def _stand_by(self, until: contextlib.AsyncExitStack) -> None:
+        """Say that this process stands by, and answer for its health meanwhile."""
+        address = ""
+        if self.settings.listen.operator:
+            serving, standby = await _imported("server", "standby")
+            operator: Operator = await serving.start_operator(
+                standby.StandbyApp(), self.settings.listen.operator
+            )
+            until.push_async_callback(operator.stop)
+            address = operator.address
+        self.on_standby(address)
 
     async def _start_operator(self) -> str:
         if not self.settings.listen.operator:
             return ""
-        serving = await asyncio.to_thread(importlib.import_module, "forewarn.operator_api.server")
-        api = await asyncio.to_thread(importlib.import_module, "forewarn.operator_api.app")
+        serving, api = await _imported("server", "app")
         app = api.build_app(
             self.control,
             self.store,
@@ -201,6 +219,12 @@ class Daemon:
         return operator.address
 
     def _lost(self, error: ForewarnError) -> None:
-        """End the service: another process writes its store. Called on the control thread."""
+        """End the service: another process writes its store. Called on any thread."""
         self.failure = error
         self.bridge.call(self.ended.set)
+
+
+async def _imported(*modules: str) -> tuple[Any, ...]:
+    """Import modules of the operator API, which VMs need not wait for."""
+    names = [f"forewarn.operator_api.{name}" for name in modules]
+    return tuple([await asyncio.to_thread(importlib.import_module, name) for name in names])

@@ -65,7 +65,7 @@ async def run_until_stopped(daemon: Daemon, started: Callable[[Bound], None]) ->
     assert daemon.bound is not None
     started(daemon.bound)
     freeze_garbage()
-    notify("READY=1")
+    notify("READY=1\nSTATUS=serving")
     try:
         await daemon.ended.wait()
     finally:

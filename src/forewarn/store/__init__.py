@@ -7,6 +7,7 @@ shown. No rule about what may change lives here, and no SQL: see `queries.sql`.
 from __future__ import annotations
 
 import gc
+import logging
 import re
 from contextlib import contextmanager
 from functools import partial
@@ -27,6 +28,7 @@ from forewarn.store.errors import (
     StoreAddressInvalid,
     StoreDamaged,
     StoreDriverMissing,
+    StoreFull,
     StoreLost,
     StoreMissing,
     StoreUnavailable,
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
     from forewarn.core.state import Entry
     from forewarn.store.engine import Engine, Row, Transaction
+
+log = logging.getLogger("forewarn.store")
 
 __all__ = [
     "HistoryPage",
@@ -83,6 +87,8 @@ class Store:
         self.writer_generation = 0
         self._generation = 0
         self._history_seq = 0
+        #: Whether this process has become the writer of what it has loaded.
+        self._claimed = True
         #: The commit whose end is unknown, if one is.
         self._uncertain: Changes | None = None
         #: VMs of live operations as `operation_vm` has them, so that they are written once.
@@ -96,27 +102,54 @@ class Store:
     def load(self) -> State:
         """Become the writer and return everything that is true now.
 
+        A store that can only be read now is loaded all the same, so that VMs are told what they
+        were told before; this process becomes the writer as soon as it can be written.
+
         Raises:
             StoreDamaged: a record cannot be what the store says it is.
-            StoreUnavailable, StoreFull: this process is not the writer now.
+            StoreUnavailable: this process is not the writer now.
         """
-        with _uncollected(), self._engine.writing() as transaction:
-            claimed = transaction.rows("claim", writer=self._writer)
-            if len(claimed) != 1:
-                raise StoreDamaged(place=self.place, reason="its row in `service` is missing")
-            generation, history_seq, last_number = map(int, claimed[0][:3])
-            changes = self._read(transaction, last_number)
-            changes.mark = str(claimed[0][3]), int(claimed[0][4])
-            state = State()
-            state.adopt(changes)
+        self._uncertain = None
+        try:
+            with _uncollected(), self._engine.writing() as transaction:
+                state = self._loaded(transaction, transaction.rows("claim", writer=self._writer))
+            self._claimed = True
+        except StoreFull as error:
+            log.warning("%s What it holds is shown.", error, extra={"action": error.code})
+            with _uncollected(), self._engine.reading() as transaction:
+                state = self._loaded(transaction, transaction.rows("service"))
+            self._claimed = False
         if len(state.topology.vms) >= FROZEN_VMS_MIN:
             gc.freeze()
+        return state
+
+    def _loaded(self, transaction: Transaction, service: list[Row]) -> State:
+        """Return the live state beside the store's own row."""
+        if len(service) != 1:
+            raise StoreDamaged(place=self.place, reason="its row in `service` is missing")
+        generation, history_seq, last_number = map(int, service[0][:3])
+        changes = self._read(transaction, last_number)
+        changes.mark = str(service[0][3]), int(service[0][4])
+        state = State()
+        state.adopt(changes)
         self._generation, self._history_seq = generation, history_seq
         self.writer_generation = generation
-        self._uncertain = None
         self._placed = {each.number: each.vms for each in state.operations.values()}
         assert state.last_number == last_number
         return state
+
+    def _claim(self) -> None:
+        """Become the writer of what was loaded while it could only be read."""
+        if self._claimed:
+            return
+        with self._engine.writing() as transaction:
+            claimed = transaction.rows(
+                "claim_seen", writer=self._writer, generation=self._generation
+            )
+        if not claimed:
+            raise StoreLost(place=self.place)
+        self._generation += 1
+        self._claimed = True
 
     def commit(self, changes: Changes) -> int:
         """Make one step durable, whole; return the history sequence it ends with.
@@ -129,6 +162,7 @@ class Store:
             StoreUncertain: it may have happened; call `settle` until it says, before anything else.
             StoreDamaged, StoreContradiction: nothing was changed; trying again will not help.
         """
+        self._claim()
         assert self._generation, "load() makes this process the writer"
         assert self._uncertain is None, "an uncertain commit must be settled first"
         try:
@@ -149,7 +183,9 @@ class Store:
         Raises:
             StoreLost: another process is.
             StoreUnavailable: the database cannot be asked.
+            StoreFull: it can only be read, and this process could not become its writer yet.
         """
+        self._claim()
         with self._engine.reading() as transaction:
             [(writer,)] = transaction.rows("writer")
         if writer != self._writer:
@@ -168,6 +204,7 @@ class Store:
             StoreUnavailable, StoreFull: it cannot be asked, and no commit was uncertain.
             StoreLost: another process has become the writer; only it can tell, by what it loads.
         """
+        self._claim()
         try:
             with self._engine.writing() as transaction:
                 [(generation, writer)] = transaction.rows("settle")
@@ -215,13 +252,13 @@ class Store:
 
     def lease(self) -> Lease:
         """Return who holds the lease; `lease.Tenure` contends for it."""
-        with self._engine.reading() as transaction:
+        with self._engine.lease_reading() as transaction:
             [(holder, beat)] = transaction.rows("lease")
         return Lease(str(holder), int(beat))
 
     def move_lease(self, seen: Lease, holder: str) -> Lease | None:
         """Give the lease to `holder` if it still stands as it was seen; else return None."""
-        with self._engine.writing() as transaction:
+        with self._engine.lease_writing() as transaction:
             moved = transaction.rows(
                 "lease_move", holder=holder, seen_holder=seen.holder, seen_beat=seen.beat
             )

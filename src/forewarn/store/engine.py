@@ -103,6 +103,14 @@ class Engine(abc.ABC):
     def reading(self) -> AbstractContextManager[Transaction]:
         """Begin a transaction that only reads, and sees the same state throughout."""
 
+    def lease_reading(self) -> AbstractContextManager[Transaction]:
+        """Begin what `reading` begins, where nothing else that goes on here can hold it up."""
+        return self.reading()
+
+    def lease_writing(self) -> AbstractContextManager[Transaction]:
+        """Begin what `writing` begins, where nothing else that goes on here can hold it up."""
+        return self.writing()
+
     @abc.abstractmethod
     def lock_schema(self, transaction: Transaction) -> None:
         """Keep every other process from changing the schema until the transaction ends."""

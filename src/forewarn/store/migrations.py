@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from forewarn.store.errors import StoreDamaged, StoreMissing, StoreTooNew
+from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreMissing, StoreTooNew
 
 if TYPE_CHECKING:
     from forewarn.store.engine import Engine
@@ -68,6 +68,8 @@ def migrate(
         StoreDamaged: the store was made by other steps than these; nothing was changed.
     """
     known = every_step() if steps is None else steps
+    if _is_current(engine, known):  # nothing is written where nothing is to be done
+        return 0
     with engine.writing() as transaction:
         engine.lock_schema(transaction)
         transaction.run_text(engine.schema_text(engine.statements.named("schema_table").text))
@@ -89,3 +91,13 @@ def migrate(
                 "schema_step_done", number=step.number, name=step.name, checksum=step.checksum
             )
     return len(known) - len(done)
+
+
+def _is_current(engine: Engine, known: tuple[Migration, ...]) -> bool:
+    """Whether exactly these steps were run; a store may be one that can only be read now."""
+    try:
+        with engine.reading() as transaction:
+            done = transaction.rows("schema_steps")
+    except StoreContradiction:  # there is no such table yet
+        return False
+    return done == [(step.number, step.name, step.checksum) for step in known]

@@ -26,7 +26,7 @@ from forewarn.store.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from forewarn.errors import ForewarnError
     from forewarn.store.engine import Cursor, Value
@@ -85,6 +85,44 @@ class _Pipelined:
         self._connection.cursor().executemany(text.encode(), rows)
 
 
+class _Kept:
+    """One connection for one user at a time, made anew when it was lost meanwhile."""
+
+    def __init__(self, connect: Callable[[], psycopg.Connection]) -> None:
+        """Connect when it is first used."""
+        self._connect = connect
+        self._lock = threading.RLock()
+        self._closed = False
+        self.connection: psycopg.Connection | None = None
+
+    @contextmanager
+    def use(self) -> Iterator[psycopg.Connection]:
+        """Give the connection out; whoever else wants it waits."""
+        with self._lock:
+            known = self.connection
+            if known is not None and _is_stale(known):
+                known.close()
+                known = None
+            connection = self.connection = known or self._connect()
+            try:
+                yield connection
+            finally:
+                if self._closed:  # a question may end after the store was closed
+                    connection.close()
+                if connection.closed:
+                    self.connection = None
+                else:
+                    connection.prepare_threshold = PREPARE_THRESHOLD
+
+    def close(self) -> None:
+        """Close it once it is not in use."""
+        self._closed = True
+        with self._lock:
+            if self.connection is not None:
+                self.connection.close()
+                self.connection = None
+
+
 class PostgresEngine(Engine):
     """A PostgreSQL database.
 
@@ -108,32 +146,42 @@ class PostgresEngine(Engine):
         where = f"{given.get('host', '')}:{given.get('port', '5432')}"
         super().__init__(place=f"postgresql://{where}/{given.get('dbname', '')}", mark="%s")
         self._settings = make_conninfo(address, **{**_CONNECTION_SETTINGS, **given})
-        self._lock = threading.RLock()
         self._listening = threading.Lock()
         self._idle: list[psycopg.Connection] = []
         self._closed = False
         self._listener: psycopg.Connection | None = None
-        self._writer: psycopg.Connection | None = self._connect()
+        self._writer = _Kept(self._connect)
+        #: A commit, a load or a question may take long: renewing the lease waits for none of them.
+        self._leasing = _Kept(self._connect)
+        with self._writer.use():
+            pass  # says now whether there is a database
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """Write on the one writing connection, made anew if it was lost meanwhile."""
-        with self._lock:
-            if self._writer is not None and _is_stale(self._writer):
-                self._writer.close()
-                self._writer = None
-            if self._writer is None:
-                self._writer = self._connect()
-            try:
-                with self._transaction(self._writer, "BEGIN") as transaction:
-                    yield transaction
-            finally:
-                if self._closed:  # a question may end after the store was closed
-                    self._writer.close()
-                if self._writer.closed:
-                    self._writer = None
-                else:
-                    self._writer.prepare_threshold = PREPARE_THRESHOLD
+        """Write on the one writing connection."""
+        with (
+            self._writer.use() as connection,
+            self._transaction(connection, "BEGIN") as transaction,
+        ):
+            yield transaction
+
+    @contextmanager
+    def lease_reading(self) -> Iterator[Transaction]:
+        """Read on the lease's own connection."""
+        with (
+            self._leasing.use() as connection,
+            self._transaction(connection, _BEGIN_READING) as transaction,
+        ):
+            yield transaction
+
+    @contextmanager
+    def lease_writing(self) -> Iterator[Transaction]:
+        """Write on the lease's own connection."""
+        with (
+            self._leasing.use() as connection,
+            self._transaction(connection, "BEGIN") as transaction,
+        ):
+            yield transaction
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
@@ -153,8 +201,8 @@ class PostgresEngine(Engine):
         After an ALTER the driver drops what is prepared, but in a pipeline it keeps the names of
         what was sent behind it.
         """
-        assert self._writer is not None
-        self._writer.prepare_threshold = None
+        assert self._writer.connection is not None
+        self._writer.connection.prepare_threshold = None
         transaction.run_text("SET LOCAL lock_timeout = '120s'")
         transaction.run_text("SET LOCAL statement_timeout = 0")
         transaction.run_text("SET LOCAL idle_in_transaction_session_timeout = 0")
@@ -195,10 +243,8 @@ class PostgresEngine(Engine):
             if self._listener is not None:
                 self._listener.close()
                 self._listener = None
-        with self._lock:
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
+        self._writer.close()
+        self._leasing.close()
 
     def _keep_readers(self, count: int) -> None:
         with suppress(IndexError):  # another thread may be quicker

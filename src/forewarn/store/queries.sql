@@ -19,6 +19,14 @@ INSERT INTO migration (number, name, checksum) VALUES (:number, :name, :checksum
 UPDATE service SET generation = generation + 1, writer = :writer WHERE id = 1
 RETURNING generation, history_seq, last_number, boot, clock_ahead_ms
 
+-- name: claim_seen
+UPDATE service SET generation = generation + 1, writer = :writer
+WHERE id = 1 AND generation = :generation
+RETURNING generation
+
+-- name: service
+SELECT generation, history_seq, last_number, boot, clock_ahead_ms FROM service WHERE id = 1
+
 -- name: advance
 UPDATE service SET
     generation = generation + 1, history_seq = history_seq + :entries, last_number = :last_number

@@ -1,0 +1,81 @@
+"""A store that cannot be written when the service starts: VMs are told what was durable."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING
+
+from forewarn.clock import VirtualClock
+from forewarn.core.impact import Cause
+from forewarn.core.stimulus import NoticeShown, RequestMaintenance
+from forewarn.ids import Ids
+from forewarn.service.daemon import Daemon
+from forewarn.settings import StoreSettings
+from forewarn.store import open_store
+from forewarn.store.sqlite import SqliteEngine
+from forewarn.values import replace
+from tests.operator_api.live import SETTINGS
+from tests.store.story import begin
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from forewarn.control.plane import ControlPlane
+
+WAIT_S = 20
+
+
+def seal(plane: ControlPlane, *, shut: bool = True) -> None:
+    """Have SQLite refuse every write as it does on a read-only disk, or no more."""
+    engine = plane.store._engine
+    assert isinstance(engine, SqliteEngine)
+    engine._writer.execute(f"PRAGMA query_only = {int(shut)}")
+
+
+def test_known_vms_are_told_what_was_loaded(tmp_path: Path) -> None:
+    """Nobody is unknown, nobody sees a notice too short, and health says why. L-7, N-1, E-4."""
+    store = open_store(str(tmp_path / "store.db"))
+    story = begin(store)
+    story.tell(RequestMaintenance(cause=Cause.REBOOT, targets=("db_0",)))
+    story.tell(NoticeShown((1,)))
+    story.tell(RequestMaintenance(cause=Cause.REBOOT, targets=("web_0",)))  # and then it crashed
+    shown = story.state.views["db"].document.incarnation
+    store.close()
+    settings = replace(SETTINGS, store=StoreSettings(url=str(tmp_path / "store.db")))
+
+    async def look() -> None:
+        daemon = Daemon(settings, clock=VirtualClock(story.now_ms), ids=Ids(1))
+        daemon.prepare = seal
+        await daemon.start()
+        try:
+            assert daemon.bound
+            vms, operators = f"http://{daemon.bound.metadata[0]}", daemon.bound.operator
+            document = vms + "/metadata/scheduledevents?api-version=2020-07-01&vm="
+            status, body = await asyncio.to_thread(ask, document + "db_0")
+            assert (status, f'"DocumentIncarnation":{shown}' in body) == (200, True)
+            assert (await asyncio.to_thread(ask, document + "web_0"))[0] == 503
+            assert (await asyncio.to_thread(ask, document + "nobody"))[0] == 404
+            status, body = await asyncio.to_thread(ask, operators + "/v1/health")
+            assert (status, "readonly" in body) == (503, True)
+            await asyncio.wrap_future(daemon.control.read(lambda plane: seal(plane, shut=False)))
+            healthy = lambda: ask(operators + "/v1/health")[0] == 200  # noqa: E731
+            await asyncio.to_thread(wait_until, healthy, limit_s=WAIT_S)
+            assert (await asyncio.to_thread(ask, document + "web_0"))[0] == 200
+        finally:
+            await daemon.stop()
+
+    asyncio.run(look())
+
+
+def ask(url: str) -> tuple[int, str]:
+    """Send one request as a VM or an operator."""
+    request = urllib.request.Request(url, headers={"Metadata": "true"})
+    try:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
