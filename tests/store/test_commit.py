@@ -15,7 +15,13 @@ import pytest
 from forewarn import store as store_module
 from forewarn.core.impact import Cause
 from forewarn.core.state import Changes, Image, State
-from forewarn.core.stimulus import RequestMaintenance
+from forewarn.core.stimulus import (
+    DRIVER_REASON_LENGTH_MAX,
+    Acknowledge,
+    DriverFailed,
+    NoticeShown,
+    RequestMaintenance,
+)
 from forewarn.core.topology import Vm
 from forewarn.store import HistoryPage, OperationPage, Store
 from forewarn.store.engine import Engine
@@ -232,6 +238,20 @@ def test_store_that_can_only_be_read_is_loaded(
     store.confirm()
     store.commit(one_entry(story))
     assert store.settle() is None
+
+
+@pytest.mark.parametrize("reason", ["\0", "a\0b\n\udc80" * 500, "x" * 10**6], ids=len)
+def test_odd_reason_of_a_driver_is_kept(story: Story, reason: str) -> None:
+    """Whatever a driver says, every store takes it, and nobody's disk is filled. Source: L-8."""
+    story.tell(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h0",)))
+    story.tell(NoticeShown((1,)))
+    story.tell(*(Acknowledge((each,)) for each in story.state.operations[1].events))
+    story.tell(DriverFailed(1, 1, reason))
+    kept = story.store.load().operations[1].reason
+    assert kept.isprintable()
+    assert 0 < len(kept) <= DRIVER_REASON_LENGTH_MAX
+    found = story.store.history(HistoryPage(action="operation.stuck"))
+    assert [each.entry.text for each in found] == [f"op-1 is stuck: {kept}"]
 
 
 def one_entry(story: Story) -> Changes:

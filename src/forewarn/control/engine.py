@@ -31,7 +31,7 @@ from forewarn.core.stimulus import ChangeTopology as FleetChange
 from forewarn.core.stimulus import NoticeShown, NotShown, Proceed, Stimulus, Tick
 from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.replication.messages import PublishResult
-from forewarn.store.errors import StoreLost, StoreUnavailable, StoreUncertain
+from forewarn.store.errors import StoreContradiction, StoreLost, StoreUnavailable, StoreUncertain
 
 if TYPE_CHECKING:
     from forewarn.clock import Clock
@@ -384,6 +384,8 @@ class ControlEngine:
             log.info("%s came too late: %s", type(stimulus).__name__, refusal)
         except Stopping:
             pass  # it is found out again at the next start
+        except StoreContradiction as error:  # what the store cannot hold it will never hold
+            self._trouble(error)
         except ForewarnError as error:
             self._unreported.append((stimulus, actor))
             self._trouble(error)

@@ -15,6 +15,7 @@ from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.refusals import Unknown, UnknownEvent, UnknownOperation, WrongState
+from forewarn.core.stimulus import plain_reason
 from forewarn.core.topology import Health
 from forewarn.values import replace
 
@@ -179,7 +180,7 @@ def broke(draft: Draft, report: stimuli.DriverFailed) -> tuple[int, ...]:
     """Keep a failed execution running, with its reason, until the operator decides (L-8)."""
     operation = _reported(draft, report.operation, report.attempt)
     if operation and not operation.reason:
-        reason = report.reason or "the driver gave no reason"
+        reason = plain_reason(report.reason) or "the driver gave no reason"
         stuck = replace(operation, reason=reason, alerted=True)
         draft.put("operation.stuck", f"{stuck.id} is stuck: {reason}", stuck)
     return ()
@@ -192,7 +193,8 @@ def aborted(draft: Draft, report: stimuli.DriverAborted) -> tuple[int, ...]:
         told = replace(operation, abort_owed=False)
         text = f"the driver was told that {told.id} has ended"
         if report.failed:
-            text = f"the driver could not be told that {told.id} has ended: {report.failed}"
+            reason = plain_reason(report.failed)
+            text = f"the driver could not be told that {told.id} has ended: {reason}"
         draft.put("operation.abort-failed" if report.failed else "operation.aborted", text, told)
     return ()
 
