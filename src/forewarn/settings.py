@@ -153,6 +153,18 @@ class StoreSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class HistorySettings:
+    """How long history is kept. What is removed is exported first; ended work stays."""
+
+    max_age_days: int = 0
+    """Entries older than this are exported and removed, once an hour; 0: none for their age."""
+    max_bytes: int = 0
+    """What history may take, in bytes without indexes; the oldest goes first; 0: any amount."""
+    export_directory: str = ""
+    """Where what is removed goes, as compressed JSON lines; needed where either limit is set."""
+
+
+@dataclass(frozen=True, slots=True)
 class PolicySettings:
     """What holds for the whole fleet; durations in seconds."""
 
@@ -214,6 +226,7 @@ class Settings:
     metadata: MetadataSettings = MetadataSettings()
     operator: OperatorSettings = OperatorSettings()
     store: StoreSettings = StoreSettings()
+    history: HistorySettings = HistorySettings()
     policy: PolicySettings = PolicySettings()
     drivers: DriverSettings = DriverSettings()
     log: LogSettings = LogSettings()

@@ -9,7 +9,7 @@ import pytest
 
 from forewarn import core
 from forewarn.core.actions import ACTIONS
-from forewarn.core.history import HistoryIllegal, Replay
+from forewarn.core.history import HistoryIllegal, Replay, Rows
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.records import KIND_OF, Record, key_of, to_row
@@ -110,3 +110,17 @@ def test_altered_history_of_an_event_is_refused() -> None:
     for replay in (rig.replay, Replay()):
         with pytest.raises(HistoryIllegal, match="from scheduled to completed"):
             replay.extend([an_entry(replace(event, state=EventState.COMPLETED))])
+
+
+def test_images_are_made_whole_again() -> None:
+    """What is kept of a record's image is what changed; the rows before give the rest. A-6."""
+    rows = Rows()
+    first = Image("host", "h", {"name": "h", "zone": "1"})
+    later = Image("host", "h", {"zone": "2"})
+    entries = [Entry(0, "", "", "", images=(each,)) for each in (first, later)]
+    found = [rows.whole(entry).images[0].row for entry in entries]
+    assert found == [{"name": "h", "zone": "1"}, {"name": "h", "zone": "2"}]
+    assert first.row == {"name": "h", "zone": "1"}
+    assert [image.row for image in rows.live()] == [{"name": "h", "zone": "2"}]
+    assert rows.merged(Image("host", "h", None)) is None
+    assert list(rows.live()) == []

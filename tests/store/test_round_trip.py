@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from forewarn.core.document import View
 from forewarn.core.draft import Draft, Terms
+from forewarn.core.history import Rows
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
 from forewarn.core.policy import Policy
@@ -195,6 +196,8 @@ def test_schema_takes_every_word(
         changed = from_row(KIND_OF[type(record)], {**to_row(record), column: word.value})
         draft.put("test.word", "One word after another.", changed)
         store.commit(draft.changes)
-    last = store.history(HistoryPage(newest_first=True, limit=1, images=True))[0].entry
+    rows = Rows()
+    last = [rows.whole(recorded.entry) for recorded in store.entries()][-1]
     assert last.images[0].row is not None
-    assert last.images[0].row[column] == list(words)[-1].value
+    if column not in FIXED.get(KIND_OF[type(record)], ()):  # the store leaves that as it is
+        assert last.images[0].row[column] == list(words)[-1].value

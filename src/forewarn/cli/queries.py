@@ -45,6 +45,18 @@ def add_commands(commands: Commands) -> None:
     operations.add_argument("--all", action="store_true", help="also those that have ended")
     operations.add_argument("--limit", metavar="N", type=whole_number, default=100)
     history = commands.command("history", run=_history)
+    history.add_argument(
+        "export",
+        nargs="?",
+        choices=("export",),
+        help="write all of it to --output as JSON lines, oldest first, with what records became",
+    )
+    history.add_argument(
+        "--output",
+        metavar="FILE",
+        default="-",
+        help="where an export goes; compressed if it ends in .gz (default: standard output)",
+    )
     add_filters(history, HISTORY_FILTERS)
     history.add_argument("--after", metavar="N", type=int, help="only after this entry")
     history.add_argument(
@@ -179,6 +191,10 @@ def _operations(arguments: argparse.Namespace) -> int:
 
 
 def _history(arguments: argparse.Namespace) -> int:
+    if arguments.export:
+        from forewarn.cli.history_export import export_history  # noqa: PLC0415
+
+        return export_history(arguments)
     from forewarn.cli.api_client import client_of  # noqa: PLC0415
 
     client = client_of(arguments)

@@ -14,13 +14,13 @@ from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import Impact
 from forewarn.core.indexes import Members, Place, deletion_key, is_placed_alike, places_of
 from forewarn.core.lifecycle import Event, Operation, OperationState
-from forewarn.core.records import KIND_OF, Record, key_of, to_row
-from forewarn.core.state import TABLES, Changes, Entry, Image, State
+from forewarn.core.records import KIND_OF, Record, changed_row, key_of, to_row
+from forewarn.core.state import OF_TOPOLOGY, TABLES, Changes, Entry, Image, State
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from forewarn.core.policy import Policy
     from forewarn.core.topology import FleetChange
@@ -198,12 +198,33 @@ class Draft:
             records: what changed; the first says what the entry is about.
             vm: who approved, where an event was. Source: A-6.
         """
-        for record in records:
-            self._write(record)
-        images = tuple(
-            Image(KIND_OF[type(record)], key_of(record), to_row(record)) for record in records
-        )
+        images = tuple([self._image(record) for record in records])
         self._log(action, text, images, records[0], vm=vm)
+
+    def put_documents(self, views: Iterable[View]) -> None:
+        """Write documents: one entry for all that one operation changes. Source: D-1.
+
+        Cost: the documents, and the events of the operations that this draft has written.
+        """
+        told = {
+            event.group: operation
+            for operation in self.changes.operations.values()
+            for event in self.events_of(operation)
+        }
+        batches: dict[int, list[View]] = {}
+        for view in views:
+            about = told.get(view.group)
+            batches.setdefault(about.number if about else 0, []).append(view)
+        for number, batch in batches.items():
+            if number and len(batch) > 1:
+                text = f"{len(batch)} documents are updated for op-{number}"
+                images = tuple([self._image(view) for view in batch])
+                operation = self.changes.operations[number]
+                self._log("document.updated", text, images, operation)
+                continue
+            for view in batch:
+                text = f"document {view.key} is at {view.document.incarnation}"
+                self.put("document.updated", text, view)
 
     def mark(self, record: Enrolment) -> None:
         """Write when a group last polled: no transition, and so no history."""
@@ -266,6 +287,26 @@ class Draft:
                 assert isinstance(about, Enrolment | View), about
                 entry = telling(group=about.group)
         self.changes.entries.append(entry)
+
+    def _image(self, record: Record) -> Image:
+        """Write a record; return what it became, beside what it was."""
+        kind, key = KIND_OF[type(record)], key_of(record)
+        before = self._before(kind, key)
+        self._write(record)
+        changed = changed_row(before, record) if before is not None else None
+        return Image(kind, key, to_row(record), changed)
+
+    def _before(self, kind: str, key: str | int) -> Record | None:
+        """Return a record as it is before the next write of it; None where it is not live."""
+        table = TABLES[kind]
+        drafted = getattr(self.changes, table)
+        if key in drafted:
+            found: Record | None = drafted[key]
+            return found
+        state = self._state
+        home = state.topology if kind in OF_TOPOLOGY else state
+        found = getattr(home, table).get(key)
+        return state.aborts.get(int(key)) if found is None and kind == "operation" else found
 
     def _write(self, record: Record) -> None:
         if isinstance(record, Operation) and record.live:

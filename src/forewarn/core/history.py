@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import (
     EVENT_MOVES,
+    LIVE_EVENT,
+    LIVE_OPERATION,
     OPERATION_MOVES,
     Event,
     EventState,
@@ -17,12 +19,19 @@ from forewarn.core.lifecycle import (
     OperationState,
 )
 from forewarn.core.records import KINDS, Record, from_row
+from forewarn.core.state import Image
 from forewarn.errors import OurError
+from forewarn.values import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from forewarn.core.state import Entry, Image
+    from forewarn.core.records import Row
+    from forewarn.core.state import Entry
+
+CHECKPOINT = "history.checkpoint"
+"""Action of the entries that a replay begins with where older history was removed: each brings
+records as they were then, in whatever state."""
 
 _OPERATION_STEPS = {(before, after) for (before, _), after in OPERATION_MOVES.items()}
 _EVENT_STEPS = {(before, after) for (before, _), after in EVENT_MOVES.items()}
@@ -36,6 +45,55 @@ class HistoryIllegal(OurError):
     advice = "Compare the store with a backup; report it if nobody altered it."
 
 
+class Rows:
+    """The rows of live records as history so far left them: makes images whole.
+
+    Memory: what is live; what has ended is never written again.
+    """
+
+    def __init__(self) -> None:
+        """Begin before the first entry."""
+        self._rows: dict[tuple[str, str | int], Row] = {}
+
+    def whole(self, entry: Entry) -> Entry:
+        """Return the next entry with all columns in each of its images."""
+        images = tuple([Image(i.kind, i.key, self.merged(i)) for i in entry.images])
+        return replace(entry, images=images) if images else entry
+
+    def merged(self, image: Image) -> Row | None:
+        """Take the next image in; return the whole row of the record, None if it is no more."""
+        place = image.kind, image.key
+        known = self._rows.pop(place, None)
+        if image.row is None:
+            return None
+        row = {**known, **image.row} if known else image.row
+        if not _has_ended(image.kind, row):
+            self._rows[place] = row
+        return row
+
+    def live(self) -> Iterator[Image]:
+        """Yield every live record as a whole image, in the order in which they were last written.
+
+        From these a replay can begin.
+        """
+        for (kind, key), row in self._rows.items():
+            yield Image(kind, key, row)
+
+
+def _has_ended(kind: str, row: Row) -> bool:
+    if kind == "operation":
+        return row["state"] in _ENDED and not row.get("abort_owed")
+    return kind == "event" and row["state"] in _ENDED
+
+
+_ENDED = frozenset(
+    word.value
+    for words, live in ((OperationState, LIVE_OPERATION), (EventState, LIVE_EVENT))
+    for word in words
+    if word not in live
+)
+
+
 @dataclass(slots=True)
 class Replay:
     """Every record that ever was, as the entries so far left it."""
@@ -44,6 +102,7 @@ class Replay:
     records: dict[str, dict[str | int, Record]] = field(
         default_factory=lambda: {kind: {} for kind in KINDS}
     )
+    _rows: Rows = field(default_factory=Rows, compare=False)
 
     def extend(self, entries: Iterable[Entry]) -> None:
         """Apply entries in their order.
@@ -57,13 +116,14 @@ class Replay:
 
     def _apply(self, entry: Entry, image: Image) -> None:
         known = self.records[image.kind]
-        if image.row is None:
+        row = self._rows.merged(image)
+        if row is None:
             known.pop(image.key, None)
             return
-        after = from_row(image.kind, image.row)
+        after = from_row(image.kind, row)
         before = known.get(image.key)
         step = _step(before, after)
-        if step is not None:
+        if step is not None and entry.action != CHECKPOINT:
             raise HistoryIllegal(
                 action=entry.action,
                 at_ms=entry.at_ms,

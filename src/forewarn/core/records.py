@@ -103,6 +103,14 @@ def to_row(record: Record) -> Row:
     return row
 
 
+def changed_row(before: Record, after: Record) -> Row:
+    """Return those columns of a record's row in which it differs from what it was before."""
+    read, names, _ = _writing(KIND_OF[type(after)])
+    row = to_row(after)
+    pairs = zip(names, read(before), read(after), strict=True)
+    return {name: row[name] for name, old, new in pairs if old is not new and old != new}
+
+
 def from_row(kind: str, row: Mapping[str, str | int]) -> Record:
     """Return the record a row holds.
 

@@ -34,14 +34,22 @@ TABLES: dict[str, str] = {
     "document": "views",
 }
 
+OF_TOPOLOGY = frozenset({"host", "group", "vm"})
+
 
 @value
 class Image:
-    """What one record became: its row, or None where it is no more."""
+    """What one record became: its row, or None where it is no more.
+
+    As it is read from a store, a row has only the columns in which it differs from the record's
+    image before; `history.Rows` makes it whole.
+    """
 
     kind: str
     key: str | int
     row: Row | None
+    #: What has changed since the record's image before, where there is one.
+    changed: Row | None = field(default=None, compare=False)
 
 
 @value

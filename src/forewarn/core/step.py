@@ -243,6 +243,7 @@ def _reason_to_start(draft: Draft, operation: Operation) -> str:
 
 def _refresh(draft: Draft) -> None:
     """Bring the documents of every touched group up to date. Source: D-1."""
+    updated = []
     for group in sorted(draft.touched_groups):
         if not draft.enabled(group) or group not in draft.topology.groups:
             continue
@@ -250,5 +251,5 @@ def _refresh(draft: Draft) -> None:
         for view in draft.views_in(group):
             after = refreshed(view, visible(view, live))
             if after is not view:
-                incarnation = after.document.incarnation
-                draft.put("document.updated", f"document {view.key} is at {incarnation}", after)
+                updated.append(after)
+    draft.put_documents(updated)

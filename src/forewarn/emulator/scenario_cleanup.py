@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeAlias
 
+from forewarn.core.history import Rows
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.records import from_row
 from forewarn.core.stimulus import Cancel, Complete, Repair
@@ -40,7 +41,8 @@ _MACHINES = frozenset({"host", "group", "vm"})
 
 def take_back(plane: ControlPlane, now_ms: int) -> tuple[str, ...]:
     """Take back what scenarios that were cut off have left; return their names, sorted."""
-    traces = ScenarioTraces(recorded.entry for recorded in plane.store.entries())
+    rows = Rows()
+    traces = ScenarioTraces(rows.whole(recorded.entry) for recorded in plane.store.entries())
     live = [each for each in plane.state.operations.values() if each.actor.startswith(SCENARIO)]
     actors = {each.actor for each in live} | traces.actors
     try:

@@ -261,7 +261,8 @@ ENTRY: ObjectSchema[Recorded] = ObjectSchema(
             lambda r: [
                 {"kind": image.kind, "key": image.key, "row": image.row} for image in r.entry.images
             ],
-            "What became of each record; empty unless asked for.",
+            "What became of each record, of one that was there before only the columns that"
+            " changed; empty unless asked for.",
         ),
     ),
 )

@@ -12,12 +12,14 @@ import importlib
 import logging
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from forewarn.clock import SystemClock
 from forewarn.control.driver_calls import CallLimits
 from forewarn.control.driver_setup import DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
+from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.control.plane import ControlPlane
 from forewarn.control.standby import TERM_MS, LeaseKeeper, become_writer, leave
 from forewarn.drivers.manual import ManualDriver
@@ -25,7 +27,7 @@ from forewarn.drivers.simulated import SimulatedDriver
 from forewarn.metadata.server import MetadataServer
 from forewarn.service.bridge import Bridge
 from forewarn.service.settings_check import policy_of
-from forewarn.store import open_store
+from forewarn.store import Retention, open_store
 from forewarn.store.lease import Tenure
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     from forewarn.settings import Settings
 
 log = logging.getLogger("forewarn")
+
+#: A day, in milliseconds.
+DAY_MS = 86_400_000
 
 
 class Operator(Protocol):
@@ -159,7 +164,21 @@ class Daemon:
         self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
         bound = await self._listen(settings.listen.metadata, workers)
         self.control.start()
+        self._keep_history()
         return bound
+
+    def _keep_history(self) -> None:
+        """Have what history has too much exported and removed, where the settings say so."""
+        history = self.settings.history
+        if not (history.max_age_days or history.max_bytes):
+            return
+        retention = Retention(
+            Path(history.export_directory),
+            max_age_ms=history.max_age_days * DAY_MS,
+            max_bytes=history.max_bytes,
+        )
+        keeper = HistoryKeeper(self.store, retention, self.clock)
+        self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
 
     def _new_workers(self, bridge: Bridge) -> Workers | None:
         count = self.settings.listen.workers

@@ -37,10 +37,7 @@ def check_settings(settings: Settings) -> None:
         value = getattr(getattr(settings, section), name)
         read_setting(section, name, value, place="the settings")
     _check_metadata(settings.metadata)
-    url = settings.store.url
-    if url.startswith("postgres") and "//" in url and "://" not in url:
-        problem = f"is {redacted(url)!r}; an address of PostgreSQL begins with postgresql://"
-        _refuse("store.url", problem)
+    _check_store(settings)
     for address in settings.listen.metadata:
         parse(address)
     policy_of(settings.policy)
@@ -64,6 +61,16 @@ def _check_metadata(metadata: MetadataSettings) -> None:
             _refuse("metadata.proxy_addresses", f"has {address!r}, which is no IP address")
     if metadata.proxy_addresses and not metadata.proxy_secret:
         _refuse("metadata.proxy_addresses", "needs proxy_secret (FOREWARN_METADATA_PROXY_SECRET)")
+
+
+def _check_store(settings: Settings) -> None:
+    history = settings.history
+    if (history.max_age_days or history.max_bytes) and not history.export_directory:
+        _refuse("history.export_directory", "is needed where history is removed")
+    url = settings.store.url
+    if url.startswith("postgres") and "//" in url and "://" not in url:
+        problem = f"is {redacted(url)!r}; an address of PostgreSQL begins with postgresql://"
+        _refuse("store.url", problem)
 
 
 def policy_of(settings: PolicySettings) -> Policy:

@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from forewarn.core.document import Enrolment, View
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.records import to_row
@@ -35,9 +33,11 @@ from forewarn.store.errors import (
     StoreUncertain,
     redacted,
 )
+from forewarn.store.images import images_text
 from forewarn.store.lease import Lease
 from forewarn.store.migrations import migrate
 from forewarn.store.reading import HistoryPage, OperationPage, Recorded, StoreReader
+from forewarn.store.retention import Retention, trim
 from forewarn.store.sqlite import SqliteEngine
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ __all__ = [
     "Lease",
     "OperationPage",
     "Recorded",
+    "Retention",
     "Store",
     "check_store_address",
     "open_store",
@@ -63,8 +64,6 @@ __all__ = [
 FROZEN_VMS_MIN = 10_000
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
 """What an address begins with; a drive's letter is none. No file's name may look like that."""
-
-_json = msgspec.json.Encoder().encode
 
 
 class Store:
@@ -229,10 +228,16 @@ class Store:
     def entries(self, after: int = 0) -> Iterator[Recorded]:
         """Yield every entry after a sequence number with its images, oldest first.
 
-        Each page is read by itself, so a slow reader holds nothing up. `core.history.Replay`
-        makes the state of them again. Source: DESIGN invariant 10.
+        Where older history was removed, the first ones are those of its checkpoint. Of a record
+        that was there before, an image has what changed: `core.history.Rows` makes it whole, and
+        `Replay` the state. Each page is read by itself, so a slow reader holds nothing up.
+        Source: DESIGN invariant 10.
         """
         return self._reading.entries(after)
+
+    def trim(self, retention: Retention, now_ms: int) -> int:
+        """Export and remove what history has too much; return how many entries: `retention.py`."""
+        return trim(self, self._engine, retention, now_ms)
 
     def operation(self, number: int) -> Operation | None:
         """Return an operation, ended ones included; None if there never was one."""
@@ -453,7 +458,7 @@ def _history_rows(entries: list[Entry], first_seq: int) -> list[Row]:
             entry.group,
             entry.vm,
             entry.host,
-            _json([(image.kind, image.key, image.row) for image in entry.images]).decode(),
+            images_text(entry.images),
         )
         for seq, entry in enumerate(entries, start=first_seq)
     ]

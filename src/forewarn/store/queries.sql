@@ -92,6 +92,40 @@ INSERT INTO history (
     :seq, :at_ms, :actor, :action, :text, :operation, :event, :group_name, :vm, :host, :images
 )
 
+-- name: history_sizes
+SELECT seq, at_ms,
+    96 + LENGTH(actor) + LENGTH(action) + LENGTH(text) + LENGTH(event) + LENGTH(group_name)
+        + LENGTH(vm) + LENGTH(host) + LENGTH(images)
+FROM history WHERE seq > :after ORDER BY seq LIMIT :limit
+
+-- name: history_bytes
+SELECT COALESCE(SUM(
+    96 + LENGTH(actor) + LENGTH(action) + LENGTH(text) + LENGTH(event) + LENGTH(group_name)
+        + LENGTH(vm) + LENGTH(host) + LENGTH(images)
+), 0) FROM history
+
+-- name: history_trim
+DELETE FROM history WHERE seq <= :last AND seq < (SELECT MIN(seq) FROM history) + :count
+
+-- name: history_first
+SELECT COALESCE(MIN(seq), 0) FROM history
+
+-- name: checkpoint_portion
+INSERT INTO checkpoint (seq, portion, at_ms, images) VALUES (:seq, :portion, :at_ms, :images)
+
+-- name: checkpoint_forget
+DELETE FROM checkpoint WHERE seq <> :seq
+
+-- name: checkpoint_made
+UPDATE service SET checkpoint_seq = :seq WHERE id = 1
+
+-- name: checkpoint_seq
+SELECT checkpoint_seq FROM service WHERE id = 1
+
+-- name: checkpoint
+SELECT portion, at_ms, images FROM checkpoint
+WHERE seq = :seq AND portion > :after ORDER BY portion LIMIT 1
+
 -- name: history
 SELECT seq, at_ms, actor, action, text, operation, event, group_name, vm, host, {images}
 FROM history WHERE {filters} ORDER BY seq {direction} LIMIT :limit

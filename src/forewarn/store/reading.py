@@ -9,15 +9,15 @@ from functools import cache
 from sys import intern
 from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
-
 from forewarn.core.document import Enrolment, View
+from forewarn.core.history import CHECKPOINT
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.records import KIND_OF, Record, columns_of, from_values
-from forewarn.core.state import Entry, Image
+from forewarn.core.state import Entry
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import ForewarnError
 from forewarn.store.errors import StoreDamaged
+from forewarn.store.images import read_images
 from forewarn.values import replace, value
 
 if TYPE_CHECKING:
@@ -84,8 +84,6 @@ class Recorded:
     seq: int
     entry: Entry
 
-
-_images = msgspec.json.Decoder(list[tuple[str, str | int, dict[str, str | int] | None]]).decode
 
 # A VM's history is found by way of the operations that disturb it: a row of history for each of a
 # host's VMs would make every commit longer. Of their events only those that name the VM count.
@@ -179,10 +177,32 @@ class StoreReader:
 
     def entries(self, after: int) -> Iterator[Recorded]:
         """Yield every entry after a sequence number with its images, oldest first."""
+        with self._engine.reading() as transaction:
+            [(seq,)] = transaction.rows("checkpoint_seq")
+        if after < int(seq):
+            yield from self._checkpoint(int(seq))
+            after = int(seq)
         while page := self.history(HistoryPage(after=after, limit=REPLAY_PAGE, images=True)):
             yield from page
             assert page[-1].seq > after
             after = page[-1].seq
+
+    def _checkpoint(self, seq: int) -> Iterator[Recorded]:
+        """Yield what was live after an entry whose history was removed, in portions."""
+        after = 0
+        while True:
+            with self._engine.reading() as transaction:
+                rows = transaction.rows("checkpoint", seq=seq, after=after)
+            if not rows:
+                return
+            after, at_ms, images = int(rows[0][0]), int(rows[0][1]), str(rows[0][2])
+            text = f"history up to entry {seq} was removed"
+            try:
+                live = read_images(images)
+            except ValueError as error:
+                reason = f"portion {after} of its checkpoint cannot be read: {error}"
+                raise StoreDamaged(place=self._engine.place, reason=reason) from error
+            yield Recorded(seq, Entry(at_ms, "service", CHECKPOINT, text, images=live))
 
     def check(self) -> None:
         """Read the newest `CHECKED_MAX` entries of history and operations with their events.
@@ -284,6 +304,6 @@ def _bounded(limit: int) -> int:
 
 def _recorded(row: Row) -> Recorded:
     seq, *told, images = row
-    became = tuple([Image(*image) for image in _images(str(images))])
+    became = read_images(str(images))
     # The columns are the fields, which the type checker cannot see through a row.
     return Recorded(int(seq), Entry(*told, became))  # type: ignore[arg-type, call-arg]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from forewarn.core.history import Rows
 from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.state import Entry
     from forewarn.simulator.world.simulated_store import SimulatedStore
-    from forewarn.store.reading import Recorded
 
 _line = msgspec.json.Encoder().encode
 
@@ -28,6 +28,7 @@ class HistoryReader:
         self._seq = 0
         self._digest = hashlib.sha256()
         self._unread: list[Entry] = []
+        self._rows = Rows()
 
     def news(self, archive: SimulatedStore) -> list[Entry]:
         """Return the entries written since the last call, to be replayed.
@@ -48,8 +49,9 @@ class HistoryReader:
     def _read(self, archive: SimulatedStore) -> None:
         for recorded in archive.entries(self._seq):
             self._seq = recorded.seq
-            self._digest.update(_told(recorded))
-            self._unread.append(recorded.entry)
+            entry = self._rows.whole(recorded.entry)
+            self._digest.update(_told(recorded.seq, entry))
+            self._unread.append(entry)
 
 
 def _without_older_documents(entry: Entry, later: set[str | int]) -> Entry:
@@ -59,8 +61,7 @@ def _without_older_documents(entry: Entry, later: set[str | int]) -> Entry:
     return entry if len(images) == len(entry.images) else replace(entry, images=tuple(images))
 
 
-def _told(recorded: Recorded) -> bytes:
-    entry = recorded.entry
+def _told(seq: int, entry: Entry) -> bytes:
     images = [(image.kind, image.key, image.row) for image in entry.images]
-    line = (recorded.seq, entry.at_ms, entry.actor, entry.action, entry.text, images)
+    line = (seq, entry.at_ms, entry.actor, entry.action, entry.text, images)
     return _line(line) + b"\n"

@@ -1,0 +1,53 @@
+"""Keeping history within its limits, beside the run loop: a thread that looks once an hour.
+
+What is removed, and how, is in `store/retention.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from forewarn.errors import ForewarnError
+
+if TYPE_CHECKING:
+    from forewarn.clock import Clock
+    from forewarn.store import Retention, Store
+
+log = logging.getLogger("forewarn.control")
+
+#: Seconds between looks; the first one comes at the start.
+LOOK_S = 3600.0
+#: Longest wait for a removal under way once the service stops, in seconds.
+STOP_S_MAX = 1.0
+
+
+class HistoryKeeper:
+    """Exports and removes what history has too much until it is stopped."""
+
+    def __init__(self, store: Store, retention: Retention, clock: Clock) -> None:
+        """Begin."""
+        self._store = store
+        self._retention = retention
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; what is under way is done again next time."""
+        self._stopping.set()
+        self._thread.join(STOP_S_MAX)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._store.trim(self._retention, self._clock.now_ms())
+            except ForewarnError as error:
+                text = "history could not be trimmed: %s"
+                log.warning(text, error, extra={"action": error.code})
+            except Exception:
+                log.exception("history could not be trimmed, by a bug")
+            if self._stopping.wait(LOOK_S):
+                return

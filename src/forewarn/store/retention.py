@@ -1,0 +1,194 @@
+"""How long history is kept: what is too old or too much is exported, then removed.
+
+A replay begins at a checkpoint then, which holds what was live where the removed part ended. The
+live state has no part in this: everything is made of history itself, and beside the writer.
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from forewarn.core.history import Rows
+from forewarn.core.state import Entry
+from forewarn.errors import PeerError
+from forewarn.store.images import images_text
+from forewarn.store.reading import HistoryPage
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from forewarn.core.state import Image
+    from forewarn.store import Store
+    from forewarn.store.engine import Engine
+    from forewarn.store.reading import Recorded
+
+log = logging.getLogger("forewarn.store")
+
+PAGE = 1000
+"""Entries looked at, exported or removed at a time: the writer waits for no more than that."""
+
+PORTION = 500
+"""Records in one portion of a checkpoint."""
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+
+_line = msgspec.json.Encoder().encode
+
+
+class ExportFailed(PeerError):
+    """History could not be exported, and so none was removed."""
+
+    code = "history-export-failed"
+    status = 503
+    message = "History cannot be exported to {directory}: {reason}."
+    advice = "Nothing was removed. See that [history] export_directory is there and has room."
+
+
+@value
+class Retention:
+    """How much history is kept, and where the rest goes."""
+
+    directory: Path
+    #: Entries older than this are removed, in milliseconds; 0: none for their age.
+    max_age_ms: int = 0
+    #: What history may take, in bytes without indexes; 0: as much as it needs.
+    max_bytes: int = 0
+
+
+def trim(store: Store, engine: Engine, retention: Retention, now_ms: int) -> int:
+    """Export what is too old or too much, make a checkpoint, and remove it.
+
+    Safe to repeat wherever it was cut off. Cost: reading what is removed; with `max_bytes` also
+    the length of all history.
+
+    Returns:
+        How many entries were removed.
+
+    Raises:
+        ExportFailed: it could not be written; nothing was removed.
+        ForewarnError: the store could not be asked or written; what is left is done next time.
+    """
+    _remove(store, engine, _checkpoint_seq(engine))  # what was left of the last time
+    last = _last_to_remove(engine, retention, now_ms)
+    if not last:
+        return 0
+    with engine.reading() as transaction:
+        [(first,)] = transaction.rows("history_first")
+    rows = Rows()
+    at_ms = _export(store, retention, rows, range(int(first), last + 1))
+    _write_checkpoint(store, engine, rows, seq=last, at_ms=at_ms)
+    _remove(store, engine, last)
+    count = last + 1 - int(first)
+    text = "exported and removed %d entries of history, to %d"
+    log.info(text, count, last, extra={"action": "history.trimmed"})
+    return count
+
+
+def _last_to_remove(engine: Engine, retention: Retention, now_ms: int) -> int:
+    """Return the last entry that is too old or too much; 0 if none is."""
+    surplus = 0
+    with engine.reading() as transaction:
+        if retention.max_bytes:
+            [(size,)] = transaction.rows("history_bytes")
+            surplus = int(size) - retention.max_bytes
+    oldest_ms = now_ms - retention.max_age_ms if retention.max_age_ms else 0
+    last = 0
+    while True:
+        with engine.reading() as transaction:
+            page = transaction.rows("history_sizes", after=last, limit=PAGE)
+        for seq, at_ms, size in page:
+            if surplus <= 0 and int(at_ms) >= oldest_ms:
+                return last
+            last = int(seq)
+            surplus -= int(size)
+        if len(page) < PAGE:
+            return last
+
+
+def _export(store: Store, retention: Retention, rows: Rows, which: range) -> int:
+    """Write entries as JSON lines, each with whole images; return when the last one happened."""
+    name = f"history-{which[0]:012}-{which[-1]:012}.jsonl.gz"
+    target = retention.directory / name
+    unfinished = target.with_name(f".{name}.part")
+    at_ms = 0
+    try:
+        with os.fdopen(os.open(unfinished, _NEW, 0o600), "wb") as file:
+            with gzip.open(file, "wb") as packed:
+                for recorded in _until(store.entries(), which[-1]):
+                    whole = rows.whole(recorded.entry)
+                    if recorded.seq >= which[0]:
+                        at_ms = whole.at_ms
+                        packed.write(_line({"sequence": recorded.seq, **_told(whole)}) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(target)
+    except OSError as error:
+        raise ExportFailed(directory=retention.directory, reason=error.strerror) from error
+    return at_ms
+
+
+def _told(entry: Entry) -> dict[str, object]:
+    images = [{"kind": each.kind, "key": each.key, "row": each.row} for each in entry.images]
+    told: dict[str, object] = {name: getattr(entry, name) for name in Entry.__match_args__}
+    told["images"] = images
+    return told
+
+
+def _until(entries: Iterator[Recorded], last: int) -> Iterator[Recorded]:
+    for recorded in entries:
+        if recorded.seq > last:
+            return
+        yield recorded
+
+
+def _write_checkpoint(store: Store, engine: Engine, rows: Rows, *, seq: int, at_ms: int) -> None:
+    """Keep the rows that are live; nobody sees them before all of them are there."""
+    store.confirm()
+    made = _checkpoint_seq(engine)
+    with engine.writing() as transaction:
+        transaction.run("checkpoint_forget", seq=made)
+    for number, images in enumerate(_portions(rows), start=1):
+        with engine.writing() as transaction:
+            transaction.run(
+                "checkpoint_portion",
+                seq=seq,
+                portion=number,
+                at_ms=at_ms,
+                images=images_text(images),
+            )
+    store.confirm()
+    with engine.writing() as transaction:
+        transaction.run("checkpoint_made", seq=seq)
+        transaction.run("checkpoint_forget", seq=seq)
+
+
+def _portions(rows: Rows) -> Iterator[list[Image]]:
+    portion: list[Image] = []
+    for image in rows.live():
+        portion.append(image)
+        if len(portion) == PORTION:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
+
+
+def _remove(store: Store, engine: Engine, last: int) -> None:
+    """Remove entries up to a sequence number, a page at a time, while this is the writer."""
+    while store.history(HistoryPage(before=last + 1, limit=1)) if last else ():
+        store.confirm()
+        with engine.writing() as transaction:
+            transaction.run("history_trim", last=last, count=PAGE)
+
+
+def _checkpoint_seq(engine: Engine) -> int:
+    with engine.reading() as transaction:
+        [(seq,)] = transaction.rows("checkpoint_seq")
+    return int(seq)
