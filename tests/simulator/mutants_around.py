@@ -226,8 +226,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 CHANGES,
-                ("            for view in state.views.values()\n        ),\n    )"),
-                ("            for view in ()\n        ),\n    )"),
+                "            for view in state.views.values()\n            if view.group not in",
+                "            for view in ()\n            if view.group not in",
             ),
         ),
         caught_by="world 1: 8",
@@ -249,7 +249,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "approvals are not written to history",
         (
             (
-                STORE,
+                f"{STORE}.images",
                 "        for seq, entry in enumerate(entries, start=first_seq)\n",
                 (
                     "        for seq, entry in enumerate(entries, start=first_seq)\n"
@@ -332,6 +332,18 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
         caught_by="transcript L-7-failover-paused",
+    ),
+    Mutant(
+        "image-forgets-a-column",
+        "history keeps of a record what changed, but for the last column",
+        (
+            (
+                "forewarn.core.records",
+                "if old is not new and old != new}",
+                "if old is not new and old != new and name != 'attempt'}",
+            ),
+        ),
+        caught_by="invariant 10",
     ),
     Mutant(
         "old-writer-begins",

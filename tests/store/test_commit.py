@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from forewarn import store as store_module
 from forewarn.core.impact import Cause
 from forewarn.core.state import Changes, Image, State
 from forewarn.core.stimulus import (
@@ -24,6 +23,7 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Vm
 from forewarn.store import HistoryPage, OperationPage, Store
+from forewarn.store.addresses import engine_of
 from forewarn.store.engine import Engine
 from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreFull, StoreLost
 from forewarn.store.migrations import migrate
@@ -226,7 +226,7 @@ def test_store_that_can_only_be_read_is_loaded(
     """
     story = begin(opened(address))
     story.store.close()
-    engine = store_module._engine(address)(must_exist=True)
+    engine = engine_of(address)(must_exist=True)
     store = Store(engine)
     request.addfinalizer(store.close)
     read_only(engine, shut=True)

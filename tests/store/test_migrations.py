@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn import store as store_module
 from forewarn.core.records import KINDS, columns_of
 from forewarn.store import HistoryPage, Store, open_store
+from forewarn.store.addresses import engine_of
 from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreTooNew
 from forewarn.store.migrations import Migration, every_step, migrate
 from forewarn.store.statements import TABLE_OF, column
@@ -96,7 +96,7 @@ def test_other_steps_are_refused(address: str, opened: Opener) -> None:
 
 def carry_on(address: str) -> None:
     """Fill an empty database as the first version did, and load it as this one does."""
-    engine = store_module._engine(address)(must_exist=False)
+    engine = engine_of(address)(must_exist=False)
     assert migrate(engine, every_step()[:1]) == 1
     with engine.writing() as transaction:
         transaction.run_text(OLD_OPERATION)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn")
 
+SERVER = "forewarn.operator_api.server"
 #: A day, in milliseconds.
 DAY_MS = 86_400_000
 
@@ -212,7 +213,7 @@ class Daemon:
         """Say that this process stands by, and answer for its health meanwhile."""
         address = ""
         if self.settings.listen.operator:
-            serving, standby = await _imported("server", "standby")
+            serving, standby = await _imported(SERVER, "forewarn.operator_api.standby")
             operator: Operator = await serving.start_operator(
                 standby.StandbyApp(), self.settings.listen.operator
             )
@@ -223,7 +224,7 @@ class Daemon:
     async def _start_operator(self) -> str:
         if not self.settings.listen.operator:
             return ""
-        serving, api = await _imported("server", "app")
+        serving, api = await _imported(SERVER, "forewarn.operator_api.app")
         app = api.build_app(
             self.control,
             self.store,
@@ -245,5 +246,4 @@ class Daemon:
 
 async def _imported(*modules: str) -> tuple[Any, ...]:
     """Import modules of the operator API, which VMs need not wait for."""
-    names = [f"forewarn.operator_api.{name}" for name in modules]
-    return tuple([await asyncio.to_thread(importlib.import_module, name) for name in names])
+    return tuple([await asyncio.to_thread(importlib.import_module, name) for name in modules])

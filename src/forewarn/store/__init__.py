@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
-import re
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.core.document import Enrolment, View
@@ -22,28 +19,23 @@ from forewarn.core.state import Changes, State
 from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.errors import ForewarnError
 from forewarn.ids import Ids
+from forewarn.store.addresses import engine_of
 from forewarn.store.errors import (
-    StoreAddressInvalid,
     StoreDamaged,
-    StoreDriverMissing,
     StoreFull,
     StoreLost,
-    StoreMissing,
     StoreUnavailable,
     StoreUncertain,
-    redacted,
 )
-from forewarn.store.images import images_text
+from forewarn.store.images import history_rows
 from forewarn.store.lease import Lease
 from forewarn.store.migrations import migrate
 from forewarn.store.reading import HistoryPage, OperationPage, Recorded, StoreReader
 from forewarn.store.retention import Retention, trim
-from forewarn.store.sqlite import SqliteEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from forewarn.core.state import Entry
     from forewarn.store.engine import Engine, Row, Transaction
 
 log = logging.getLogger("forewarn.store")
@@ -62,8 +54,6 @@ __all__ = [
 #: A fleet as large as this is not looked through for garbage again and again: a million VMs took
 #: a collection 1.5 s, and every other thread waited.
 FROZEN_VMS_MIN = 10_000
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
-"""What an address begins with; a drive's letter is none. No file's name may look like that."""
 
 
 class Store:
@@ -237,7 +227,7 @@ class Store:
 
     def trim(self, retention: Retention, now_ms: int) -> int:
         """Export and remove what history has too much; return how many entries: `retention.py`."""
-        return trim(self, self._engine, retention, now_ms)
+        return trim(self, self._engine, retention, now_ms=now_ms)
 
     def operation(self, number: int) -> Operation | None:
         """Return an operation, ended ones included; None if there never was one."""
@@ -310,7 +300,7 @@ class Store:
             )
             if not advanced:
                 raise StoreLost(place=self.place)
-            entries = _history_rows(changes.entries, self._history_seq + 1)
+            entries = history_rows(changes.entries, self._history_seq + 1)
             assert advanced == [(history_seq,)], (advanced, history_seq)
             for kind, rows in written.items():
                 transaction.run_many(f"put_{kind}", rows)
@@ -385,7 +375,7 @@ def open_store(address: str, *, must_exist: bool = False) -> Store:
         StoreTooNew: a newer version has migrated it.
         StoreUnavailable, StoreFull, StoreDamaged: it cannot be opened.
     """
-    engine = _engine(address)(must_exist=must_exist)
+    engine = engine_of(address)(must_exist=must_exist)
     store = Store(engine)
     try:
         migrate(engine, must_exist=must_exist)
@@ -403,34 +393,7 @@ def check_store_address(address: str) -> None:
         StoreAddressInvalid: that is so.
         StoreDriverMissing: its engine needs a package that is not installed.
     """
-    _engine(address)
-
-
-def _engine(address: str) -> Callable[..., Engine]:
-    """Return what opens the store at an address."""
-    scheme, colon, rest = address.partition(":")
-    path = rest.removeprefix("//")
-    if address in {":memory:", "sqlite::memory:"}:
-        return _in_memory
-    if scheme == "sqlite" and path and not path.startswith("file:"):
-        path = path.replace("//", "/", 1) if path.startswith("//") else path  # sqlite:////path
-        return partial(SqliteEngine, Path(path))
-    if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
-        try:
-            from forewarn.store.postgres import PostgresEngine  # noqa: PLC0415 - an optional package
-        except ImportError as error:
-            raise StoreDriverMissing(place="postgresql", package="psycopg") from error
-        return partial(PostgresEngine, address)
-    if not address or (colon and _SCHEME.fullmatch(scheme)):
-        raise StoreAddressInvalid(address=redacted(address))
-    return partial(SqliteEngine, Path(address))
-
-
-def _in_memory(*, must_exist: bool) -> Engine:
-    """Open a database in memory, which nobody can have made before."""
-    if must_exist:
-        raise StoreMissing(place="in memory")
-    return SqliteEngine(None)
+    engine_of(address)
 
 
 def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
@@ -443,22 +406,3 @@ def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]
         else:
             written.setdefault(kind, []).append(tuple(to_row(record).values()))
     return written, gone
-
-
-def _history_rows(entries: list[Entry], first_seq: int) -> list[Row]:
-    return [
-        (
-            seq,
-            entry.at_ms,
-            entry.actor,
-            entry.action,
-            entry.text,
-            entry.operation,
-            entry.event,
-            entry.group,
-            entry.vm,
-            entry.host,
-            images_text(entry.images),
-        )
-        for seq, entry in enumerate(entries, start=first_seq)
-    ]

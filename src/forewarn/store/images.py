@@ -16,6 +16,9 @@ from forewarn.core.state import Image
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from forewarn.core.state import Entry
+    from forewarn.store.engine import Row
+
 PLAIN_MAX = 120
 """Longest text that is kept as it is, in bytes; a shorter one hardly shrinks."""
 
@@ -68,6 +71,26 @@ def images_text(images: Iterable[Image]) -> str:
         return text.decode()
     packer = zlib.compressobj(LEVEL, zlib.DEFLATED, -15, zdict=_WORDS)
     return base64.b64encode(packer.compress(text) + packer.flush()).decode("ascii")
+
+
+def history_rows(entries: Iterable[Entry], first_seq: int) -> list[Row]:
+    """Return the rows of entries that begin with a sequence number."""
+    return [
+        (
+            seq,
+            entry.at_ms,
+            entry.actor,
+            entry.action,
+            entry.text,
+            entry.operation,
+            entry.event,
+            entry.group,
+            entry.vm,
+            entry.host,
+            images_text(entry.images),
+        )
+        for seq, entry in enumerate(entries, start=first_seq)
+    ]
 
 
 def read_images(text: str) -> tuple[Image, ...]:

@@ -62,7 +62,7 @@ class Retention:
     max_bytes: int = 0
 
 
-def trim(store: Store, engine: Engine, retention: Retention, now_ms: int) -> int:
+def trim(store: Store, engine: Engine, retention: Retention, *, now_ms: int) -> int:
     """Export what is too old or too much, make a checkpoint, and remove it.
 
     Safe to repeat wherever it was cut off. Cost: reading what is removed; with `max_bytes` also

@@ -1,0 +1,59 @@
+"""From a store's address to the engine that opens it.
+
+Nothing is opened in here.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.store.errors import (
+    StoreAddressInvalid,
+    StoreDriverMissing,
+    StoreMissing,
+    redacted,
+)
+from forewarn.store.sqlite import SqliteEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.store.engine import Engine
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
+"""What an address begins with; a drive's letter is none. No file's name may look like that."""
+
+
+def engine_of(address: str) -> Callable[..., Engine]:
+    """Return what opens the store at an address; opens nothing.
+
+    Raises:
+        StoreAddressInvalid: no engine understands it.
+        StoreDriverMissing: its engine needs a package that is not installed.
+    """
+    scheme, colon, rest = address.partition(":")
+    path = rest.removeprefix("//")
+    if address in {":memory:", "sqlite::memory:"}:
+        return _in_memory
+    if scheme == "sqlite" and path and not path.startswith("file:"):
+        path = path.replace("//", "/", 1) if path.startswith("//") else path  # sqlite:////path
+        return partial(SqliteEngine, Path(path))
+    if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
+        try:
+            from forewarn.store.postgres import PostgresEngine  # noqa: PLC0415 - an optional package
+        except ImportError as error:
+            raise StoreDriverMissing(place="postgresql", package="psycopg") from error
+        return partial(PostgresEngine, address)
+    if not address or (colon and _SCHEME.fullmatch(scheme)):
+        raise StoreAddressInvalid(address=redacted(address))
+    return partial(SqliteEngine, Path(address))
+
+
+def _in_memory(*, must_exist: bool) -> Engine:
+    """Open a database in memory, which nobody can have made before."""
+    if must_exist:
+        raise StoreMissing(place="in memory")
+    return SqliteEngine(None)

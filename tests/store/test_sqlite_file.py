@@ -1,0 +1,210 @@
+"""A SQLite store as files: the ones that were opened, whole, private, and held by one process."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from forewarn.store import Store, open_store
+from forewarn.store.errors import (
+    StoreAddressInvalid,
+    StoreDamaged,
+    StoreMissing,
+    StoreReplaced,
+    StoreTooNew,
+    StoreUnavailable,
+    StoreUncertain,
+)
+from forewarn.store.sqlite import LOG_BYTES
+from tests.store.story import Story, begin
+from tests.store.test_sqlite import ROOT, large, writer_of
+
+Opener = Callable[[str], Store]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the store is."""
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def story(path: Path, opened: Opener) -> Story:
+    """A fleet in a file."""
+    return begin(opened(str(path)))
+
+
+def test_file_that_was_removed_takes_no_commit(story: Story, path: Path) -> None:
+    """What nobody could find after a restart is not called durable. Source: A-6."""
+    path.rename(path.with_name("elsewhere.db"))
+    with pytest.raises(StoreReplaced, match="was removed"):
+        story.store.commit(large(story))
+    with pytest.raises(StoreReplaced):
+        story.store.lease()
+    path.with_name("elsewhere.db").rename(path)
+    story.reboot("h0")
+
+
+@pytest.mark.parametrize("name", ["store.db", "store.db-wal"])
+def test_file_that_was_replaced_takes_no_commit(story: Story, path: Path, name: str) -> None:
+    """Another file under the same name is not the store. Source: A-6."""
+    story.reboot("h0")
+    file = path.with_name(name)
+    copy = file.read_bytes()
+    file.unlink()
+    file.write_bytes(copy)
+    with pytest.raises(StoreReplaced, match="another file"):
+        story.store.commit(large(story))
+
+
+@pytest.mark.parametrize("size", [0, 5000])
+def test_file_that_was_cut_off_takes_no_commit(story: Story, path: Path, size: int) -> None:
+    """A store that has lost its end is not written. Source: A-6."""
+    writer_of(story.store).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    story.reboot("h0")
+    with path.open("r+b") as file:
+        file.truncate(size)
+    with pytest.raises(StoreReplaced, match="cut off"):
+        story.store.commit(large(story))
+
+
+def test_log_that_was_cut_off_takes_no_commit(story: Story, path: Path) -> None:
+    """A commit behind a log's lost beginning would be lost with it. Source: A-6."""
+    story.reboot("h0")
+    path.with_name("store.db-wal").write_bytes(bytes(LOG_BYTES))
+    with pytest.raises(StoreReplaced, match="log was cut off"):
+        story.store.commit(large(story))
+
+
+def test_commit_into_a_file_just_removed_is_uncertain(
+    story: Story, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not answered as durable, and is settled once the file is back. Source: A-6."""
+    changes = large(story)
+    elsewhere = path.with_name("elsewhere.db")
+    with monkeypatch.context() as patch:  # the last thing before COMMIT
+        patch.setattr(story.store._engine, "tell", lambda _: path.rename(elsewhere))
+        with pytest.raises(StoreUncertain, match="was removed"):
+            story.store.commit(changes)
+    elsewhere.rename(path)
+    assert story.store.settle() is changes
+    story.reboot("h0")
+
+
+def test_vacuum_by_a_person_is_no_damage(story: Story, path: Path) -> None:
+    """A file that became shorter and says so itself is whole. Source: L-7."""
+    for _ in range(5):
+        story.reboot("h0")
+    with sqlite3.connect(path, isolation_level=None) as person:
+        person.execute("DELETE FROM history WHERE seq < 40")
+        person.execute("VACUUM")
+        person.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    person.close()
+    story.reboot("h0")
+
+
+def test_store_is_private(story: Story, path: Path) -> None:
+    """Nobody but the service's user may read what it holds. Source: STYLE 8."""
+    story.reboot("h0")
+    modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+    assert modes == dict.fromkeys(modes, 0o600)
+    assert len(modes) == 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere SQLite's own locks are in the way")
+def test_second_process_is_refused_through_a_hard_link(story: Story, path: Path) -> None:
+    """The file is held, not its name. Source: L-7."""
+    other = path.parent / "elsewhere"
+    other.mkdir()
+    (other / "same.db").hardlink_to(path)
+    assert "StoreInUse" in opened_elsewhere(other / "same.db")
+    (other / "symbolic.db").symlink_to(path)
+    assert "StoreInUse" in opened_elsewhere(other / "symbolic.db")
+    story.reboot("h0")
+
+
+def opened_elsewhere(path: Path) -> str:
+    """What another process says that opens a store."""
+    command = "import sys; from forewarn.store import open_store; open_store(sys.argv[1])"
+    second = subprocess.run(
+        [sys.executable, "-c", command, str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return second.stderr
+
+
+def test_new_store_is_said(path: Path, opened: Opener, caplog: pytest.LogCaptureFixture) -> None:
+    """An empty store where one was expected is told of. Source: L-7."""
+    opened(str(path)).close()
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
+    assert f"made a new store at {path}" in caplog.text
+    caplog.clear()
+    opened(str(path))
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("content", [None, b""], ids=["none", "empty"])
+def test_store_that_must_exist_is_not_made(path: Path, content: bytes | None) -> None:
+    """A store that is gone is no reason to begin anew. Source: L-7."""
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(StoreMissing, match="must_exist"):
+        open_store(str(path), must_exist=True)
+    assert path.exists() is (content is not None)
+    open_store(str(path)).close()
+    open_store(str(path), must_exist=True).close()
+
+
+@pytest.mark.slow
+def test_damaged_store_never_starts_with_unreadable_history(story: Story, path: Path) -> None:
+    """Whatever page is overwritten: it is refused, or all of it can be read. Source: L-7, A-6."""
+    for _ in range(20):
+        story.reboot("h0")
+    story.store.close()
+    whole = path.read_bytes()
+    dice = random.Random(35)
+    refused = 0
+    for _ in range(60):
+        damaged = bytearray(whole)
+        length = dice.choice((1, 16, 512, 4096))
+        place = dice.randrange(len(whole) - length)
+        damaged[place : place + length] = dice.randbytes(length)
+        path.write_bytes(damaged)
+        try:
+            store = open_store(str(path))
+        except (StoreDamaged, StoreTooNew, StoreUnavailable):
+            refused += 1
+            continue
+        try:
+            store.load()
+            assert sum(1 for _ in store.entries())
+        except StoreDamaged:
+            refused += 1
+        finally:
+            store.close()
+    assert 30 < refused < 60
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "mysql://user:s3cret@host/db",
+        "http://s3cret@host",
+        "postgres:user:s3cret@x?password=s3cret",
+        "mysql:host=x password=s3cret",
+    ],
+)
+def test_no_message_shows_a_password(address: str) -> None:
+    """Neither does an address that no engine understands. Source: STYLE 8."""
+    with pytest.raises(StoreAddressInvalid) as refused:
+        open_store(address)
+    assert "s3cret" not in str(refused.value)
