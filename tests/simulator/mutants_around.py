@@ -343,7 +343,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "if old is not new and old != new and name != 'attempt'}",
             ),
         ),
-        caught_by="invariant 10",
+        caught_by="world 1: 10",
     ),
     Mutant(
         "old-writer-begins",
