@@ -46,7 +46,9 @@ def test_known_vms_are_told_what_was_loaded(tmp_path: Path) -> None:
     story.tell(RequestMaintenance(cause=Cause.REBOOT, targets=("web_0",)))  # and then it crashed
     shown = story.state.views["db"].document.incarnation
     store.close()
-    settings = replace(SETTINGS, store=StoreSettings(url=str(tmp_path / "store.db")))
+    metadata = replace(SETTINGS.metadata, enable_timeout_s=1.0)
+    url = str(tmp_path / "store.db")
+    settings = replace(SETTINGS, metadata=metadata, store=StoreSettings(url=url))
 
     async def look() -> None:
         daemon = Daemon(settings, clock=VirtualClock(story.now_ms), ids=Ids(1))
