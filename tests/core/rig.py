@@ -6,6 +6,7 @@ No test may go in here.
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import dataclass, field
 
 import pytest
@@ -19,7 +20,7 @@ from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.policy import Policy
 from forewarn.core.records import key_of
 from forewarn.core.state import Entry, State
-from forewarn.core.step import Outcome, next_deadline_ms, step
+from forewarn.core.step import PORTION_MAX, Outcome, next_deadline_ms, step
 from forewarn.core.stimulus import (
     Approve,
     ChangeTopology,
@@ -27,6 +28,7 @@ from forewarn.core.stimulus import (
     DriverDone,
     Enable,
     NoticeShown,
+    Proceed,
     RequestMaintenance,
     Stimulus,
     Tick,
@@ -61,10 +63,15 @@ class Rig:
         return Terms(self.policy, actor, lambda: self.ids.guid("event"))
 
     def tell(self, first: Stimulus, *more: Stimulus) -> Outcome:
-        """Step, adopt and note each; return the last outcome."""
-        outcome = self._tell(first)
-        for stimulus in more:
+        """Step, adopt and note each, with all that follows; return the last one's outcome."""
+        for stimulus in (first, *more):
             outcome = self._tell(stimulus)
+            rest = dict.fromkeys(outcome.rest)
+            while rest:  # as the engine does: in portions, until nothing is left
+                portion = tuple(itertools.islice(rest, PORTION_MAX))
+                for number in portion:
+                    del rest[number]
+                rest.update(dict.fromkeys(self._tell(Proceed(portion)).rest))
         return outcome
 
     def _tell(self, stimulus: Stimulus) -> Outcome:
