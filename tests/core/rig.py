@@ -64,14 +64,19 @@ class Rig:
 
     def tell(self, first: Stimulus, *more: Stimulus) -> Outcome:
         """Step, adopt and note each, with all that follows; return the last one's outcome."""
-        for stimulus in (first, *more):
-            outcome = self._tell(stimulus)
-            rest = dict.fromkeys(outcome.rest)
-            while rest:  # as the engine does: in portions, until nothing is left
-                portion = tuple(itertools.islice(rest, PORTION_MAX))
-                for number in portion:
-                    del rest[number]
-                rest.update(dict.fromkeys(self._tell(Proceed(portion)).rest))
+        outcome = self._tell_all(first)
+        for stimulus in more:
+            outcome = self._tell_all(stimulus)
+        return outcome
+
+    def _tell_all(self, stimulus: Stimulus) -> Outcome:
+        outcome = self._tell(stimulus)
+        rest = dict.fromkeys(outcome.rest)
+        while rest:  # as the engine does: in portions, until nothing is left
+            portion = tuple(itertools.islice(rest, PORTION_MAX))
+            for number in portion:
+                del rest[number]
+            rest.update(dict.fromkeys(self._tell(Proceed(portion)).rest))
         return outcome
 
     def _tell(self, stimulus: Stimulus) -> Outcome:
