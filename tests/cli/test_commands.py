@@ -25,11 +25,13 @@ def test_fleet_is_added_listed_shown_and_removed(run: Run, live: Live) -> None:
     group = ("--kind", "scale-set", "--owner", "o", "--terminate-notice", "5m")
     approvals = ("--automatic-approval", "Reboot", "--strict-approval", "--reimage-notice")
     assert run("group", "add", "g3", *group, *approvals).status == 0
-    vm = ("--host", "h3", "--group", "g3", "--address", "10.0.0.9", "--tag", "a=b=c", "--spot")
+    vm = ("--host", "h3", "--group", "g3", "--address", "10.0.0.9", "--tag", "a=b=c", "--spot",
+          "--instance", "sku=12", "--instance", "publicKeys=ssh-rsa A=")  # fmt: skip
     assert run("vm", "add", "v3", *vm).status == 0
     assert run("vm", "add", "solo", "--host", "h3").status == 0
     assert live.get("/v1/groups/g3")["terminate_notice"] == "PT5M"
     assert live.get("/v1/vms/v3")["tags"] == {"a": "b=c"}
+    assert live.get("/v1/vms/v3")["instance"] == {"sku": "12", "publicKeys": "ssh-rsa A="}
     listed = run("vm", "list", "--host", "h3")
     assert [line.split()[0] for line in listed.out.splitlines()] == ["NAME", "solo", "v3"]
     assert run("vm", "list", "--group", "g3", "--json").json["vms"][0]["name"] == "v3"

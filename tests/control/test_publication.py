@@ -32,6 +32,7 @@ FULL = Vm(
     resource_group="rg",
     subscription="sub",
     tags=TAGS,
+    instance=(("sku", "12"), ("osProfile.adminUsername", "ann"), ("evictionPolicy", "Delete")),
 )
 
 
@@ -50,7 +51,7 @@ FULL = Vm(
             {"vmId": "1-2", "location": "here", "vmSize": "Standard_D4", "vmScaleSetName": "g",
              "resourceGroupName": "rg", "subscriptionId": "sub", "tags": "a:1;b:2",
              "tagsList": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}],
-             "priority": "Spot", "evictionPolicy": "Deallocate"},
+             "priority": "Spot", "evictionPolicy": "Delete", "sku": "12"},
         ),
     ],
     ids=["bare", "full"],

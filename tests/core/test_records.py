@@ -20,6 +20,7 @@ from forewarn.core.records import (
     key_of,
     to_row,
 )
+from forewarn.core.topology import Vm
 from forewarn.protocol.documents import Document
 from tests.core.rig import small
 from tests.store import strategies as made
@@ -65,6 +66,10 @@ def test_row_of_an_older_version_is_read() -> None:
     row = dict(to_row(operation))
     del row["abort_owed"]
     assert from_row("operation", row) == operation
+    vm = Vm("v", "h", "g")
+    row = dict(to_row(vm))
+    del row["instance"]
+    assert from_row("vm", row) == vm
 
 
 def test_every_kind_has_a_key() -> None:

@@ -13,6 +13,8 @@ from forewarn.core.refusals import FleetContradiction
 from forewarn.core.topology import (
     ADDRESSES_MAX,
     DOMAIN_MAX,
+    INSTANCE_LENGTH_MAX,
+    INSTANCE_MAX,
     TAGS_MAX,
     FleetChange,
     Group,
@@ -75,6 +77,17 @@ def test_text_is_printable_and_bounded() -> None:
         Vm("v", "h", "g", tags=(("a", "b"),) * (TAGS_MAX + 1))
     with pytest.raises(FleetContradiction, match="not printable"):
         Vm("v", "h", "g", tags=(("a", "\n"),))
+
+
+def test_instance_metadata_is_bounded() -> None:
+    """Further instance metadata is bounded as a whole; only line breaks need not be printable."""
+    Vm("v", "h", "g", instance=(("publicKeys", "a\nb"),))
+    with pytest.raises(FleetContradiction, match="65 members"):
+        Vm("v", "h", "g", instance=tuple((f"n{n}", "") for n in range(INSTANCE_MAX + 1)))
+    with pytest.raises(FleetContradiction, match="16385 characters"):
+        Vm("v", "h", "g", instance=(("a", "x" * INSTANCE_LENGTH_MAX),))
+    with pytest.raises(FleetContradiction, match="printable"):
+        Vm("v", "h", "g", instance=(("a", "\x00"),))
 
 
 def fleet(*vms: Vm, group: Group | None = None) -> Topology:

@@ -7,6 +7,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from forewarn.metadata.instance import render
 from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
 from forewarn.replication.messages import Fact
 from tests.metadata.live import VM_A, Live
@@ -106,7 +107,21 @@ def test_interface_of_a_vm_is_made_from_its_addresses(live: Live) -> None:
     (interface,) = json.loads(live.get(f"{INSTANCE}/network/interface?{NEW}").body)
     assert interface["macAddress"] == "02427F000001"
     assert interface["ipv4"]["subnet"] == [{"address": "127.0.0.0", "prefix": "24"}]
-    assert interface["ipv6"]["ipAddress"] == [{"privateIpAddress": "::1"}]
+    assert interface["ipv6"] == {
+        "ipAddress": [{"privateIpAddress": "::1", "publicIpAddress": ""}],
+        "subnet": [{"address": "::", "prefix": "64"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("addresses", "shown"),
+    [((), "10.0.0.4"), (("fd00::4",), "10.0.0.4"), (("10.0.0.9",), "10.0.0.9")],
+)
+def test_vm_known_by_no_ipv4_address_shows_one(addresses: tuple[str, ...], shown: str) -> None:
+    """A VM known otherwise shows the IPv4 address that its facts name. Source: I-1."""
+    caller = replace(VM_A, addresses=addresses, instance={"privateIpAddress": "10.0.0.4"})
+    path = "network/interface/0/ipv4/ipAddress/0/privateIpAddress"
+    assert render(caller, INSTANCE_VERSIONS[-1], path=path, form="text") == (shown.encode(), True)
 
 
 def in_order(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -77,6 +77,12 @@ def test_every_member_comes_back(live: Live) -> None:
         "resource_group": "rg",
         "subscription": "s",
         "tags": {"team": "a b"},
+        "instance": {
+            "osProfile.adminUsername": "ann",
+            "publicKeys": "ssh-rsa A\nssh-rsa B\n",
+            "macAddress": "00:0D:3A:F8:06:EC",
+            "subnet": "10.0.0.0/26",
+        },
     }
     live.call("PUT", "/v1/groups/g", group)
     live.call("PUT", "/v1/vms/v", vm)
@@ -165,6 +171,12 @@ def test_several_are_removed_all_or_none(live: Live) -> None:
         ("/v1/vms/v", {"host": "h", "addresses": ["::"]}, "validation-failed"),
         ("/v1/vms/v", {"host": "h", "addresses": ["10.0.0.1"] * 65}, "validation-failed"),
         ("/v1/vms/v", {"host": "h", "tags": ["a"]}, "validation-failed"),
+        ("/v1/vms/v", {"host": "h", "instance": {"vmSize": "a"}}, "validation-failed"),
+        ("/v1/vms/v", {"host": "h", "instance": {"subnet": "10.0.0.1"}}, "validation-failed"),
+        ("/v1/vms/v", {"host": "h", "instance": {"subnet": "10.0/8"}}, "validation-failed"),
+        ("/v1/vms/v", {"host": "h", "instance": {"subnet": 8}}, "validation-failed"),
+        ("/v1/vms/v", {"host": "h", "instance": {"macAddress": "00:0D"}}, "validation-failed"),
+        ("/v1/vms/v", {"host": "h", "instance": {"sku": "a\nb"}}, "validation-failed"),
         ("/v1/hosts/h", ["not", "an", "object"], "validation-failed"),
     ],
 )

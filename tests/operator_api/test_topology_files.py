@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from forewarn.core.impact import Impact
 from forewarn.core.refusals import FleetContradiction
 from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
+from forewarn.metadata.instance_fields import SETTABLE
 from forewarn.operator_api.topology_file import JSON, READERS, TOML, YAML, exported, read_topology
 from forewarn.validation.fields import ValidationFailed
 from forewarn.validation.json_reader import BodyUnreadable
@@ -33,6 +34,7 @@ terminate_notice = "5m"
 host = "h1"
 group = "web"
 tags = { team = "shop" }
+instance = { "osProfile.adminUsername" = "ann", publicKeys = "ssh-rsa A\\nssh-rsa B" }
 
 [vms.solo]
 host = "h1"
@@ -43,7 +45,8 @@ groups:
   web:
     terminate_notice: PT5M
 vms:
-  web-0: {host: h1, group: web, tags: {team: shop}}
+  web-0: {host: h1, group: web, tags: {team: shop},
+    instance: {osProfile.adminUsername: ann, publicKeys: "ssh-rsa A\\nssh-rsa B"}}
   solo:
     host: h1
 """
@@ -52,7 +55,15 @@ JSON_FILE = json.dumps(
         "hosts": {"h1": {"fault_domain": 1}},
         "groups": {"web": {"terminate_notice": 300}},
         "vms": {
-            "web-0": {"host": "h1", "group": "web", "tags": {"team": "shop"}},
+            "web-0": {
+                "host": "h1",
+                "group": "web",
+                "tags": {"team": "shop"},
+                "instance": {
+                    "osProfile.adminUsername": "ann",
+                    "publicKeys": "ssh-rsa A\nssh-rsa B",
+                },
+            },
             "solo": {"host": "h1"},
         },
     }
@@ -94,6 +105,11 @@ def fleets(draw: st.DrawFn) -> Topology:
         tags=st.dictionaries(printable.filter(bool), printable, max_size=3).map(
             lambda tags: tuple(tags.items())
         ),
+        instance=st.lists(
+            st.tuples(st.sampled_from(SETTABLE), printable),
+            max_size=3,
+            unique_by=lambda member: member[0],
+        ).map(tuple),
     )
     some_vms = draw(st.lists(vms, max_size=4, unique_by=lambda each: each.name))
     return Topology(
@@ -109,6 +125,17 @@ def test_three_forms_say_the_same() -> None:
     assert toml == read_topology(YAML_FILE, YAML) == read_topology(JSON_FILE, JSON)
     assert [vm.name for vm in toml.vms] == ["web-0", "solo"]
     assert {group.name: group.kind for group in toml.groups}["solo"] is GroupKind.LONE
+
+
+def test_unknown_instance_metadata_is_refused_by_name() -> None:
+    """The refusal says where it stands, and what is known. Source: I-1."""
+    toml = b'hosts.h={}\nvms.v={host="h",instance={"osProfile.admin"="ann"}}'
+    with pytest.raises(ValidationFailed) as refused:
+        read_topology(toml, TOML)
+    told = str(refused.value)
+    assert "vms.v.instance has the unknown member 'osProfile.admin'" in told
+    assert "osProfile.adminUsername" in told
+    assert "publicKeys" in told
 
 
 @pytest.mark.parametrize("media", READERS)

@@ -74,6 +74,7 @@ vms = st.builds(
     resource_group=labels,
     subscription=labels,
     tags=st.lists(st.tuples(labels, labels), max_size=3).map(tuple),
+    instance=st.lists(st.tuples(labels, labels), max_size=3).map(tuple),
 )
 operations = st.builds(
     Operation,

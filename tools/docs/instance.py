@@ -13,7 +13,7 @@ FROM_THE_TOPOLOGY = {
     "placementGroupId": "the scale set's name",
     "platformFaultDomain": "the host's `fault_domain`",
     "platformUpdateDomain": "the host's `update_domain`",
-    "priority": "`Spot` or `Regular`",
+    "priority": "`instance` (default: `Spot` or `Regular`)",
     "resourceGroupName": "the VM's `resource_group`",
     "resourceId": "made from subscription, resource group and name",
     "subscriptionId": "the VM's `subscription`",
@@ -24,9 +24,9 @@ FROM_THE_TOPOLOGY = {
     "vmSize": "the VM's `size`",
     "zone": "the host's `zone`",
     "osProfile.disablePasswordAuthentication": "`true` where the VM has public keys",
-    "publicKeys": "the fact `publicKeys`, one key a line",
+    "publicKeys": "`publicKeys` of `instance`, one key a line",
 }
-"""Attribute -> where its value comes from, for those that no fact has to name."""
+"""Attribute -> where its value comes from, for those that `instance` does not set, or not alone."""
 
 
 def instance_page() -> str:
@@ -43,6 +43,8 @@ def instance_page() -> str:
         "`GET /metadata/instance?api-version=V` describes the calling VM in the public cloud's"
         " form.",
         "Every attribute that a version documents is present; an unknown one is empty.",
+        "What the topology does not say with members of its own is set by a VM's member `instance`,"
+        " a table by the dotted names below.",
         "`GET /metadata/attested/document` is answered 404: nothing here is signed.",
         "",
         f"Versions: {versions}.",
@@ -54,7 +56,9 @@ def instance_page() -> str:
         "## network",
         "",
         "One interface with the VM's addresses.",
-        "`macAddress` and `subnet` are the facts of those names; without them the hardware address"
+        "A VM that is known by other means than an IPv4 address shows `privateIpAddress` of"
+        " `instance`.",
+        "`macAddress` and `subnet` are set by `instance`, too; without them the hardware address"
         " is made from the first IPv4 address (`0242` and its four bytes), and the subnet is a"
         " /24.",
     )
@@ -64,5 +68,7 @@ def _source(name: str, default: str) -> str:
     if name in FROM_THE_TOPOLOGY:
         return FROM_THE_TOPOLOGY[name]
     if name in SAME_AS:
-        return f"the fact of this name (default: `{SAME_AS[name]}`)"
-    return f"the fact of this name (default: {f'`{default}`' if default else 'empty'})"
+        return f"`instance` (default: `{SAME_AS[name]}`)"
+    if name in LISTS:
+        return "empty"
+    return f"`instance` (default: {f'`{default}`' if default else 'empty'})"

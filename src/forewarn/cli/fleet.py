@@ -123,10 +123,18 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", action="store_const", const=True, help="it is a GPU machine")
     parser.add_argument("--spot", action="store_const", const=True, help="it may be evicted")
     parser.add_argument("--tag", metavar=_TAG_HINT, action="append", dest="tags", type=_tag)
+    parser.add_argument(
+        "--instance",
+        metavar=_TAG_HINT,
+        action="append",
+        type=_tag,
+        help="further instance metadata, such as osProfile.adminUsername=ann; repeatable",
+    )
     parser.set_defaults(
         members=(
             *("host", "group", "size", "addresses", "interface", "instance_id", "vm_id"),
             *("os_type", "location", "resource_group", "subscription", "gpu", "spot", "tags"),
+            "instance",
         )
     )
 
@@ -146,8 +154,9 @@ def _add(arguments: argparse.Namespace) -> int:
     form = {name: getattr(arguments, name) for name in arguments.members}
     if "group_kind" in form:
         form["kind"] = form.pop("group_kind")
-    if form.get("tags"):
-        form["tags"] = dict(form["tags"])
+    for member in ("tags", "instance"):
+        if form.get(member):
+            form[member] = dict(form[member])
     new = "" if arguments.replace else "?new=true"
     path = f"/v1/{arguments.kind}s/{part(arguments.name)}{new}"
     answer = client_of(arguments).put(path, form)

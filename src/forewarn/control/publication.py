@@ -147,4 +147,5 @@ def instance_facts(topology: Topology, vm: Vm) -> dict[str, Fact]:
     if vm.tags:
         told["tags"] = ";".join(f"{name}:{text}" for name, text in vm.tags)
         told["tagsList"] = [{"name": name, "value": text} for name, text in vm.tags]
+    told.update(vm.instance)
     return told

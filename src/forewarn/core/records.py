@@ -67,7 +67,10 @@ FIXED: dict[str, tuple[str, ...]] = {
 LISTS_REMEMBERED = 256
 
 #: What a row means that is older than these columns: history is never rewritten.
-_BEFORE: dict[str, Row] = {"operation": {"abort_owed": 0, "driver": ""}}
+_BEFORE: dict[str, Row] = {
+    "operation": {"abort_owed": 0, "driver": ""},
+    "vm": {"instance": "[]"},
+}
 
 #: Rows remembered by their very records: each is written twice, to history and to its table.
 ROWS_REMEMBERED = 64
@@ -203,6 +206,7 @@ def _word(kind: type[Enum]) -> _Form:
 
 _TRUTH: _Form = (_number, bool)
 _TEXTS: _Form = (_list_text, _texts)
+_PAIRS: _Form = (_list_text, _pairs)
 
 #: How columns that are not plain text or numbers are written and read.
 _FORMS: dict[str, dict[str, _Form]] = {
@@ -218,6 +222,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "spot": _TRUTH,
         "addresses": _TEXTS,
         "tags": (_list_text, _pairs),
+        "instance": (_list_text, _pairs),
     },
     "operation": {
         "cause": _word(Cause),

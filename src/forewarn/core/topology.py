@@ -39,6 +39,10 @@ DOMAIN_MAX = 999
 ADDRESSES_MAX = 64
 TAGS_MAX = 64
 TEXT_LENGTH_MAX = 256
+#: Further instance metadata of one VM: members, and characters of all names and values together.
+#: It is kept in memory and sent to metadata nodes, so no place for user data of 64 KiB.
+INSTANCE_MAX = 64
+INSTANCE_LENGTH_MAX = 16_384
 
 
 class GroupKind(Word):
@@ -151,6 +155,9 @@ class Vm:
     resource_group: str = ""
     subscription: str = ""
     tags: tuple[tuple[str, str], ...] = ()
+    #: Further instance metadata by its dotted names; only metadata nodes know what they mean.
+    #: Source: I-1.
+    instance: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a virtual machine."""
@@ -164,6 +171,8 @@ class Vm:
         _check_text(
             "vm", self.name, (*texts, *places, *(text for tag in self.tags for text in tag))
         )
+        if self.instance:
+            _check_instance(self.name, self.instance)
 
     @property
     def has_gpu(self) -> bool:
@@ -365,6 +374,19 @@ def _check_seat(topology: Topology, vm: Vm) -> None:
     if vm.host not in topology.hosts or vm.group not in topology.groups:
         missing = f"host {vm.host}" if vm.host not in topology.hosts else f"group {vm.group}"
         raise FleetContradiction(problem=f"vm {vm.name}: there is no {missing}; add it first")
+
+
+def _check_instance(name: str, members: tuple[tuple[str, str], ...]) -> None:
+    """Refuse too much, and what cannot be shown; a list of keys has several lines."""
+    texts = [text for member in members for text in member]
+    length = sum(len(text) for text in texts)
+    if len(members) > INSTANCE_MAX or length > INSTANCE_LENGTH_MAX:
+        raise FleetContradiction(
+            problem=f"vm {name}: instance metadata has {len(members)} members and {length}"
+            f" characters; at most {INSTANCE_MAX} and {INSTANCE_LENGTH_MAX} are allowed"
+        )
+    if not all(text.replace("\n", "").isprintable() for text in texts):
+        raise FleetContradiction(problem=f"vm {name}: instance metadata must be printable")
 
 
 def _check_lone(topology: Topology, group: str) -> None:

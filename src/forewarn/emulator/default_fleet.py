@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,17 @@ DEFAULT_GROUP = "group-1"
 #: The public cloud spreads an availability set over so many domains unless told otherwise.
 FAULT_DOMAINS = 3
 UPDATE_DOMAINS = 5
+#: What cloud-init, waagent and ohai read; the values are those of a common image.
+IMAGE = (
+    ("offer", "debian-12"),
+    ("publisher", "Debian"),
+    ("sku", "12-gen2"),
+    ("version", "0.20251112.2294"),
+    ("osProfile.adminUsername", "azureuser"),
+)
+SUBNET = "10.0.0.0/16"
+#: The public cloud keeps the first four addresses of a subnet for itself.
+FIRST_ADDRESS = 4
 
 
 def default_fleet(
@@ -54,9 +66,21 @@ def default_fleet(
                 location="emulated",
                 resource_group="emulator",
                 subscription="00000000-0000-0000-0000-000000000000",
+                instance=(*IMAGE, *_network(index)),
             )
         )
     return ChangeTopology(hosts=tuple(hosts), groups=(Group(DEFAULT_GROUP),), vms=tuple(vms))
+
+
+def _network(index: int) -> tuple[tuple[str, str], ...]:
+    """Return what a VM is shown of its network interface; whoever asks may come from elsewhere."""
+    network = ip_network(SUBNET)
+    place = FIRST_ADDRESS + index % (network.num_addresses - FIRST_ADDRESS - 1)
+    return (
+        ("macAddress", f"000D3A{place:06X}"),
+        ("privateIpAddress", str(network[place])),
+        ("subnet", SUBNET),
+    )
 
 
 def is_empty(change: ChangeTopology) -> bool:

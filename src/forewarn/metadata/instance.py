@@ -20,6 +20,8 @@ PATH_PARTS_MAX = 16
 KEYS_PATH = "/home/{user}/.ssh/authorized_keys"
 SUBNET_PREFIX = 24
 """Length of a subnet that nobody has said, as the public cloud has them by default."""
+SUBNET_PREFIX_V6 = 64
+"""The same for IPv6, where the public cloud allows no other."""
 
 
 class InstancePathUnknown(CallerError):
@@ -145,7 +147,8 @@ def _interfaces(caller: Caller) -> object:
     if given:
         return given
     v4 = [each for each in caller.addresses if "." in each]
-    v6 = [{"privateIpAddress": each} for each in caller.addresses if ":" in each]
+    v4 = v4 or [str(each) for each in (caller.instance.get("privateIpAddress"),) if each]
+    v6 = [each for each in caller.addresses if ":" in each]
     subnet = str(caller.instance.get("subnet", ""))
     mac = str(caller.instance.get("macAddress", "")) or _mac_of(v4)
     return [
@@ -154,7 +157,10 @@ def _interfaces(caller: Caller) -> object:
                 "ipAddress": [{"privateIpAddress": each, "publicIpAddress": ""} for each in v4],
                 "subnet": [_subnet(subnet or f"{v4[0]}/{SUBNET_PREFIX}")] if v4 else [],
             },
-            "ipv6": {"ipAddress": v6},
+            "ipv6": {
+                "ipAddress": [{"privateIpAddress": each, "publicIpAddress": ""} for each in v6],
+                "subnet": [_subnet(f"{v6[0]}/{SUBNET_PREFIX_V6}")] if v6 else [],
+            },
             "macAddress": "".join(each for each in mac.upper() if each.isalnum()),
         }
     ]

@@ -95,6 +95,18 @@ LISTS: dict[str, str] = {
 }
 """List in `compute`, by its dotted name -> first version with it; empty unless said."""
 
+FROM_TOPOLOGY = frozenset(
+    {
+        *("location", "name", "osType", "placementGroupId", "platformFaultDomain"),
+        *("platformUpdateDomain", "resourceGroupName", "subscriptionId", "tags", "vmId"),
+        *("vmScaleSetName", "vmSize", "zone"),
+    }
+)
+"""Attributes that follow from other members of the topology."""
+
+SETTABLE = tuple(name for name in COMPUTE if name not in FROM_TOPOLOGY)
+"""Attributes that the member `instance` of a VM may set."""
+
 SAME_AS: dict[str, str] = {
     "osProfile.computerName": "name",
     "storageProfile.imageReference.offer": "offer",

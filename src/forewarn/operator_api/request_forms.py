@@ -17,7 +17,14 @@ from forewarn.core.impact import (
     Source,
 )
 from forewarn.core.stimulus import TARGETS_MAX
-from forewarn.core.topology import ADDRESSES_MAX, DOMAIN_MAX, TAGS_MAX, GroupKind
+from forewarn.core.topology import (
+    ADDRESSES_MAX,
+    DOMAIN_MAX,
+    INSTANCE_LENGTH_MAX,
+    TAGS_MAX,
+    GroupKind,
+)
+from forewarn.metadata.instance_fields import COMPUTE, SETTABLE
 from forewarn.validation.fields import (
     NAME,
     Boolean,
@@ -25,6 +32,7 @@ from forewarn.validation.fields import (
     Duration,
     Integer,
     IpAddress,
+    Subnet,
     Text,
     Timestamp,
 )
@@ -77,6 +85,24 @@ GROUP = Form(
         Field("reimage_notice", Boolean(), "Whether image upgrades and reimages are announced."),
     ),
 )
+INSTANCE = Form(
+    "InstanceForm",
+    "Further instance metadata, by its dotted names; see the page on instance metadata.",
+    (
+        *(
+            Field(name, Text(INSTANCE_LENGTH_MAX), f"Shown since {COMPUTE[name][0]}.")
+            for name in SETTABLE
+        ),
+        Field(
+            "macAddress",
+            Text(17, r"[0-9A-Fa-f]{2}([:-]?[0-9A-Fa-f]{2}){5}", "12 hexadecimal digits"),
+            "Hardware address; without it made from the first IPv4 address.",
+        ),
+        Field("privateIpAddress", IpAddress(), "IPv4 address of a VM known by none."),
+        Field("publicKeys", Text(INSTANCE_LENGTH_MAX, lines=True), "SSH keys, one a line."),
+        Field("subnet", Subnet(), "IPv4 subnet; without it the /24 of the first address."),
+    ),
+)
 VM = Form(
     "VmForm",
     "A virtual machine.",
@@ -99,6 +125,7 @@ VM = Form(
             Named(Text(), TAGS_MAX, Text(pattern=r"[^\x00-\x1f]+", wanted="a tag's name")),
             "Tags.",
         ),
+        Field("instance", INSTANCE, "Further instance metadata, by its dotted names."),
     ),
 )
 TOPOLOGY = Form(

@@ -32,6 +32,7 @@ WHOLE: Schema = {"type": "integer"}
 FLAG: Schema = {"type": "boolean"}
 TIME: Schema = {"type": ["string", "null"], "format": "date-time"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
+TEXTS_BY_NAME: Schema = {"type": "object", "additionalProperties": TEXT}
 TABLE: Schema = {"type": "object"}
 
 
@@ -157,7 +158,8 @@ VM: ObjectSchema[Vm] = ObjectSchema(
         Member("location", TEXT, lambda vm: vm.location),
         Member("resource_group", TEXT, lambda vm: vm.resource_group),
         Member("subscription", TEXT, lambda vm: vm.subscription),
-        Member("tags", {"type": "object", "additionalProperties": TEXT}, lambda vm: dict(vm.tags)),
+        Member("tags", TEXTS_BY_NAME, lambda vm: dict(vm.tags)),
+        Member("instance", TEXTS_BY_NAME, lambda vm: dict(vm.instance)),
     ),
 )
 OPERATION: ObjectSchema[Operation] = ObjectSchema(

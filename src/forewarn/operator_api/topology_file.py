@@ -104,8 +104,9 @@ def lone_group(vm: str) -> Group:
 def vm_of(name: str, values: Values) -> Vm:
     """Return the VM a form describes; without a group it gets one of its own."""
     given = {"group": name, **values}
-    if "tags" in given:
-        given["tags"] = tuple(given["tags"].items())
+    for member in ("tags", "instance"):
+        if member in given:
+            given[member] = tuple(given[member].items())
     if "addresses" in given:
         given["addresses"] = tuple(dict.fromkeys(given["addresses"]))
         _check_link_local(name, given)
@@ -154,7 +155,7 @@ def _given(record: Host | Group | Vm, plain: object, without: tuple[str, ...]) -
         value = getattr(record, name)
         if name in without or value == getattr(plain, name):
             continue
-        if name == "tags":
+        if name in {"tags", "instance"}:
             value = dict(value)
         elif isinstance(value, tuple):
             value = list(value)

@@ -288,6 +288,25 @@ class IpAddress:
         return {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}
 
 
+@dataclass(frozen=True, slots=True)
+class Subnet:
+    """An IPv4 subnet as `ADDRESS/PREFIX`, read into its canonical text."""
+
+    def read(self, value: object, where: str) -> str:
+        """Return the canonical text, its host part cleared."""
+        text = value if isinstance(value, str) and "/" in value else ""
+        try:
+            return str(ipaddress.IPv4Network(text, strict=False))
+        except ValueError:
+            raise wrong(where, value, "a subnet such as 10.0.0.0/24") from None
+
+    read_text = read
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {"type": "string", "pattern": r"^[0-9.]+/[0-9.]+$"}
+
+
 def _span(seconds: int) -> str:
     """Return seconds as people write them: `31d`, `2m`, `0s`."""
     for unit, size_s in (("d", 86_400), ("h", 3600), ("m", 60)):
