@@ -1,0 +1,36 @@
+"""Check instance metadata with the Azure Linux agent's own code, and print what it says.
+
+Run with waagent on the path: `PYTHONPATH=… python waagent.py`. No check in here.
+"""
+
+from __future__ import annotations
+
+import json
+
+
+def main() -> None:
+    """Do what the agent does with the service at 169.254.169.254 at each heartbeat."""
+    from azurelinuxagent.common.protocol import (  # type: ignore[import-not-found]
+        imds,
+    )
+
+    client = imds.get_imds_client("127.0.0.1")
+    healthy, problem = client.validate()
+    compute = client.get_compute()
+    print(
+        json.dumps(
+            {
+                "healthy": healthy,
+                "problem": problem,
+                "image": compute.image_info,
+                "origin": compute.image_origin,
+                "name": compute.name,
+                "subscription": compute.subscriptionId,
+                "size": compute.vmSize,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
