@@ -251,7 +251,7 @@ def test_dry_run_of_freed_work_changes_nothing(fleet: Live) -> None:
 def test_examples_of_the_howto_can_be_applied(live: Live) -> None:
     """What the documents tell a reader to write down, the service takes."""
     text = HOWTO.read_text("utf-8")
-    [example] = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    example = "\n".join(re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
     body = textwrap.dedent(example).encode()
     reply = live.call("PUT", "/v1/topology", body=body, headers={"Content-Type": TOML})
     assert reply.status == 200
