@@ -82,7 +82,7 @@ def test_coupled_deletions_start_together(
         rig.now_ms += 6 * MINUTE_MS
         rig.tell(Tick())
     assert {each.state for each in rig.operations.values()} == {S.RUNNING}
-    assert looks[0] < 3 * TARGETS_MAX * (TARGETS_MAX // PORTION_MAX)
+    assert looks[0] < 4 * TARGETS_MAX * (TARGETS_MAX // PORTION_MAX)
 
 
 @pytest.mark.slow

@@ -221,8 +221,8 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "gpu": _TRUTH,
         "spot": _TRUTH,
         "addresses": _TEXTS,
-        "tags": (_list_text, _pairs),
-        "instance": (_list_text, _pairs),
+        "tags": _PAIRS,
+        "instance": _PAIRS,
     },
     "operation": {
         "cause": _word(Cause),
