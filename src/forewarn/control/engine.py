@@ -23,6 +23,7 @@ from forewarn.control.publishing import (
     PublicationEnded,
     PublicationFailed,
     Publishing,
+    follow_up_of,
 )
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
@@ -139,7 +140,7 @@ class ControlEngine:
         self._rest.update(dict.fromkeys(recovered.rest))
         self._drivers.resume(now_ms)
         everything = tuple(self._plane.state.operations)
-        return self._publishing.publish(self._plane.whole(), everything, _follow_up(recovered))
+        return self._publishing.publish(self._plane.whole(), everything, follow_up_of(recovered))
 
     def start(self) -> None:
         """Begin to run, after `recover`."""
@@ -304,7 +305,7 @@ class ControlEngine:
             self._end(ServiceState.SUPERSEDED, lost)
             raise
         self._rest.update(dict.fromkeys(committed.rest))
-        follow_up = _follow_up(committed)
+        follow_up = follow_up_of(committed)
         if committed.change:
             changed = committed.changed
             self._shown = self._publishing.publish(committed.change, changed, follow_up)
@@ -397,7 +398,3 @@ class ControlEngine:
         if str(error) != self._last_trouble:
             self._last_trouble = str(error)
             log.error("%s %s", error, error.advice_text(), extra={"action": error.code})
-
-
-def _follow_up(committed: Committed) -> FollowUp:
-    return FollowUp(committed.announced, committed.begin, committed.abort)

@@ -18,6 +18,7 @@ from forewarn.replication.messages import PublishResult
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forewarn.control.plane import Committed
     from forewarn.replication.messages import DocumentChange
 
 #: How long until a publication that failed is tried again, in milliseconds; doubled each time up
@@ -61,6 +62,11 @@ class FollowUp:
         """Numbers of all the operations it is about."""
         running = (operation.number for operation in (*self.begin, *self.abort))
         return tuple(dict.fromkeys((*self.announced, *running)))
+
+
+def follow_up_of(committed: Committed) -> FollowUp:
+    """Return what may be done once a commit is shown."""
+    return FollowUp(committed.announced, committed.begin, committed.abort)
 
 
 @dataclass(frozen=True, slots=True)
