@@ -13,7 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.metadata.hostile import resident_kib
-from tests.metadata.live import EVENTS, FREEZE, WAIT_S, Live, approval, request
+from tests.metadata.live import (
+    EVENTS,
+    FREEZE,
+    WAIT_S,
+    Live,
+    approval,
+    request,
+    serving,
+    with_settings,
+)
 
 BODY = approval(FREEZE.event_id)
 SEEDS = [
@@ -119,16 +128,13 @@ def test_nothing_of_it_is_left_behind(live: Live) -> None:
     assert live.get().status == 200
 
 
-def test_slow_and_half_open_clients_stop_nobody(live: Live) -> None:
+def test_slow_and_half_open_clients_stop_nobody(portable: bool) -> None:
     """Clients that say nothing, or half of something, do not delay others. Source: E-8."""
-    raws = [live.connect() for _ in range(200)]
-    try:
-        for n, raw in enumerate(raws):
-            raw.send(request(EVENTS)[: n % 100])
+    roomy = with_settings(max_connections_per_client=1000)
+    with serving(roomy, portable=portable) as live, contextlib.ExitStack() as stack:
+        for n in range(200):
+            stack.enter_context(live.connect()).send(request(EVENTS)[: n % 100])
         assert [live.get().status for _ in range(20)] == [200] * 20
-    finally:
-        for raw in raws:
-            raw.sock.close()
 
 
 @pytest.mark.parametrize("piece", [1, 3, 50])

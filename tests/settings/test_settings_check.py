@@ -68,7 +68,7 @@ def test_setting_nobody_can_mean_is_refused(tmp_path: Path, written: str, said: 
         ('[drivers]\ndefault = "magic"', "There is no driver magic."),
         ('[operator]\ntokens = ["kim:short"]', "shorter than 16 characters"),
         ('[listen]\noperator = "localhost"', "cannot listen on localhost: it is no IPV4:PORT"),
-        ('[store]\nurl = "mysql://x"', "is no address of a store"),
+        ('[store]\nurl = "mysql://x"', "is not the address of a store"),
     ],
     ids=["sound", "driver", "token", "operator", "store"],
 )

@@ -228,7 +228,8 @@ def _log_troubles(*, told: bool) -> None:
 
     configure_logs("warning", "text")
     if told:
-        logging.getLogger("forewarn.control").setLevel(logging.ERROR)
+        for name in ("forewarn.control", "forewarn.store"):  # a new store is what is asked for
+            logging.getLogger(name).setLevel(logging.ERROR)
 
 
 async def _serve(options: Options, arguments: argparse.Namespace) -> int:
