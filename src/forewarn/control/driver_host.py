@@ -106,8 +106,8 @@ class DriverHost:
         self._under_way: dict[int, DriverCall] = {}
         #: Operation -> whom or what its driver says it waits for.
         self._waits: dict[int, str] = {}
-        #: Operation and attempt with a call that was given up and has not returned.
-        self._given_up: set[tuple[int, int]] = set()
+        #: Operation and attempt with a call that was given up and has not returned -> why.
+        self._given_up: dict[tuple[int, int], str] = {}
         #: Drivers of which people were told that all their calls hang.
         self._exhausted: set[str] = set()
 
@@ -181,7 +181,7 @@ class DriverHost:
         self._exhausted.discard(call.driver)
         if self._under_way.get(number) is call:
             del self._under_way[number]
-        self._given_up.discard((number, call.task.operation.attempt))
+        self._given_up.pop((number, call.task.operation.attempt), None)
         if ended.unconfirmed is not None:
             self._call_again(call, now_ms + CONFIRM_AGAIN_MS)
         elif call.verb is Verb.ABORT:
@@ -256,8 +256,11 @@ class DriverHost:
         if planned.verb is not Verb.ABORT:
             del self._next[number]
             self._waits.pop(number, None)
-            if (number, operation.attempt) in self._given_up:
-                return  # its last call hangs still: what that says is waited for
+            hung = self._given_up.get((number, operation.attempt))
+            if hung is not None:  # its last call hangs still: what that says is waited for
+                if not operation.reason:  # that people must look was lost with a commit
+                    self._report(DriverFailed(number, operation.attempt, hung), name)
+                return
         store = self._plane.store
         call = DriverCall(planned.verb, name, Task(operation, store.writer_generation))
         driver = self._setup.drivers.get(name)
@@ -340,7 +343,7 @@ class DriverHost:
             self._next.pop(operation.number, None)
             self._report(DriverAborted(operation.number, reason), name)
             return
-        self._given_up.add((operation.number, operation.attempt))
+        self._given_up[operation.number, operation.attempt] = reason
         planned = self._next.get(operation.number)
         if planned is not None:  # it had to wait for the end of this call
             self._plan(operation.number, planned)
