@@ -167,18 +167,6 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="world 1: L-7",
     ),
     Mutant(
-        "step-followed-while-uncertain",
-        "a step of the clock is followed before it is known what the store has",
-        (
-            (
-                LOOP,
-                "        if not self._report_again():\n            return\n",
-                "        self._report_again()\n",
-            ),
-        ),
-        caught_by="assertion A-6-uncertain-and-stepped",
-    ),
-    Mutant(
         "clock-follows-the-wall",
         "the service's clock follows steps of the system's clock",
         (
@@ -392,17 +380,5 @@ MUTANTS: tuple[Mutant, ...] = (
         "a call of a driver that hangs is waited for without an end",
         ((CALLS, "                if call in self._returned:\n", "                if call:\n"),),
         caught_by="transcript R-1-driver-hangs",
-    ),
-    Mutant(
-        "old-writer-comes-back",
-        "a writer that was replaced takes the store back as soon as it reaches it",
-        (
-            (
-                STORE,
-                "            raise StoreLost(place=self.place)\n        if generation ==",
-                "            self.load()\n            return changes\n        if generation ==",
-            ),
-        ),
-        caught_by="transcript L-7-failover-cut-off",
     ),
 )

@@ -193,7 +193,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 ("        if not operation:\n            transitions.renew"),
             ),
         ),
-        caught_by="world 2: 12",
+        caught_by="transcript L-7-crash-after-commit",
     ),
     Mutant(
         "beginning-forgotten",
@@ -332,7 +332,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "again = replace(operation, attempt=operation.attempt, ",
             ),
         ),
-        caught_by="world 1: 9",
+        caught_by="world 2: 9",
     ),
     Mutant(
         "incarnation-lost-on-restart",
