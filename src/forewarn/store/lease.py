@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 from forewarn.ids import Ids
 
 if TYPE_CHECKING:
-    from forewarn.store import Store
+    from typing import Protocol
+
+    class LeaseStore(Protocol):
+        """Where the lease is kept: the store."""
+
+        def lease(self) -> Lease:
+            """Return who holds the lease."""
+
+        def move_lease(self, seen: Lease, holder: str) -> Lease | None:
+            """Give the lease to `holder` if it still stands as it was seen; else return None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +42,7 @@ class Tenure:
     show different times. Source: N-4, DESIGN section 4.
     """
 
-    def __init__(self, store: Store, term_ms: int) -> None:
+    def __init__(self, store: LeaseStore, term_ms: int) -> None:
         """Take part for the process that opened `store`; a lease lasts `term_ms` milliseconds."""
         assert term_ms > 0, term_ms
         self.term_ms = term_ms

@@ -23,11 +23,24 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from typing import Protocol
 
     from forewarn.core.state import Image
-    from forewarn.store import Store
     from forewarn.store.engine import Engine
     from forewarn.store.reading import Recorded
+
+    class HistoryStore(Protocol):
+        """The store, as far as its history is concerned."""
+
+        def entries(self) -> Iterator[Recorded]:
+            """Return all history, oldest first."""
+
+        def history(self, page: HistoryPage) -> list[Recorded]:
+            """Return one page of history."""
+
+        def confirm(self) -> None:
+            """Make sure that this process still is the writer."""
+
 
 log = logging.getLogger("forewarn.store")
 
@@ -62,7 +75,7 @@ class Retention:
     max_bytes: int = 0
 
 
-def trim(store: Store, engine: Engine, retention: Retention, *, now_ms: int) -> int:
+def trim(store: HistoryStore, engine: Engine, retention: Retention, *, now_ms: int) -> int:
     """Export what is too old or too much, make a checkpoint, and remove it.
 
     Safe to repeat wherever it was cut off. Cost: reading what is removed; with `max_bytes` also
@@ -112,7 +125,7 @@ def _last_to_remove(engine: Engine, retention: Retention, now_ms: int) -> int:
             return last
 
 
-def _export(store: Store, retention: Retention, rows: Rows, which: range) -> int:
+def _export(store: HistoryStore, retention: Retention, rows: Rows, which: range) -> int:
     """Write entries as JSON lines, each with whole images; return when the last one happened."""
     name = f"history-{which[0]:012}-{which[-1]:012}.jsonl.gz"
     target = retention.directory / name
@@ -148,7 +161,9 @@ def _until(entries: Iterator[Recorded], last: int) -> Iterator[Recorded]:
         yield recorded
 
 
-def _write_checkpoint(store: Store, engine: Engine, rows: Rows, *, seq: int, at_ms: int) -> None:
+def _write_checkpoint(
+    store: HistoryStore, engine: Engine, rows: Rows, *, seq: int, at_ms: int
+) -> None:
     """Keep the rows that are live; nobody sees them before all of them are there."""
     store.confirm()
     made = _checkpoint_seq(engine)
@@ -180,7 +195,7 @@ def _portions(rows: Rows) -> Iterator[list[Image]]:
         yield portion
 
 
-def _remove(store: Store, engine: Engine, last: int) -> None:
+def _remove(store: HistoryStore, engine: Engine, last: int) -> None:
     """Remove entries up to a sequence number, a page at a time, while this is the writer."""
     while store.history(HistoryPage(before=last + 1, limit=1)) if last else ():
         store.confirm()
