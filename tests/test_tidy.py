@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 from tests.tidy import code, text  # noqa: F401  # importing them registers their checks
+from tests.tidy.circles import import_circles
 from tests.tidy.exceptions import EXCEPTIONS
 from tests.tidy.house import CHECKS, Check, Finding, Source, paths, read
 from tests.tidy.tree import (
@@ -76,6 +77,19 @@ def test_dead_module_is_seen_in_a_sample() -> None:
     user = Source("src/forewarn/user.py", "import forewarn.used\n")
     used = Source("src/forewarn/used.py", "x = 1\n")
     assert [finding.path for finding in dead_modules([user, used])] == [user.path]
+
+
+def test_no_imports_run_in_a_circle() -> None:
+    """Modules that import each other cannot be understood one by one. Source: DESIGN 3."""
+    circles = import_circles(python_sources())
+    assert not circles, "\n".join(" <- ".join(circle) for circle in circles)
+
+
+def test_circle_is_seen_in_a_sample() -> None:
+    """A late import closes a circle like any other, and so does one for the type checker."""
+    one = Source("src/forewarn/one.py", "from forewarn import two\n")
+    two = Source("src/forewarn/two.py", "def f():\n    from forewarn.one import x\n")
+    assert import_circles([one, two]) == [("forewarn.one", "forewarn.two")]
 
 
 @pytest.mark.parametrize("module", LIGHT_MODULES)

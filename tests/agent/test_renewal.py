@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.agent.holdings import Holdings
 from forewarn.agent.journal import Journal, JournalLost, JournalOpen
 from forewarn.agent.log import Log
+from forewarn.agent.preparations.http_call import call
 from forewarn.agent.runner import Runner
 from forewarn.agent.settings import AgentSettings
 from forewarn.clock import SystemClock
 from forewarn.ids import Ids
 from tests.agent.agents import Agent
 from tests.agent.making import event
+from tests.agent.programs import free_port
 from tests.agent.service import Service
 
 if TYPE_CHECKING:
@@ -181,3 +184,60 @@ def test_status_address_that_is_taken_is_said(service: Service, tmp_path: Path) 
         assert agent.exit_status() == 1
         assert "cannot go on" in agent.log()
         assert "Traceback" not in agent.log()
+
+
+@pytest.mark.parametrize(
+    "status",
+    ['listen = "{taken}"', 'listen = "{free}"\ncert = "/nowhere.pem"\nkey = "/nowhere.pem"'],
+    ids=["taken", "no-certificate"],
+)
+def test_status_that_cannot_be_had_changes_nothing(
+    service: Service, tmp_path: Path, status: str
+) -> None:
+    """A reload that cannot be done leaves the agent and its status endpoint as they were."""
+    free = f"127.0.0.1:{free_port()}"
+    status = status.format(taken=service.endpoint.removeprefix("http://"), free=free)
+    with Agent(tmp_path, service.endpoint, agent=f'[status]\nlisten = "{free}"') as agent:
+        agent.until_said("named")
+        text = agent.config.read_text()
+        agent.config.write_text(text.replace(f'listen = "{free}"', status))
+        renew(agent)
+        agent.until_said("config-refused")
+        assert call("GET", f"http://{free}/healthz").status == 200
+        service.show(AHEAD)
+        agent.until_acts("prepare")
+
+
+def test_status_address_changes_at_the_same_port(service: Service, tmp_path: Path) -> None:
+    """The one before is in the way of the new one, but is there where that cannot be had."""
+    port = free_port()
+    form = {"endpoint": service.endpoint, "name": "vm_0", "state_dir": str(tmp_path)}
+    holdings = Holdings(AgentSettings({**form, "status_listen": f"127.0.0.1:{port}"}))
+    with pytest.raises(OSError, match="assign"):
+        holdings.change(AgentSettings({**form, "status_listen": f"192.0.2.1:{port}"}))
+    assert holdings.status is not None
+    assert holdings.status.port == port
+    holdings.change(AgentSettings({**form, "status_listen": f"0.0.0.0:{port}"}))
+    assert holdings.status.port == port
+    holdings.close()
+
+
+def test_end_that_is_asked_for_between_two_runners_is_not_lost(
+    service: Service, tmp_path: Path
+) -> None:
+    """SIGTERM just after SIGHUP, while no runner looks, ends the agent."""
+    form = {"endpoint": service.endpoint, "name": "vm_0", "state_dir": str(tmp_path)}
+    settings = AgentSettings(form)
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    holdings = Holdings(settings)
+    try:
+        holdings.signals.listen()
+        os.kill(os.getpid(), signal.SIGHUP)
+        first = Runner(settings, clock=SystemClock(), ids=Ids(), log=Log(), holdings=holdings)
+        assert first.run()
+        os.kill(os.getpid(), signal.SIGTERM)
+        second = Runner(settings, clock=SystemClock(), ids=Ids(), log=Log(), holdings=holdings)
+        assert not second.run()
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -154,7 +154,7 @@ def test_status_over_tls(service: Service, tmp_path: Path) -> None:
 def test_service_manager_is_told(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`Type=notify`: ready when it can decide, a status in words, signs of life, the end."""
+    """`Type=notify`: ready when it asks, a status in words, signs of life, the end."""
     path = tmp_path / "notify.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(path))
@@ -174,3 +174,21 @@ def test_service_manager_is_told(
             until_told("STATUS=Reboot approved")
             assert agent.stop() == 0
             until_told("STOPPING=1")
+
+
+def test_service_manager_does_not_wait_for_the_first_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answer may be held for longer than a start may take. Source: B-1."""
+    path = tmp_path / "notify.sock"
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+        socket.create_server(("127.0.0.1", 0)) as silent,
+    ):
+        manager.bind(str(path))
+        manager.settimeout(LIMIT_S)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(path))
+        with Agent(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}") as agent:
+            assert manager.recv(4096) == b"STATUS=the service's first answer is awaited"
+            assert manager.recv(4096) == b"READY=1"
+            assert agent.stop() == 0

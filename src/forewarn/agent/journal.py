@@ -85,6 +85,7 @@ class Journal:
         Raises:
             JournalLost: it is there and cannot be read.
         """
+        self.corrupt = ""
         try:
             turn, form = newest(self.directory)
             if form is None:

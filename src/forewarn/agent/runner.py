@@ -6,8 +6,6 @@ on while hooks run. Order of effects: write the journal, then do what it says wa
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 
 from forewarn.agent.background_jobs import BackgroundJobs
@@ -26,13 +24,12 @@ from forewarn.agent.core.values import (
     TimePassed,
 )
 from forewarn.agent.descriptor_poll import DescriptorPoll
-from forewarn.agent.hooks import HookRoom
-from forewarn.agent.journal import Journal, JournalLost, boot_id
+from forewarn.agent.holdings import Holdings
+from forewarn.agent.journal import JournalLost, boot_id
 from forewarn.agent.json_fields import FieldInvalid
 from forewarn.agent.metrics import Metrics
 from forewarn.agent.operator_requests import OperatorRequests
 from forewarn.agent.poller import Poller
-from forewarn.agent.sd_notify import SdNotify
 from forewarn.agent.sdk.dialogue import Dialogue
 from forewarn.agent.sdk.discovery import endpoints
 
@@ -42,12 +39,12 @@ if TYPE_CHECKING:
     from forewarn.agent.inhibitor import Inhibitor
     from forewarn.agent.log import Log
     from forewarn.agent.settings import AgentSettings
-    from forewarn.agent.status_server import StatusServer
     from forewarn.clock import Clock
     from forewarn.ids import Ids
 
 CLOCK_OFF_MS_MAX = 1000  # more is a clock that was set, or a VM that was paused, and no drift
 HEED_MS = 1000  # how often requests of people are looked for, while there can be any
+AWAITED = "the service's first answer is awaited"
 WRITE_RETRY_MS = 1000  # between two tries to write a journal that cannot be written
 
 
@@ -61,20 +58,21 @@ class Runner:
         clock: Clock,
         ids: Ids,
         log: Log,
-        readiness: SdNotify | None = None,
+        holdings: Holdings | None = None,
     ) -> None:
-        """Open the journal; nothing is asked or begun yet.
+        """Ask and begin nothing yet.
 
         Args:
             settings: What is configured.
             clock: Read at every turn.
             ids: Where jitter comes from.
             log: Where the agent says what it does.
-            readiness: What tells the service manager; a new one where it is not given.
+            holdings: What it has of the system; taken now where it is not given.
 
         Raises:
             CallerError: the state directory is used by another agent, or open to others.
             JournalLost: the state directory cannot be used.
+            OSError: the status endpoint cannot be had.
         """
         self.settings = settings
         self.clock = clock
@@ -82,45 +80,58 @@ class Runner:
         self.metrics = Metrics()
         self.core: AgentEngine | None = None
         self.identity = Identity(socket.gethostname())
-        self._journal = Journal(settings.state_dir)
-        self._room = HookRoom(os.path.join(settings.state_dir, "hooks"))  # noqa: PTH118
+        self._holdings = holdings or Holdings(settings)
+        self._journal = self._holdings.journal
+        self._status = self._holdings.status
+        self._signals = self._holdings.signals
+        self._readiness = self._holdings.readiness
+        self._state: dict[str, object] | None = None
+        self._awaits = False
         dialogue = Dialogue(
             endpoints(settings.endpoint), api_version=settings.api_version, wait_s=settings.wait_s
         )
         self.contact = Poller(dialogue, ids, interval_s=settings.interval_s)
         self.contact.asks_name = not settings.name
         self._children: ChildProcesses | None = None
-        self._side = BackgroundJobs(settings, self._room, log=log)
-        self._readiness = readiness or SdNotify()
+        self._side = BackgroundJobs(settings, self._holdings.room, log=log)
         self._inhibitor: Inhibitor | None = None
-        self._status: StatusServer | None = None
         self._intents: list[Intent] = []
         self._written = 0
         self._write_ms = 0
         self._alive_ms = 0
         self._heed_ms = 0
         self._requests = OperatorRequests(settings.state_dir)
-        self._wake: tuple[socket.socket, socket.socket] | None = None
-        self._stopping = False
         self.again = False
         """Whether to begin anew: with the configuration and the clock as they are then."""
 
     def run(self) -> bool:
         """Follow the events until SIGTERM or SIGINT; return True where to begin anew."""
-        self._listen()
-        while not self._stopping and not self.again:
+        signals = self._signals
+        signals.listen()
+        if self.settings.inhibit_shutdown:
+            from forewarn.agent.inhibitor import Inhibitor  # noqa: PLC0415  only where it is wanted
+
+            self._inhibitor = Inhibitor(self.log)
+        self.log.say("agent-started", f"The agent starts; it asks {self.contact.endpoint}.")
+        while not (signals.stopping or signals.renewing or self.again):
             self.turn()
-        if self._stopping:
-            self._readiness.stopping()
-            sentence = "The agent stops; hooks that run go on and are taken up later."
-            self.log.say("agent-stopped", sentence)
+        if (
+            not signals.stopping
+        ):  # one that stops it from here on is found by the runner that follows
+            self._let_go()
+            return True
+        self._readiness.stopping()
+        sentence = "The agent stops; hooks that run go on and are taken up later."
+        self.log.say("agent-stopped", sentence)
         self.close()
-        return not self._stopping
+        return False
 
     def turn(self) -> None:
         """Do what is due, and wait for the next thing to happen."""
         now_ms = self.clock.now_ms()
         self._give(self.contact.begin(now_ms))
+        if not self._awaits:
+            self._await()
         self._attend(now_ms)
         self._wait(now_ms)
         now_ms = self.clock.now_ms()
@@ -139,44 +150,24 @@ class Runner:
 
     def close(self) -> None:
         """Let go of everything but the hooks."""
+        self._let_go()
+        self._holdings.close()
+
+    def _let_go(self) -> None:
+        """Let go of what is not kept for a runner that follows."""
         for line in (self.contact.poll_line, self.contact.approve_line):
             line.close()
-        if self._status is not None:
-            self._status.close()
         if self._inhibitor is not None:
             self._inhibitor.close()
-        if self._wake is not None:
-            signal.set_wakeup_fd(-1)
-            for end in self._wake:
-                end.close()
-        self._journal.close()
 
     # ---- begin ---------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
-        here, there = self._wake = socket.socketpair()
-        here.settimeout(0.0)
-        there.settimeout(0.0)
-        signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
-        if hasattr(signal, "SIGHUP"):
-            signal.signal(signal.SIGHUP, self._renew)
-        if self.settings.status_listen:
-            from forewarn.agent.status_server import StatusServer  # noqa: PLC0415  only where it is wanted
-
-            self._status = StatusServer(self)
-        if self.settings.inhibit_shutdown:
-            from forewarn.agent.inhibitor import Inhibitor  # noqa: PLC0415  the same
-
-            self._inhibitor = Inhibitor(self.log)
-        self.log.say("agent-started", f"The agent starts; it asks {self.contact.endpoint}.")
-
-    def _stop(self, number: int, frame: object) -> None:  # noqa: ARG002  what a handler is given
-        self._stopping = True
-
-    def _renew(self, number: int, frame: object) -> None:  # noqa: ARG002  the same
-        self.again = True
+    def _await(self) -> None:
+        """Read the journal and say that the agent works: the first answer may take minutes."""
+        self._awaits = True
+        self._state = self._journal.read()
+        self._readiness.status(AWAITED)
+        self._readiness.ready()
 
     def _identify(self) -> None:
         """Begin to decide, once this VM's name is known: what it is told or what it is given."""
@@ -196,8 +187,10 @@ class Runner:
                 text = f"It has no name in {settings.scale_set}: {error}."
                 self.log.say("name-unfit", text, level="warning")
         self.identity = Identity(name, tuple(aliases))
-        state = self._journal.read()
-        self._children = ChildProcesses(self._room, self.identity, grace_s=settings.stop_grace_s)
+        state, self._state = self._state, None
+        self._children = ChildProcesses(
+            self._holdings.room, self.identity, grace_s=settings.stop_grace_s
+        )
         reason = "unreadable"
         try:
             self.core = AgentEngine(self.identity, settings.rules, journal=state)
@@ -216,7 +209,6 @@ class Runner:
             before = self._journal.boot_id
             rebooted = bool(before) and before != boot_id()
             self._give((Resumed(found, rebooted=rebooted),))
-        self._readiness.ready()
 
     # ---- the core and its intents --------------------------------------------------------------
 
@@ -287,24 +279,21 @@ class Runner:
             self._status.watch(poller)
         ready = poller.wait(self._sleep_s(now_ms))
         now_ms = self.clock.now_ms()
-        if self._wake is not None and self._wake[0].fileno() in ready:
-            self._wake[0].recv(64)
+        self._signals.drain(ready)
         if self.contact.poll_line in lines and self.contact.poll_line.fd in ready:
             self._give(self.contact.poll_ready(now_ms))
         if self.contact.approve_line in lines and self.contact.approve_line.fd in ready:
             self._give(self.contact.approval_ready())
         if self._status is not None:
-            self._status.serve(ready, now_ms)
+            self._status.serve(self, ready, now_ms)
 
     def _descriptors(self) -> tuple[int, ...]:
         """Return what tells that a child has ended, or that a signal has come."""
-        fds = self._side.descriptors()
+        fds = self._side.descriptors() + self._signals.descriptors()
         if self._children is not None:
             fds += self._children.descriptors()
         if self._inhibitor is not None:
             fds += self._inhibitor.descriptors()
-        if self._wake is not None:
-            fds += (self._wake[0].fileno(),)
         return fds
 
     def _sleep_s(self, now_ms: int) -> float:
@@ -364,7 +353,8 @@ class Runner:
             self.log.say("poll-again", "The service answers again.")
         events = self.core.events if self.core is not None else ()
         stages = ", ".join(f"{one.event.event_type} {one.stage}" for one in events[:5])
-        self._readiness.status(self.contact.trouble or stages or "nothing is scheduled")
+        none = "nothing is scheduled" if self.contact.good_ms is not None else AWAITED
+        self._readiness.status(self.contact.trouble or stages or none)
         if self._readiness.watchdog_ms and now_ms >= self._alive_ms:
             self._alive_ms = now_ms + self._readiness.watchdog_ms
             self._readiness.alive()

@@ -40,23 +40,27 @@ def run(path: str, *, must_exist: bool = True) -> None:
     cannot be used; also when the system's clock was set and nothing is scheduled.
     """
     settings = load(path, must_exist=must_exist)
-    from forewarn.agent.log import Log  # noqa: PLC0415  after the process that checks has ended
+    from forewarn.agent.holdings import Holdings  # noqa: PLC0415  after what checks has ended
+    from forewarn.agent.log import Log  # noqa: PLC0415  the same
     from forewarn.agent.runner import Runner  # noqa: PLC0415  the same
-    from forewarn.agent.sd_notify import SdNotify  # noqa: PLC0415  the same
     from forewarn.clock import SystemClock  # noqa: PLC0415  the same
     from forewarn.ids import Ids  # noqa: PLC0415  the same
 
-    readiness = SdNotify()
+    holdings = Holdings(settings)
     while True:  # ends when it is told to stop
         clock = SystemClock()
         log = Log(settings.log, clock=clock)
-        runner = Runner(settings, clock=clock, ids=Ids(), log=log, readiness=readiness)
+        runner = Runner(settings, clock=clock, ids=Ids(), log=log, holdings=holdings)
         if not runner.run():
             return
+        holdings.signals.renewing = False
         try:
-            settings = load(path, must_exist=must_exist)
-        except ForewarnError as error:
-            log.say("config-refused", f"{error} The agent goes on as it was.", level="error")
+            wanted = load(path, must_exist=must_exist)
+            holdings.change(wanted)
+            settings = wanted
+        except (ForewarnError, OSError) as error:
+            reason = str(error).rstrip(".")
+            log.say("config-refused", f"{reason}. The agent goes on as it was.", level="error")
 
 
 def load(path: str, *, must_exist: bool = True) -> AgentSettings:

@@ -16,7 +16,19 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from forewarn.agent.core.engine import AgentEngine
-    from forewarn.agent.runner import Runner
+    from forewarn.agent.core.identity import Identity
+    from forewarn.agent.metrics import Metrics
+    from forewarn.agent.poller import Poller
+    from forewarn.agent.settings import AgentSettings
+
+    class Shown(Protocol):
+        """What is shown of an agent."""
+
+        settings: AgentSettings
+        identity: Identity
+        contact: Poller
+        metrics: Metrics
+        core: AgentEngine | None
 
     class Watches(Protocol):
         """Something that waits for descriptors."""
@@ -34,26 +46,50 @@ STALE_POLL_MS = 60_000  # an agent whose last good poll is older is not ready
 class StatusServer:
     """Answers `/status`, `/healthz`, `/readyz`, `/drainz`, `/prepared` and `/metrics`."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, settings: AgentSettings, *, before: StatusServer | None = None) -> None:
         """Listen where the settings say.
 
+        Args:
+            settings: What is configured.
+            before: The one to take the place of; it goes on where this one cannot be had.
+
         Raises:
-            OSError: the address cannot be had.
+            OSError: the address or the certificate cannot be had.
         """
-        settings = runner.settings
-        host, _, port = settings.status_listen.rpartition(":")
-        address = (host.strip("[]"), int(port))
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._runner = runner
-        self._listener = socket.create_server(address, family=family, backlog=MAX_CONNECTIONS)
-        self._listener.settimeout(0.0)
+        self._address = settings.status_listen
         self._tls = None
         if settings.status_cert:
             import ssl  # noqa: PLC0415  4 MiB, only where it is wanted
 
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._tls.load_cert_chain(settings.status_cert, settings.status_key)
+            try:
+                self._tls.load_cert_chain(settings.status_cert, settings.status_key)
+            except OSError as error:
+                text = f"[status] cert {settings.status_cert} cannot be used with its key: {error}"
+                raise OSError(text) from error
+        take = _listen if before is None else before.listener_for
+        self._listener = take(self._address)
         self._open: dict[int, _Connection] = {}
+
+    def listener_for(self, address: str) -> socket.socket:
+        """Return a listener for the server that follows; where none can be had, keep this one.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        if address == self._address:
+            return self._listener.dup()
+        try:
+            return _listen(address)
+        except OSError:
+            if address.rpartition(":")[2] != self._address.rpartition(":")[2]:
+                raise
+        self._listener.close()  # the same port at another address
+        try:
+            return _listen(address)
+        except OSError:
+            self._listener = _listen(self._address)
+            raise
 
     @property
     def port(self) -> int:
@@ -71,13 +107,17 @@ class StatusServer:
         """Return when a slow client is to be cut."""
         return min((one.until_ms for one in self._open.values()), default=None)
 
-    def serve(self, ready: set[int], now_ms: int) -> None:
+    def serve(self, agent: Shown, ready: set[int], now_ms: int) -> None:
         """Accept, read and answer what can be now."""
+
+        def answer(path: str, now_ms: int) -> tuple[int, str, str]:
+            return _answer(agent, path, now_ms)
+
         if self._listener.fileno() in ready:
             self._accept(now_ms)
         for fd, connection in tuple(self._open.items()):
             over = now_ms >= connection.until_ms
-            if over or (fd in ready and connection.advance(self._answer, now_ms)):
+            if over or (fd in ready and connection.advance(answer, now_ms)):
                 connection.close()
                 del self._open[fd]
 
@@ -101,33 +141,6 @@ class StatusServer:
             oldest = next(iter(self._open))
             self._open.pop(oldest).close()
         self._open[accepted.fileno()] = _Connection(accepted, now_ms + SECONDS_MAX_MS)
-
-    def _answer(self, path: str, now_ms: int) -> tuple[int, str, str]:
-        """Return status, content type and body for a path."""
-        runner = self._runner
-        route = path.partition("?")[0]
-        if route == "/healthz":
-            return 200, "text/plain", "ok\n"
-        if route == "/readyz":
-            good_ms = runner.contact.good_ms
-            held_ms = int(runner.settings.wait_s * 1000)
-            stale = good_ms is None or now_ms - good_ms > STALE_POLL_MS + held_ms
-            return (503, "text/plain", "no good poll\n") if stale else (200, "text/plain", "ok\n")
-        if route == "/drainz":
-            draining = any(held.phase != "approve" for held in self._steps())
-            return (503, "text/plain", "draining\n") if draining else (200, "text/plain", "ok\n")
-        if route == "/metrics":
-            body = runner.metrics.exposition(runner.core, runner.contact, now_ms=now_ms)
-            return 200, "text/plain; version=0.0.4; charset=utf-8", body
-        if route == "/prepared":
-            form = prepared_form(runner.identity.name, runner.core)
-            return 200, "application/json", json.dumps(form) + "\n"
-        if route in ("/", "/status"):
-            return 200, "application/json", json.dumps(status_form(runner, now_ms)) + "\n"
-        return 404, "text/plain", "not found\n"
-
-    def _steps(self) -> tuple[StepRecord, ...]:
-        return self._runner.core.steps if self._runner.core is not None else ()
 
 
 class _Connection:
@@ -184,12 +197,47 @@ DECIDING = ("preparing", "ready", "checking", "approving", "held", "aborting", "
 REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
-def status_form(runner: Runner, now_ms: int) -> dict[str, object]:
+def _listen(place: str) -> socket.socket:
+    host, _, port = place.rpartition(":")
+    address = (host.strip("[]"), int(port))
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    listener = socket.create_server(address, family=family, backlog=MAX_CONNECTIONS)
+    listener.settimeout(0.0)
+    return listener
+
+
+def _answer(agent: Shown, path: str, now_ms: int) -> tuple[int, str, str]:
+    """Return status, content type and body for a path."""
+    route = path.partition("?")[0]
+    if route == "/healthz":
+        return 200, "text/plain", "ok\n"
+    if route == "/readyz":
+        good_ms = agent.contact.good_ms
+        held_ms = int(agent.settings.wait_s * 1000)
+        stale = good_ms is None or now_ms - good_ms > STALE_POLL_MS + held_ms
+        return (503, "text/plain", "no good poll\n") if stale else (200, "text/plain", "ok\n")
+    if route == "/drainz":
+        draining = any(
+            held.phase != "approve" for held in (agent.core.steps if agent.core is not None else ())
+        )
+        return (503, "text/plain", "draining\n") if draining else (200, "text/plain", "ok\n")
+    if route == "/metrics":
+        body = agent.metrics.exposition(agent.core, agent.contact, now_ms=now_ms)
+        return 200, "text/plain; version=0.0.4; charset=utf-8", body
+    if route == "/prepared":
+        form = prepared_form(agent.identity.name, agent.core)
+        return 200, "application/json", json.dumps(form) + "\n"
+    if route in ("/", "/status"):
+        return 200, "application/json", json.dumps(status_form(agent, now_ms)) + "\n"
+    return 404, "text/plain", "not found\n"
+
+
+def status_form(agent: Shown, now_ms: int) -> dict[str, object]:
     """Return everything worth knowing about the agent, in JSON types."""
-    core, contact = runner.core, runner.contact
+    core, contact = agent.core, agent.contact
     events = core.events if core is not None else ()
     return {
-        "name": runner.identity.name if core is not None else None,
+        "name": agent.identity.name if core is not None else None,
         "endpoint": contact.endpoint,
         "api_version": contact.version,
         "polls": contact.polls,
@@ -235,7 +283,5 @@ def _wants_write(error: OSError) -> bool:
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from forewarn.agent.core.records import StepRecord
 
     Answering = Callable[[str, int], tuple[int, str, str]]

@@ -1,0 +1,57 @@
+"""Signals: what this process was told to do, kept until somebody has looked.
+
+They outlive a reload, so that none is lost between two configurations. Nothing is done in a
+handler but to note it.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+
+class Signals:
+    """SIGTERM and SIGINT, which end the agent, and SIGHUP, which has it begin anew."""
+
+    def __init__(self) -> None:
+        """Note nothing yet."""
+        self.stopping = False
+        self.renewing = False
+        """Whether to begin anew; who does so takes it back first."""
+        self._wake: tuple[socket.socket, socket.socket] | None = None
+
+    def listen(self) -> None:
+        """Note signals from now on; without effect where that is done already."""
+        if self._wake is not None:
+            return
+        here, there = self._wake = socket.socketpair()
+        here.settimeout(0.0)
+        there.settimeout(0.0)
+        signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, self._renew)
+
+    def descriptors(self) -> tuple[int, ...]:
+        """Return what can be read when a signal has come."""
+        return () if self._wake is None else (self._wake[0].fileno(),)
+
+    def drain(self, ready: set[int]) -> None:
+        """Read away what woke the loop."""
+        if self._wake is not None and self._wake[0].fileno() in ready:
+            self._wake[0].recv(64)
+
+    def close(self) -> None:
+        """Be woken no more."""
+        if self._wake is not None:
+            signal.set_wakeup_fd(-1)
+            for end in self._wake:
+                end.close()
+            self._wake = None
+
+    def _stop(self, number: int, frame: object) -> None:  # noqa: ARG002  what a handler is given
+        self.stopping = True
+
+    def _renew(self, number: int, frame: object) -> None:  # noqa: ARG002  the same
+        self.renewing = True
