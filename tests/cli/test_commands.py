@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import threading
@@ -387,25 +386,3 @@ def test_watch_ends_with_the_service(run: Run, live: Live) -> None:
     stopping.join()
     assert ended.status == 0
     assert ended.err == "the server ended the stream: stopped\n"
-
-
-@pytest.mark.parametrize("name", ["-", "history.jsonl", "history.jsonl.gz"])
-def test_history_is_exported_whole(run: Run, tmp_path: Path, name: str) -> None:
-    """Every entry on a line, oldest first, with what became of the records. Source: A-6."""
-    path = "-" if name == "-" else str(tmp_path / name)
-    done = run("history", "export", "--output", path)
-    assert done.status == OK
-    text = done.out
-    if name != "-":
-        data = Path(path).read_bytes()
-        text = (gzip.decompress(data) if name.endswith(".gz") else data).decode()
-    lines = [json.loads(line) for line in text.splitlines()]
-    assert [each["sequence"] for each in lines] == list(range(1, len(lines) + 1))
-    assert all(each["images"] for each in lines)
-
-
-def test_export_that_cannot_be_written_is_named(run: Run, tmp_path: Path) -> None:
-    """Where an export cannot go is a sentence. Source: STYLE 8."""
-    done = run("history", "export", "--output", str(tmp_path / "no-such" / "file"))
-    assert done.status != OK
-    assert "cannot be written" in done.err

@@ -9,21 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.core.impact import Impact
-from forewarn.core.refusals import FleetContradiction
-from forewarn.core.topology import (
+from forewarn.core.naming import (
     ADDRESSES_MAX,
     DOMAIN_MAX,
     INSTANCE_LENGTH_MAX,
     INSTANCE_MAX,
     TAGS_MAX,
-    FleetChange,
-    Group,
-    GroupKind,
-    Health,
-    Host,
-    Topology,
-    Vm,
 )
+from forewarn.core.refusals import FleetContradiction
+from forewarn.core.topology import FleetChange, Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.values import replace
 
 GPU_GROUP = Group("gpu", GroupKind.SCALE_SET, fault_domain_count=1)

@@ -18,9 +18,10 @@ from forewarn.core.impact import (
     Source,
 )
 from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
+from forewarn.core.naming import DOMAIN_MAX
 from forewarn.core.records import Record, key_of
 from forewarn.core.state import Changes
-from forewarn.core.topology import DOMAIN_MAX, Group, GroupKind, Health, Host, Topology, Vm
+from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.values import replace
 

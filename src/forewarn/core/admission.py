@@ -22,6 +22,7 @@ from forewarn.core.impact import (
 )
 from forewarn.core.indexes import disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import EventState, Operation, OperationState
+from forewarn.core.naming import TEXT_LENGTH_MAX
 from forewarn.core.refusals import (
     AlreadyAsked,
     NoticeTooShort,
@@ -31,7 +32,7 @@ from forewarn.core.refusals import (
     Unknown,
 )
 from forewarn.core.stimulus import TARGETS_MAX
-from forewarn.core.topology import TEXT_LENGTH_MAX, Health
+from forewarn.core.topology import Health
 from forewarn.core.transitions import approved_by_policy, earliest_ms, unapproving
 from forewarn.protocol.timestamps import iso8601
 from forewarn.values import replace, value

@@ -5,7 +5,6 @@ No operation, event or document: this room knows how the fleet is laid out and n
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
@@ -15,6 +14,14 @@ from forewarn.core.impact import (
     TERMINATE_NOTICE_S_MAX,
     TERMINATE_NOTICE_S_MIN,
     Impact,
+)
+from forewarn.core.naming import (
+    ADDRESSES_MAX,
+    DOMAIN_MAX,
+    TAGS_MAX,
+    check_instance,
+    check_name,
+    check_text,
 )
 from forewarn.core.overlay import Overlay
 from forewarn.core.refusals import FleetContradiction
@@ -30,19 +37,6 @@ _Members: TypeAlias = "MutableMapping[str, tuple[str, ...]]"
 _Sign: TypeAlias = "str | tuple[str, str]"
 
 _NOBODY: frozenset[str] = frozenset()
-
-#: What a host, group or VM may be called: it stands in URLs, documents and shell commands.
-NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
-#: Domains are small numbers; the public cloud has at most 3 fault and 20 update domains.
-DOMAIN_MAX = 999
-#: Addresses one VM may be known by; a VM has a few interfaces, not hundreds.
-ADDRESSES_MAX = 64
-TAGS_MAX = 64
-TEXT_LENGTH_MAX = 256
-#: Further instance metadata of one VM: members, and characters of all names and values together.
-#: It is kept in memory and sent to metadata nodes, so no place for user data of 64 KiB.
-INSTANCE_MAX = 64
-INSTANCE_LENGTH_MAX = 16_384
 
 
 class GroupKind(Word):
@@ -76,8 +70,8 @@ class Host:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a host."""
-        _check_name("host", self.name)
-        _check_text("host", self.name, (self.zone, self.driver))
+        check_name("host", self.name)
+        check_text("host", self.name, (self.zone, self.driver))
         for domain in (self.fault_domain, self.update_domain):
             if not 0 <= domain <= DOMAIN_MAX:
                 raise FleetContradiction(
@@ -111,8 +105,8 @@ class Group:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a group."""
-        _check_name("group", self.name)
-        _check_text("group", self.name, (self.owner,))
+        check_name("group", self.name)
+        check_text("group", self.name, (self.owner,))
         notice_s = self.terminate_notice_s
         if notice_s and not TERMINATE_NOTICE_S_MIN <= notice_s <= TERMINATE_NOTICE_S_MAX:
             raise FleetContradiction(
@@ -161,18 +155,16 @@ class Vm:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a virtual machine."""
-        _check_name("vm", self.name)
+        check_name("vm", self.name)
         if len(self.addresses) > ADDRESSES_MAX or len(self.tags) > TAGS_MAX:
             raise FleetContradiction(
                 problem=f"vm {self.name}: more than {ADDRESSES_MAX} addresses or {TAGS_MAX} tags"
             )
         texts = (self.size, self.interface, self.instance_id, self.vm_id, self.os_type)
         places = (self.location, self.resource_group, self.subscription)
-        _check_text(
-            "vm", self.name, (*texts, *places, *(text for tag in self.tags for text in tag))
-        )
+        check_text("vm", self.name, (*texts, *places, *(text for tag in self.tags for text in tag)))
         if self.instance:
-            _check_instance(self.name, self.instance)
+            check_instance(self.name, self.instance)
 
     @property
     def has_gpu(self) -> bool:
@@ -351,42 +343,10 @@ class Topology:
         return (group, *sorted(views - {group}))
 
 
-def _check_name(kind: str, name: str) -> None:
-    if not NAME_PATTERN.fullmatch(name):
-        raise FleetContradiction(
-            problem=f"{kind} {name!r}: a name is 1 to 128 letters, digits, `_`, `.`, `-`,"
-            " and starts with a letter, digit or `_`"
-        )
-
-
-def _check_text(kind: str, name: str, texts: tuple[str, ...]) -> None:
-    if "".join(texts).isprintable() and max(map(len, texts)) <= TEXT_LENGTH_MAX:
-        return  # as nearly all are, and a fleet has millions
-    for text in texts:
-        if len(text) > TEXT_LENGTH_MAX or not text.isprintable():
-            raise FleetContradiction(
-                problem=f"{kind} {name}: {text[:40]!r} is longer than {TEXT_LENGTH_MAX}"
-                " characters or not printable"
-            )
-
-
 def _check_seat(topology: Topology, vm: Vm) -> None:
     if vm.host not in topology.hosts or vm.group not in topology.groups:
         missing = f"host {vm.host}" if vm.host not in topology.hosts else f"group {vm.group}"
         raise FleetContradiction(problem=f"vm {vm.name}: there is no {missing}; add it first")
-
-
-def _check_instance(name: str, members: tuple[tuple[str, str], ...]) -> None:
-    """Refuse too much, and what cannot be shown; a list of keys has several lines."""
-    texts = [text for member in members for text in member]
-    length = sum(len(text) for text in texts)
-    if len(members) > INSTANCE_MAX or length > INSTANCE_LENGTH_MAX:
-        raise FleetContradiction(
-            problem=f"vm {name}: instance metadata has {len(members)} members and {length}"
-            f" characters; at most {INSTANCE_MAX} and {INSTANCE_LENGTH_MAX} are allowed"
-        )
-    if not all(text.replace("\n", "").isprintable() for text in texts):
-        raise FleetContradiction(problem=f"vm {name}: instance metadata must be printable")
 
 
 def _check_lone(topology: Topology, group: str) -> None:

@@ -16,14 +16,9 @@ from forewarn.core.impact import (
     Impact,
     Source,
 )
+from forewarn.core.naming import ADDRESSES_MAX, DOMAIN_MAX, INSTANCE_LENGTH_MAX, TAGS_MAX
 from forewarn.core.stimulus import TARGETS_MAX
-from forewarn.core.topology import (
-    ADDRESSES_MAX,
-    DOMAIN_MAX,
-    INSTANCE_LENGTH_MAX,
-    TAGS_MAX,
-    GroupKind,
-)
+from forewarn.core.topology import GroupKind
 from forewarn.metadata.instance_fields import COMPUTE, SETTABLE
 from forewarn.validation.fields import (
     NAME,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import logging
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from forewarn.core.document import Enrolment, View
@@ -20,6 +19,7 @@ from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.errors import ForewarnError
 from forewarn.ids import Ids
 from forewarn.store.addresses import engine_of
+from forewarn.store.collection import uncollected
 from forewarn.store.errors import (
     StoreDamaged,
     StoreFull,
@@ -100,12 +100,12 @@ class Store:
         """
         self._uncertain = None
         try:
-            with _uncollected(), self._engine.writing() as transaction:
+            with uncollected(), self._engine.writing() as transaction:
                 state = self._loaded(transaction, transaction.rows("claim", writer=self._writer))
             self._claimed = True
         except StoreFull as error:
             log.warning("%s What it holds is shown.", error, extra={"action": error.code})
-            with _uncollected(), self._engine.reading() as transaction:
+            with uncollected(), self._engine.reading() as transaction:
                 state = self._loaded(transaction, transaction.rows("service"))
             self._claimed = False
         if len(state.topology.vms) >= FROZEN_VMS_MIN:
@@ -343,18 +343,6 @@ class Store:
             enrolments={each.group: each for each in live(transaction, Enrolment)},
             views={each.key: each for each in live(transaction, View)},
         )
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Look for no garbage while records are made: there is none, and they are looked at often."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def open_store(address: str, *, must_exist: bool = False) -> Store:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from forewarn.core.topology import NAME_PATTERN, TEXT_LENGTH_MAX
+from forewarn.core.naming import NAME_PATTERN, TEXT_LENGTH_MAX
 from forewarn.errors import CallerError
 from forewarn.validation.durations import (
     DURATION_PATTERN,

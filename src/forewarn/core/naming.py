@@ -1,0 +1,57 @@
+"""What the records of a fleet may be called and may say: bounds of names, texts and lists.
+
+No layout may be known in here: whether a host is there is looked up in `topology.py`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from forewarn.core.refusals import FleetContradiction
+
+#: What a host, group or VM may be called: it stands in URLs, documents and shell commands.
+NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
+#: Domains are small numbers; the public cloud has at most 3 fault and 20 update domains.
+DOMAIN_MAX = 999
+#: Addresses one VM may be known by; a VM has a few interfaces, not hundreds.
+ADDRESSES_MAX = 64
+TAGS_MAX = 64
+TEXT_LENGTH_MAX = 256
+#: Further instance metadata of one VM: members, and characters of all names and values together.
+#: It is kept in memory and sent to metadata nodes, so no place for user data of 64 KiB.
+INSTANCE_MAX = 64
+INSTANCE_LENGTH_MAX = 16_384
+
+
+def check_name(kind: str, name: str) -> None:
+    """Refuse what cannot be a name; raises `FleetContradiction`, as all of these."""
+    if not NAME_PATTERN.fullmatch(name):
+        raise FleetContradiction(
+            problem=f"{kind} {name!r}: a name is 1 to 128 letters, digits, `_`, `.`, `-`,"
+            " and starts with a letter, digit or `_`"
+        )
+
+
+def check_text(kind: str, name: str, texts: tuple[str, ...]) -> None:
+    """Refuse texts that are too long or cannot be shown."""
+    if "".join(texts).isprintable() and max(map(len, texts)) <= TEXT_LENGTH_MAX:
+        return  # as nearly all are, and a fleet has millions
+    for text in texts:
+        if len(text) > TEXT_LENGTH_MAX or not text.isprintable():
+            raise FleetContradiction(
+                problem=f"{kind} {name}: {text[:40]!r} is longer than {TEXT_LENGTH_MAX}"
+                " characters or not printable"
+            )
+
+
+def check_instance(name: str, members: tuple[tuple[str, str], ...]) -> None:
+    """Refuse too much, and what cannot be shown; a list of keys has several lines."""
+    texts = [text for member in members for text in member]
+    length = sum(len(text) for text in texts)
+    if len(members) > INSTANCE_MAX or length > INSTANCE_LENGTH_MAX:
+        raise FleetContradiction(
+            problem=f"vm {name}: instance metadata has {len(members)} members and {length}"
+            f" characters; at most {INSTANCE_MAX} and {INSTANCE_LENGTH_MAX} are allowed"
+        )
+    if not all(text.replace("\n", "").isprintable() for text in texts):
+        raise FleetContradiction(problem=f"vm {name}: instance metadata must be printable")
