@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from forewarn.cli.api_client import ApiRefused
 from forewarn.emulator.console import Console, Dated, banner, greeting
 from forewarn.protocol.timestamps import iso8601
 from forewarn.service.daemon import Bound
@@ -236,14 +237,29 @@ def test_story_stops_in_the_middle_of_work(stage: Stage) -> None:
     assert stage.api.get("/v1/hosts/host-1")["health"] == "healthy"
 
 
-def test_machines_others_need_are_not_taken_back(stage: Stage, heard: Heard) -> None:
-    """What announced work of others names stays, and the story says so."""
-    stage.run("image-upgrade")
-    stage.api.post("/v1/vms/upgrade-2/redeploy")
-    stage.api.post("/v1/scenarios/image-upgrade/stop")
-    assert stage.state("image-upgrade") == "stopped"
-    assert any("could not tidy up" in line for line in heard.lines())
-    assert stage.sees("upgrade-2") == ["Redeploy Scheduled upgrade-2 User -1"]
+def test_machine_pinned_by_work_is_taken_back_later(stage: Stage, heard: Heard) -> None:
+    """What announced work of others names stays until that has ended; the rest goes at once."""
+    before = stage.fleet()
+    stage.run("scale-in")
+    pinned, *others = sorted({vm["name"] for vm in stage.api.get("/v1/vms")["vms"]} - {"vm-1"})
+    assert others
+    stage.api.post(f"/v1/vms/{pinned}/redeploy")
+    stage.api.post("/v1/scenarios/scale-in/stop")
+    assert stage.state("scale-in") == "stopped"
+    assert {vm["name"] for vm in stage.api.get("/v1/vms")["vms"]} == {"vm-1", pinned}
+    [told] = [line for line in heard.lines() if "leaves" in line]
+    assert told.startswith(f"scenario scale-in leaves vm {pinned}")
+    assert "while op-" in told
+    assert stage.sees(pinned) == [f"Redeploy Scheduled {pinned} User -1"]
+    with pytest.raises(ApiRefused, match=f"work pins vm {pinned}"):
+        stage.run("scale-in")
+    [live] = stage.api.get("/v1/operations?live=true")["operations"]
+    stage.api.post(f"/v1/operations/{live['id']}/cancel")
+    stage.advance("0s")
+    assert "scenario scale-in has taken back what it had left" in heard.lines()
+    assert stage.fleet() == before
+    stage.run("scale-in")
+    assert stage.state("scale-in") == "running"
 
 
 def test_too_many_stories_are_refused(stage: Stage) -> None:

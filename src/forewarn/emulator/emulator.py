@@ -69,7 +69,10 @@ class ScenarioBusy(CallerError):
     code = "scenario-busy"
     status = 409
     message = "Scenario {name} cannot be run now: {problem}."
-    advice = "Wait for its end, or stop it with `forewarn scenario stop`."
+    advice = (
+        "Wait for its end, or stop it with `forewarn scenario stop`; `forewarn operations` shows"
+        " work that pins a machine."
+    )
 
 
 class ScenarioIdle(CallerError):
@@ -260,6 +263,9 @@ class Emulator(Daemon):
             raise ScenarioBusy(name=name, problem="it runs already")
         if len(live) >= RUNS_MAX:
             raise ScenarioBusy(name=name, problem=f"{RUNS_MAX} scenarios run")
+        if name in self.runs and self.runs[name].left:
+            left = ", ".join(self.runs[name].left)
+            raise ScenarioBusy(name=name, problem=f"work pins {left} of its last run")
         vm = vm or self.default_vm
         assert self._comebacks is not None
         await self._comebacks.hurry(vm)
@@ -278,7 +284,7 @@ class Emulator(Daemon):
     def _forget_runs(self, name: str) -> None:
         """Make room for another run: the last one of its name goes, then those that ended first."""
         self.runs.pop(name, None)
-        ended = [each for each, run in self.runs.items() if run.over]
+        ended = [each for each, run in self.runs.items() if run.over and not run.left]
         for each in ended[: max(len(self.runs) - RUNS_KEPT_MAX + 1, 0)]:
             del self.runs[each]
 

@@ -13,10 +13,11 @@ from forewarn.core.history import Rows
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.records import from_row
 from forewarn.core.stimulus import Cancel, Complete, Repair
-from forewarn.core.topology import Health, Topology
+from forewarn.core.topology import Health
 from forewarn.drivers.simulated import SimulatedDriver
-from forewarn.emulator.default_fleet import ACTOR, SCENARIO, is_empty
-from forewarn.emulator.scenario_machines import Touched, taken_back
+from forewarn.emulator.default_fleet import ACTOR, SCENARIO
+from forewarn.emulator.scenario_machines import FormerFleet, Touched, taken_back
+from forewarn.emulator.scenario_tidy import in_parts
 from forewarn.errors import CallerError
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from forewarn.control.plane import ControlPlane
     from forewarn.core.records import Row
     from forewarn.core.state import Entry, Image
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import ChangeTopology, Stimulus
+    from forewarn.core.topology import Topology
 
     #: Kind and name of a machine.
     Key: TypeAlias = tuple[str, str | int]
@@ -50,13 +52,26 @@ def take_back(plane: ControlPlane, now_ms: int) -> tuple[str, ...]:
             plane.commit(_ending(operation), actor=operation.actor, now_ms=now_ms)
         for host in traces.failed(plane.state.topology):
             plane.commit(Repair(host), actor=ACTOR, now_ms=now_ms)
-        change = taken_back(*traces.compared(plane.state.topology))
-        if not is_empty(change):
-            plane.commit(change, actor=ACTOR, now_ms=now_ms)
-    except CallerError as refusal:  # somebody's work or machines stand in the way
+    except CallerError as refusal:
         log.warning("what scenarios have left cannot be taken back: %s", refusal)
         return ()
+    attempts = in_parts(taken_back(*traces.compared(plane.state.topology)))
+    try:
+        part = next(attempts)
+        while True:
+            part = attempts.send(_refusal(plane, part, now_ms))
+    except StopIteration as end:
+        for subject, why in end.value.items():  # somebody's work or machines stand in the way
+            log.warning("%s, which a scenario has left, cannot be taken back: %s", subject, why)
     return tuple(sorted(actor.removeprefix(SCENARIO) for actor in actors))
+
+
+def _refusal(plane: ControlPlane, change: ChangeTopology, now_ms: int) -> str:
+    try:
+        plane.commit(change, actor=ACTOR, now_ms=now_ms)
+    except CallerError as refusal:
+        return str(refusal)
+    return ""
 
 
 class ScenarioTraces:
@@ -89,7 +104,7 @@ class ScenarioTraces:
                 if ill and row["health"] == Health.HEALTHY.value:
                     yield str(name)
 
-    def compared(self, now: Topology) -> tuple[Topology, Topology, Touched]:
+    def compared(self, now: Topology) -> tuple[FormerFleet, Topology, Touched]:
         """Return the fleet as it was, as it is, and the machines in which they may differ."""
         before: dict[str, dict[str, Any]] = {
             "host": dict(now.hosts),
@@ -104,7 +119,7 @@ class ScenarioTraces:
             if row is not None:
                 before[kind][name] = from_row(kind, row)
         hosts, groups, vms = (frozenset(touched[kind]) for kind in ("host", "group", "vm"))
-        then = Topology(before["host"], before["group"], before["vm"])
+        then = FormerFleet(before["host"], before["group"], before["vm"])
         return then, now, Touched(hosts, groups, vms)
 
     def _work(self, row: Row) -> None:

@@ -17,7 +17,7 @@ from forewarn.operator_api.topology_file import form_of, records_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from forewarn.core.topology import Host, Topology
+    from forewarn.core.topology import Group, Host, Topology, Vm
     from forewarn.emulator.scenario import Machines
 
 Tables: TypeAlias = "Mapping[str, Mapping[str, object]]"
@@ -90,7 +90,16 @@ def touched_by(change: ChangeTopology) -> Touched:
     )
 
 
-def taken_back(before: Topology, now: Topology, touched: Touched) -> ChangeTopology:
+@dataclass(frozen=True, slots=True)
+class FormerFleet:
+    """Machines by their names, of which some may need one that is gone."""
+
+    hosts: Mapping[str, Host]
+    groups: Mapping[str, Group]
+    vms: Mapping[str, Vm]
+
+
+def taken_back(before: Topology | FormerFleet, now: Topology, touched: Touched) -> ChangeTopology:
     """Return the change that makes the touched machines what they were before."""
     hosts = tuple(
         before.hosts[name]

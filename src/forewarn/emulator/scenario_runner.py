@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.core.lifecycle import LIVE_OPERATION, Operation, OperationState
 from forewarn.core.stimulus import Approve, Cancel, Complete, Repair, RequestMaintenance, Stimulus
-from forewarn.core.topology import Health
 from forewarn.emulator import scenario_machines
 from forewarn.emulator.default_fleet import SCENARIO, is_empty
 from forewarn.emulator.scenario import (
@@ -31,6 +30,7 @@ from forewarn.emulator.scenario import (
     Work,
 )
 from forewarn.emulator.scenario_machines import ScenarioFleet, Touched
+from forewarn.emulator.scenario_tidy import TidyUp
 from forewarn.errors import CallerError, ForewarnError
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import Committed, ControlPlane
-    from forewarn.core.topology import Topology
     from forewarn.ids import Ids
 
 log = logging.getLogger("forewarn.emulator")
@@ -96,37 +95,47 @@ class Run:
         self._actor = f"{SCENARIO}{scenario.name}"
         self._moved = asyncio.Event()
         self._resting = False
-        self._touched = Touched()
-        self._before: Topology | None = None
+        self._tidy: TidyUp | None = None
         self._task: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to run."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self) -> None:
-        """Look at the clock and at the work again."""
+        """Look at the clock and at the work again, in the end at what stayed."""
         self._moved.set()
+        if self.left and self.over and (self._tidying is None or self._tidying.done()):
+            self._tidying = asyncio.get_running_loop().create_task(self._tidy_again())
 
     @property
     def quiet(self) -> bool:
         """Whether it waits for something that is not there yet."""
         if self.state is not RunState.RUNNING:
-            return self._task is None or self._task.done()
+            return all(task is None or task.done() for task in (self._task, self._tidying))
         if not self._resting or self._moved.is_set():
             return False
         return self.waits_until_ms is None or self.waits_until_ms > self._desk.clock.now_ms()
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, and what it brought is taken back."""
+        """Whether it has ended, and what it brought is taken back as far as it can be."""
         return self._task is not None and self._task.done()
+
+    @property
+    def left(self) -> dict[str, str]:
+        """What it brought and nobody can take back yet, such as `vm upgrade-2`, and why."""
+        return self._tidy.left if self._tidy is not None else {}
 
     async def stop(self) -> None:
         """End it now; what it brought is taken back."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
+        if self._tidying is not None:
+            self._tidying.cancel()
+            await asyncio.wait([self._tidying])
 
     # --- the story ------------------------------------------------------------------------
 
@@ -164,9 +173,9 @@ class Run:
     async def _bring(self) -> None:
         """Add and change the machines of the story."""
         topology = await self._read(lambda plane: plane.state.topology.copy())
-        self._before = topology
+        self._tidy = TidyUp(self._desk.control, self._actor, topology)
         change = scenario_machines.brought(topology, self.scenario.machines, self.stage)
-        self._touched = scenario_machines.touched_by(change)
+        self._tidy.touched = scenario_machines.touched_by(change)
         if not is_empty(change):
             await self._submit(change)
 
@@ -228,7 +237,8 @@ class Run:
         committed = await self._submit(ask)
         for operation in committed.operations:
             self.operations.setdefault(work.label, []).append(operation.number)
-            self._touched |= Touched(
+            assert self._tidy is not None, "machines are brought before work is asked for"
+            self._tidy.touched |= Touched(
                 hosts=frozenset({operation.host}), vms=frozenset(operation.vms)
             )
 
@@ -281,23 +291,30 @@ class Run:
 
     async def _take_back(self) -> None:
         """Leave the fleet as it was: end the story's work, repair hosts, restore machines."""
-        if self._before is None:
+        if self._tidy is None:
             return
-        before = self._before
         numbers = [number for found in self.operations.values() for number in found]
         try:
             for operation in await self._read(lambda plane: _live(plane, numbers)):
                 await self._end(operation)
-            now = await self._read(lambda plane: plane.state.topology.copy())
-            for name in sorted(self._touched.hosts & now.hosts.keys()):
-                if now.hosts[name].health is not Health.HEALTHY and _was_well(before, name):
-                    await self._submit(Repair(name))
-            now = await self._read(lambda plane: plane.state.topology.copy())
-            change = scenario_machines.taken_back(before, now, self._touched)
-            if not is_empty(change):
-                await self._submit(change)
+            await self._tidy.attempt()
         except ForewarnError as error:
             self._desk.say(f"scenario {self.scenario.name} could not tidy up: {error}")
+        if self.left:
+            what, why = ", ".join(self.left), next(iter(self.left.values()))
+            self._desk.say(f"scenario {self.scenario.name} leaves {what} for now: {why}")
+
+    async def _tidy_again(self) -> None:
+        """Try once more to take back what was left; commits meanwhile ask for one more."""
+        assert self._tidy is not None
+        while self._moved.is_set() and self.left:
+            self._moved.clear()
+            try:
+                await self._tidy.attempt()
+            except ForewarnError as error:
+                log.info("scenario %s: %s", self.scenario.name, error)
+        if not self.left:
+            self._desk.say(f"scenario {self.scenario.name} has taken back what it had left")
 
     async def _end(self, operation: Operation) -> None:
         running = operation.state is OperationState.RUNNING
@@ -347,10 +364,6 @@ async def _never() -> bool:
 
 def _takes_time(act: object) -> bool:
     return isinstance(act, Wait) or (isinstance(act, Work) and act.times > 1)
-
-
-def _was_well(before: Topology, host: str) -> bool:
-    return host not in before.hosts or before.hosts[host].health is Health.HEALTHY
 
 
 def _found(plane: ControlPlane, numbers: list[int]) -> list[Operation]:
