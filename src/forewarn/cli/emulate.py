@@ -108,6 +108,13 @@ def _add_manners(emulate: argparse.ArgumentParser) -> None:
         help="at most N requests a second for each VM, and twice as many at once"
         " (N is 5 unless given; else no limit)",
     )
+    add(
+        "--gone-vm",
+        choices=("404", "hang", "refuse"),
+        default="404",
+        help="what a VM gets that was evicted or deleted: 404 (default), no answer, or a reset"
+        " connection",
+    )
     add("--preview", action="store_true", help="serve the preview api-version 2024-07-09, too")
     for what, subject in (
         ("scheduledevents", "Scheduled Events"),
@@ -179,6 +186,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         enable_on_first_request=arguments.enable_on_first_request is not None,
         enable_delay_s=float(delay_s),
         rate_per_s=arguments.rate_limit,
+        gone_vm=arguments.gone_vm,
         preview=arguments.preview,
         scheduledevents_unknown_version_status=arguments.scheduledevents_unknown_version_status,
         instance_unknown_version_status=arguments.instance_unknown_version_status,

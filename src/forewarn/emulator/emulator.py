@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from forewarn.core.topology import Topology, Vm
     from forewarn.emulator.clock_control import Sleeper
     from forewarn.emulator.faults import FaultPlan, FaultSpec
+    from forewarn.emulator.gone_vms import GoneVms
     from forewarn.emulator.scenario import Scenario
     from forewarn.emulator.scenario_runner import Run
 
@@ -107,6 +108,7 @@ class Emulator(Daemon):
         #: Scenarios that were cut off by the end of a former run, and are taken back now.
         self.taken_back: tuple[str, ...] = ()
         self._faults: FaultPlan | None = None
+        self._gone_vms: GoneVms | None = None
         self._comebacks: VmRestore | None = None
         self._loop = asyncio.get_running_loop()
         self._layout: Topology | None = None
@@ -129,6 +131,12 @@ class Emulator(Daemon):
     def _follow(self) -> None:
         """Follow commits and the clock from now on."""
         self._comebacks = VmRestore(self.control, self.clock)
+        if self.options.gone_vm != "404":
+            from forewarn.emulator.gone_vms import GoneVmAnswer, GoneVms  # noqa: PLC0415 - seldom wanted
+
+            answer, vms = GoneVmAnswer(self.options.gone_vm), self._plane.state.topology.vms
+            self._gone_vms = GoneVms(answer, self.settings.metadata, vms.values())
+            self.metadata.set_absence(self._gone_vms)
         self.pacing = ClockControl(self.pace, self.control, sleepers=self._sleepers)
         self.control.on_committed = self._committed
         self.clock.listen(self._clock_moved)
@@ -333,12 +341,20 @@ class Emulator(Daemon):
             self.bridge.call(lambda: self._tell(committed, after, taken))
 
     def _tell(self, committed: Committed, topology: Topology, taken: list[Vm]) -> None:
+        if self._gone_vms is not None:
+            self._follow_gone(self._gone_vms, committed, topology)
         for vm in taken:
             if self._comebacks is not None and vm.name not in topology.vms:
                 self._comebacks.away(vm)
         for run in self.runs.values():
             run.wake()
         self.on_commit(committed, topology)
+
+    def _follow_gone(self, gone_vms: GoneVms, committed: Committed, topology: Topology) -> None:
+        """Know new VMs, and forget those that an operator has removed."""
+        touched = {entry.vm for entry in committed.entries if entry.action.startswith("vm.")}
+        gone_vms.know(topology.vms[name] for name in touched if name in topology.vms)
+        gone_vms.forget(touched - topology.vms.keys() - set(_ended(committed)))
 
 
 def _read_fleet(name: str, text: str) -> ChangeTopology:
@@ -359,11 +375,20 @@ def _read_fleet(name: str, text: str) -> ChangeTopology:
 def _taken(committed: Committed) -> list[str]:
     """Return the VMs that an operation has taken, but for scenarios' own."""
     gone = {entry.vm for entry in committed.entries if entry.action == "vm.removed"}
-    by_work = []
+    return [
+        name
+        for name, actor in _ended(committed).items()
+        if name in gone and not actor.startswith(default_fleet.SCENARIO)
+    ]
+
+
+def _ended(committed: Committed) -> dict[str, str]:
+    """Return the VMs whose eviction or deletion has been done, and who had asked for it."""
+    found: dict[str, str] = {}
     for entry in committed.entries:
         row = entry.images[0].row if entry.images else None
-        if entry.action == "operation.succeeded" and row is not None:
-            told = str(row["actor"]).startswith(default_fleet.SCENARIO)
-            if not told and row["cause"] in {"eviction", "deletion"}:
-                by_work.append(entry.vm)
-    return [name for name in by_work if name in gone]
+        if row is None or entry.action != "operation.succeeded":
+            continue
+        if row["cause"] in {"eviction", "deletion"}:
+            found[entry.vm] = str(row["actor"])
+    return found

@@ -68,6 +68,8 @@ class Options:
     #: Statuses for unknown api-versions, 400 or 404. Source: E-3.
     scheduledevents_unknown_version_status: int = 400
     instance_unknown_version_status: int = 400
+    #: What a VM gets that was evicted or deleted: `404`, `hang` or `refuse`.
+    gone_vm: str = "404"
     #: Secret with which proxies on this machine sign `X-Instance-ID`. Source: S-6.
     proxy_secret: str = ""
     #: Bearer tokens, `NAME:TOKEN`, for operators who are not on this machine.

@@ -12,6 +12,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from forewarn.metadata.http.request import HttpRequest
     from forewarn.metadata.http.response import Response
+    from forewarn.metadata.identity import Peer
 
 
 @value
@@ -35,3 +36,10 @@ class Fault(Protocol):
 
     def meet(self, vm: str, request: HttpRequest) -> Disturbance | None:
         """Return what happens to this request of this VM; None: nothing."""
+
+
+class Absence(Protocol):
+    """Decides about requests of nobody; `MetadataServer.set_absence` installs it."""
+
+    def meet(self, peer: Peer, request: HttpRequest) -> Disturbance | None:
+        """Return whether it is held, then reset, or reset at once; None: it is answered 404."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from forewarn.errors import CallerError
 from forewarn.metadata import instance
+from forewarn.metadata.fault import Disturbance
 from forewarn.metadata.http import request as requests
 from forewarn.metadata.http.response import JSON, TEXT, Response, head_of, refusal
 from forewarn.metadata.identity import Callers, identity_of
@@ -19,6 +20,7 @@ from forewarn.metadata.routing import (
     NOT_FOUND,
     ApproveEvents,
     DescribeInstance,
+    Planned,
     RefuseRequest,
     ShowDocument,
     planned,
@@ -29,11 +31,10 @@ from forewarn.protocol.approvals import read_approval
 from forewarn.replication.messages import ApprovalRequest
 
 if TYPE_CHECKING:
-    from forewarn.metadata.fault import Fault
+    from forewarn.metadata.fault import Absence, Fault
     from forewarn.metadata.http.request import HttpRequest
     from forewarn.metadata.http.request_reader import PendingRequest
     from forewarn.metadata.identity import Peer
-    from forewarn.metadata.routing import Planned
     from forewarn.replication.messages import ApprovalAnswer, Caller, DocumentChange
     from forewarn.settings import MetadataSettings
 
@@ -45,6 +46,8 @@ KNOWN_BYTES_MAX = 2048
 
 APPROVED = Response()
 BUSY = refusal(503, "Service is not ready. Try again.", ("Retry-After", "1"))
+CUT = Disturbance(reset=True)
+"""What a request of nobody gets that was held."""
 FORWARDED = refusal(400, "Bad request. X-Forwarded-For is not accepted")
 
 
@@ -86,6 +89,7 @@ class Responder:
         self.snapshot = Snapshot(settings.server_header)
         self.limit = RateLimit(settings.rate_per_s, settings.rate_burst)
         self.fault: Fault | None = None
+        self.absence: Absence | None = None
         self.known: dict[bytes, tuple[HttpRequest, Planned]] = {}
         self.polled: dict[PublishedView, None] = {}
         """Views whose VMs asked since somebody emptied this. Source: B-2."""
@@ -117,6 +121,8 @@ class Responder:
         """Return the refusal of a request that is not heard, whatever its body says, or None."""
         found = self.callers.find(peer, asked.request)
         if found.caller is None:
+            if self.absence is not None and self.absence.meet(peer, asked.request) is not None:
+                return None
             asked.close = asked.close or found.by_peer  # its next one is nobody's either
             return self._answer(asked, NOT_FOUND)
         asked.caller = found.caller
@@ -134,7 +140,7 @@ class Responder:
         if asked.request.length:  # its body took time to come
             asked.caller = self.callers.find(peer, asked.request).caller
         if asked.caller is None:
-            return self._answer(asked, NOT_FOUND)
+            return self._of_nobody(asked, peer, now_s)
         if self.fault is not None:
             disturbance = asked.disturbance = self.fault.meet(asked.caller.vm, asked.request)
             if disturbance is not None and disturbance.hold_s > 0:
@@ -145,7 +151,7 @@ class Responder:
         """Return what a held request gets as whoever asks now. Source: S-4."""
         asked.caller = self.callers.find(peer, asked.request).caller
         if asked.caller is None:
-            return self._answer(asked, NOT_FOUND)
+            return self._of_nobody(asked, peer, now_s)
         return self._disturbed(asked, asked.caller, peer, now_s=now_s)
 
     def look_again(self, asked: PendingRequest, now_s: float) -> Send | Hold:
@@ -186,6 +192,17 @@ class Responder:
         answer = refused(error)
         head = head_of(answer, self.settings.server_header)
         return Pieces(head, answer.body, close=True, old=False)
+
+    def _of_nobody(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
+        """Answer 404, or do what the emulator has for a VM that is gone. Source: E-10."""
+        gone = None if self.absence is None else self.absence.meet(peer, asked.request)
+        if gone is None:
+            return self._answer(asked, NOT_FOUND)
+        if gone.hold_s and asked.disturbance is not CUT:
+            asked.disturbance, asked.view = CUT, None
+            asked.planned = Planned(RefuseRequest(NOT_FOUND), forwarded=False)
+            return Hold(now_s + gone.hold_s, then_respond=True)
+        return Reset()
 
     def _disturbed(
         self, asked: PendingRequest, caller: Caller, peer: Peer, *, now_s: float

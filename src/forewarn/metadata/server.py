@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from forewarn.clock import Clock
-    from forewarn.metadata.fault import Fault
+    from forewarn.metadata.fault import Absence, Fault
     from forewarn.metadata.http.asyncio_transport import AsyncioTransport
     from forewarn.metadata.http.epoll_transport import EpollTransport
     from forewarn.replication.messages import DocumentChange, Upstream
@@ -97,6 +97,10 @@ class MetadataServer:
     def set_fault(self, fault: Fault | None) -> None:
         """Disturb answers from now on, or no more. Source: E-10."""
         self._begun().set_fault(fault)
+
+    def set_absence(self, absence: Absence) -> None:
+        """Have this decide about the requests of nobody from now on. Source: E-10."""
+        self._begun().responder.absence = absence
 
     def clock_moved(self) -> None:
         """Have the `Date` header follow a clock that was moved; call it on the event loop."""

@@ -1,0 +1,72 @@
+"""VMs that work has taken away: whether their requests are left unanswered or cut off.
+
+On the public cloud nothing of such a VM is left that could ask. No answer is written in here.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from forewarn.metadata.fault import Disturbance
+from forewarn.metadata.identity import Callers
+from forewarn.replication.messages import Caller, DocumentChange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forewarn.core.topology import Vm
+    from forewarn.metadata.http.request import HttpRequest
+    from forewarn.metadata.identity import Peer
+    from forewarn.settings import MetadataSettings
+
+#: Longest a request stays unanswered before its connection is reset, in real seconds.
+HANG_S_MAX = 120.0
+
+
+class GoneVmAnswer(Enum):
+    """What the requests of a VM get that was evicted or deleted."""
+
+    NOT_FOUND = "404"
+    HANG = "hang"
+    REFUSE = "refuse"
+
+
+_DISTURBANCES = {
+    GoneVmAnswer.HANG: Disturbance(hold_s=HANG_S_MAX),
+    GoneVmAnswer.REFUSE: Disturbance(reset=True),
+}
+
+
+class GoneVms:
+    """Recognises who asks by all VMs there were; for the event loop only."""
+
+    def __init__(self, answer: GoneVmAnswer, settings: MetadataSettings, vms: Iterable[Vm]) -> None:
+        """Start with the VMs that are there."""
+        self._disturbance = _DISTURBANCES[answer]
+        self._callers = Callers(settings)
+        self.know(vms)
+
+    def know(self, vms: Iterable[Vm]) -> None:
+        """Recognise these VMs, also when they are gone; the cost grows with their number."""
+        callers = tuple(
+            Caller(
+                vm=vm.name,
+                group=vm.group,
+                view=vm.group,
+                addresses=vm.addresses,
+                interface=vm.interface,
+                instance_id=vm.instance_id,
+            )
+            for vm in vms
+        )
+        self._callers.apply(DocumentChange(sequence=0, callers=callers))
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Take these VMs for strangers from now on: an operator removed them."""
+        self._callers.apply(DocumentChange(sequence=0, gone=tuple(names)))
+
+    def meet(self, peer: Peer, request: HttpRequest) -> Disturbance | None:
+        """Return what happens to a request whose sender is no VM now; None: it is a stranger's."""
+        gone = self._callers.find(peer, request).caller
+        return None if gone is None else self._disturbance
