@@ -8,6 +8,7 @@ import socket
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from forewarn.replication.messages import ApprovalAnswer, Caller, DocumentChange
 from tests.metadata.live import (
@@ -111,9 +112,16 @@ def test_any_caller_may_be_the_default_vm(portable: bool) -> None:
     """In the emulator whoever is not known may be taken for one VM. Source: S-6."""
     with serving(with_settings(default_vm="vm-c"), portable=portable) as live:
         live.show(incarnation=5, view="group-2")
-        live.apply(DocumentChange(99, gone=("vm-a",)))
+        live.know(replace(VM_A, addresses=()))
         assert json.loads(live.get().body)["DocumentIncarnation"] == 5
         assert json.loads(live.get(connection="close").body)["DocumentIncarnation"] == 5
+
+
+def test_address_of_a_gone_vm_is_not_the_default_ones(portable: bool) -> None:
+    """Who had an address of its own is nobody once it is gone. Source: S-4, S-6."""
+    with serving(with_settings(default_vm="vm-c"), portable=portable) as live:
+        live.apply(DocumentChange(99, gone=("vm-a",)))
+        assert live.get().status == 404
 
 
 def test_signed_proxy_header_names_the_vm(portable: bool) -> None:

@@ -63,7 +63,9 @@ class Callers:
             gone = tuple(vm for vm in self._by_vm if vm not in named)
         moved = [each for each in change.callers if self._by_vm.get(each.vm) != each]
         for vm in gone:
+            addresses = self._addresses_of(vm) if self._settings.default_vm else ()
             self._remove(vm)
+            self._by_address.update(dict.fromkeys(addresses, ""))  # not the default VM's instead
         for caller in moved:
             self._remove(caller.vm)
         for caller in moved:
@@ -108,6 +110,12 @@ class Callers:
             self._by_address[Peer(canonical(address), caller.interface)] = caller.vm
         if caller.instance_id:
             self._by_instance_id[caller.instance_id] = caller.vm
+
+    def _addresses_of(self, vm: str) -> tuple[Peer, ...]:
+        caller = self._by_vm.get(vm)
+        if caller is None:
+            return ()
+        return tuple(Peer(canonical(each), caller.interface) for each in caller.addresses)
 
     def _remove(self, vm: str) -> None:
         caller = self._by_vm.pop(vm, None)
