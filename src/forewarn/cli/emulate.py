@@ -77,6 +77,7 @@ def add_commands(commands: Commands) -> None:
     add("--seed", metavar="N", type=int, help="make event ids and chances repeat")
     add("--store", metavar="PATH", default="", help="keep the state in a file (else in memory)")
     _add_manners(emulate)
+    _add_versions(emulate)
     add("--quiet", action="store_true", help="say nothing unless something is wrong")
 
 
@@ -115,6 +116,16 @@ def _add_manners(emulate: argparse.ArgumentParser) -> None:
         help="what a VM gets that was evicted or deleted: 404 (default), no answer, or a reset"
         " connection",
     )
+    add(
+        "--proxy-secret",
+        metavar="FILE",
+        help="file with the secret that proxies on this machine sign X-Instance-ID with",
+    )
+
+
+def _add_versions(emulate: argparse.ArgumentParser) -> None:
+    """Add which api-versions are known, and what becomes of others."""
+    add = emulate.add_argument
     add("--preview", action="store_true", help="serve the preview api-version 2024-07-09, too")
     for what, subject in (
         ("scheduledevents", "Scheduled Events"),
@@ -127,11 +138,6 @@ def _add_manners(emulate: argparse.ArgumentParser) -> None:
             default=400,
             help=f"how an unknown api-version of {subject} is answered (default: 400)",
         )
-    add(
-        "--proxy-secret",
-        metavar="FILE",
-        help="file with the secret that proxies on this machine sign X-Instance-ID with",
-    )
 
 
 def _rate(text: str) -> float:
