@@ -142,6 +142,10 @@ class Live:
         sock.settimeout(WAIT_S)
         try:
             sock.connect(("127.0.0.1", self.port))
+        except ConnectionResetError:  # cut before the call returned: the same as just after it
+            sock.close()
+            sock, server = socket.socketpair()
+            server.close()
         except OSError:
             sock.close()
             raise
