@@ -179,6 +179,18 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="transcript N-4-clock-step",
     ),
     Mutant(
+        "step-ahead-shortens-notice",
+        "notices that run when a step of the clock is followed are not put off",
+        (
+            (
+                "forewarn.control.timekeeping",
+                "ClockMarked(*clock.mark, self._put_off_ms)",
+                "ClockMarked(*clock.mark)",
+            ),
+        ),
+        caught_by="transcript N-4-step-while-notices-always-run",
+    ),
+    Mutant(
         "restart-takes-the-wall",
         "a service that is started again goes by the system's clock while a notice runs",
         (

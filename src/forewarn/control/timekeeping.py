@@ -1,4 +1,4 @@
-"""Which time the service goes by: its own while a notice runs, else the system's.
+"""Which time the service goes by: its own while a notice runs, for an hour, else the system's.
 
 Only what becomes of a step of the system's clock is decided here; clocks are in `clock.py`.
 """
@@ -23,6 +23,9 @@ log = logging.getLogger("forewarn.control")
 
 #: How often the loop looks whether the system's clock was stepped, in milliseconds.
 STEP_LOOK_MS = 60_000
+#: How long a step waits for the notices that run to end, in milliseconds. Where some notice always
+#: runs it is followed after that: one ahead puts what is announced off, one back lengthens notice.
+STEP_WAIT_MS = 3_600_000
 #: A step smaller than this is not worth a line in the log, in milliseconds.
 STEP_SAID_MS = 1000
 
@@ -46,6 +49,11 @@ class Timekeeping:
         self._taken_up = False
         #: When to look for a step again, ms since the epoch UTC.
         self._look_ms = 0
+        #: When a step was first seen that waits for notices to end, ms since the epoch UTC.
+        self._seen_ms: int | None = None
+        #: By how much the clock went ahead while notices ran and no time passed, in ms, until
+        #: they are put off by it.
+        self._put_off_ms = 0
 
     def take_up(self) -> None:
         """Go on by the time of the process before this one if a notice runs; else the system's.
@@ -65,7 +73,7 @@ class Timekeeping:
         self._taken_up = True
 
     def follow(self) -> int:
-        """Take a step of the system's clock over while no notice is running.
+        """Take a step of the system's clock over: while no notice runs, or when it has waited.
 
         Returns:
             How far the service's clock went ahead by that, in ms; negative: back; 0: not at all.
@@ -78,13 +86,25 @@ class Timekeeping:
         if clock is None or clock.now_ms() < self._look_ms:
             return 0
         step_ms = 0
-        if not self._announced():
+        if not self._announced() or self._has_waited(clock):
+            before_ms = clock.mark[1]
             step_ms = clock.adopt()
+            self._seen_ms = None
+            self._put_off_ms = max(clock.mark[1] - before_ms, 0)
             _say("the system's clock was %.3f s ahead of the service's; it is followed", step_ms)
             self._keep_mark(clock)
             self._forgive_silence(clock, step_ms)
         self._look_ms = clock.now_ms() + STEP_LOOK_MS
         return step_ms
+
+    def _has_waited(self, clock: SystemClock) -> bool:
+        """Whether a step has waited long enough for the notices that run; they are kept whole."""
+        if abs(clock.off_ms()) < STEP_SAID_MS or not clock.mark[0]:
+            self._seen_ms = None  # without a boot's id nobody could say by how much to put them off
+            return False
+        if self._seen_ms is None:
+            self._seen_ms = clock.now_ms()
+        return clock.now_ms() - self._seen_ms >= STEP_WAIT_MS
 
     def _resume(self, clock: SystemClock) -> int:
         """Go on by the old time or not; return what the new one is ahead of it, in ms."""
@@ -111,7 +131,8 @@ class Timekeeping:
     def _keep_mark(self, clock: SystemClock) -> None:
         """Make the clock's mark durable, if it is not: once a start, and once a step."""
         if clock.mark != self._plane.state.mark:
-            self._commit(clock, ClockMarked(*clock.mark))
+            self._commit(clock, ClockMarked(*clock.mark, self._put_off_ms))
+            self._put_off_ms = 0
             assert clock.mark == self._plane.state.mark
 
     def _forgive_silence(self, clock: SystemClock, step_ms: int) -> None:

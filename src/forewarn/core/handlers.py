@@ -233,7 +233,13 @@ def _some(names: tuple[str, ...]) -> str:
 
 
 def marked(draft: Draft, report: stimuli.ClockMarked) -> tuple[int, ...]:
-    """Keep the mark of the service's clock: no transition, and so no history. Source: N-4."""
+    """Keep the mark of the service's clock: no transition, and so no history. Source: N-4.
+
+    What is announced keeps its notice where the clock went ahead while no time passed.
+    """
+    if report.put_off_ms:
+        for operation in draft.operations(("state", OperationState.ANNOUNCED.value)):
+            transitions.put_off(draft, operation, report.put_off_ms)
     draft.changes.mark = (report.boot, report.ahead_ms)
     return ()
 

@@ -163,6 +163,8 @@ class ClockMarked:
     #: See `clock.SystemClock.mark`.
     boot: str
     ahead_ms: int
+    #: How far it went ahead while notices ran and no time passed, in ms; they are put off by it.
+    put_off_ms: int = 0
 
 
 @value

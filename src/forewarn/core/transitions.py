@@ -81,6 +81,27 @@ def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
     wake_coupled(draft, renewed, key)
 
 
+def put_off(draft: Draft, operation: Operation, by_ms: int) -> None:
+    """Keep an announced operation's notice whole where the clock went ahead. Source: N-4.
+
+    Args:
+        draft: the draft to write to.
+        operation: an announced operation.
+        by_ms: how far the clock went ahead while no time passed.
+    """
+    assert operation.state is OperationState.ANNOUNCED, operation
+    by_s = -(-by_ms // SECOND_MS)
+    put_off = replace(
+        operation,
+        not_before_ms=operation.not_before_ms + by_s * SECOND_MS,
+        announced_ms=operation.announced_ms + by_ms,
+        shown_ms=operation.shown_ms and operation.shown_ms + by_ms,
+    )
+    text = f"{operation.id} is put off by {by_s} s: the service's clock was put ahead"
+    draft.put("operation.put-off", text, put_off)
+    _touch(draft, put_off, draft.events_of(put_off))
+
+
 def start_unannounced(draft: Draft, operation: Operation) -> Operation:
     """Record a fault: running at once, events first seen as Started. Source: L-4."""
     operation, events = _with_events(draft, operation)
