@@ -94,7 +94,7 @@ class SystemClock(Clock):
     """The system's wall clock as it was at start, carried on by the monotonic clock.
 
     A step of the system clock (NTP, an operator, a resumed VM) therefore neither shortens nor
-    stretches a promised notice. `adopt` takes the step over once no notice is running; `resume`
+    stretches a promised notice. `adopt` takes the step over when that harms no notice; `resume`
     goes on from the `mark` of an earlier process of the same boot. Source: N-4.
     """
 
@@ -135,8 +135,20 @@ class SystemClock(Clock):
         """Return how far the system's clock is ahead of this one, in ms; negative: behind."""
         return (self._wall_ns() - self._monotonic_ns() - self._offset_ns) // 1_000_000
 
+    def skipped_ms(self) -> int:
+        """Return by how much this clock would go ahead by `adopt` while no time passes, in ms.
+
+        A suspension of the machine is time that passed. 0 where nothing tells the time since boot.
+        """
+        boot, ahead_ms = self.mark
+        return (
+            self._wall_ns() // 1_000_000 - self._boottime_ns() // 1_000_000 - ahead_ms
+            if boot
+            else 0
+        )
+
     def adopt(self) -> int:
-        """Take over the system's wall clock; call it only while no notice is running.
+        """Take over the system's wall clock; where a notice runs it must be put off first.
 
         Returns:
             How far the system's clock was ahead of ours, in ms; 0 if that is below `STEP_MS_MIN`

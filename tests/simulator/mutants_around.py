@@ -184,8 +184,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 "forewarn.control.timekeeping",
-                "ClockMarked(*clock.mark, self._put_off_ms)",
-                "ClockMarked(*clock.mark)",
+                "                put_off(PutOff(skipped_ms))\n",
+                "                pass\n",
             ),
         ),
         caught_by="transcript N-4-step-while-notices-always-run",

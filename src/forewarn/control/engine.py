@@ -354,7 +354,7 @@ class ControlEngine:
         if not self._report_again():
             return
         try:
-            step_ms = self._time.follow()
+            step_ms = self._time.follow(lambda put_off: self._commit(put_off, "clock"))
         except ForewarnError as error:
             self._doubt(error)  # no notice may be given by a time that a restart would lose
             return

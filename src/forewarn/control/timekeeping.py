@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from forewarn.clock import NO_MARK, STEP_MS_MIN, SystemClock
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import ClockMarked, GroupsPolled
+from forewarn.core.stimulus import ClockMarked, GroupsPolled, PutOff
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from forewarn.clock import Clock
     from forewarn.control.plane import ControlPlane
@@ -51,9 +51,6 @@ class Timekeeping:
         self._look_ms = 0
         #: When a step was first seen that waits for notices to end, ms since the epoch UTC.
         self._seen_ms: int | None = None
-        #: By how much the clock went ahead while notices ran and no time passed, in ms, until
-        #: they are put off by it.
-        self._put_off_ms = 0
 
     def take_up(self) -> None:
         """Go on by the time of the process before this one if a notice runs; else the system's.
@@ -72,8 +69,11 @@ class Timekeeping:
         self._forgive_silence(clock, step_ms)
         self._taken_up = True
 
-    def follow(self) -> int:
+    def follow(self, put_off: Callable[[PutOff], object]) -> int:
         """Take a step of the system's clock over: while no notice runs, or when it has waited.
+
+        Args:
+            put_off: commits and publishes that what is announced is put off.
 
         Returns:
             How far the service's clock went ahead by that, in ms; negative: back; 0: not at all.
@@ -87,10 +87,11 @@ class Timekeeping:
             return 0
         step_ms = 0
         if not self._announced() or self._has_waited(clock):
-            before_ms = clock.mark[1]
+            skipped_ms = clock.skipped_ms()
+            if self._announced() and skipped_ms > 0:
+                put_off(PutOff(skipped_ms))
             step_ms = clock.adopt()
             self._seen_ms = None
-            self._put_off_ms = max(clock.mark[1] - before_ms, 0)
             _say("the system's clock was %.3f s ahead of the service's; it is followed", step_ms)
             self._keep_mark(clock)
             self._forgive_silence(clock, step_ms)
@@ -131,8 +132,7 @@ class Timekeeping:
     def _keep_mark(self, clock: SystemClock) -> None:
         """Make the clock's mark durable, if it is not: once a start, and once a step."""
         if clock.mark != self._plane.state.mark:
-            self._commit(clock, ClockMarked(*clock.mark, self._put_off_ms))
-            self._put_off_ms = 0
+            self._commit(clock, ClockMarked(*clock.mark))
             assert clock.mark == self._plane.state.mark
 
     def _forgive_silence(self, clock: SystemClock, step_ms: int) -> None:

@@ -233,14 +233,15 @@ def _some(names: tuple[str, ...]) -> str:
 
 
 def marked(draft: Draft, report: stimuli.ClockMarked) -> tuple[int, ...]:
-    """Keep the mark of the service's clock: no transition, and so no history. Source: N-4.
-
-    What is announced keeps its notice where the clock went ahead while no time passed.
-    """
-    if report.put_off_ms:
-        for operation in draft.operations(("state", OperationState.ANNOUNCED.value)):
-            transitions.put_off(draft, operation, report.put_off_ms)
+    """Keep the mark of the service's clock: no transition, and so no history. Source: N-4."""
     draft.changes.mark = (report.boot, report.ahead_ms)
+    return ()
+
+
+def put_off(draft: Draft, report: stimuli.PutOff) -> tuple[int, ...]:
+    """Keep every notice whole where the clock goes ahead while no time passes. Source: N-4."""
+    for operation in draft.operations(("state", OperationState.ANNOUNCED.value)):
+        transitions.put_off(draft, operation, report.by_ms)
     return ()
 
 

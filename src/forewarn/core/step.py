@@ -123,6 +123,8 @@ def _act(draft: Draft, stimulus: Stimulus) -> tuple[int, ...]:  # noqa: C901, PL
             return handlers.not_shown(draft, stimulus)
         case stimuli.ClockMarked():
             return handlers.marked(draft, stimulus)
+        case stimuli.PutOff():
+            return handlers.put_off(draft, stimulus)
         case stimuli.Enable():
             return handlers.enable(draft, stimulus)
         case stimuli.GroupsPolled():

@@ -163,8 +163,14 @@ class ClockMarked:
     #: See `clock.SystemClock.mark`.
     boot: str
     ahead_ms: int
-    #: How far it went ahead while notices ran and no time passed, in ms; they are put off by it.
-    put_off_ms: int = 0
+
+
+@value
+class PutOff:
+    """The service's clock is about to go ahead while no time passes. Source: N-4."""
+
+    #: By how much, in ms; what is announced is put off by it.
+    by_ms: int
 
 
 @value
@@ -230,6 +236,7 @@ Stimulus: TypeAlias = (
     | NoticeShown
     | NotShown
     | ClockMarked
+    | PutOff
     | Enable
     | GroupsPolled
     | ChangeTopology

@@ -87,7 +87,7 @@ def put_off(draft: Draft, operation: Operation, by_ms: int) -> None:
     Args:
         draft: the draft to write to.
         operation: an announced operation.
-        by_ms: how far the clock went ahead while no time passed.
+        by_ms: how far the clock goes ahead while no time passes.
     """
     assert operation.state is OperationState.ANNOUNCED, operation
     by_s = -(-by_ms // SECOND_MS)
@@ -97,7 +97,7 @@ def put_off(draft: Draft, operation: Operation, by_ms: int) -> None:
         announced_ms=operation.announced_ms + by_ms,
         shown_ms=operation.shown_ms and operation.shown_ms + by_ms,
     )
-    text = f"{operation.id} is put off by {by_s} s: the service's clock was put ahead"
+    text = f"{operation.id} is put off by {by_s} s: the service's clock is put ahead"
     draft.put("operation.put-off", text, put_off)
     _touch(draft, put_off, draft.events_of(put_off))
 
