@@ -61,8 +61,8 @@ class MetadataSettings:
 
     rate_per_s: float = 5.0
     """Requests a second each VM may send, over all its addresses; 0 switches the limit off. Each
-    worker counts on its own: on Linux an address always meets the same worker, so a VM has at most
-    one such limit for each of its addresses; behind a proxy it may meet all workers.
+    worker counts on its own: on Linux an address always meets the same worker, and a VM whose
+    addresses meet several has an equal share at each; behind a proxy it may meet all workers.
 
     Source: E-6.
     """

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from forewarn.clock import VirtualClock
 from forewarn.metadata.http import addresses
 from forewarn.metadata.http.addresses import AddressInvalid, AddressUnavailable
+from forewarn.metadata.http.reuseport import processes_of
 from forewarn.metadata.identity import Callers, Peer, canonical
 from forewarn.metadata.rate_limit import RateLimit
 from forewarn.metadata.server import MetadataServer
@@ -180,6 +181,17 @@ def test_no_limit_counts_nothing() -> None:
     """A rate of 0 allows any number. Source: E-6."""
     limit = RateLimit(0, 1)
     assert all(take(limit, "a", 1.0) for _ in range(100))
+
+
+def test_limit_holds_over_all_processes_a_vm_meets() -> None:
+    """A VM whose addresses meet two processes has half of its burst at each. Source: E-6."""
+    limit = RateLimit(1.0, 6)
+    limit.shared = 2
+    at = {tuple(processes_of([f"10.0.0.{n}"], 2)): f"10.0.0.{n}" for n in range(1, 30)}
+    both = limit.bucket("both", at.values())
+    assert [both.take(*limit.times(0.0)) for _ in range(4)] == [True, True, True, False]
+    one = limit.bucket("one", [next(iter(at.values()))])
+    assert [one.take(*limit.times(0.0)) for _ in range(7)] == [True] * 6 + [False]
 
 
 def test_buckets_go_with_their_vms() -> None:

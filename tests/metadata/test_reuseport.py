@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.metadata.http.reuseport import bind_clients
+from forewarn.metadata.http.reuseport import bind_clients, processes_of
 from tests.metadata.live import WAIT_S
 
 if TYPE_CHECKING:
@@ -67,6 +67,21 @@ def test_addresses_are_spread(sharing: list[socket.socket], step: int) -> None:
     """Neighbours do not meet one socket only, however far apart they stand."""
     addresses = [f"127.0.{n * step // 250}.{1 + n * step % 250}" for n in range(90)]
     assert min(met(sharing, addresses)) >= 10
+
+
+@pytest.mark.parametrize("sharing", ["127.0.0.1"], indirect=True)
+def test_it_is_known_which_process_an_address_meets(sharing: list[socket.socket]) -> None:
+    """What is counted in shares is what the system does. Source: E-6."""
+    for address in [f"127.0.{n}.{251 - n}" for n in range(12)]:
+        [place] = processes_of([address], PROCESSES)
+        assert met(sharing, [address])[place] == 1
+
+
+def test_processes_of_several_addresses() -> None:
+    """Addresses that meet the same process count once; both families have a place."""
+    one = processes_of(["10.0.0.4"], 3)
+    assert processes_of(["10.0.0.4", "10.0.0.4"], 3) == one
+    assert one | processes_of(["fd00::4"], 3) == processes_of(["10.0.0.4", "fd00::4"], 3)
 
 
 def test_missing_process_is_stood_in_for(sharing: list[socket.socket]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from forewarn.metadata.http.reuseport import processes_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -18,11 +20,16 @@ class Bucket:
     adding 1. It goes in parts of a token that a float holds exactly: so a burst is exact.
     """
 
-    __slots__ = ("_full_at",)
+    __slots__ = ("_cost", "_full_at")
 
-    def __init__(self) -> None:
-        """Start full."""
+    def __init__(self, cost: int = 1) -> None:
+        """Start full.
+
+        Args:
+            cost: tokens of a request; of a VM that meets several processes each has a share.
+        """
         self._full_at = 0.0
+        self._cost = float(cost)
 
     def take(self, now: float, full_at_max: float) -> bool:
         """Take one token; False where there is none.
@@ -34,7 +41,7 @@ class Bucket:
         full_at = self._full_at
         if full_at > full_at_max:
             return False
-        self._full_at = (full_at if full_at > now else now) + 1.0
+        self._full_at = (full_at if full_at > now else now) + self._cost
         return True
 
 
@@ -48,12 +55,20 @@ class RateLimit:
         self._rate_per_s = rate_per_s
         self._spare = burst - 1.0 if rate_per_s else math.inf
         self._buckets: dict[str, Bucket] = {}
+        self.shared = 0
+        """Processes that count each for itself, between which addresses choose; 0: this one."""
 
-    def bucket(self, vm: str) -> Bucket:
-        """Return a VM's bucket; the same one as long as the VM is known."""
+    def bucket(self, vm: str, addresses: Iterable[str] = ()) -> Bucket:
+        """Return a VM's bucket; the same one as long as the VM is known.
+
+        Args:
+            vm: its name.
+            addresses: all it asks from; the limit holds for them together.
+        """
         bucket = self._buckets.get(vm)
         if bucket is None:
-            bucket = self._buckets[vm] = Bucket()
+            met = processes_of(addresses, self.shared) if self.shared > 1 else ()
+            bucket = self._buckets[vm] = Bucket(max(len(met), 1))
         return bucket
 
     def times(self, now_s: float) -> tuple[float, float]:

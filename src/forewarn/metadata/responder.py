@@ -14,7 +14,7 @@ from forewarn.metadata.fault import Disturbance
 from forewarn.metadata.http import request as requests
 from forewarn.metadata.http.response import JSON, TEXT, Response, head_of, refusal
 from forewarn.metadata.identity import Callers, identity_of
-from forewarn.metadata.rate_limit import RateLimit
+from forewarn.metadata.rate_limit import Bucket, RateLimit
 from forewarn.metadata.routing import (
     EVENTS_PATH,
     NOT_FOUND,
@@ -101,7 +101,13 @@ class Responder:
             if change.whole:
                 self.limit.keep(caller.vm for caller in change.callers)
             self.limit.forget(change.gone)
+            if self.limit.shared:  # its addresses may meet other processes
+                self.limit.forget(caller.vm for caller in change.callers)
         return moved
+
+    def bucket(self, caller: Caller) -> Bucket:
+        """Return what is left of a VM's requests."""
+        return self.limit.bucket(caller.vm, caller.addresses)
 
     def read(self, raw: bytes) -> tuple[HttpRequest, Planned]:
         """Read a request's head, and note what it means where it has no body."""
@@ -128,7 +134,7 @@ class Responder:
         asked.caller = found.caller
         if asked.request.path == EVENTS_PATH:
             self.polled[self.snapshot.view(found.caller.view)] = None
-        if not self.limit.bucket(found.caller.vm).take(*self.limit.times(now_s)):
+        if not self.bucket(found.caller).take(*self.limit.times(now_s)):
             return self._answer(asked, too_many(self.limit.retry_after_s()))
         if asked.planned.forwarded and not found.signed:
             return self._answer(asked, FORWARDED)

@@ -80,6 +80,8 @@ class MetadataServer:
                 opened.append(listener)
                 if shared > 1 and self._counts_addresses and not address.is_unix:
                     bind_clients(listener.sock, shared)
+            if shared > 1 and self._counts_addresses:
+                service.responder.limit.shared = shared
         except BaseException:
             for listener in opened:
                 listener.close()

@@ -284,7 +284,7 @@ class Connection(ConnectionSocket):
         assert asked.caller is not None
         assert asked.view is not None
         self._home = asked.view.ready
-        self.bucket = self.service.responder.limit.bucket(asked.caller.vm)
+        self.bucket = self.service.responder.bucket(asked.caller)
         self.service.open_door(self.peer, asked.view, self.bucket)
 
     def _octets(self, asked: PendingRequest, reaction: Reaction) -> bytes | None:

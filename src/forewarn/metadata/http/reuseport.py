@@ -1,16 +1,22 @@
 """Which of several processes that share a port meets a client: always the same, by its address.
 
 A rate limit is counted in one process. The system spreads connections by address and port, so a
-VM that opens many would meet every process and have as many limits. Nothing is counted in here.
+VM that opens many would meet every process and have as many limits; one with several addresses
+has its share in each process that they meet. Nothing is counted in here.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 import struct
 import sys
 from array import array
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _ATTACH = 51  # SO_ATTACH_REUSEPORT_CBPF; the socket module does not name it
 
@@ -42,3 +48,15 @@ def bind_clients(sock: socket.socket, processes: int) -> None:
     program = struct.pack("@HP", len(code), instructions.buffer_info()[0])
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, _ATTACH, program)
+
+
+def processes_of(addresses: Iterable[str], processes: int) -> frozenset[int]:
+    """Return which of so many processes these addresses meet, numbered as they came to listen."""
+    met = set()
+    for address in addresses:
+        packed = ipaddress.ip_address(address).packed
+        mixed = 0
+        for (word,) in struct.iter_unpack("!I", packed):
+            mixed ^= word
+        met.add((mixed * _SPREAD % 2**32 >> 16) % processes)
+    return frozenset(met)
