@@ -69,9 +69,9 @@ class _Finder(importlib.abc.MetaPathFinder):
 def noticed_in_world(seed: int) -> str:
     """The invariant a small world finds broken; empty if none."""
     from forewarn.simulator.runs import run_world
-    from forewarn.simulator.world.world import Plan
+    from forewarn.simulator.world.world import WorldPlan
 
-    return run_world(Plan(seed, HOSTS, VMS, DAYS)).invariant
+    return run_world(WorldPlan(seed, HOSTS, VMS, DAYS)).invariant
 
 
 def noticed_in_transcript(name: str) -> str:

@@ -11,7 +11,7 @@ from forewarn.simulator.world.event_queue import HOUR_MS, MINUTE_MS
 from forewarn.simulator.world.faults import KINDS
 from forewarn.simulator.world.network import NetworkFaultRates
 from forewarn.simulator.world.people import OPTIONAL
-from forewarn.simulator.world.world import Plan, World
+from forewarn.simulator.world.world import World, WorldPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,16 +23,16 @@ DELAYED = NetworkFaultRates(answer_late=1000)
 @pytest.fixture
 def world() -> Iterator[World]:
     """A small world, an hour old, where nobody asks for anything and nothing breaks."""
-    made = World(Plan(1, 4, 12, 1.0, without=frozenset((*KINDS, *OPTIONAL))))
-    with closing(made.disk), made.listening():
+    made = World(WorldPlan(1, 4, 12, 1.0, without=frozenset((*KINDS, *OPTIONAL))))
+    with closing(made.disk), made.captured_logs():
         pass_ms(made, HOUR_MS)
         yield made
 
 
 def pass_ms(world: World, by_ms: int) -> None:
     """Let time pass."""
-    until_ms = world.agenda.now_ms + by_ms
-    while world.agenda.step(until_ms):
+    until_ms = world.queue.now_ms + by_ms
+    while world.queue.step(until_ms):
         pass
 
 
@@ -43,10 +43,10 @@ def test_failed_host_is_told_until_it_is_heard(world: World) -> None:
     world.people.host_fails("h0", lost=False)
     assert names
     assert not any(world.machines[name].up for name in names)
-    assert not world.judge.operations
+    assert not world.checker.operations
     pass_ms(world, 2 * HOUR_MS)
-    assert [each.host for each in world.judge.operations.values()] == ["h0"]
-    assert world.met["host", "failed"] == 1
+    assert [each.host for each in world.checker.operations.values()] == ["h0"]
+    assert world.fault_counts["host", "failed"] == 1
     assert all(world.machines[name].up for name in names)
 
 
@@ -55,19 +55,19 @@ def test_machines_of_a_failed_host_come_back_though_nobody_works_on_it(world: Wo
     world.people.host_fails("h0", lost=False)
     world.people.host_fails("h0", lost=False)
     pass_ms(world, HOUR_MS)
-    assert world.met["host", "failed"] == 1
+    assert world.fault_counts["host", "failed"] == 1
     assert all(machine.up for machine in world.machines.values())
 
 
 def test_clocks_of_a_machine_run_at_their_own_rate(world: World) -> None:
     """200 millionths are 0.72 s an hour; a time server steps the wall clock only. Source: N-4."""
     service = world.service
-    before_ms = service.clock.now_ms() - world.agenda.now_ms
+    before_ms = service.clock.now_ms() - world.queue.now_ms
     service.run_at(200)
     pass_ms(world, HOUR_MS)
-    assert service.clock.now_ms() - world.agenda.now_ms - before_ms == 720
+    assert service.clock.now_ms() - world.queue.now_ms - before_ms == 720
     service.set_wall(-5000)
-    off_ms = world.agenda.now_ms - 5000 - service.clock.now_ms()
+    off_ms = world.queue.now_ms - 5000 - service.clock.now_ms()
     assert service.clock.off_ms() == pytest.approx(off_ms, abs=1)
 
 
@@ -75,8 +75,8 @@ def test_lost_poll_is_noticed_in_time(world: World) -> None:
     """Without an answer an agent gives its poll up after seconds, and polls again."""
     machine = next(each for each in world.machines.values() if each.core is not None)
     heard: list[bytes | None] = []
-    world.wires.turn(SILENT)
-    assert world.wires.poll(machine.seat, heard.append)
+    world.network.set_fault_rates(SILENT)
+    assert world.network.poll(machine.profile, heard.append)
     assert not heard
     pass_ms(world, MINUTE_MS)
     assert heard == [None]
@@ -86,24 +86,24 @@ def test_late_answer_is_of_when_it_was_asked(world: World) -> None:
     """An answer under way shows what was true when the node gave it. Source: D-1."""
     machine = next(each for each in world.machines.values() if each.core is not None)
     heard: list[bytes | None] = []
-    world.wires.turn(DELAYED)
-    assert world.wires.poll(machine.seat, heard.append)
-    name = machine.seat.name
+    world.network.set_fault_rates(DELAYED)
+    assert world.network.poll(machine.profile, heard.append)
+    name = machine.profile.name
     shown = world.nodes[0].snapshot.view(world.topology.view_of(name)).document
     world.people.host_fails(world.topology.vms[name].host, lost=False)
     pass_ms(world, MINUTE_MS)
     assert heard[0] is not None
     assert f'"DocumentIncarnation":{shown.incarnation}'.encode() in heard[0].replace(b" ", b"")
-    assert world.judge.mirror.views[world.topology.view_of(name)].document != shown
+    assert world.checker.state.views[world.topology.view_of(name)].document != shown
 
 
 def test_crash_may_be_followed_by_another() -> None:
     """A process that has just died may die again in its recovery. Source: L-7."""
-    made = World(Plan(1, 4, 12, 1.0, without=frozenset(KINDS) - {"crash"}))
+    made = World(WorldPlan(1, 4, 12, 1.0, without=frozenset(KINDS) - {"crash"}))
     with closing(made.disk):
         armed = 0
         for _ in range(100):
             made.faults.crashed()
-            armed += bool(made.fuse.armed)
-            made.fuse.armed = ""
+            armed += bool(made.crash_point.armed)
+            made.crash_point.armed = ""
     assert 5 < armed < 45

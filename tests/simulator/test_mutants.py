@@ -1,4 +1,4 @@
-"""The judge can see: every deliberate breakage of the product is noticed by whom the table says."""
+"""Every deliberate breakage of the product is noticed by the check that the table names."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_breakage_is_noticed(mutant: Mutant) -> None:
 @pytest.mark.parametrize(
     "seed", sorted({m.caught_by.partition(":")[0] for m in MUTANTS if m.caught_by[0] == "w"})
 )
-def test_sound_product_is_not_accused(seed: str) -> None:
+def test_unbroken_product_violates_nothing(seed: str) -> None:
     """A world that notices breakages has nothing to say of the sound product. Source: L-7."""
     assert noticed_in_world(int(seed.removeprefix("world "))) == ""
 

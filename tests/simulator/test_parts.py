@@ -1,4 +1,4 @@
-"""The simulator's own parts: dice, agenda, fuse, disk, and the judge's eyes."""
+"""The simulator's own parts: dice, event queue, crash point, disk, and the checkers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from forewarn.simulator.world.simulated_store import TROUBLES, Disk, DiskFaultRa
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
 
 
-class Deaf:
-    """A witness that only counts."""
+class CountingObserver:
+    """An observer that only counts."""
 
     def __init__(self) -> None:
         """Begin with nothing seen."""
@@ -50,34 +50,34 @@ def test_dice_stay_in_their_limits() -> None:
     assert all(dice.chance(1000) for _ in range(50))
 
 
-def test_agenda_keeps_time_and_order() -> None:
+def test_event_queue_keeps_time_and_order() -> None:
     """Acts come in the order of their times, those of the same time in the order noted."""
-    agenda = EventQueue()
+    queue = EventQueue()
     seen: list[tuple[str, int]] = []
 
     def note(name: str) -> None:
-        seen.append((name, agenda.now_ms - START_MS))
+        seen.append((name, queue.now_ms - START_MS))
 
-    agenda.after(20, lambda: note("late"))
-    agenda.after(10, lambda: note("first"))
-    agenda.after(10, lambda: note("second"))
-    agenda.at(0, lambda: note("past"))
-    while agenda.step(START_MS + 15):
+    queue.after(20, lambda: note("late"))
+    queue.after(10, lambda: note("first"))
+    queue.after(10, lambda: note("second"))
+    queue.at(0, lambda: note("past"))
+    while queue.step(START_MS + 15):
         pass
     assert seen == [("past", 0), ("first", 10), ("second", 10)]
-    assert agenda.now_ms == START_MS + 15
+    assert queue.now_ms == START_MS + 15
 
 
-def test_fuse_goes_off_once() -> None:
+def test_crash_point_goes_off_once() -> None:
     """An armed crash happens at its point, once, and no exception handler can catch it."""
-    fuse = CrashPoint()
-    fuse.passes("before commit")
-    fuse.arm("before commit")
-    fuse.passes("after commit")
+    crash_point = CrashPoint()
+    crash_point.passes("before commit")
+    crash_point.arm("before commit")
+    crash_point.passes("after commit")
     with pytest.raises(Crash):
-        fuse.passes("before commit")
-    fuse.passes("before commit")
-    assert fuse.blown == {"before commit": 1}
+        crash_point.passes("before commit")
+    crash_point.passes("before commit")
+    assert crash_point.hits == {"before commit": 1}
     assert not issubclass(Crash, Exception)
 
 
@@ -97,40 +97,40 @@ def test_fuse_goes_off_once() -> None:
 def test_disk_has_bad_days(
     troubles: list[str], error: type[Exception] | None, durable: int
 ) -> None:
-    """Whatever the caller is told, the witness knows what happened. Source: A-6, L-7."""
-    weather, witness = DiskFaultRates(Dice(1, "disk")), Deaf()
-    with closing(Disk(weather)) as disk:
-        archive = SimulatedStore(disk, CrashPoint(), witness)
-        state = archive.load()
-        weather.next = list(troubles)
+    """Whatever the caller is told, the observer knows what happened. Source: A-6, L-7."""
+    rates, observer = DiskFaultRates(Dice(1, "disk")), CountingObserver()
+    with closing(Disk(rates)) as disk:
+        store = SimulatedStore(disk, CrashPoint(), observer)
+        state = store.load()
+        rates.next = list(troubles)
         changes = Changes(
             state.last_number + 1, entries=[Entry(1, "operator", "test.done", "done")]
         )
         if error is None:
-            archive.commit(changes)
+            store.commit(changes)
         else:
             with pytest.raises(error):
-                archive.commit(changes)
-        assert witness.durable_count == durable
-        assert archive.load().last_number == durable
+                store.commit(changes)
+        assert observer.durable_count == durable
+        assert store.load().last_number == durable
 
 
 @pytest.mark.parametrize("trouble", ["lost before", "lost after"])
 def test_lost_commit_is_settled_once(trouble: str) -> None:
     """What it was to make durable is told where it did, also on an empty store. Source: L-7."""
-    weather = DiskFaultRates(Dice(1, "disk"))
-    with closing(Disk(weather)) as disk:
-        archive = SimulatedStore(disk, CrashPoint(), Deaf())
-        state = archive.load()
-        assert archive.settle() is None
-        weather.next = [trouble, "refused", "fine"]
+    rates = DiskFaultRates(Dice(1, "disk"))
+    with closing(Disk(rates)) as disk:
+        store = SimulatedStore(disk, CrashPoint(), CountingObserver())
+        state = store.load()
+        assert store.settle() is None
+        rates.next = [trouble, "refused", "fine"]
         mark = Changes(state.last_number, mark=("a boot", 1))  # which writes no history
         with pytest.raises(StoreUncertain):
-            archive.commit(mark)
-        assert archive.settle() is (mark if trouble == "lost after" else None)
-        assert archive.settle() is None
-        archive.commit(Changes(1, entries=[Entry(1, "operator", "test.done", "done")]))
-        state = archive.load()
+            store.commit(mark)
+        assert store.settle() is (mark if trouble == "lost after" else None)
+        assert store.settle() is None
+        store.commit(Changes(1, entries=[Entry(1, "operator", "test.done", "done")]))
+        state = store.load()
         assert (state.last_number, state.mark) == (
             1,
             mark.mark if trouble == "lost after" else ("", 0),
@@ -139,25 +139,25 @@ def test_lost_commit_is_settled_once(trouble: str) -> None:
 
 def test_bad_time_of_a_disk_ends_by_count() -> None:
     """It lasts until so many writes have met it, however rarely anything is written."""
-    weather = DiskFaultRates(Dice(1, "disk"))
-    weather.permille, weather.left = 1000, 3
-    drawn = [weather.draw() for _ in range(5)]
+    rates = DiskFaultRates(Dice(1, "disk"))
+    rates.permille, rates.left = 1000, 3
+    drawn = [rates.draw() for _ in range(5)]
     assert all(trouble in TROUBLES for trouble in drawn[:3])
     assert drawn[3:] == ["", ""]
-    assert sum(weather.met.values()) == 3
+    assert sum(rates.fault_counts.values()) == 3
 
 
-def test_agenda_that_runs_in_a_circle_is_stopped() -> None:
+def test_event_queue_that_runs_in_a_circle_is_stopped() -> None:
     """Something that wakes each millisecond is found within a simulated minute. Source: L-8."""
-    agenda = EventQueue()
+    queue = EventQueue()
 
     def wake() -> None:
-        agenda.after(1, wake)
+        queue.after(1, wake)
 
     wake()
     with pytest.raises(Violation, match="steps have come in a simulated minute"):
-        _ = [agenda.step(START_MS + 3_600_000) for _ in range(agenda.steps_max + 2)]
-    assert agenda.now_ms < START_MS + 60_000
+        _ = [queue.step(START_MS + 3_600_000) for _ in range(queue.steps_max + 2)]
+    assert queue.now_ms < START_MS + 60_000
 
 
 def test_driver_asked_after_what_it_never_began_complains() -> None:

@@ -7,18 +7,18 @@ import pytest
 from forewarn.core import handlers
 from forewarn.core.draft import Draft
 from forewarn.core.stimulus import DriverBegun
-from forewarn.simulator.runs import Result, breaks_the_same, command, run_world, shrinking
+from forewarn.simulator.runs import WorldResult, breaks_the_same, command, run_world, shrinking
 from forewarn.simulator.world.crash_points import Violation
 from forewarn.simulator.world.event_queue import DAY_MS, HOUR_MS
 from forewarn.simulator.world.faults import KINDS
 from forewarn.simulator.world.people import ACTIVITIES, OPTIONAL, STEADY
-from forewarn.simulator.world.world import Plan, World
+from forewarn.simulator.world.world import World, WorldPlan
 
 
 def test_command_repeats_a_plan() -> None:
     """Only what differs from the usual world is named."""
-    assert command(Plan(7)) == "forewarn simulate --random --seed 7"
-    plan = Plan(7, 3, 9, 0.5, frozenset({"store", "crash"}), rate=3)
+    assert command(WorldPlan(7)) == "forewarn simulate --random --seed 7"
+    plan = WorldPlan(7, 3, 9, 0.5, frozenset({"store", "crash"}), rate=3)
     assert command(plan) == (
         "forewarn simulate --random --seed 7 --hosts 3 --vms 9 --days 0.5 --rate 3"
         " --without crash,store"
@@ -33,7 +33,7 @@ def forget(draft: Draft, report: DriverBegun) -> tuple[int, ...]:
 def test_broken_promise_is_told_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A violation has its step and last history; a shorter run breaks the same. Source: L-8."""
     monkeypatch.setattr(handlers, "begun", forget)
-    found = run_world(Plan(1, 6, 40, 2.0))
+    found = run_world(WorldPlan(1, 6, 40, 2.0))
     assert (found.invariant, found.steps > 0, len(found.last)) == ("bug", True, 12)
     assert "a bug for the shrinker" in found.text
     *_, (tried, small) = shrinking(found, (*KINDS, *OPTIONAL))
@@ -48,16 +48,16 @@ def test_broken_promise_is_told_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_shrinker_halves_days_of_what_healing_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found after the hurt days may have begun in the first of them."""
-    monkeypatch.setattr(World, "heal", accuse)
-    found = run_world(Plan(1, 4, 8, 2.0))
+    monkeypatch.setattr(World, "heal", always_violated)
+    found = run_world(WorldPlan(1, 4, 8, 2.0))
     assert found.lasted_ms > found.plan.days * DAY_MS - HOUR_MS
     *_, (_, small) = shrinking(found, ())
     assert small.plan.days < 0.1
 
 
-def accuse(world: World) -> None:
-    """A judge who finds something wrong as soon as a world heals."""
-    raise Violation("13", f"op-{world.agenda.steps} is running for ever")
+def always_violated(world: World) -> None:
+    """A check that finds something wrong as soon as a world heals."""
+    raise Violation("13", f"op-{world.queue.steps} is running for ever")
 
 
 @pytest.mark.parametrize(
@@ -71,16 +71,22 @@ def accuse(world: World) -> None:
 def test_other_names_are_the_same_promise(text: str, same: bool) -> None:
     """A shorter run names other operations; another sentence tells of something else."""
     known = "invariant 1: op-4711 started without approval of 31AB-9"
-    one, other = (Result(Plan(1), 0, 0, "", invariant="1", text=each) for each in (known, text))
+    one, other = (
+        WorldResult(WorldPlan(1), 0, 0, "", invariant="1", text=each) for each in (known, text)
+    )
     assert breaks_the_same(one, other) is same
 
 
 def test_other_exception_is_another_bug() -> None:
     """Two bugs are the same only where the same error is raised."""
     first, second = "KeyError: 'g7' (turn, line 1)", "KeyError: 'g9' (turn, line 1)"
-    bugs = [Result(Plan(1), 0, 0, "", invariant="bug", text=text) for text in (first, second)]
+    bugs = [
+        WorldResult(WorldPlan(1), 0, 0, "", invariant="bug", text=text) for text in (first, second)
+    ]
     assert breaks_the_same(*bugs)
-    other = Result(Plan(1), 0, 0, "", invariant="bug", text="ValueError: 'g9' (turn, line 1)")
+    other = WorldResult(
+        WorldPlan(1), 0, 0, "", invariant="bug", text="ValueError: 'g9' (turn, line 1)"
+    )
     assert not breaks_the_same(bugs[0], other)
 
 
@@ -88,6 +94,6 @@ def test_steady_activities_cannot_be_left_out() -> None:
     """Nothing heals where nobody looks after what is stuck. Source: L-8."""
     assert {*OPTIONAL, *STEADY} == set(ACTIVITIES)
     assert not set(OPTIONAL) & STEADY
-    plan = Plan(1, 4, 20, 1.0)
-    without = run_world(Plan(1, 4, 20, 1.0, without=STEADY))
+    plan = WorldPlan(1, 4, 20, 1.0)
+    without = run_world(WorldPlan(1, 4, 20, 1.0, without=STEADY))
     assert without.digest == run_world(plan).digest

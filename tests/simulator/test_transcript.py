@@ -21,14 +21,14 @@ from forewarn.core.stimulus import DriverBegun
 from forewarn.exit_codes import INTERRUPTED
 from forewarn.replication.messages import DocumentChange
 from forewarn.simulator.checkers.invariants import InvariantChecker
-from forewarn.simulator.runs import Result
+from forewarn.simulator.runs import WorldResult
 from forewarn.simulator.transcripts.time_spans import clock_time, moment, seconds
 from forewarn.simulator.transcripts.transcript import TranscriptInvalid, parse, play, rewritten
 from forewarn.simulator.world.crash_points import Violation
 from forewarn.simulator.world.event_queue import START_MS
 from forewarn.simulator.world.faults import KINDS
 from forewarn.simulator.world.people import OPTIONAL
-from forewarn.simulator.world.world import Plan
+from forewarn.simulator.world.world import WorldPlan
 
 WAIT_S = 60
 STORY = """# A story.
@@ -189,7 +189,7 @@ def test_progress_is_told_now_and_then_where_nobody_looks(
     """In a log there is a line each 5 % of the worlds, or each minute where that is rarer."""
     clock = VirtualClock()
     summary = Summary(40, progress=True, clock=clock)
-    result = Result(Plan(1), lasted_ms=3_600_000, steps=1, digest="")
+    result = WorldResult(WorldPlan(1), lasted_ms=3_600_000, steps=1, digest="")
     for wait_s in (40, 40, 10, 10, 200, 1):
         clock.advance(wait_s * 1000)
         summary.add(result)
@@ -272,10 +272,10 @@ def test_interrupted_search_leaves_what_was_found(
 def test_simulate_tells_of_a_promise_broken_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the judge finds in a transcript is told, and the status is 1. Source: L-8."""
+    """What a checker finds in a transcript is told, and the status is 1. Source: L-8."""
     path = tmp_path / "story.txt"
     path.write_text(STORY)
-    monkeypatch.setattr(InvariantChecker, "publishes", accuse)
+    monkeypatch.setattr(InvariantChecker, "publishes", always_violated)
     assert main(["simulate", str(path)]) == 1
     shown = capsys.readouterr()
     assert "> vm web_0 on=h1 group=web\n\n> operator reboot h1\n\nCAUSE" in shown.out
@@ -287,7 +287,9 @@ def test_simulate_tells_of_a_promise_broken_in_a_file(
     assert (form["violation_line"], form["agrees"]) == (5, False)
 
 
-def accuse(judge: InvariantChecker, change: DocumentChange, *, own_ms: int | None) -> None:
-    """A judge who finds every operation wrong."""
-    if judge.mirror.operations:
+def always_violated(
+    checker: InvariantChecker, change: DocumentChange, *, own_ms: int | None
+) -> None:
+    """A checker that finds every operation wrong."""
+    if checker.state.operations:
         raise Violation("8", "for a test")

@@ -17,7 +17,7 @@ import pytest
 from forewarn.simulator.runs import command, run_world
 from forewarn.simulator.world.crash_points import POINTS
 from forewarn.simulator.world.faults import KINDS
-from forewarn.simulator.world.world import Plan
+from forewarn.simulator.world.world import WorldPlan
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"hosts": 6, "vms": 40, "days": 2.0}
@@ -25,8 +25,8 @@ NEWER = ("3.12", "3.13", "3.14")
 TIMEOUT_S = 60
 DIGEST = (
     "from forewarn.simulator.runs import run_world;"
-    "from forewarn.simulator.world.world import Plan;"
-    "print(run_world(Plan(5, 6, 40, 0.5)).digest)"
+    "from forewarn.simulator.world.world import WorldPlan;"
+    "print(run_world(WorldPlan(5, 6, 40, 0.5)).digest)"
 )
 
 
@@ -34,7 +34,7 @@ DIGEST = (
 @pytest.mark.parametrize("seed", range(1, 13))
 def test_small_world_keeps_every_promise(seed: int) -> None:
     """Invariants 1 to 14 hold under faults and after healing. Source: L-7, L-8, D-1, A-6."""
-    result = run_world(Plan(seed, **SMALL))  # type: ignore[arg-type]
+    result = run_world(WorldPlan(seed, **SMALL))  # type: ignore[arg-type]
     assert not result.invariant, f"{result.text}\nrepeat it with: {command(result.plan)}"
 
 
@@ -42,21 +42,21 @@ def test_small_world_keeps_every_promise(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_world_where_everything_happens_at_once(seed: int) -> None:
     """Invariants hold where things happen twelve times as often. Source: L-7, L-8, G-1."""
-    result = run_world(Plan(seed, 6, 40, 0.5, rate=12))
+    result = run_world(WorldPlan(seed, 6, 40, 0.5, rate=12))
     assert not result.invariant, f"{result.text}\nrepeat it with: {command(result.plan)}"
 
 
 @pytest.mark.slow
 def test_world_of_full_size_keeps_every_promise() -> None:
     """So does a day of 20 hosts and 200 VMs. Source: L-2, S-4, G-1."""
-    result = run_world(Plan(1001, days=1))
+    result = run_world(WorldPlan(1001, days=1))
     assert not result.invariant, f"{result.text}\nrepeat it with: {command(result.plan)}"
     assert sum(result.operations.values()) > 20
 
 
 def test_world_without_faults_approves_early() -> None:
     """With nobody hurt, work is approved, starts early and succeeds. Source: L-1, A-1."""
-    result = run_world(Plan(1, 6, 40, 1.0, frozenset(KINDS)))
+    result = run_world(WorldPlan(1, 6, 40, 1.0, frozenset(KINDS)))
     assert not result.invariant
     assert not any(result.faults.values())
     assert any(early for _, early, _ in result.waits.values())
@@ -64,7 +64,7 @@ def test_world_without_faults_approves_early() -> None:
 
 @pytest.mark.slow
 def test_every_fault_does_everything_it_can() -> None:
-    """A few worlds meet each crash point, trouble, mood and fate of each kind. Source: L-7."""
+    """A few worlds meet each crash point, trouble, mode and fate of each kind. Source: L-7."""
     effects, habits = _effects()
     assert {kind for kind, _ in effects} == set(KINDS)
     assert not [effect for effect, count in effects.items() if not count]
@@ -76,7 +76,7 @@ def _effects() -> tuple[Counter[tuple[str, str]], Counter[str]]:
     effects: Counter[tuple[str, str]] = Counter()
     habits: Counter[str] = Counter()
     for seed in (2, 5):
-        result = run_world(Plan(seed, 6, 40, 5.0, rate=2))
+        result = run_world(WorldPlan(seed, 6, 40, 5.0, rate=2))
         effects.update(result.faults)
         habits.update(result.habits)
     return effects, habits
@@ -84,7 +84,7 @@ def _effects() -> tuple[Counter[tuple[str, str]], Counter[str]]:
 
 def test_seed_repeats_to_the_byte() -> None:
     """The same seed gives the same history, another seed another one."""
-    first, again, other = (run_world(Plan(seed, 6, 40, 0.5)).digest for seed in (3, 3, 4))
+    first, again, other = (run_world(WorldPlan(seed, 6, 40, 0.5)).digest for seed in (3, 3, 4))
     assert first == again != other
 
 

@@ -20,7 +20,7 @@ STATEMENTS = re.compile(r"\((([A-Z]-\d+)(, [A-Z]-\d+)*)\)\.$")
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_transcript_tells_what_happens(path: Path) -> None:
-    """A story comes out as it is written, and the judge has nothing to say. Source: L-1."""
+    """A story comes out as it is written, and no invariant is violated. Source: L-1."""
     text = path.read_text(encoding="utf-8")
     transcript = parse(text)
     now = rewritten(transcript, list(play(transcript)))

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from forewarn.cli.parsing import Commands
     from forewarn.cli.simulation_report import Summary
-    from forewarn.simulator.runs import Result
-    from forewarn.simulator.world.world import Plan
+    from forewarn.simulator.runs import WorldResult
+    from forewarn.simulator.world.world import WorldPlan
 
 RUNS_MAX = 1_000_000
 HOSTS_MAX = 500
@@ -138,15 +138,15 @@ def _without(arguments: argparse.Namespace) -> list[str]:
     return [kind for kind in arguments.without.split(",") if kind]
 
 
-def _plans(arguments: argparse.Namespace) -> Iterator[Plan]:
+def _plans(arguments: argparse.Namespace) -> Iterator[WorldPlan]:
     from forewarn.simulator.world.faults import KINDS  # noqa: PLC0415
-    from forewarn.simulator.world.world import Plan  # noqa: PLC0415
+    from forewarn.simulator.world.world import WorldPlan  # noqa: PLC0415
 
     without = frozenset(_without(arguments))
     if "faults" in without:
         without = without - {"faults"} | frozenset(KINDS)
     for seed in range(arguments.seed, arguments.seed + arguments.runs):
-        yield Plan(
+        yield WorldPlan(
             seed, arguments.hosts, arguments.vms, arguments.days, without, rate=arguments.rate
         )
 
@@ -175,7 +175,7 @@ def _worlds(arguments: argparse.Namespace) -> int:
     return INTERRUPTED if interrupted else OK
 
 
-def _shrink(found: Result, summary: Summary) -> None:
+def _shrink(found: WorldResult, summary: Summary) -> None:
     """Look for a shorter run; what is known by then is told however the search ends."""
     from forewarn.cli.simulation_report import print_violation  # noqa: PLC0415
     from forewarn.simulator.runs import shrinking  # noqa: PLC0415
@@ -196,7 +196,7 @@ def _shrink(found: Result, summary: Summary) -> None:
             print("no shorter run was found", file=sys.stderr)
 
 
-def _results(arguments: argparse.Namespace) -> Iterator[Result]:
+def _results(arguments: argparse.Namespace) -> Iterator[WorldResult]:
     from forewarn.simulator.runs import run_many, run_world  # noqa: PLC0415
 
     jobs = min(arguments.jobs, arguments.runs)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from forewarn.clock import Clock
-    from forewarn.simulator.runs import Result
+    from forewarn.simulator.runs import WorldResult
 
 DAY_MS = 24 * 3600 * 1000
 STATES = ("succeeded", "failed", "cancelled")
@@ -48,10 +48,10 @@ class Summary:
         self._waits: dict[str, tuple[int, int, int]] = {}
         self._digests: dict[int, str] = {}
         #: Each broken promise as it was found, and the shortest run known to break the same.
-        self.broken: list[Result] = []
-        self.shortest: list[Result] = []
+        self.broken: list[WorldResult] = []
+        self.shortest: list[WorldResult] = []
 
-    def add(self, result: Result) -> None:
+    def add(self, result: WorldResult) -> None:
         """Count one world."""
         self._done += 1
         self._lasted_ms += result.lasted_ms
@@ -66,12 +66,12 @@ class Summary:
         if self._progress:
             self._show_progress()
 
-    def broke(self, result: Result) -> None:
+    def broke(self, result: WorldResult) -> None:
         """Note a broken promise."""
         self.broken.append(result)
         self.shortest.append(result)
 
-    def shorter(self, result: Result, tried: int) -> None:
+    def shorter(self, result: WorldResult, tried: int) -> None:
         """Note the shortest run known by now of the promise broken last; tell how it goes on."""
         self.shortest[-1] = result
         if self._on_terminal:
@@ -158,7 +158,7 @@ class Summary:
         }
 
 
-def _violation(result: Result) -> dict[str, object]:
+def _violation(result: WorldResult) -> dict[str, object]:
     return {
         "seed": result.plan.seed,
         "invariant": result.invariant,
@@ -169,7 +169,7 @@ def _violation(result: Result) -> dict[str, object]:
     }
 
 
-def print_violation(result: Result) -> None:
+def print_violation(result: WorldResult) -> None:
     """Tell people of a broken promise: seed, step, last entries, and how to see it again."""
     note(f"seed {result.plan.seed}, step {result.steps}: {result.text}")
     for line in result.last:

@@ -100,11 +100,11 @@ def _print_end(
 
 def _rows(actor: CommandRunner) -> list[dict[str, str | int]]:
     """What became of the operations of each cause."""
-    judge = actor.stage.judge
+    checker = actor.deployment.checker
     rows: list[dict[str, str | int]] = []
-    for cause in sorted({each.cause.value for each in judge.operations.values()}):
-        operations = [each for each in judge.operations.values() if each.cause.value == cause]
-        events = [judge.events[name] for each in operations for name in each.events]
+    for cause in sorted({each.cause.value for each in checker.operations.values()}):
+        operations = [each for each in checker.operations.values() if each.cause.value == cause]
+        events = [checker.events[name] for each in operations for name in each.events]
         states = [each.state.value for each in operations]
         ended = {state: states.count(state) for state in STATES}
         rows.append(

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from forewarn.simulator.transcripts.time_spans import moment
-from forewarn.simulator.world.agent_habits import DEEDS
+from forewarn.simulator.world.agent_habits import HABIT_EFFECTS
 from forewarn.simulator.world.crash_points import Violation
 from forewarn.simulator.world.event_queue import HOUR_MS, START_MS
-from forewarn.simulator.world.world import Plan, World
+from forewarn.simulator.world.world import World, WorldPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,14 +29,14 @@ DAYS_MIN = 1 / 24
 """Shortest world a shrinker tries, in days."""
 LISTED = r"\[[^]]*\]|\{[^}]*\}|\([^)]*\)"
 """Lists, sets and tuples in the text of a violation."""
-DEFAULTS = Plan(seed=1)
+DEFAULTS = WorldPlan(seed=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class WorldResult:
     """What became of one world."""
 
-    plan: Plan
+    plan: WorldPlan
     #: Simulated milliseconds, the healing included.
     lasted_ms: int
     steps: int
@@ -61,33 +61,33 @@ class Result:
         return command(self.plan)
 
 
-def run_world(plan: Plan) -> Result:
+def run_world(plan: WorldPlan) -> WorldResult:
     """Run one world to its end, or to the first broken promise."""
     world = World(plan)
     with closing(world.disk):
         invariant, text = _broken(world)
-        return Result(
+        return WorldResult(
             plan,
-            world.agenda.now_ms - START_MS,
-            world.agenda.steps,
+            world.queue.now_ms - START_MS,
+            world.queue.steps,
             world.digest(),
             operations=_operations(world),
             waits=_waits(world),
             faults=world.faults.effects(),
-            habits={deed: world.deeds[deed] for deed in DEEDS},
+            habits={effect: world.habit_counts[effect] for effect in HABIT_EFFECTS},
             invariant=invariant,
             text=text,
             last=_last_entries(world) if invariant else (),
         )
 
 
-def run_many(plans: Iterable[Plan]) -> Iterator[Result]:
+def run_many(plans: Iterable[WorldPlan]) -> Iterator[WorldResult]:
     """Run worlds one after another."""
     for plan in plans:
         yield run_world(plan)
 
 
-def command(plan: Plan) -> str:
+def command(plan: WorldPlan) -> str:
     """The command that repeats a world."""
     words = [f"forewarn simulate --random --seed {plan.seed}"]
     if plan.hosts != DEFAULTS.hosts:
@@ -103,7 +103,7 @@ def command(plan: Plan) -> str:
     return " ".join(words)
 
 
-def shrinking(found: Result, kinds: Iterable[str]) -> Iterator[tuple[int, Result]]:
+def shrinking(found: WorldResult, kinds: Iterable[str]) -> Iterator[tuple[int, WorldResult]]:
     """Make a run that breaks a promise shorter and plainer, while it breaks the same one.
 
     Args:
@@ -127,7 +127,7 @@ def shrinking(found: Result, kinds: Iterable[str]) -> Iterator[tuple[int, Result
         yield tried, best
 
 
-def breaks_the_same(one: Result, other: Result) -> bool:
+def breaks_the_same(one: WorldResult, other: WorldResult) -> bool:
     """Whether two worlds break the same promise in the same way: other names, the same words."""
     same = one.invariant and one.invariant == other.invariant
     return bool(same) and _shape(one.text) == _shape(other.text)
@@ -138,7 +138,7 @@ def _shape(text: str) -> str:
     return " ".join(re.sub(r"[\w.:-]*\d[\w.:-]*", "#", re.sub(LISTED, "[]", text)).split())
 
 
-def _smaller(result: Result, kinds: Iterable[str]) -> Iterator[Plan]:
+def _smaller(result: WorldResult, kinds: Iterable[str]) -> Iterator[WorldPlan]:
     """Plans that are a little smaller, the most promising first."""
     plan = result.plan
     days = (result.lasted_ms // HOUR_MS + 1) / 24
@@ -169,14 +169,14 @@ def _broken(world: World) -> tuple[str, str]:
 
 def _operations(world: World) -> dict[tuple[str, str], int]:
     return dict(
-        Counter((each.cause.value, each.state.value) for each in world.judge.operations.values())
+        Counter((each.cause.value, each.state.value) for each in world.checker.operations.values())
     )
 
 
 def _waits(world: World) -> dict[str, tuple[int, int, int]]:
     waits: dict[str, tuple[int, int, int]] = {}
-    for number, waited_ms in world.judge.waited_ms.items():
-        each = world.judge.operations[number]
+    for number, waited_ms in world.checker.waited_ms.items():
+        each = world.checker.operations[number]
         count, early, waited_s = waits.get(each.cause.value, (0, 0, 0))
         waits[each.cause.value] = (
             count + 1,
@@ -187,7 +187,7 @@ def _waits(world: World) -> dict[str, tuple[int, int, int]]:
 
 
 def _last_entries(world: World) -> tuple[str, ...]:
-    entries = [recorded.entry for recorded in world.archive.entries()]
+    entries = [recorded.entry for recorded in world.store.entries()]
     return tuple(
         f"{moment(entry.at_ms)}  {entry.actor}: {entry.text}" for entry in entries[-LAST_ENTRIES:]
     )

@@ -1,6 +1,6 @@
-"""The contract, written a second time for the judge: who is told what, when, and what may run.
+"""The contract, written a second time for the checkers: who is told what, when, and what may run.
 
-Plain functions over the product's records, which they read and never ask to judge themselves: no
+Plain functions over the product's records, which they read and never ask to checker themselves: no
 rule of the core is called in here, only where VMs are is looked up.
 """
 

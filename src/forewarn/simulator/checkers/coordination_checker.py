@@ -1,4 +1,4 @@
-"""The judge of VMs that approve together: what they tell each other is true, and they do agree.
+"""Checks VMs that approve together: what they tell each other is true, and they do agree.
 
 It sees what a machine's hooks have done and what its agent says and does; nothing is changed in
 here. The rules are written a second time, from the documents. Source: C-5.
@@ -31,25 +31,25 @@ PLACES = (SHARED, STATUS)
 STALE_MS = 3 * 60_000
 """How old an answer may be that is acted on: a minute on its way, and twice that for skew."""
 AGREE_MS = 4 * 60_000
-"""How long prepared VMs may take to find that out, in good weather, besides standing in."""
+"""How long prepared VMs may take to find that out, on a faultless network, besides standing in."""
 FREEZE_TOLERATED_S = 9
 
 
 class CoordinationChecker:
-    """Follows which VMs are prepared, and judges what they say and approve."""
+    """Follows which VMs are prepared, and checks what they say and approve."""
 
     def __init__(
         self,
-        agenda: EventQueue,
-        ledger: StateChecker,
+        queue: EventQueue,
+        state_checker: StateChecker,
         *,
-        wires: Network,
+        network: Network,
         machines: dict[str, Machine],
     ) -> None:
         """Begin with nobody prepared."""
-        self._agenda = agenda
-        self._ledger = ledger
-        self._wires = wires
+        self._queue = queue
+        self._state_checker = state_checker
+        self._network = network
         self.machines = machines
         #: VM -> since when its preparation is done, and until when it was; 0 for: it still is.
         self._drained: dict[str, tuple[int, int]] = {}
@@ -59,7 +59,7 @@ class CoordinationChecker:
 
     def prepared(self, name: str, *, done: bool) -> None:
         """A VM's preparation is done, or is being undone."""
-        now_ms = self._agenda.now_ms
+        now_ms = self._queue.now_ms
         since_ms, until_ms = self._drained.get(name, (0, 1))
         if done:
             self._drained[name] = (now_ms, 0)
@@ -68,21 +68,21 @@ class CoordinationChecker:
 
     def says(self, machine: Machine, event: ScheduledEvent) -> None:
         """A VM says that it is prepared: it must be."""
-        name = machine.seat.name
+        name = machine.profile.name
         if _needs(event) and not self._is_drained(name, 0):
             raise Violation(PROMISE, f"{name} says it is prepared for {event.event_id} and is not")
         self._said.setdefault(event.event_id.upper(), set()).add(name)
 
     def approves(self, machine: Machine, event: ScheduledEvent) -> None:
         """A VM approves for all: every other one must have been prepared when it decided so."""
-        name = machine.seat.name
+        name = machine.profile.name
         decision = (name, event.event_id.upper())
         if decision in self._decided:
             return  # an approval that got no answer is sent again
         self._decided.add(decision)
         for resource in machine.identity.others_in(event.resources):
             other = resource.removeprefix("_")  # the oldest version writes it so
-            if machine.seat.place == SHARED:  # what is noted there may be of an earlier time
+            if machine.profile.place == SHARED:  # what is noted there may be of an earlier time
                 fine = other in self._said.get(event.event_id.upper(), ())
             else:
                 fine = not _needs(event) or self._is_drained(other, STALE_MS)
@@ -94,21 +94,21 @@ class CoordinationChecker:
     def durable(self, changes: Changes) -> None:
         """Whatever starts unapproved because its time has come: somebody could not approve."""
         for event in changes.events.values():
-            before = self._ledger.events.get(event.id)
+            before = self._state_checker.events.get(event.id)
             if event.state is E.STARTED and before is not None and before.state is E.SCHEDULED:
                 operation = changes.operations.get(event.operation)
                 if operation is not None and operation.started_ms >= operation.not_before_ms:
-                    self._judge_unapproved(event.id, event.resources)
+                    self._check_unapproved(event.id, event.resources)
 
-    def _judge_unapproved(self, event_id: str, resources: tuple[str, ...]) -> None:
+    def _check_unapproved(self, event_id: str, resources: tuple[str, ...]) -> None:
         """Liveness: where all were prepared for long enough, one of them has approved."""
         machines = [self.machines.get(name) for name in resources]
-        calm_ms = self._agenda.now_ms - self._wires.calm_since_ms - AGREE_MS
+        calm_ms = self._queue.now_ms - self._network.calm_since_ms - AGREE_MS
         if len(machines) < 2 or calm_ms < 0:
             return
         waiting: list[int] = []
         for position, machine in enumerate(machines):
-            if machine is None or machine.muted or not machine.seat.place:
+            if machine is None or machine.muted or not machine.profile.place:
                 return
             record = _record_of(machine, event_id)
             # One that died before it noted its success does not know of it; and where one has
@@ -116,7 +116,7 @@ class CoordinationChecker:
             if record is None or record.stage in {HELD, APPROVED}:
                 return
             ready_ms = self._ready_ms(machine, record)
-            calm_ms = min(calm_ms, self._agenda.now_ms - ready_ms - AGREE_MS)
+            calm_ms = min(calm_ms, self._queue.now_ms - ready_ms - AGREE_MS)
             if not ready_ms or calm_ms < 0:
                 return
             if record.stage == READY:
@@ -135,14 +135,14 @@ class CoordinationChecker:
         if not machine.sees_ms:
             return 0
         seen_ms = max(record.seen_ms - machine.ahead_ms, machine.sees_ms)
-        if not _needs(record.event) and machine.seat.habit.approves:
+        if not _needs(record.event) and machine.profile.habit.approves:
             return seen_ms
-        since_ms, until_ms = self._drained.get(machine.seat.name, (0, 1))
+        since_ms, until_ms = self._drained.get(machine.profile.name, (0, 1))
         return 0 if until_ms else max(since_ms, seen_ms)
 
     def _is_drained(self, name: str, within_ms: int) -> bool:
         since_ms, until_ms = self._drained.get(name, (0, 1))
-        return bool(since_ms) and (not until_ms or until_ms + within_ms >= self._agenda.now_ms)
+        return bool(since_ms) and (not until_ms or until_ms + within_ms >= self._queue.now_ms)
 
 
 def _record_of(machine: Machine, event_id: str) -> EventRecord | None:

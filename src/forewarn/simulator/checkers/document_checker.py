@@ -1,6 +1,6 @@
-"""The judge of documents: what is durable to be shown is true, and moves as is promised.
+"""Checks documents: what is durable to be shown is true, and moves as is promised.
 
-What a node shows of it and what a VM reads is judged in `invariants.py`.
+What a node shows of it and what a VM reads is checked in `invariants.py`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Events = tuple["ScheduledEvent", ...]
 class DocumentChecker:
     """Every document that ever durably was."""
 
-    def __init__(self, mirror: State) -> None:
-        """Begin with none; `mirror` is what is durable now, kept by the ledger."""
-        self._mirror = mirror
+    def __init__(self, state: State) -> None:
+        """Begin with none; `state` is what is durable now, as the state checker has it."""
+        self._state = state
         #: View -> every (incarnation, events) it ever durably had.
         self.ever: dict[str, dict[int, list[Events]]] = {}
         #: View -> the same since it was enabled last.
@@ -34,32 +34,32 @@ class DocumentChecker:
         self._gone: dict[str, set[str]] = {}
 
     def durable(self, changes: Changes) -> None:
-        """Judge documents that have become durable, before the mirror has them."""
-        reseated = self._judge_reseated(changes)
+        """Check documents that have become durable, before the state has them."""
+        moved_groups = self._check_view_moves(changes)
         for key, view in changes.views.items():
-            self._judge_view(key, view, went_on=view is not None and view.group in reseated)
+            self._check_view(key, view, went_on=view is not None and view.group in moved_groups)
 
-    def judge_groups(self, groups: Iterable[str]) -> None:
+    def check_groups(self, groups: Iterable[str]) -> None:
         """What is durable to be shown is exactly what is live. Source: D-3 to D-9, S-1 to S-5."""
-        mirror = self._mirror
+        state = self._state
         for group in groups:
-            if group not in mirror.enrolments or group not in mirror.topology.groups:
+            if group not in state.enrolments or group not in state.topology.groups:
                 continue
-            live = [mirror.events[each] for each in mirror.event_ids_of(group)]
-            for key in mirror.topology.views_of(group):
+            live = [state.events[each] for each in state.event_ids_of(group)]
+            for key in state.topology.views_of(group):
                 vm = key.partition("/")[2]
                 owed = {
-                    event.id: row_owed(mirror.operations[event.operation], event)
+                    event.id: row_owed(state.operations[event.operation], event)
                     for event in live
                     if not vm or vm in event.resources
                 }
-                events = mirror.views[key].document.events
+                events = state.views[key].document.events
                 shown = {event.event_id: row_shown(event) for event in events}
                 if shown != owed:
                     text = f"{key} shows {list(shown.values())} where {list(owed.values())} is true"
                     raise Violation("13", text)
 
-    def _judge_reseated(self, changes: Changes) -> set[str]:
+    def _check_view_moves(self, changes: Changes) -> set[str]:
         """Invariant 2 for VMs that read another document of their group from now on (S-3).
 
         Returns:
@@ -68,7 +68,7 @@ class DocumentChecker:
         groups: set[str] = set()
         if not changes.of_fleet:
             return groups
-        before = self._mirror.topology
+        before = self._state.topology
         after = before.draft()
         after.apply(changes)
         names = dict.fromkeys(name for name, vm in changes.vms.items() if vm is not None)
@@ -82,26 +82,26 @@ class DocumentChecker:
             if known is vm and before.groups[vm.group] is group:
                 continue
             old, new = before.view_of(name), after.view_of(name)
-            if old == new or vm.group not in self._mirror.enrolments:
+            if old == new or vm.group not in self._state.enrolments:
                 continue
             groups.add(vm.group)
-            was = self._mirror.views[old].document
-            found = changes.views.get(new) or self._mirror.views[new]
+            was = self._state.views[old].document
+            found = changes.views.get(new) or self._state.views[new]
             now = found.document
             if now != was and now.incarnation <= was.incarnation and now.events != was.events:
                 text = f"{name} read {old} at {was.incarnation}, reads {new} at {now.incarnation}"
                 raise Violation("2", text)
         return groups
 
-    def _judge_view(self, key: str, view: View | None, *, went_on: bool) -> None:
+    def _check_view(self, key: str, view: View | None, *, went_on: bool) -> None:
         """Invariants 2 and 3, for what became durable."""
-        before = self._mirror.views.get(key)
+        before = self._state.views.get(key)
         if view is None:
             self._gone.pop(key, None)
             self._since.pop(key, None)
             return
-        if not went_on:  # else that was judged with what its readers read before
-            self._judge_incarnation(key, view, before)
+        if not went_on:  # else that was checked with what its readers read before
+            self._check_incarnation(key, view, before)
         now = view.document
         if self._since.setdefault(key, {}).setdefault(now.incarnation, now.events) != now.events:
             raise Violation("2", f"{key} has other events at {now.incarnation} than before")
@@ -112,11 +112,11 @@ class DocumentChecker:
             raise Violation("3", f"{key} shows {sorted(gone & ids)} again")
         self.ever.setdefault(key, {}).setdefault(now.incarnation, []).append(now.events)
 
-    def _judge_incarnation(self, key: str, view: View, before: View | None) -> None:
+    def _check_incarnation(self, key: str, view: View, before: View | None) -> None:
         """D-1: it grows by one whenever the events change, and only then."""
         now = view.document
         if before is None:  # with its group, or from where the document all share is
-            shared = self._mirror.views.get(view.group)
+            shared = self._state.views.get(view.group)
             since = shared.document if shared else Document(0, ())
             if now.incarnation != since.incarnation + (now.events != since.events):
                 raise Violation("2", f"{key} begins at incarnation {now.incarnation}")

@@ -1,4 +1,4 @@
-"""The judge: DESIGN's invariants, checked from outside after every step of a simulated world.
+"""The invariants, checked from outside after every step of a simulated world.
 
 It sees what becomes durable, what nodes show, what drivers are told and what machines are
 answered. Nothing may be changed in here.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from forewarn.simulator.world.control_process import SimulatedControl
     from forewarn.simulator.world.dice import Dice
     from forewarn.simulator.world.event_queue import EventQueue
-    from forewarn.simulator.world.metadata_node import Reply, SimulatedNode
+    from forewarn.simulator.world.metadata_node import SimulatedNode, SimulatedReply
     from forewarn.simulator.world.simulated_store import SimulatedStore
 
 S, E = OperationState, EventState
@@ -44,13 +44,13 @@ LATE_MS = 120_000
 class InvariantChecker(StateChecker):
     """Everything that can be seen of the product from outside."""
 
-    def __init__(self, agenda: EventQueue, policy: Policy) -> None:
+    def __init__(self, queue: EventQueue, policy: Policy) -> None:
         """Begin with nothing seen."""
-        super().__init__(agenda)
+        super().__init__(queue)
         self._policy = policy
         #: View -> what the service's own node shows of it now.
         self.shown: dict[str, Document] = {}
-        self.chronicle = HistoryReader()
+        self.history = HistoryReader()
         self._begun: dict[tuple[int, int], int] = {}
         self._read: set[tuple[str, str, bytes]] = set()
         self._replay = Replay()
@@ -82,13 +82,13 @@ class InvariantChecker(StateChecker):
             number = self.events[event.event_id].operation
             if number not in self.first_shown:
                 ahead_ms = (event.not_before_ms or now_ms) - now_ms
-                self.first_shown[number] = (self.agenda.now_ms + self.jumped_ms, ahead_ms)
+                self.first_shown[number] = (self.queue.now_ms + self.jumped_ms, ahead_ms)
 
     def own_node_died(self) -> None:
         """The service's own node shows nothing any more."""
         self.shown.clear()
 
-    def read(self, vm: str, reply: Reply) -> None:
+    def read(self, vm: str, reply: SimulatedReply) -> None:
         """Invariant 7: a VM was shown a document."""
         view = reply.view
         assert view is not None
@@ -139,19 +139,19 @@ class InvariantChecker(StateChecker):
                 raise Violation("11", f"{vm} was answered 200, its approval of {event_id} is not")
 
     def _counts(self, event: Event, vm: str) -> bool:
-        group = self.mirror.topology.groups[event.group]
+        group = self.state.topology.groups[event.group]
         strict = group.strict_approval or event.approved_by
         return bool(strict) and (vm in event.approved_by or vm not in event.resources)
 
     def foreign_event(self, vm: str, dice: Dice) -> str:
         """An event that a VM must not be able to approve, or an id that never was."""
         groups = self.groups_of[vm]
-        foreign = [e.id for e in self.mirror.events.values() if e.group not in groups]
+        foreign = [e.id for e in self.state.events.values() if e.group not in groups]
         if foreign and dice.chance(800):
             return dice.pick(foreign)
         return Ids(dice.below(1 << 30)).guid("nobody's")
 
-    def pried(self, vm: str, event_id: str, reply: Reply) -> None:
+    def probe_answered(self, vm: str, event_id: str, reply: SimulatedReply) -> None:
         """Invariant 7: what is none of a VM's business was refused, telling nothing."""
         if reply.status == 200:
             raise Violation("7", f"{vm} approved {event_id} of another group")
@@ -164,7 +164,7 @@ class InvariantChecker(StateChecker):
 
     def begins(self, operation: Operation) -> None:
         """Invariants 8 and 9: a driver is told to begin."""
-        known = self.mirror.operations.get(operation.number)
+        known = self.state.operations.get(operation.number)
         if known is None or known.state is not S.RUNNING or known.attempt != operation.attempt:
             raise Violation("8", f"{operation.id} is begun, which is not durably running")
         if operation.attempt > 1 + self.retries.get(operation.number, 0):
@@ -175,10 +175,10 @@ class InvariantChecker(StateChecker):
         self._begun[key] = self.recoveries
         for event_id in operation.events:
             event = self.events[event_id]
-            enrolment = self.mirror.enrolments.get(event.group)
+            enrolment = self.state.enrolments.get(event.group)
             if enrolment is None or enrolment.enabled_ms >= operation.started_ms:
                 continue
-            for view in self.mirror.topology.views_of(event.group):
+            for view in self.state.topology.views_of(event.group):
                 if view.partition("/")[2] not in {"", *event.resources}:
                     continue
                 document = self.shown.get(view)
@@ -197,46 +197,46 @@ class InvariantChecker(StateChecker):
 
     # ---- now and then, and at the end ----------------------------------------------------------
 
-    def audit(self, archive: SimulatedStore, service: SimulatedControl) -> None:
+    def audit(self, store: SimulatedStore, service: SimulatedControl) -> None:
         """Invariant 10, and that the service knows what is durable."""
-        self._replay.extend(self.chronicle.news(archive))
-        records, mirror = self._replay.records, self.mirror
+        self._replay.extend(self.history.news(store))
+        records, state = self._replay.records, self.state
         tables: tuple[tuple[str, object, object], ...] = (
-            ("operation", _live(records["operation"]), mirror.operations),
-            ("event", _live(records["event"]), mirror.events),
-            ("document", records["document"], mirror.views),
-            ("enrolment", set(records["enrolment"]), set(mirror.enrolments)),
-            ("host", records["host"], mirror.topology.hosts),
-            ("group", records["group"], mirror.topology.groups),
-            ("vm", records["vm"], mirror.topology.vms),
+            ("operation", _live(records["operation"]), state.operations),
+            ("event", _live(records["event"]), state.events),
+            ("document", records["document"], state.views),
+            ("enrolment", set(records["enrolment"]), set(state.enrolments)),
+            ("host", records["host"], state.topology.hosts),
+            ("group", records["group"], state.topology.groups),
+            ("vm", records["vm"], state.topology.vms),
         )
         for kind, replayed, durable in tables:
             if replayed != durable:
                 raise Violation("10", f"history gives other {kind} records than the state")
-        if service.loop is not None and service.loop.settled and service.plane.state != mirror:
+        if service.loop is not None and service.loop.settled and service.plane.state != state:
             raise Violation("10", "the service believes something that is not durable")
-        self.look(service)
+        self.check_progress(service)
 
-    def look(self, service: SimulatedControl) -> None:
+    def check_progress(self, service: SimulatedControl) -> None:
         """L-8: nothing hangs silently; B-2: nobody is waited for who is silent for a day."""
         if service.loop is None or not service.loop.settled:
             return
         now_ms = service.clock.now_ms()
         silent_ms = now_ms - self._policy.disable_after_s * 1000 - LATE_MS
-        for enrolment in self.mirror.enrolments.values():
+        for enrolment in self.state.enrolments.values():
             if enrolment.polled_ms < silent_ms:
                 raise Violation("12", f"{enrolment.group} is silent for a day and still asked")
-        for operation in self.mirror.operations.values():
+        for operation in self.state.operations.values():
             if operation.state is S.RUNNING:
-                self._judge_running(operation, now_ms)
+                self._check_running(operation, now_ms)
             due = operation.state is S.ANNOUNCED and operation.not_before_ms + LATE_MS < now_ms
-            if due and not self.blocked(operation, self.mirror.topology, {}):
+            if due and not self.blocked(operation, self.state.topology, {}):
                 raise Violation("12", f"{operation.id} is due and has not started")
-        for operation in self.mirror.aborts.values():
-            if self.owed[operation.number] + ABORT_MS < self.agenda.now_ms:
+        for operation in self.state.aborts.values():
+            if self.owed[operation.number] + ABORT_MS < self.queue.now_ms:
                 raise Violation("L-7", f"the driver is not told that {operation.id} has ended")
 
-    def _judge_running(self, operation: Operation, now_ms: int) -> None:
+    def _check_running(self, operation: Operation, now_ms: int) -> None:
         """Invariant 13, on the way: it is begun, it ends by its driver's word, or people hear."""
         key = (operation.number, operation.attempt)
         late = self._is_late(self.running_ms[key])
@@ -253,16 +253,16 @@ class InvariantChecker(StateChecker):
 
     def _is_late(self, since_ms: int) -> bool:
         """Whether the service has run for long enough to act on what was so since, true time."""
-        return max(since_ms, self.recovered_ms) + LATE_MS < self.agenda.now_ms
+        return max(since_ms, self.recovered_ms) + LATE_MS < self.queue.now_ms
 
     def healed(self, nodes: Iterable[SimulatedNode]) -> None:
         """Invariants 12 and 13: after healing, everything came to its end, and all nodes know."""
-        for operation in self.mirror.operations.values():
+        for operation in self.state.operations.values():
             number = "13" if operation.state is S.RUNNING else "12"
             raise Violation(number, f"{operation.id} is {operation.state.value} for ever")
-        for operation in self.mirror.aborts.values():
+        for operation in self.state.aborts.values():
             raise Violation("L-7", f"the driver was never told that {operation.id} has ended")
-        for view in self.mirror.views.values():
+        for view in self.state.views.values():
             if view.document.events:
                 raise Violation("13", f"{view.key} still shows events")
             for node in nodes:

@@ -49,13 +49,13 @@ ORDER: dict[OperationState | EventState, int] = dict(
 
 
 class StateChecker:
-    """Follows every durable change, and judges it by itself and by what went before."""
+    """Follows every durable change, and checks it by itself and by what went before."""
 
-    def __init__(self, agenda: EventQueue) -> None:
+    def __init__(self, queue: EventQueue) -> None:
         """Begin with an empty fleet."""
-        self.agenda = agenda
+        self.queue = queue
         #: What is durable now.
-        self.mirror = State()
+        self.state = State()
         #: Every operation and event that ever was, as it was last.
         self.operations: dict[int, Operation] = {}
         self.events: dict[str, Event] = {}
@@ -89,19 +89,19 @@ class StateChecker:
         #: How far new processes' clocks were ahead of those before them, summed up, in ms. Only
         #: the system's clock outlives a process: what it was put right by is no broken promise.
         self.jumped_ms = 0
-        self.documents = DocumentChecker(self.mirror)
+        self.documents = DocumentChecker(self.state)
         self.groups_of: dict[str, set[str]] = {}
 
     def recovers(self) -> None:
         """The service takes up what was cut off, at its start or after a lost commit."""
         self.recoveries += 1
-        self.recovered_ms = self.agenda.now_ms
-        self.owed = dict.fromkeys(self.owed, self.agenda.now_ms)
+        self.recovered_ms = self.queue.now_ms
+        self.owed = dict.fromkeys(self.owed, self.queue.now_ms)
         self.told = {number: tries for number, tries in self.told.items() if tries >= ABORT_TRIES}
 
     def durable(self, changes: Changes) -> None:
-        """Take a change that has just become durable, and judge it."""
-        topology = self.mirror.topology
+        """Take a change that has just become durable, and check it."""
+        topology = self.state.topology
         if changes.of_fleet:
             topology = topology.draft()
             topology.apply(changes)
@@ -109,26 +109,26 @@ class StateChecker:
             if vm is not None:
                 self.groups_of.setdefault(vm.name, set()).add(vm.group)
         for event in changes.events.values():
-            self._judge_event(event, topology, changes)
+            self._check_event(event, topology, changes)
         for operation in changes.operations.values():
-            self._judge_operation(operation, topology, changes)
+            self._check_operation(operation, topology, changes)
         self.documents.durable(changes)
-        self.mirror.adopt(changes)
+        self.state.adopt(changes)
         self.operations.update(changes.operations)
         self.events.update(changes.events)
         if changes.of_fleet:
-            self._judge_arrivals()
+            self._check_arrivals()
         groups = {event.group for event in changes.events.values()}
         for operation in changes.operations.values():  # a new NotBefore is shown, too
             groups.update(self.events[each].group for each in operation.events)
-        self.documents.judge_groups(groups | {v.group for v in changes.views.values() if v})
+        self.documents.check_groups(groups | {v.group for v in changes.views.values() if v})
 
     # ---- one record at a time ------------------------------------------------------------------
 
-    def _judge_event(self, event: Event, topology: Topology, changes: Changes) -> None:
+    def _check_event(self, event: Event, topology: Topology, changes: Changes) -> None:
         before = self.events.get(event.id)
         if before is None:
-            self._judge_birth(event, topology, changes)
+            self._check_birth(event, topology, changes)
         else:
             if (before.group, before.resources) != (event.group, event.resources):
                 raise Violation("3", f"id {event.id} is used again for something else")
@@ -142,7 +142,7 @@ class StateChecker:
         if approved and not self._is_approved(event.id, operation, topology, changes):
             raise Violation("1", f"event {event.id} counts as approved by {event.approved_by}")
 
-    def _judge_birth(self, event: Event, topology: Topology, changes: Changes) -> None:
+    def _check_birth(self, event: Event, topology: Topology, changes: Changes) -> None:
         """Invariants 4 and 7: whom a new event names."""
         machines = [topology.vms[name] for name in event.resources]
         domains = {
@@ -155,30 +155,30 @@ class StateChecker:
         if event.operation not in changes.operations:
             raise Violation("10", f"event {event.id} has no operation")
 
-    def _judge_operation(self, operation: Operation, topology: Topology, changes: Changes) -> None:
+    def _check_operation(self, operation: Operation, topology: Topology, changes: Changes) -> None:
         before = self.operations.get(operation.number)
         if before is None:
-            if operation.number <= self.mirror.last_number:
+            if operation.number <= self.state.last_number:
                 raise Violation("3", f"{operation.id} is numbered twice")
-            self._judge_silence(operation, topology)
+            self._check_silence(operation, topology)
         elif ORDER[before.state] > ORDER[operation.state] or before.silent != operation.silent:
             raise Violation("3", f"{operation.id} has come back to {operation.state.value}")
         self._note_times(operation, before)
         if operation.state is S.ANNOUNCED:
-            self._judge_notice(operation, before, topology)
+            self._check_notice(operation, before, topology)
         if operation.state is S.RUNNING and (before is None or before.state is not S.RUNNING):
-            self._judge_start(operation, before, topology, changes)
+            self._check_start(operation, before, topology, changes)
         if operation.state in {S.SUCCEEDED, S.FAILED} and not operation.started_ms:
             raise Violation("9", f"{operation.id} has ended and never started")
-        self._judge_abort(operation, before)
-        self._judge_told(operation, topology, changes, new=before is None or not before.events)
+        self._check_abort(operation, before)
+        self._check_told(operation, topology, changes, new=before is None or not before.events)
         for event_id in operation.events:
             event = changes.events.get(event_id) or self.events.get(event_id)
             if event is None or event.live != operation.live:
                 raise Violation("13", f"{operation.id} and event {event_id} do not end together")
 
     def _note_times(self, operation: Operation, before: Operation | None) -> None:
-        number, now_ms = operation.number, self.agenda.now_ms
+        number, now_ms = operation.number, self.queue.now_ms
         if operation.state is S.ANNOUNCED:
             self._announced_ms.setdefault(number, now_ms)
         if operation.state is S.RUNNING:
@@ -186,16 +186,16 @@ class StateChecker:
             if number in self._announced_ms and before and before.state is not S.RUNNING:
                 self.waited_ms[number] = now_ms - self._announced_ms[number]
 
-    def _judge_silence(self, operation: Operation, topology: Topology) -> None:
+    def _check_silence(self, operation: Operation, topology: Topology) -> None:
         """SPEC 7 and 10: work is kept from those it hits only where they asked for no notice."""
-        told = {is_told(operation, each) for each in (topology, self.mirror.topology)}
+        told = {is_told(operation, each) for each in (topology, self.state.topology)}
         if operation.silent in told and len(told) == 1:
             told_text = "to be told" if operation.silent else "not to be told"
             raise Violation("6", f"the VM of {operation.id} asked {told_text} of it")
         if operation.silent:
             self._untold.add(operation.number)
 
-    def _judge_told(
+    def _check_told(
         self, operation: Operation, topology: Topology, changes: Changes, *, new: bool
     ) -> None:
         """S-5, L-2: every VM that an announced or running operation hits is named, once."""
@@ -213,10 +213,10 @@ class StateChecker:
         if new and not operation.of_vm and sorted(operation.vms) != sorted(there):
             raise Violation("1", f"{operation.id} hits {there} and is said to hit {operation.vms}")
 
-    def _judge_abort(self, operation: Operation, before: Operation | None) -> None:
+    def _check_abort(self, operation: Operation, before: Operation | None) -> None:
         """L-7: a driver is told of every end that came without it, whatever crashes."""
         if operation.abort_owed:
-            self.owed.setdefault(operation.number, self.agenda.now_ms)
+            self.owed.setdefault(operation.number, self.queue.now_ms)
         if before is None or operation.abort_owed:
             return
         if before.abort_owed and self.told.get(operation.number, 0) < ABORT_TRIES:
@@ -225,7 +225,7 @@ class StateChecker:
         if before.state is S.RUNNING and not operation.live and alone:
             raise Violation("L-7", f"{operation.id} ends and its driver is owed nothing")
 
-    def _judge_notice(
+    def _check_notice(
         self, operation: Operation, before: Operation | None, topology: Topology
     ) -> None:
         """Invariant 6: notice is at least what is owed, from when it was shown."""
@@ -244,7 +244,7 @@ class StateChecker:
         if before is not None and before.not_before_ms > operation.not_before_ms:
             raise Violation("6", f"{operation.id} was put forward")
 
-    def _judge_start(
+    def _check_start(
         self,
         operation: Operation,
         before: Operation | None,
@@ -257,9 +257,9 @@ class StateChecker:
         announced = operation if before is None else before
         due = bool(announced.shown_ms) and announced.not_before_ms <= operation.started_ms
         if due:
-            self._judge_true_notice(announced)
+            self._check_true_notice(announced)
         else:
-            self._judge_early(operation, topology, changes)
+            self._check_early(operation, topology, changes)
         left_out = set(topology.vms_on(operation.host)) - set(operation.vms)
         if left_out and not operation.of_vm:
             raise Violation("1", f"{operation.id} disturbs {sorted(left_out)}, who were not told")
@@ -267,12 +267,12 @@ class StateChecker:
         if blocked:
             raise Violation("5", blocked)
 
-    def _judge_true_notice(self, announced: Operation) -> None:
+    def _check_true_notice(self, announced: Operation) -> None:
         """N-4: what was promised holds by true time, too, whatever the service's clock did."""
         if announced.number not in self.first_shown or announced.number in self._untold:
             return
         first_ms, ahead_ms = self.first_shown[announced.number]
-        given_ms = self.agenda.now_ms + self.jumped_ms - first_ms
+        given_ms = self.queue.now_ms + self.jumped_ms - first_ms
         promised_ms = max(ahead_ms, OWED_S[announced.impact.value] * 1000)
         slowest_ms = promised_ms * (PPM - RATE_PPM_MAX) // PPM
         if given_ms < slowest_ms - NOTICE_TOLERANCE_MS:
@@ -282,7 +282,7 @@ class StateChecker:
                 f" {promised_ms / 1000} s were promised",
             )
 
-    def _judge_early(self, operation: Operation, topology: Topology, changes: Changes) -> None:
+    def _check_early(self, operation: Operation, topology: Topology, changes: Changes) -> None:
         waiting = [
             event_id
             for event_id in operation.events
@@ -295,7 +295,7 @@ class StateChecker:
                 raise Violation("1", f"{operation.id} started without approval of {event_id}")
         if operation.impact.value != "Terminate":
             return
-        for other in self.mirror.operations.values():
+        for other in self.state.operations.values():
             sibling = changes.operations.get(other.number, other)
             if (
                 sibling.request == operation.request
@@ -313,18 +313,18 @@ class StateChecker:
         self, operation: Operation, topology: Topology, changed: Mapping[int, Operation]
     ) -> str:
         """Invariant 5: why an operation may not start beside those that run; empty if it may."""
-        for other in {**self.mirror.operations, **changed}.values():
+        for other in {**self.state.operations, **changed}.values():
             if other.number != operation.number and other.state is S.RUNNING:
                 blocked = obstacle(operation, other, topology)
                 if blocked:
                     return blocked
         return ""
 
-    def _judge_arrivals(self) -> None:
+    def _check_arrivals(self) -> None:
         """Nobody is on a host in the middle of work there without being told. Source: L-5, S-5."""
-        for operation in self.mirror.operations.values():
+        for operation in self.state.operations.values():
             if operation.state is S.RUNNING and not operation.of_vm:
-                there = set(self.mirror.topology.vms_on(operation.host))
+                there = set(self.state.topology.vms_on(operation.host))
                 if there - set(operation.vms):
                     untold = sorted(there - set(operation.vms))
                     raise Violation("1", f"{untold} came to {operation.host}, under {operation.id}")
@@ -338,7 +338,7 @@ class StateChecker:
     def _is_asked(self, group: str, changes: Changes) -> bool:
         if group in changes.enrolments:
             return changes.enrolments[group] is not None
-        return group in self.mirror.enrolments
+        return group in self.state.enrolments
 
     def _is_approved(
         self, event_id: str, operation: Operation, topology: Topology, changes: Changes

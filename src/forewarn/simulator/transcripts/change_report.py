@@ -24,9 +24,9 @@ S = OperationState
 class ChangeReport:
     """Remembers what was told, and tells what is different now."""
 
-    def __init__(self, stage: Deployment) -> None:
+    def __init__(self, deployment: Deployment) -> None:
         """Begin with nothing told."""
-        self._stage = stage
+        self._deployment = deployment
         #: Groups in the order they were declared.
         self.groups: list[str] = []
         self._ids: dict[str, str] = {}
@@ -59,7 +59,7 @@ class ChangeReport:
 
     def shorten(self, text: str) -> str:
         """Put short names for the ids in a text."""
-        for event_id in self._stage.judge.events:
+        for event_id in self._deployment.checker.events:
             if event_id in text:
                 text = text.replace(event_id, self.name_of(event_id))
         return text
@@ -70,13 +70,13 @@ class ChangeReport:
         """Everything that is different since the last time, operations first."""
         documents = self._document_lines()  # they give the events their names
         lines = []
-        for number in sorted(self._stage.judge.operations):
-            lines += self._operation_lines(self._stage.judge.operations[number])
+        for number in sorted(self._deployment.checker.operations):
+            lines += self._operation_lines(self._deployment.checker.operations[number])
         return lines + documents
 
     def learn(self) -> None:
         """Give names to the events that are shown now, in the order they will be told."""
-        shown = self._stage.judge.shown
+        shown = self._deployment.checker.shown
         for group in self.groups:
             for key in sorted(key for key in shown if key.partition("/")[0] == group):
                 for event in shown[key].events:
@@ -84,7 +84,7 @@ class ChangeReport:
 
     def skip(self) -> None:
         """Take everything that is now as told."""
-        self._documents = dict(self._stage.judge.shown)
+        self._documents = dict(self._deployment.checker.shown)
 
     def document(self, document: Document) -> str:
         """A document in short: its incarnation and events."""
@@ -93,9 +93,9 @@ class ChangeReport:
 
     def waiting(self, operation: Operation) -> list[Waiting]:
         """What an operation waits for now."""
-        stage = self._stage
-        terms = Terms(stage.policy, "", lambda: "")
-        draft = Draft(stage.judge.mirror, stage.service.clock.now_ms(), terms)
+        deployment = self._deployment
+        terms = Terms(deployment.policy, "", lambda: "")
+        draft = Draft(deployment.checker.state, deployment.service.clock.now_ms(), terms)
         return list(why(draft, operation))
 
     def _event(self, event: ScheduledEvent) -> str:
@@ -103,10 +103,10 @@ class ChangeReport:
         return f"{self.name_of(event.event_id)} {event.event_type} {event.status} [{resources}]"
 
     def _document_lines(self) -> list[str]:
-        stage = self._stage
-        if not stage.service.up:
+        deployment = self._deployment
+        if not deployment.service.up:
             return []
-        shown = stage.judge.shown
+        shown = deployment.checker.shown
         found: list[tuple[str, str]] = []
         for group in self.groups:
             views = [key for key in (*shown, *self._documents) if key.partition("/")[0] == group]
@@ -166,7 +166,7 @@ class ChangeReport:
 
     def _asked(self, operation: Operation, waiting: Waiting) -> str:
         group = waiting.on[0]
-        events = self._stage.judge.events
+        events = self._deployment.checker.events
         name = next(self.name_of(each) for each in operation.events if events[each].group == group)
         missing = waiting.text.partition("(missing: ")[2].removesuffix(")")
         return f"{group} ({name}{': ' + missing if missing else ''})"

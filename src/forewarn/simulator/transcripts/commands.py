@@ -1,4 +1,4 @@
-"""The commands of transcripts: each does one thing on a stage and says what was answered.
+"""The commands of transcripts: each does one thing on a deployment and says what was answered.
 
 No expectation is compared in here (`transcript.py`), no change is told (`change_report.py`).
 """
@@ -29,8 +29,8 @@ from forewarn.simulator.transcripts.fault_commands import FaultCommands
 from forewarn.simulator.transcripts.grammar import meant, read
 from forewarn.simulator.transcripts.scripted_deployment import (
     BY_PROXY,
-    HandDriver,
     ScriptedDeployment,
+    ScriptedDriver,
     told,
 )
 from forewarn.simulator.transcripts.time_spans import clock_time, seconds
@@ -69,17 +69,17 @@ class CommandRunner:
     """Does the commands of one transcript."""
 
     def __init__(self) -> None:
-        """Set the stage."""
-        self._driver = HandDriver()
-        self._hands = (self._driver, self._driver.also(BY_PROXY))
-        self.stage = ScriptedDeployment(*self._hands)
-        for hand in self._hands:
-            hand.begins = self.stage.judge.begins
-            hand.aborts = partial(self.stage.judge.aborts, heard=True)
-            hand.passes = self.stage.fuse.passes
-        self._teller = ChangeReport(self.stage)
+        """Build the deployment."""
+        self._driver = ScriptedDriver()
+        self._drivers = (self._driver, self._driver.also(BY_PROXY))
+        self.deployment = ScriptedDeployment(*self._drivers)
+        for driver in self._drivers:
+            driver.begins = self.deployment.checker.begins
+            driver.aborts = partial(self.deployment.checker.aborts, heard=True)
+            driver.passes = self.deployment.crash_point.passes
+        self._report = ChangeReport(self.deployment)
         self._silent: set[str] = set()
-        self._inside = VmCommands(self.stage, self._teller)
+        self._inside = VmCommands(self.deployment, self._report)
         self._commands: dict[str, Callable[[Words, Options], list[str]]] = {
             "host": self._host,
             "group": self._group,
@@ -91,7 +91,7 @@ class CommandRunner:
             "platform": self._platform,
             "driver": self._drive,
             "agent": self._inside.agent,
-            **FaultCommands(self.stage, self._silent).commands,
+            **FaultCommands(self.deployment, self._silent).commands,
         }
 
     def do(self, command: str) -> list[str]:
@@ -103,21 +103,21 @@ class CommandRunner:
         """
         order = read(command)
         lines = self._commands[order.words[0]](order.words[1:], order.options)
-        self._teller.learn()
+        self._report.learn()
         return lines
 
     def changes(self) -> list[str]:
         """Everything that is different since the last time it was asked."""
-        while self.stage.agenda.step(self.stage.agenda.now_ms):
+        while self.deployment.queue.step(self.deployment.queue.now_ms):
             pass
-        lines = [*self._inside.heard(), *self.stage.news]
-        self.stage.news.clear()
-        return [*lines, *self._teller.changes()]
+        lines = [*self._inside.heard(), *self.deployment.news]
+        self.deployment.news.clear()
+        return [*lines, *self._report.changes()]
 
     # ---- the fleet -----------------------------------------------------------------------------
 
     def _host(self, words: Words, options: Options) -> list[str]:
-        number = len(self.stage.topology.hosts)
+        number = len(self.deployment.topology.hosts)
         fault_domain = int(options.get("fd", number))
         update_domain = int(options.get("ud", number))
         zone, driver = options.get("zone", ""), options.get("driver", "")
@@ -127,13 +127,13 @@ class CommandRunner:
     def _group(self, words: Words, options: Options) -> list[str]:
         name = words[0]
         if words[1:] in (("silent",), ("again",)):
-            if name not in self.stage.topology.groups:
-                raise ValueError(f"there is no group {name}{meant(name, self._teller.groups)}")
+            if name not in self.deployment.topology.groups:
+                raise ValueError(f"there is no group {name}{meant(name, self._report.groups)}")
             change = self._silent.add if "silent" in words else self._silent.discard
             change(name)
             return []
         if "together" in options:
-            self.stage.places[name] = options["together"]
+            self.deployment.places[name] = options["together"]
         automatic = options.get("automatic", "")
         group = Group(
             name,
@@ -146,21 +146,21 @@ class CommandRunner:
             reimage_notice="reimage" in words,
         )
         told = self._tell(ChangeTopology(groups=(group,)))
-        if name not in self._teller.groups:
-            self._teller.groups.append(name)
+        if name not in self._report.groups:
+            self._report.groups.append(name)
             if "disabled" not in words:
                 self._tell(Enable(name))
-                self._teller.skip()
+                self._report.skip()
         return told
 
     def _vm(self, words: Words, options: Options) -> list[str]:
         if "on" not in options:
             return self._inside.commands[words[1]](words[0], words[2:], options)
         name, group = words[0], options.get("group", words[0])
-        if group not in self.stage.topology.groups:
+        if group not in self.deployment.topology.groups:
             self._group((group,), {})
         if options.get("node") == "far":
-            self.stage.far.add(name)
+            self.deployment.far.add(name)
         vm = Vm(
             name,
             options["on"],
@@ -171,13 +171,15 @@ class CommandRunner:
             addresses=(f"vm-{name}",),
         )
         told = self._tell(ChangeTopology(vms=(vm,)))
-        self._teller.skip() if not told else None
+        self._report.skip() if not told else None
         return told
 
     def _move(self, words: Words, options: Options) -> list[str]:
-        vm = self.stage.topology.vms.get(words[0])
+        vm = self.deployment.topology.vms.get(words[0])
         if vm is None:
-            raise ValueError(f"there is no VM {words[0]}{meant(words[0], self.stage.topology.vms)}")
+            raise ValueError(
+                f"there is no VM {words[0]}{meant(words[0], self.deployment.topology.vms)}"
+            )
         return self._tell(ChangeTopology(vms=(replace(vm, host=options["to"]),)))
 
     def _remove(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
@@ -192,14 +194,14 @@ class CommandRunner:
         if verb == "repair":
             return self._tell(Repair(rest[0]))
         if verb == "acknowledge":
-            event_ids = tuple(self._teller.id_of(each) for each in rest)
-            self.stage.judge.acknowledged.update(event_ids)
+            event_ids = tuple(self._report.id_of(each) for each in rest)
+            self.deployment.checker.acknowledged.update(event_ids)
             return self._tell(Acknowledge(event_ids))
         number = int(rest[0].removeprefix("op-"))
         reason = " ".join(rest[1:])
         if verb == "why":
             operation = self._operation(rest[0])
-            return [self._teller.shorten(each.text) for each in self._teller.waiting(operation)]
+            return [self._report.shorten(each.text) for each in self._report.waiting(operation)]
         if verb == "cancel":
             return self._tell(Cancel(number, reason))
         if verb == "complete":
@@ -207,7 +209,7 @@ class CommandRunner:
         if verb == "give-up":
             return self._tell(Complete(number, failed=True, reason=reason))
         assert verb == "retry", verb
-        retries = self.stage.judge.retries
+        retries = self.deployment.checker.retries
         retries[number] = retries.get(number, 0) + 1
         return self._tell(Retry(number))
 
@@ -234,14 +236,14 @@ class CommandRunner:
         return self._tell(ask, actor)
 
     def _tell(self, stimulus: Stimulus, actor: str = "operator") -> list[str]:
-        answer = self.stage.service.submit(stimulus, actor)
+        answer = self.deployment.service.submit(stimulus, actor)
         if not answer.done():
             return ["no answer"]
         error = answer.exception()
         if error is None:
             return []
         assert isinstance(error, ForewarnError), error
-        return [f"refused {error.status}: {self._teller.shorten(str(error))}"]
+        return [f"refused {error.status}: {self._report.shorten(str(error))}"]
 
     # ---- the driver ----------------------------------------------------------------------------
 
@@ -252,15 +254,15 @@ class CommandRunner:
         if verb == "aborted":
             return [f"aborted: {told(self._driver.aborted) or 'nothing'}"]
         if verb == "hangs":
-            for hand in self._hands:
-                hand.hangs = True
+            for driver in self._drivers:
+                driver.hangs = True
             return []
         if verb == "refuses":
             self._driver.refuses = " ".join(rest)
             return []
         operation = self._operation(rest[0])
         key = (operation.number, operation.attempt)
-        self.stage.judge.reported[key] = self.stage.agenda.now_ms
+        self.deployment.checker.reported[key] = self.deployment.queue.now_ms
         if verb == "finishes":
             return self._tell(DriverDone(operation.number, operation.attempt), "driver")
         assert verb == "breaks", verb
@@ -269,7 +271,7 @@ class CommandRunner:
 
     def _operation(self, name: str) -> Operation:
         number = int(name.removeprefix("op-"))
-        known = self.stage.judge.operations
+        known = self.deployment.checker.operations
         if number not in known:
             raise ValueError(f"there is no {name}{meant(name, (f'op-{each}' for each in known))}")
         return known[number]

@@ -24,11 +24,11 @@ MARK_S = 3600
 
 
 class FaultCommands:
-    """Does those commands on one stage."""
+    """Does those commands on one deployment."""
 
-    def __init__(self, stage: ScriptedDeployment, silent: set[str]) -> None:
-        """Let time pass on a stage; the groups in `silent` do not poll meanwhile."""
-        self.stage = stage
+    def __init__(self, deployment: ScriptedDeployment, silent: set[str]) -> None:
+        """Let time pass on a deployment; the groups in `silent` do not poll meanwhile."""
+        self.deployment = deployment
         self._silent = silent
         self._contest: Failover | None = None
         self.commands: dict[str, Callable[[Words, Options], list[str]]] = {
@@ -43,54 +43,54 @@ class FaultCommands:
         }
 
     def _wait(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
-        agenda = self.stage.agenda
-        until_ms = agenda.now_ms + seconds(words[0]) * 1000
-        while agenda.now_ms < until_ms:
-            next_ms = min(agenda.now_ms + MARK_S * 1000, until_ms)
-            while agenda.step(next_ms):
+        queue = self.deployment.queue
+        until_ms = queue.now_ms + seconds(words[0]) * 1000
+        while queue.now_ms < until_ms:
+            next_ms = min(queue.now_ms + MARK_S * 1000, until_ms)
+            while queue.step(next_ms):
                 pass
-            polling = frozenset(self.stage.judge.mirror.enrolments) - self._silent
-            self.stage.service.note(GroupsPolled(polling), "metadata")
+            polling = frozenset(self.deployment.checker.state.enrolments) - self._silent
+            self.deployment.service.note(GroupsPolled(polling), "metadata")
         return []
 
     def _crash(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
         if words:
-            self.stage.fuse.arm(" ".join(words))
-        elif self.stage.service.up:
-            self.stage.service.crash()
+            self.deployment.crash_point.arm(" ".join(words))
+        elif self.deployment.service.up:
+            self.deployment.service.crash()
         else:
             raise ValueError("the service is down already")
         return []
 
     def _restart(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
-        if self.stage.service.up:
+        if self.deployment.service.up:
             raise ValueError("the service runs already")
-        return [] if self.stage.service.start() else ["the service cannot start"]
+        return [] if self.deployment.service.start() else ["the service cannot start"]
 
     def _store(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
         if words[0] == "next":
-            self.stage.disk_weather.next = [word.replace("-", " ") for word in words[1:]]
+            self.deployment.disk_fault_rates.next = [word.replace("-", " ") for word in words[1:]]
             return []
         trouble = " ".join(words)
-        self.stage.disk_weather.permille = 0 if trouble == "recovers" else 1000
+        self.deployment.disk_fault_rates.permille = 0 if trouble == "recovers" else 1000
         if trouble != "recovers":
-            self.stage.disk_weather.kinds = (TROUBLES[TROUBLES.index(trouble)],)
+            self.deployment.disk_fault_rates.kinds = (TROUBLES[TROUBLES.index(trouble)],)
         return []
 
     def _follower(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
-        node = self.stage.nodes[1]
-        self.stage.cut(node) if words[0] == "cut" else self.stage.join(node)
+        node = self.deployment.nodes[1]
+        self.deployment.cut(node) if words[0] == "cut" else self.deployment.join(node)
         return []
 
     def _nodes(self, words: Words, options: Options) -> list[str]:
         if words:
-            self.stage.show_fails = words[0] == "fail"
+            self.deployment.publish_fails = words[0] == "fail"
         else:
-            self.stage.show_lag_ms = seconds(options["lag"]) * 1000
+            self.deployment.publish_lag_ms = seconds(options["lag"]) * 1000
         return []
 
     def _clock(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
-        self.stage.service.wall_offset_ms += seconds(words[1]) * 1000
+        self.deployment.service.wall_offset_ms += seconds(words[1]) * 1000
         return []
 
     def _writer(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
@@ -100,10 +100,10 @@ class FaultCommands:
                 raise ValueError("no writer is away")
             self._contest.back()
             return []
-        if not self.stage.service.up:
+        if not self.deployment.service.up:
             raise ValueError("no writer runs; `restart` starts the service")
         contended = self._contest is not None and not self._contest.over
-        if away or contended or self.stage.rival is not None:
+        if away or contended or self.deployment.replaced_writer is not None:
             raise ValueError("two writers contend already")
-        self._contest = Failover(self.stage, cut=words[0] == "is-cut-off")
+        self._contest = Failover(self.deployment, cut=words[0] == "is-cut-off")
         return []

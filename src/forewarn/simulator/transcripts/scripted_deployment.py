@@ -1,4 +1,4 @@
-"""The stage of transcripts: machines that do nothing of themselves, a driver that waits for a word.
+"""The deployment of transcripts: idle machines, a driver that waits for orders.
 
 No command is done in here (`commands.py`).
 """
@@ -17,7 +17,7 @@ from forewarn.simulator.world.deployment import Deployment
 from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.driver import DriverBroken
 from forewarn.simulator.world.machine import Machine
-from forewarn.simulator.world.machine_identity import MachineIdentity
+from forewarn.simulator.world.machine_profile import MachineProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ ASK_MS = 20_000
 STEADY = AgentHabits("steady", 1, hook_s=(60, 60), hook_fails=0)
 
 
-class HandDriver:
+class ScriptedDriver:
     """A driver that does what the script says, and nothing else."""
 
     def __init__(self, name: str = BY_HAND) -> None:
@@ -84,7 +84,7 @@ class HandDriver:
         _count(self.aborted, self._attempt(operation))
         self.passes("after abort")
 
-    def also(self, name: str) -> HandDriver:
+    def also(self, name: str) -> ScriptedDriver:
         """Return another driver that is told in the same breath, and moved by the same hand."""
         other = copy(self)
         other.name = name
@@ -101,9 +101,9 @@ class HandDriver:
 
 
 class ScriptedDeployment(Deployment):
-    """A stage whose machines do nothing of themselves."""
+    """A deployment whose machines do nothing of themselves."""
 
-    def __init__(self, *drivers: HandDriver) -> None:
+    def __init__(self, *drivers: ScriptedDriver) -> None:
         """Begin with an empty fleet and a running service; two nodes, the second a follower."""
         super().__init__(1, Policy(), nodes=2, drivers={each.name: each for each in drivers})
         self.far: set[str] = set()
@@ -119,15 +119,15 @@ class ScriptedDeployment(Deployment):
         """A machine without an agent, until the script starts one."""
         self.ever.add(vm.name)
         place = self.places.get(vm.group, "")
-        seat = MachineIdentity(vm.name, vm.addresses[0], VERSIONS[-1], STEADY, place=place)
+        profile = MachineProfile(vm.name, vm.addresses[0], VERSIONS[-1], STEADY, place=place)
         self.machines[vm.name] = Machine(
-            seat, self.agenda, wires=self.wires, peers=self.peers, dice=Dice(1, vm.name)
+            profile, self.queue, network=self.network, peers=self.peers, dice=Dice(1, vm.name)
         )
-        self.wires.connect(vm.name, self.nodes[1 if vm.name in self.far else 0])
+        self.network.connect(vm.name, self.nodes[1 if vm.name in self.far else 0])
 
-    def died(self, why: str) -> None:
+    def process_ended(self, why: str) -> None:
         """Remember how it died."""
-        super().died(why)
+        super().process_ended(why)
         self.news.append(f"the service dies: {why}")
 
     def replaced(self, why: str | None) -> None:

@@ -100,7 +100,7 @@ def parse(text: str, name: str = "transcript") -> Transcript:
 
 
 def play(transcript: Transcript, actor: CommandRunner | None = None) -> Iterator[TranscriptResult]:
-    """Do a transcript on a stage of its own, block by block.
+    """Do a transcript on a deployment of its own, block by block.
 
     Args:
         transcript: the story.
@@ -111,7 +111,7 @@ def play(transcript: Transcript, actor: CommandRunner | None = None) -> Iterator
         Violation: the product broke a promise; it names the line of the last command.
     """
     actor = actor or CommandRunner()
-    with closing(actor.stage.disk), actor.stage.listening():
+    with closing(actor.deployment.disk), actor.deployment.captured_logs():
         for block in transcript.blocks:
             yield TranscriptResult(block, tuple(_done(actor, transcript, block)))
 

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from forewarn.simulator.transcripts.grammar import Options, Words
     from forewarn.simulator.transcripts.scripted_deployment import ScriptedDeployment
     from forewarn.simulator.world.machine import Machine
-    from forewarn.simulator.world.metadata_node import Reply
+    from forewarn.simulator.world.metadata_node import SimulatedReply
 
 
 class VmCommands:
-    """Does those commands on one stage."""
+    """Does those commands on one deployment."""
 
-    def __init__(self, stage: ScriptedDeployment, teller: ChangeReport) -> None:
+    def __init__(self, deployment: ScriptedDeployment, report: ChangeReport) -> None:
         """Begin with VMs that run, and no agent in them."""
-        self.stage = stage
-        self._teller = teller
+        self.deployment = deployment
+        self._report = report
         self._heard: list[str] = []
         self._halted: set[Machine] = set()
         self.commands: dict[str, Callable[[str, Words, Options], list[str]]] = {
@@ -93,9 +93,9 @@ class VmCommands:
         return []
 
     def _machine(self, name: str) -> Machine:
-        machine = self.stage.machines.get(name)
+        machine = self.deployment.machines.get(name)
         if machine is None:
-            raise ValueError(f"there is no VM {name}{meant(name, self.stage.machines)}")
+            raise ValueError(f"there is no VM {name}{meant(name, self.deployment.machines)}")
         return machine
 
     # ---- what it asks for ----------------------------------------------------------------------
@@ -106,59 +106,59 @@ class VmCommands:
         reply = self._send(name, nodes.get(version))
         if reply.status == nodes.HELD:
             held = "is held, then "
-            while self.stage.agenda.step(self.stage.agenda.now_ms + 1000):
+            while self.deployment.queue.step(self.deployment.queue.now_ms + 1000):
                 pass
             reply = self._send(name, nodes.get(version))
         if reply.status != 200:
             return self._answered(name, reply)
-        self.stage.judge.read(name, reply)
+        self.deployment.checker.read(name, reply)
         assert reply.view is not None
         document = read_document(reply.body)
-        first = f"{name} {held}reads {reply.view.name} {self._teller.document(document)}"
+        first = f"{name} {held}reads {reply.view.name} {self._report.document(document)}"
         return [first, *self._fields(reply.body)] if "full" in words else [first]
 
     def _fields(self, body: bytes) -> list[str]:
         """Every field of every event as it is on the wire, but for short names of events."""
         return [
-            f"  {name} {self._teller.shorten(json.dumps(value))}"
+            f"  {name} {self._report.shorten(json.dumps(value))}"
             for event in json.loads(body)["Events"]
             for name, value in event.items()
         ]
 
     def _approves(self, name: str, words: Words, options: Options) -> list[str]:
-        ids = tuple(self._teller.id_of(each) for each in words)
-        self.stage.judge.asks_to_approve(name, ids)
+        ids = tuple(self._report.id_of(each) for each in words)
+        self.deployment.checker.asks_to_approve(name, ids)
         return self._approve(name, render_approval(ids), ids, options)
 
     def _posts(self, name: str, words: Words, options: Options) -> list[str]:
         text = " ".join(words)
-        for short in sorted(self._teller.known(), key=len, reverse=True):
-            event_id = self._teller.id_of(short)
+        for short in sorted(self._report.known(), key=len, reverse=True):
+            event_id = self._report.id_of(short)
             text = text.replace(short, event_id.lower() if "case" in options else event_id)
-        for event_id in self.stage.judge.events:
+        for event_id in self.deployment.checker.events:
             if event_id in text.upper():
-                self.stage.judge.asks_to_approve(name, (event_id,))
+                self.deployment.checker.asks_to_approve(name, (event_id,))
         return self._approve(name, text.encode(), (), options)
 
     def _approve(self, name: str, body: bytes, ids: tuple[str, ...], options: Options) -> list[str]:
         reply = self._send(name, nodes.post(options.get("version", VERSIONS[-1])), body)
         if reply.status == 200:
-            self.stage.judge.approved(name, ids)
+            self.deployment.checker.approved(name, ids)
             return []
         return self._answered(name, reply)
 
-    def _answered(self, name: str, reply: Reply) -> list[str]:
+    def _answered(self, name: str, reply: SimulatedReply) -> list[str]:
         if reply.status <= 0:
             return [f"{name} gets no answer"]
-        body = self._teller.shorten(reply.body.decode())
+        body = self._report.shorten(reply.body.decode())
         return [f"{name} is answered {reply.status} {body}".rstrip()]
 
-    def _send(self, name: str, raw: bytes, body: bytes = b"") -> Reply:
-        if self.stage.machines.get(name) in self._halted:
+    def _send(self, name: str, raw: bytes, body: bytes = b"") -> SimulatedReply:
+        if self.deployment.machines.get(name) in self._halted:
             raise ValueError(f"VM {name} is down")
-        if name not in self.stage.ever:
-            raise ValueError(f"there never was a VM {name}{meant(name, self.stage.ever)}")
-        node = self.stage.wires.node_of(name)
+        if name not in self.deployment.ever:
+            raise ValueError(f"there never was a VM {name}{meant(name, self.deployment.ever)}")
+        node = self.deployment.network.node_of(name)
         return node.ask(f"vm-{name}", raw, body)
 
     # ---- what its agent does -------------------------------------------------------------------
@@ -166,13 +166,13 @@ class VmCommands:
     def _hear(self, machine: Machine, intent: Intent) -> None:
         if isinstance(intent, HookIntent | ApproveIntent):
             verb = intent.phase if isinstance(intent, HookIntent) else "approve"
-            self._hear_of(machine, f"{verb} {self._teller.name_of(intent.event.event_id)}")
+            self._hear_of(machine, f"{verb} {self._report.name_of(intent.event.event_id)}")
 
     def _hear_answer(self, machine: Machine, event_id: str, status: int) -> None:
         if status != 200:
             what = f"is answered {status}" if status > 0 else "gets no answer"
-            self._hear_of(machine, f"its approval of {self._teller.name_of(event_id)} {what}")
+            self._hear_of(machine, f"its approval of {self._report.name_of(event_id)} {what}")
 
     def _hear_of(self, machine: Machine, what: str) -> None:
-        at = moment(self.stage.agenda.now_ms // 1000 * 1000)
-        self._heard.append(f"{machine.seat.name} at {at}: {what}")
+        at = moment(self.deployment.queue.now_ms // 1000 * 1000)
+        self._heard.append(f"{machine.profile.name} at {at}: {what}")

@@ -26,7 +26,7 @@ class AgentHabits:
     #: Sends every approval a second time.
     twice: bool = False
     #: Tries to approve what is none of its business.
-    nosy: bool = False
+    probes: bool = False
     #: Approves when its preparation is done, whatever has begun by then.
     late: bool = False
 
@@ -37,7 +37,7 @@ HABITS: tuple[AgentHabits, ...] = (
     AgentHabits("never approves", 8, approves=False),
     AgentHabits("approves late", 8, hook_s=(300, 2400), late=True),
     AgentHabits("approves twice", 6, twice=True),
-    AgentHabits("approves what is not its own", 5, nosy=True),
+    AgentHabits("approves what is not its own", 5, probes=True),
     AgentHabits("restarts in the middle", 8, dies=150, hook_fails=100),
 )
 GOOD = HABITS[0]
@@ -48,7 +48,7 @@ RETRY_MS = (1000, 30_000)
 BEFORE, AFTER = "approves late, before NotBefore", "approves late, after NotBefore"
 """What becomes of approving late, which is counted apart."""
 _PLAIN = tuple(habit.name for habit in HABITS if habit is not GOOD and not habit.late)
-DEEDS = (*_PLAIN, BEFORE, AFTER)
+HABIT_EFFECTS = (*_PLAIN, BEFORE, AFTER)
 """What machines do by habit, as it is counted."""
 
 DRAIN = "drain"

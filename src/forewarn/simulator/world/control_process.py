@@ -43,7 +43,7 @@ CALLS_MAX = 10_000
 """Calls of a driver at a time: those that hang are not to hold up the others of a long run."""
 
 
-class Stepped(ControlEngine):
+class SteppedEngine(ControlEngine):
     """The run loop, turned by hand: what its thread does, without the thread."""
 
     #: Called before what was cut off is taken up: publishing and beginning may be repeated.
@@ -138,7 +138,7 @@ class ProcessEnvironment:
     """What a process finds when it starts."""
 
     #: Opens the store, as every process does anew.
-    open_archive: Callable[[], SimulatedStore]
+    open_store: Callable[[], SimulatedStore]
     policy: Policy
     new_guid: Callable[[], str]
     drivers: Mapping[str, Driver]
@@ -151,8 +151,8 @@ class ProcessEnvironment:
     recovers: Callable[[], None]
     #: Called when the process has ended, and when it has read its store, with how far its clock
     #: is ahead of the one before it, in ms: only within one boot of one machine can it go on.
-    died: Callable[[SimulatedControl, str], None]
-    risen: Callable[[SimulatedControl, int], None]
+    process_ended: Callable[[SimulatedControl, str], None]
+    process_started: Callable[[SimulatedControl, int], None]
     bugs: BugLog = field(default_factory=BugLog)
 
 
@@ -161,19 +161,19 @@ class SimulatedControl:
 
     def __init__(
         self,
-        agenda: EventQueue,
-        fuse: CrashPoint,
-        surroundings: ProcessEnvironment,
+        queue: EventQueue,
+        crash_point: CrashPoint,
+        environment: ProcessEnvironment,
         *,
         boot: str = "one boot",
     ) -> None:
         """Begin down; `boot` is that of the machine it runs on."""
-        self._agenda = agenda
-        self._fuse = fuse
-        self._around = surroundings
-        self.loop: Stepped | None = None
+        self._queue = queue
+        self._crash_point = crash_point
+        self._environment = environment
+        self.loop: SteppedEngine | None = None
         #: The store as the running process has it open.
-        self.archive: SimulatedStore | None = None
+        self.store: SimulatedStore | None = None
         #: Whether the process is stopped in its tracks, alive and unaware of it.
         self.paused = False
         self.boot = boot
@@ -186,19 +186,19 @@ class SimulatedControl:
         self.wall_offset_ms = 0
         #: By how much too fast the machine's clocks run, and since when, by true time and theirs.
         self._rate_ppm = 0
-        self._since_ms, self._since_ns = agenda.now_ms, agenda.now_ms * NS_PER_MS
+        self._since_ms, self._since_ns = queue.now_ms, queue.now_ms * NS_PER_MS
         self._wake_at_ms = 0
         self._turning = False
         self.clock = self._new_clock()
 
     def run_at(self, rate_ppm: int) -> None:
         """Let the machine's clocks run so many millionths too fast from now on."""
-        self._since_ms, self._since_ns = self._agenda.now_ms, self._own_ns()
+        self._since_ms, self._since_ns = self._queue.now_ms, self._own_ns()
         self._rate_ppm = rate_ppm
 
     def set_wall(self, off_ms: int) -> None:
         """Step the machine's wall clock to so many ms off true time, whatever it was before."""
-        self.wall_offset_ms = self._agenda.now_ms + off_ms - self._own_ns() // NS_PER_MS
+        self.wall_offset_ms = self._queue.now_ms + off_ms - self._own_ns() // NS_PER_MS
 
     @property
     def up(self) -> bool:
@@ -212,52 +212,52 @@ class SimulatedControl:
         return self.loop.plane
 
     def start(
-        self, after: SimulatedControl | None = None, archive: SimulatedStore | None = None
+        self, after: SimulatedControl | None = None, store: SimulatedStore | None = None
     ) -> bool:
         """Start the process; False if it could not open its store, or crashed again.
 
         Args:
             after: the process before it, if that ran on another machine.
-            archive: the store, where a standby has opened it already.
+            store: the store, where a standby has opened it already.
         """
         assert self.loop is None
-        around = self._around
+        environment = self._environment
         before, self.clock = self.clock, self._new_clock()
-        self.archive = archive or around.open_archive()
+        self.store = store or environment.open_store()
         try:
-            plane = ControlPlane(self.archive, around.policy, around.new_guid)
+            plane = ControlPlane(self.store, environment.policy, environment.new_guid)
         except ForewarnError:
             self.clock = before
             return False
-        self.loop = Stepped(
+        self.loop = SteppedEngine(
             plane,
             self.clock,
             drivers=DriverSetup(
                 {
-                    name: ObservedDriver(driver, partial(around.begins, self))
-                    for name, driver in around.drivers.items()
+                    name: ObservedDriver(driver, partial(environment.begins, self))
+                    for name, driver in environment.drivers.items()
                 },
-                around.default_driver,
+                environment.default_driver,
                 CallLimits(max_concurrent=CALLS_MAX),
                 InlineExecutor(),
             ),
             publisher=self,
             on_lost=self._loses,
         )
-        self.loop.on_recover = around.recovers
+        self.loop.on_recover = environment.recovers
         self._wake_at_ms = 0
         self._lost = ""
         self.late_shows = 0
         before = after.clock if after is not None else before
         jumped_ms = self.clock.now_ms() - before.now_ms()
         goes_on = plane.state.mark[0] == self.boot
-        around.risen(self, 0 if goes_on else max(jumped_ms, 0))
+        environment.process_started(self, 0 if goes_on else max(jumped_ms, 0))
         self._run(self.loop.recover)
         return self.up
 
     def crash(self, why: str = "killed") -> None:
         """End the process; whatever it had not written down is lost."""
-        self._fuse.armed = ""
+        self._crash_point.armed = ""
         self.end(why)
 
     def end(self, why: str) -> None:
@@ -265,7 +265,7 @@ class SimulatedControl:
         self.loop = None
         self.paused = False
         self._held.clear()
-        self._around.died(self, why)
+        self._environment.process_ended(self, why)
 
     def pause(self) -> None:
         """Stop the process in its tracks; what is asked of it waits."""
@@ -311,9 +311,9 @@ class SimulatedControl:
 
     def publish(self, change: DocumentChange) -> Future[PublishResult]:
         """Hand a change on, as the product's publisher does."""
-        self._fuse.passes("before publish")
-        shown = self._around.show(self, change)
-        self._fuse.passes("after publish")
+        self._crash_point.passes("before publish")
+        shown = self._environment.show(self, change)
+        self._crash_point.passes("after publish")
         return shown
 
     def turn(self) -> None:
@@ -332,25 +332,25 @@ class SimulatedControl:
             self.crash(str(crash))
         finally:
             self._turning = False
-        if self._around.bugs.bugs:
-            bug = self._around.bugs.bugs[0]
+        if self._environment.bugs.bugs:
+            bug = self._environment.bugs.bugs[0]
             raise Violation("loop", f"the run loop survived a bug: {bug!r}") from bug
         if self.loop is loop and self._lost:
             self.end(self._lost)
         if self.loop is loop:
             self._plan_to_wake(loop)
 
-    def _plan_to_wake(self, loop: Stepped) -> None:
+    def _plan_to_wake(self, loop: SteppedEngine) -> None:
         sleep_ns = loop.sleep_ns()
         if sleep_ns is None:
             return
         sleep_ms = -(-sleep_ns // (NS_PER_MS + self._rate_ppm))  # a millionth of a ms is one ns
-        at_ms = self._agenda.now_ms + max(sleep_ms, WAKE_MS_MIN)
-        if at_ms < self._wake_at_ms or self._wake_at_ms <= self._agenda.now_ms:
+        at_ms = self._queue.now_ms + max(sleep_ms, WAKE_MS_MIN)
+        if at_ms < self._wake_at_ms or self._wake_at_ms <= self._queue.now_ms:
             self._wake_at_ms = at_ms
-            self._agenda.at(at_ms, lambda: self._wake(loop))
+            self._queue.at(at_ms, lambda: self._wake(loop))
 
-    def _wake(self, loop: Stepped) -> None:
+    def _wake(self, loop: SteppedEngine) -> None:
         if self.loop is loop and not self.paused:
             self._run(loop.pass_time)
 
@@ -362,7 +362,7 @@ class SimulatedControl:
 
     def _own_ns(self) -> int:
         """Time by the machine's monotonic clock, which nobody steps, and that since its boot."""
-        passed_ms = self._agenda.now_ms - self._since_ms
+        passed_ms = self._queue.now_ms - self._since_ms
         return self._since_ns + passed_ms * (NS_PER_MS + self._rate_ppm)
 
     def _wall_ns(self) -> int:

@@ -53,7 +53,7 @@ class CrashPoint:
         """Begin unarmed."""
         self.armed = ""
         #: Point -> times it went off there.
-        self.blown: Counter[str] = Counter()
+        self.hits: Counter[str] = Counter()
 
     def arm(self, point: str) -> None:
         """Crash at a point."""
@@ -68,5 +68,5 @@ class CrashPoint:
         """
         if self.armed == point:
             self.armed = ""
-            self.blown[point] += 1
+            self.hits[point] += 1
             raise Crash(point)

@@ -1,6 +1,6 @@
-"""The stage: the real service, its store, nodes, wires and machines, joined as they are in life.
+"""The real service, its store, nodes, network and machines, joined as they are in life.
 
-What happens on it is decided elsewhere: by a seed (`world.py`) or by a script (`transcript.py`).
+What happens in it is decided elsewhere: by a seed (`world.py`) or by a script (`transcript.py`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from forewarn.simulator.world.event_queue import EventQueue
 from forewarn.simulator.world.metadata_node import SimulatedNode
 from forewarn.simulator.world.network import Network
 from forewarn.simulator.world.peers import Peers
-from forewarn.simulator.world.simulated_store import Disk, SimulatedStore
-from forewarn.simulator.world.simulated_store import DiskFaultRates as DiskWeather
+from forewarn.simulator.world.simulated_store import Disk, DiskFaultRates, SimulatedStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,45 +53,50 @@ class Deployment:
         self, seed: int, policy: Policy, *, nodes: int, drivers: Mapping[str, Driver]
     ) -> None:
         """Join the parts; the first driver is the default one, the first node the service's."""
-        self.show_lag_ms = 0
+        self.publish_lag_ms = 0
         #: Whether changes cannot be handed to nodes, and how many could not.
-        self.show_fails = False
+        self.publish_fails = False
         self.not_handed_on = 0
         #: Changes that the service's own node showed late, and that a follower was not told of.
         self.shown_late = self.missed = 0
         self._lag_dice = Dice(seed, "lag")
-        self.agenda = EventQueue()
-        self.fuse = CrashPoint()
+        self.queue = EventQueue()
+        self.crash_point = CrashPoint()
         self.policy = policy
-        self.judge = InvariantChecker(self.agenda, self.policy)
+        self.checker = InvariantChecker(self.queue, self.policy)
         self.machines: dict[str, Machine] = {}
-        self.wires = Network(self.agenda, self.judge, Dice(seed, "wires"))
-        self.accord = CoordinationChecker(
-            self.agenda, self.judge, wires=self.wires, machines=self.machines
+        self.network = Network(self.queue, self.checker, Dice(seed, "wires"))
+        self.coordination_checker = CoordinationChecker(
+            self.queue, self.checker, network=self.network, machines=self.machines
         )
-        self.peers = Peers(self.agenda, Dice(seed, "peers"), wires=self.wires, accord=self.accord)
-        self.disk_weather = DiskWeather(Dice(seed, "disk"))
-        self.disk = Disk(self.disk_weather)
-        self.archive = SimulatedStore(self.disk, self.fuse, self)
+        self.peers = Peers(
+            self.queue,
+            Dice(seed, "peers"),
+            network=self.network,
+            coordination_checker=self.coordination_checker,
+        )
+        self.disk_fault_rates = DiskFaultRates(Dice(seed, "disk"))
+        self.disk = Disk(self.disk_fault_rates)
+        self.store = SimulatedStore(self.disk, self.crash_point, self)
         self.bugs = BugLog()
-        self._around = ProcessEnvironment(
-            open_archive=self.open_archive,
+        self._environment = ProcessEnvironment(
+            open_store=self.open_store,
             policy=self.policy,
             new_guid=partial(Ids(seed).guid, "event"),
             drivers=drivers,
             default_driver=next(iter(drivers)),
             show=self._show,
             begins=self._begins,
-            recovers=self.judge.recovers,
-            died=self._ended,
-            risen=self._risen,
+            recovers=self.checker.recovers,
+            process_ended=self._on_process_end,
+            process_started=self._on_process_start,
             bugs=self.bugs,
         )
         self._boots = 0
         self.service = self.new_service()
         #: A writer that was replaced and does not know it yet, and the node in its process.
-        self.rival: SimulatedControl | None = None
-        self._rival_node: SimulatedNode | None = None
+        self.replaced_writer: SimulatedControl | None = None
+        self._replaced_node: SimulatedNode | None = None
         self._settings = MetadataSettings(rate_per_s=0)  # what is asked when is the world's affair
         self.nodes = [
             SimulatedNode(f"node-{n}", self._settings, self.service) for n in range(nodes)
@@ -102,7 +106,7 @@ class Deployment:
     @property
     def topology(self) -> Topology:
         """The fleet as it durably is."""
-        return self.judge.mirror.topology
+        return self.checker.state.topology
 
     def build_machine(self, vm: Vm) -> None:
         """A VM was added to the fleet: build what stands for it."""
@@ -110,10 +114,10 @@ class Deployment:
 
     def digest(self) -> str:
         """SHA-256 of the whole history: the same for the same seed, everywhere."""
-        return self.judge.chronicle.digest(self.archive)
+        return self.checker.history.digest(self.store)
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def captured_logs(self) -> Iterator[None]:
         """Take what the control plane logs: its bugs are violations, the rest is nobody's."""
         log = logging.getLogger("forewarn.control")
         before = log.propagate
@@ -130,12 +134,12 @@ class Deployment:
 
     # ---- the service ---------------------------------------------------------------------------
 
-    def died(self, why: str) -> None:  # noqa: ARG002 - a death is a death
+    def process_ended(self, why: str) -> None:  # noqa: ARG002 - a death is a death
         """The control plane's process ended, and the node in it."""
         self.nodes[0].serves = False
         self.nodes[0].clear()
         self._delivered[0] = 0
-        self.judge.own_node_died()
+        self.checker.own_node_died()
 
     def replaced(self, why: str | None) -> None:
         """A standby is the writer now, or, with the reason, the old one has ended, too."""
@@ -143,27 +147,33 @@ class Deployment:
     def new_service(self) -> SimulatedControl:
         """A process that is down, on a machine of its own."""
         self._boots += 1
-        return SimulatedControl(self.agenda, self.fuse, self._around, boot=f"boot {self._boots}")
+        return SimulatedControl(
+            self.queue, self.crash_point, self._environment, boot=f"boot {self._boots}"
+        )
 
-    def open_archive(self) -> SimulatedStore:
+    def open_store(self) -> SimulatedStore:
         """The store, as every process opens it for itself."""
-        return SimulatedStore(self.disk, self.fuse, self)
+        return SimulatedStore(self.disk, self.crash_point, self)
 
     def node_of(self, service: SimulatedControl) -> SimulatedNode:
         """The node in a service's own process."""
-        return self._rival_node if service is self.rival and self._rival_node else self.nodes[0]
+        return (
+            self._replaced_node
+            if service is self.replaced_writer and self._replaced_node
+            else self.nodes[0]
+        )
 
-    def _ended(self, service: SimulatedControl, why: str) -> None:
-        if service is not self.rival:
-            self.died(why)
+    def _on_process_end(self, service: SimulatedControl, why: str) -> None:
+        if service is not self.replaced_writer:
+            self.process_ended(why)
             return
-        self.rival = None
+        self.replaced_writer = None
         self._take_addresses_over()
         self.replaced(why)
 
-    def _risen(self, service: SimulatedControl, jumped_ms: int) -> None:
+    def _on_process_start(self, service: SimulatedControl, jumped_ms: int) -> None:
         """A process has read its store; its clock may be ahead of that before it."""
-        self.judge.jumped_ms += jumped_ms
+        self.checker.jumped_ms += jumped_ms
         if service is not self.service:
             self._hand_over(service)
 
@@ -173,33 +183,33 @@ class Deployment:
         self.service = service
         self.nodes[0] = SimulatedNode(old_node.name, self._settings, service)
         self._delivered[0] = 0  # what the old one is told late is not in its way
-        self.judge.own_node_died()
+        self.checker.own_node_died()
         for node in self.nodes[1:]:
             node.service = service
-        self._rival_node = old_node
+        self._replaced_node = old_node
         self.replaced(None)
         if old.up:
-            self.rival = old
+            self.replaced_writer = old
         if not old.up or old.paused:
             self._take_addresses_over()
 
     def _take_addresses_over(self) -> None:
         """Let the VMs of the old writer's node ask the new one's."""
-        if self._rival_node is not None:
-            for name in self.wires.move(self._rival_node, self.nodes[0]):
+        if self._replaced_node is not None:
+            for name in self.network.move(self._replaced_node, self.nodes[0]):
                 if name in self.machines:
                     self.machines[name].plan_poll()
-        if self.rival is None:
-            self._rival_node = None
+        if self.replaced_writer is None:
+            self._replaced_node = None
 
     def _begins(self, service: SimulatedControl, operation: Operation) -> None:
-        if service is self.rival:
+        if service is self.replaced_writer:
             raise Violation("9", f"{operation.id} is begun by a writer that was replaced")
 
     def durable(self, changes: Changes) -> None:
-        """A change is durable: the judge hears of it, machines come and go."""
-        self.accord.durable(changes)
-        self.judge.durable(changes)
+        """A change is durable: the checker hears of it, machines come and go."""
+        self.coordination_checker.durable(changes)
+        self.checker.durable(changes)
         for name, vm in changes.vms.items():
             if vm is None:
                 self.machines.pop(name).scrap()
@@ -212,19 +222,19 @@ class Deployment:
         self, service: SimulatedControl, change: feed.DocumentChange
     ) -> Future[feed.PublishResult]:
         """Bring a change to every node; the service waits for its own only."""
-        if service is self.rival:
+        if service is self.replaced_writer:
             raise Violation("8", "a writer that was replaced shows a change")
-        if self.show_fails:
+        if self.publish_fails:
             self.not_handed_on += 1
             failed: Future[feed.PublishResult] = Future()
             failed.set_exception(OSError("the feed is broken"))
             return failed
-        if self.show_lag_ms or service.late_shows:  # one after another
+        if self.publish_lag_ms or service.late_shows:  # one after another
             shown: Future[feed.PublishResult] = Future()
             service.late_shows += 1
             self.shown_late += 1
             show = partial(self._show_late, service, service.loop, change, shown)
-            self.agenda.at(self._in_order(0, self.show_lag_ms), partial(service.once_awake, show))
+            self.queue.at(self._in_order(0, self.publish_lag_ms), partial(service.once_awake, show))
         else:
             shown = SHOWN
             self._apply(self.nodes[0], change)
@@ -232,13 +242,13 @@ class Deployment:
         for number, node in enumerate(self.nodes[1:], start=1):
             if node.connected:
                 at_ms = self._in_order(number, self._lag_dice.between(1, FOLLOWER_LAG_MS))
-                self.agenda.at(at_ms, partial(self._deliver, node, told))
+                self.queue.at(at_ms, partial(self._deliver, node, told))
             else:
                 self.missed += 1
         return shown
 
     def _in_order(self, number: int, lag_ms: int) -> int:
-        self._delivered[number] = max(self._delivered[number], self.agenda.now_ms + lag_ms)
+        self._delivered[number] = max(self._delivered[number], self.queue.now_ms + lag_ms)
         return self._delivered[number]
 
     def _show_late(
@@ -260,7 +270,7 @@ class Deployment:
 
     def _apply(self, node: SimulatedNode, change: feed.DocumentChange) -> None:
         own = node is self.nodes[0]
-        self.judge.publishes(change, own_ms=self.service.clock.now_ms() if own else None)
+        self.checker.publishes(change, own_ms=self.service.clock.now_ms() if own else None)
         changed = [
             publication.view
             for publication in change.publications
@@ -270,7 +280,7 @@ class Deployment:
         for view in changed:
             for name in node.readers.get(view, ()):
                 machine = self.machines.get(name)
-                if machine is not None and self.wires.node_of(name) is node:
+                if machine is not None and self.network.node_of(name) is node:
                     machine.plan_poll()
 
     def cut(self, node: SimulatedNode) -> None:
@@ -288,7 +298,7 @@ class Deployment:
         if self.service.up and node.connected:
             told = _travelled(self.service.plane.whole())
             at_ms = self._in_order(self.nodes.index(node), FOLLOWER_LAG_MS)
-            self.agenda.at(at_ms, partial(self._deliver, node, told))
+            self.queue.at(at_ms, partial(self._deliver, node, told))
 
 
 def _travelled(change: feed.DocumentChange) -> feed.DocumentChange:

@@ -1,4 +1,4 @@
-"""Documents as machines and the judge read them: the same bytes are read once for all of them."""
+"""Documents as machines and the checkers read them: the same bytes once for all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _documents: dict[bytes, Document] = {}
 
 
 def read(body: bytes) -> Document:
-    """Read a document; the same bytes are read once for all machines, and for the judge."""
+    """Read a document; the same bytes are read once for all machines, and for the checkers."""
     found = _documents.get(body)
     if found is None:
         if len(_documents) >= DOCUMENTS_MAX:

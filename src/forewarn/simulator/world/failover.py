@@ -1,7 +1,7 @@
 """A failover: the writer is paused or cut off from its store, and a standby takes that over.
 
 Who may take over is decided by the product's lease, who may write by its store. The old writer
-is alive all the time; what it does when it is back is judged like everything else. Between two
+is alive all the time; what it does when it is back is checked like everything else. Between two
 failovers the lease is not simulated: a renewal that nobody contests changes nothing.
 """
 
@@ -15,7 +15,7 @@ from forewarn.errors import PeerError
 from forewarn.store.lease import Tenure
 
 if TYPE_CHECKING:
-    from forewarn.simulator.world.control_process import SimulatedControl, Stepped
+    from forewarn.simulator.world.control_process import SimulatedControl, SteppedEngine
     from forewarn.simulator.world.deployment import Deployment
     from forewarn.simulator.world.event_queue import EventQueue
     from forewarn.simulator.world.simulated_store import SimulatedStore
@@ -26,21 +26,21 @@ RENEWAL_MS = TERM_MS // RENEWALS
 class Failover:
     """One contest for the lease of the store."""
 
-    def __init__(self, stage: Deployment, *, cut: bool) -> None:
+    def __init__(self, deployment: Deployment, *, cut: bool) -> None:
         """Pause the writer, or cut it off, and let a standby contend for its lease."""
-        assert stage.rival is None
-        self._stage = stage
-        self._agenda: EventQueue = stage.agenda
+        assert deployment.replaced_writer is None
+        self._deployment = deployment
+        self._queue: EventQueue = deployment.queue
         self._cut = cut
-        self._writer: SimulatedControl = stage.service
-        loop, archive = stage.service.loop, stage.service.archive
+        self._writer: SimulatedControl = deployment.service
+        loop, store = deployment.service.loop, deployment.service.store
         assert loop is not None
-        assert archive is not None
-        self._loop: Stepped = loop
-        self._archive: SimulatedStore = archive
-        self._standby = stage.new_service()
-        self._opened = stage.open_archive()
-        self._mine = Tenure(archive, TERM_MS)
+        assert store is not None
+        self._loop: SteppedEngine = loop
+        self._store: SimulatedStore = store
+        self._standby = deployment.new_service()
+        self._opened = deployment.open_store()
+        self._mine = Tenure(store, TERM_MS)
         self._theirs = Tenure(self._opened, TERM_MS)
         with suppress(PeerError):
             self._mine.attempt(self._writer.clock.now_ms())
@@ -49,10 +49,10 @@ class Failover:
         #: Whether the standby has taken over, or has given up.
         self.over = False
         if cut:
-            archive.cut = True
+            store.cut = True
         else:
             self._writer.pause()
-            stage.nodes[0].serves = False
+            deployment.nodes[0].serves = False
         self._contend()
 
     def back(self) -> None:
@@ -60,17 +60,17 @@ class Failover:
         if not self.away:
             return
         self.away = False
-        self._archive.cut = False
+        self._store.cut = False
         if self._writer.loop is not self._loop:
             return
         if not self._cut:
-            self._stage.node_of(self._writer).serves = True
+            self._deployment.node_of(self._writer).serves = True
             self._writer.resume()
-        self._agenda.after(RENEWAL_MS // 2, self._renew)
+        self._queue.after(RENEWAL_MS // 2, self._renew)
 
     def _contend(self) -> None:
         """The standby's part: look at the lease, and take the store over once it has lapsed."""
-        if self._writer.loop is not self._loop and self._stage.service is self._writer:
+        if self._writer.loop is not self._loop and self._deployment.service is self._writer:
             self.over = True  # it died, and is started again before its lease has lapsed
         if self.over:
             return
@@ -80,10 +80,10 @@ class Failover:
         if won and (self._standby.start(self._writer, self._opened) or self._has_taken_over()):
             self.over = True
         else:
-            self._agenda.after(RENEWAL_MS, self._contend)
+            self._queue.after(RENEWAL_MS, self._contend)
 
     def _has_taken_over(self) -> bool:
-        return self._stage.service is self._standby
+        return self._deployment.service is self._standby
 
     def _renew(self) -> None:
         """The old writer's part: renew the lease, or learn that another process has it."""
@@ -93,7 +93,7 @@ class Failover:
         try:
             held = self._mine.attempt(self._writer.clock.now_ms())
         except PeerError:
-            self._agenda.after(RENEWAL_MS, self._renew)
+            self._queue.after(RENEWAL_MS, self._renew)
             return
         if not held:
             self._writer.end("another process holds the lease")

@@ -14,7 +14,7 @@ from forewarn.drivers.simulated import duration_s
 from forewarn.simulator.checkers.state_checker import RATE_PPM_MAX
 from forewarn.simulator.world.crash_points import POINTS
 from forewarn.simulator.world.dice import Dice
-from forewarn.simulator.world.driver import DEAF, MOODS
+from forewarn.simulator.world.driver import MODES, NOT_HEARD
 from forewarn.simulator.world.event_queue import HOUR_MS, MINUTE_MS, SECOND_MS
 from forewarn.simulator.world.network import NetworkFaultRates
 from forewarn.simulator.world.simulated_store import TROUBLES
@@ -57,7 +57,7 @@ class Faults:
         self._dice = {kind: Dice(world.seed, f"fault/{kind}") for kind in KINDS}
         self._crashes = "crash" not in without
         #: Whether the next host that is worked on fails under that.
-        self.lies_in_wait = False
+        self.fail_next_begun = False
         for kind in KINDS:
             if kind not in without:
                 self._plan(kind)
@@ -65,37 +65,38 @@ class Faults:
     def stop(self) -> None:
         """Let no further fault come; those under way end by themselves."""
         self._over = True
-        self.lies_in_wait = False
+        self.fail_next_begun = False
 
     def crashed(self) -> None:
         """The service's process has ended: it may end again before it is up, or soon after."""
         dice = self._dice["crash"]
         if self._crashes and not self._over and dice.chance(AGAIN_PERMILLE):
-            self.world.fuse.arm(dice.pick(POINTS))
+            self.world.crash_point.arm(dice.pick(POINTS))
 
     def begun(self, operation: Operation) -> None:
         """A driver begins: the host may fail in the middle of it."""
-        if not self.lies_in_wait or operation.of_vm:
+        if not self.fail_next_begun or operation.of_vm:
             return
-        self.lies_in_wait = False
+        self.fail_next_begun = False
         dice = self._dice["host"]
         fails = partial(self.people.host_fails, operation.host, lost=dice.chance(200))
-        self.world.agenda.after(dice.between(1, duration_s(operation) * SECOND_MS), fails)
+        self.world.queue.after(dice.between(1, duration_s(operation) * SECOND_MS), fails)
 
     def effects(self) -> dict[tuple[str, str], int]:
         """Return how often each fault did something: (kind, what it did) -> times."""
         world = self.world
         elsewhere: dict[str, Mapping[str, int]] = {
-            "crash": world.fuse.blown,
-            "store": world.disk_weather.met,
-            "wire": world.wires.met,
-            "drivers": world.driver.met,
+            "crash": world.crash_point.hits,
+            "store": world.disk_fault_rates.fault_counts,
+            "wire": world.network.fault_counts,
+            "drivers": world.driver.fault_counts,
             "cut": {"change missed": world.missed},
             "lag": {"shown late": world.shown_late},
             "publish": {"not handed on": world.not_handed_on},
         }
         return {
-            (kind, effect): world.met[kind, effect] + elsewhere.get(kind, {}).get(effect, 0)
+            (kind, effect): world.fault_counts[kind, effect]
+            + elsewhere.get(kind, {}).get(effect, 0)
             for kind, effects in EFFECTS.items()
             for effect in effects
         }
@@ -104,7 +105,7 @@ class Faults:
         every_ms, _ = KINDS[kind]
         every_ms //= self.world.plan.rate
         delay_ms = self._dice[kind].between(every_ms // 10, 2 * every_ms)
-        self.world.agenda.after(delay_ms, lambda: self._strike(kind))
+        self.world.queue.after(delay_ms, lambda: self._strike(kind))
 
     def _strike(self, kind: str) -> None:
         if self._over:
@@ -118,10 +119,10 @@ def _crash(faults: Faults, dice: Dice) -> None:
     world = faults.world
     if dice.chance(200):
         if world.service.up:
-            world.met["crash", "killed"] += 1
+            world.fault_counts["crash", "killed"] += 1
             world.service.crash()
     else:
-        world.fuse.arm(dice.pick(POINTS))
+        world.crash_point.arm(dice.pick(POINTS))
 
 
 def _failover(faults: Faults, dice: Dice) -> None:
@@ -130,96 +131,96 @@ def _failover(faults: Faults, dice: Dice) -> None:
     back_ms = dice.pick((5 * SECOND_MS, MINUTE_MS, 20 * MINUTE_MS))
     cut = dice.chance(500)
     if world.fail_over(cut=cut, back_ms=dice.between(SECOND_MS, back_ms)):
-        world.met["failover", "cut off" if cut else "paused"] += 1
+        world.fault_counts["failover", "cut off" if cut else "paused"] += 1
 
 
 def _store(faults: Faults, dice: Dice) -> None:
     """Give the disk a bad time: until so many writes have met it, or for hours."""
     world = faults.world
-    weather = world.disk_weather
-    weather.kinds = tuple(dice.some(TROUBLES, dice.between(1, len(TROUBLES))))
-    weather.permille = dice.pick((50, 300, 900, 1000))
-    weather.left = dice.pick((1, 2, 5, 20, 200))
+    rates = world.disk_fault_rates
+    rates.kinds = tuple(dice.some(TROUBLES, dice.between(1, len(TROUBLES))))
+    rates.permille = dice.pick((50, 300, 900, 1000))
+    rates.left = dice.pick((1, 2, 5, 20, 200))
 
     def clear() -> None:
-        weather.permille = 0
+        rates.permille = 0
 
-    world.agenda.after(STORE_MS_MAX, clear)
+    world.queue.after(STORE_MS_MAX, clear)
 
 
 def _wire(faults: Faults, dice: Dice) -> None:
     """Make the network between machines and nodes lossy."""
     world = faults.world
-    weather = NetworkFaultRates(
+    rates = NetworkFaultRates(
         lost=dice.pick((20, 100, 500)),
         answer_lost=dice.pick((0, 100, 300)),
         late=dice.pick((0, 100, 300)),
         twice=dice.pick((0, 100, 300)),
         answer_late=dice.pick((0, 100, 300)),
     )
-    world.wires.turn(weather)
+    world.network.set_fault_rates(rates)
 
     def clear() -> None:
-        world.wires.turn(NetworkFaultRates())
+        world.network.set_fault_rates(NetworkFaultRates())
 
-    world.agenda.after(dice.between(MINUTE_MS, 4 * HOUR_MS), clear)
+    world.queue.after(dice.between(MINUTE_MS, 4 * HOUR_MS), clear)
 
 
 def _cut(faults: Faults, dice: Dice) -> None:
     """Cut a follower off, and connect it again."""
     world = faults.world
     node = dice.pick(world.nodes[1:])
-    world.met["cut", "cut off"] += node.connected
+    world.fault_counts["cut", "cut off"] += node.connected
     world.cut(node)
-    world.agenda.after(dice.between(MINUTE_MS, 6 * HOUR_MS), lambda: world.join(node))
+    world.queue.after(dice.between(MINUTE_MS, 6 * HOUR_MS), lambda: world.join(node))
 
 
 def _lag(faults: Faults, dice: Dice) -> None:
     """Make the service's own node slow to show what it is given."""
     world = faults.world
-    world.show_lag_ms = dice.pick((1, 50, 400, 2500, 30_000))
+    world.publish_lag_ms = dice.pick((1, 50, 400, 2500, 30_000))
 
     def clear() -> None:
-        world.show_lag_ms = 0
+        world.publish_lag_ms = 0
 
-    world.agenda.after(dice.between(MINUTE_MS, HOUR_MS), clear)
+    world.queue.after(dice.between(MINUTE_MS, HOUR_MS), clear)
 
 
 def _publish(faults: Faults, dice: Dice) -> None:
     """Let no change reach any node for a while."""
     world = faults.world
-    world.show_fails = True
+    world.publish_fails = True
 
     def clear() -> None:
-        world.show_fails = False
+        world.publish_fails = False
 
-    world.agenda.after(dice.between(1, MINUTE_MS), clear)
+    world.queue.after(dice.between(1, MINUTE_MS), clear)
 
 
 def _clock(faults: Faults, dice: Dice) -> None:
     """Step the wall clock of the service's machine; a time server puts it right again."""
     world = faults.world
     service = world.service
-    world.met["clock", "stepped"] += 1
+    world.fault_counts["clock", "stepped"] += 1
     service.set_wall(dice.pick((-6 * HOUR_MS, -MINUTE_MS, MINUTE_MS, 6 * HOUR_MS)))
 
     def correct() -> None:
         """By a step, and from then on by another rate, as a time server does."""
-        world.met["clock", "corrected"] += 1
+        world.fault_counts["clock", "corrected"] += 1
         service.set_wall(dice.between(-50, 50))
         service.run_at(dice.between(-RATE_PPM_MAX, RATE_PPM_MAX))
 
     for _ in range(CORRECTIONS):
-        world.agenda.after(dice.between(HOUR_MS, 20 * HOUR_MS), correct)
+        world.queue.after(dice.between(HOUR_MS, 20 * HOUR_MS), correct)
 
 
 def _host(faults: Faults, dice: Dice) -> None:
     """Let a host fail: any, one that work is announced for, or the next that is worked on."""
     if dice.chance(400):
-        faults.lies_in_wait = True
+        faults.fail_next_begun = True
         return
     world = faults.world
-    asked = [o.host for o in world.judge.mirror.operations.values() if not o.of_vm]
+    asked = [o.host for o in world.checker.state.operations.values() if not o.of_vm]
     hosts = asked if asked and dice.chance(600) else list(world.topology.hosts)
     faults.people.host_fails(dice.pick(hosts), lost=dice.chance(200))
 
@@ -228,20 +229,20 @@ def _silence(faults: Faults, dice: Dice) -> None:
     """Let a group fall silent for longer than a day."""
     world = faults.world
     group = dice.pick(list(world.topology.groups))
-    world.met["silence", "fallen silent"] += group in world.judge.mirror.enrolments
+    world.fault_counts["silence", "fallen silent"] += group in world.checker.state.enrolments
     world.mute(group)
-    world.agenda.after(dice.between(20 * HOUR_MS, 60 * HOUR_MS), lambda: world.unmute(group))
+    world.queue.after(dice.between(20 * HOUR_MS, 60 * HOUR_MS), lambda: world.unmute(group))
 
 
 def _drivers(faults: Faults, dice: Dice) -> None:
-    """Put drivers into whatever mood, for a while."""
+    """Let drivers fail in any mode, for a while."""
     world = faults.world
-    world.driver.moody = True
+    world.driver.faulty = True
 
     def clear() -> None:
-        world.driver.moody = False
+        world.driver.faulty = False
 
-    world.agenda.after(dice.between(HOUR_MS, 24 * HOUR_MS), clear)
+    world.queue.after(dice.between(HOUR_MS, 24 * HOUR_MS), clear)
 
 
 def _full(faults: Faults, dice: Dice) -> None:
@@ -252,7 +253,7 @@ def _full(faults: Faults, dice: Dice) -> None:
     for name in machines:
         machine = world.machines[name]
         machine.fill_disk()
-        world.agenda.after(back_ms, machine.free_disk)
+        world.queue.after(back_ms, machine.free_disk)
 
 
 def _odd(faults: Faults, dice: Dice) -> None:
@@ -294,6 +295,6 @@ EFFECTS: dict[str, tuple[str, ...]] = {
     "silence": ("fallen silent", "disabled"),
     "disk": ("not written",),
     "odd": ("odd answer",),
-    "drivers": (*(mood for mood, permille in MOODS if permille), DEAF),
+    "drivers": (*(mode for mode, permille in MODES if permille), NOT_HEARD),
 }
 """What each kind of fault can do; each is counted where it is done."""

@@ -1,6 +1,6 @@
 """A world's history as it is read back from its store: each entry once, and a digest of all.
 
-What an entry means is judged in `invariants.py`.
+What an entry means is checked in `invariants.py`.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ class HistoryReader:
         self._unread: list[Entry] = []
         self._rows = Rows()
 
-    def news(self, archive: SimulatedStore) -> list[Entry]:
+    def news(self, store: SimulatedStore) -> list[Entry]:
         """Return the entries written since the last call, to be replayed.
 
         A document's images but the last are left out: a replay has no rule for how it moves,
-        which the judge has seen each time, and they are the longest to read.
+        which the checker has seen each time, and they are the longest to read.
         """
-        self._read(archive)
+        self._read(store)
         unread, self._unread = self._unread, []
         later: set[str | int] = set()
         return [_without_older_documents(entry, later) for entry in reversed(unread)][::-1]
 
-    def digest(self, archive: SimulatedStore) -> str:
+    def digest(self, store: SimulatedStore) -> str:
         """SHA-256 of the whole history: the same for the same seed, everywhere."""
-        self._read(archive)
+        self._read(store)
         return self._digest.hexdigest()
 
-    def _read(self, archive: SimulatedStore) -> None:
-        for recorded in archive.entries(self._seq):
+    def _read(self, store: SimulatedStore) -> None:
+        for recorded in store.entries(self._seq):
             self._seq = recorded.seq
             entry = self._rows.whole(recorded.entry)
             self._digest.update(_told(recorded.seq, entry))

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from forewarn.simulator.world.coordination import Coordination
     from forewarn.simulator.world.dice import Dice
     from forewarn.simulator.world.event_queue import EventQueue
-    from forewarn.simulator.world.machine_identity import MachineIdentity
+    from forewarn.simulator.world.machine_profile import MachineProfile
     from forewarn.simulator.world.network import Network
 
 POLL_MS = 1000
 """An agent polls once a second; only the polls that can matter are simulated. Source: C-1."""
 TERM_STATUS = -15  # exit status of a hook that was told to stop
-PATIENCE_MS = 600_000
+ASK_AGAIN_MS = 600_000
 """How often an agent whose peers say nothing new asks them here; in life: every few seconds."""
 
 
@@ -55,24 +55,24 @@ class Machine:
 
     def __init__(
         self,
-        seat: MachineIdentity,
-        agenda: EventQueue,
+        profile: MachineProfile,
+        queue: EventQueue,
         *,
-        wires: Network,
+        network: Network,
         peers: Coordination[Machine],
         dice: Dice,
     ) -> None:
         """Begin switched off."""
-        self.seat = seat
+        self.profile = profile
         self.up = self._scrapped = False
         #: No poll leaves it while this is set, for a group that falls silent.
         self.muted = False
-        self._agenda = agenda
-        self._wires = wires
+        self._queue = queue
+        self._network = network
         self._peers = peers
         self._dice = dice
-        self.identity = Identity(seat.name)
-        self._rules = rules_of(seat.habit, together=bool(seat.place))
+        self.identity = Identity(profile.name)
+        self._rules = rules_of(profile.habit, together=bool(profile.place))
         self._core: AgentEngine | None = None
         self._disk = AgentDisk()
         self._hooks: dict[str, int] = {}
@@ -81,13 +81,13 @@ class Machine:
         self._polling = self._poll_again = False
         self._tick_ms = self._life = 0
         #: What it did by habit -> how often; a world has one for all.
-        self.deeds: Counter[str] = Counter()
+        self.habit_counts: Counter[str] = Counter()
         #: What is decided and waits until it can be written.
         self._unwritten: list[Intent] = []
         #: What it reads instead of its next documents, the last first; None: nothing usable.
         self.odd_bodies: list[bytes | None] = []
         #: What was done to it alone, fault and effect -> how often; a world has one for all.
-        self.met: Counter[tuple[str, str]] = Counter()
+        self.fault_counts: Counter[tuple[str, str]] = Counter()
         #: Since when its agent runs and has seen what is announced, true time in ms; 0: it has not.
         self.sees_ms = 0
         #: Whether asking its peers again may bring something new: they spoke, or words were lost.
@@ -102,7 +102,7 @@ class Machine:
     @property
     def ahead_ms(self) -> int:
         """How far its clock is ahead of true time now, in ms."""
-        return self.seat.ahead_ms(self._agenda.now_ms)
+        return self.profile.ahead_ms(self._queue.now_ms)
 
     @property
     def core(self) -> AgentEngine | None:
@@ -122,8 +122,8 @@ class Machine:
     def halt(self) -> None:
         """Switch off: the agent, its hooks and requests are gone."""
         self.up = False
-        if self.seat.place:
-            self._peers.checks.prepared(self.seat.name, done=False)
+        if self.profile.place:
+            self._peers.checks.prepared(self.profile.name, done=False)
         self.end_agent()
 
     def scrap(self) -> None:
@@ -135,8 +135,8 @@ class Machine:
         """Start the agent's process, unless it runs."""
         if not self.up or self._core is not None:
             return
-        if not self.seat.habit.polls:
-            self.deeds[self.seat.habit.name] += 1
+        if not self.profile.habit.polls:
+            self.habit_counts[self.profile.habit.name] += 1
             return
         journal = self._disk.journal
         self._core = AgentEngine(self.identity, self._rules, journal=journal)
@@ -146,13 +146,13 @@ class Machine:
             found = dict.fromkeys(self._core.running(), "interrupted")
             self._step(Resumed(found, rebooted=self._disk.rebooted))
         self.plan_poll()
-        if self.seat.place:
-            self._peers.returned(self.seat.name)
+        if self.profile.place:
+            self._peers.returned(self.profile.name)
 
     def end_agent(self) -> None:
         """End the agent's process: its hooks and requests are gone, the machine stays up."""
         self._life += 1
-        if self._core is not None and not self.seat.habit.dies:
+        if self._core is not None and not self.profile.habit.dies:
             self._disk.write(self._core)
         self._core = None
         self._hooks.clear()
@@ -163,7 +163,7 @@ class Machine:
 
     def _die(self) -> None:
         """The agent's process ends; whoever looks after it starts it again."""
-        self.deeds[self.seat.habit.name] += 1
+        self.habit_counts[self.profile.habit.name] += 1
         self.end_agent()
         self._later(self._dice.between(1000, 60_000), self.begin_agent)
 
@@ -176,7 +176,7 @@ class Machine:
             return
         self._poll_planned = True
         if delay_ms < 0:
-            delay_ms = (self.seat.phase_ms - self._agenda.now_ms) % POLL_MS + 1
+            delay_ms = (self.profile.phase_ms - self._queue.now_ms) % POLL_MS + 1
         self._later(delay_ms, self._poll)
 
     def _poll(self) -> None:
@@ -191,7 +191,7 @@ class Machine:
                 self._polled(body)
 
         self._polling = True
-        if not self._wires.poll(self.seat, answered):
+        if not self._network.poll(self.profile, answered):
             self._polling = False
 
     def _polled(self, body: bytes | None) -> None:
@@ -199,35 +199,35 @@ class Machine:
         again, self._poll_again = self._poll_again, False
         if self.odd_bodies:
             body, again = self.odd_bodies.pop(), True
-            self.met["odd", "odd answer"] += 1
+            self.fault_counts["odd", "odd answer"] += 1
         if body is None:
             self.plan_poll(self._dice.between(*RETRY_MS))
             return
         self._step(DocumentPolled(read(body)))
         doubts = self._core is not None and self._core.doubts
         if not (doubts or self.sees_ms):
-            self.sees_ms = self._agenda.now_ms
+            self.sees_ms = self._queue.now_ms
         if again or doubts:
             self.plan_poll()
-        if self.seat.habit.nosy and self._dice.chance(200):
-            self.deeds[self.seat.habit.name] += 1
-            self._wires.pry(self.seat)
+        if self.profile.habit.probes and self._dice.chance(200):
+            self.habit_counts[self.profile.habit.name] += 1
+            self._network.probe(self.profile)
 
     def _step(self, stimulus: Stimulus) -> None:
         core = self._core
         if core is None:
             return
-        intents = core.step(stimulus, self._agenda.now_ms + self.ahead_ms)
-        dies = intents and self.seat.habit.dies and self._draws_death(intents)
+        intents = core.step(stimulus, self._queue.now_ms + self.ahead_ms)
+        dies = intents and self.profile.habit.dies and self._draws_death(intents)
         if dies and self._dice.chance(500):
             self._die()  # before anything was written
             return
         self._unwritten += intents
         if not self._disk.takes(core):
-            self.met["disk", "not written"] += 1
+            self.fault_counts["disk", "not written"] += 1
             self._plan_tick()
             return
-        if self.seat.habit.dies:
+        if self.profile.habit.dies:
             self._disk.write(core)
         if dies:
             self._die()  # after that, before anything was done
@@ -255,7 +255,7 @@ class Machine:
     def _draws_death(self, intents: tuple[Intent, ...]) -> bool:
         """Whether it dies over this step; seldom while it waits for others, for hours maybe."""
         waits = all(isinstance(each, AnnounceIntent | AskPeersIntent) for each in intents)
-        return self._dice.chance(self.seat.habit.dies // (10 if waits else 1))
+        return self._dice.chance(self.profile.habit.dies // (10 if waits else 1))
 
     def _plan_tick(self) -> None:
         if self._core is not None and self._core.doubts:
@@ -263,16 +263,16 @@ class Machine:
         due_ms = self._core.next_deadline() if self._core is not None else None
         if due_ms is None:
             return
-        wait_ms = due_ms - self._agenda.now_ms - self.ahead_ms
-        if self.seat.rate_ppm:
+        wait_ms = due_ms - self._queue.now_ms - self.ahead_ms
+        if self.profile.rate_ppm:
             wait_ms += wait_ms * RATE_PPM_MAX // 1_000_000 + 1
-        at_ms = self._agenda.now_ms + max(wait_ms, 1)
-        if self.seat.place and self._only_asks():
-            at_ms = max(at_ms, self._agenda.now_ms + PATIENCE_MS)
-        if self._tick_ms and self._agenda.now_ms < self._tick_ms <= at_ms:
+        at_ms = self._queue.now_ms + max(wait_ms, 1)
+        if self.profile.place and self._only_asks():
+            at_ms = max(at_ms, self._queue.now_ms + ASK_AGAIN_MS)
+        if self._tick_ms and self._queue.now_ms < self._tick_ms <= at_ms:
             return
         self._tick_ms = at_ms
-        self._later(at_ms - self._agenda.now_ms, lambda: self._step(TimePassed()))
+        self._later(at_ms - self._queue.now_ms, lambda: self._step(TimePassed()))
 
     def look_again(self) -> None:
         """A peer has said something new: ask at the next time for it."""
@@ -286,7 +286,7 @@ class Machine:
             return False
         if any(held.status not in {DONE, FAILED} for held in core.steps):
             return False
-        now_ms = self._agenda.now_ms + self.ahead_ms
+        now_ms = self._queue.now_ms + self.ahead_ms
         return all(
             record.stage == READY and bool(turn(record, self.identity, now_ms=now_ms).missing)
             for record in core.events
@@ -307,16 +307,16 @@ class Machine:
         elif isinstance(intent, AskPeersIntent):
             self._ask(intent.event, intent.names)
         elif isinstance(intent, ApproveIntent):
-            if self.seat.place:
+            if self.profile.place:
                 self._peers.checks.approves(self, intent.event)
             self._send(intent.event.event_id)
             self._approve_by_habit(intent.event)
 
     def _begin_hook(self, intent: HookIntent) -> None:
-        if self.seat.place and intent.key == DRAIN and not isinstance(intent, PrepareIntent):
-            self._peers.checks.prepared(self.seat.name, done=False)
-        low, high = self.seat.habit.hook_s
-        status = 1 if self._dice.chance(self.seat.habit.hook_fails) else 0
+        if self.profile.place and intent.key == DRAIN and not isinstance(intent, PrepareIntent):
+            self._peers.checks.prepared(self.profile.name, done=False)
+        low, high = self.profile.habit.hook_s
+        status = 1 if self._dice.chance(self.profile.habit.hook_fails) else 0
         self._hooks[intent.key] = intent.run
         end = partial(self._hook_ends, intent, status)
         self._later(self._dice.between(low * 1000, high * 1000), end)
@@ -325,7 +325,7 @@ class Machine:
         key = intent.key
         if self._hooks.get(key) == intent.run:
             del self._hooks[key]
-            if self.seat.place and key == DRAIN and not status:
+            if self.profile.place and key == DRAIN and not status:
                 self._drained()
             self._step(HookEnded(key, status))
             if isinstance(intent, PrepareIntent) and not status:
@@ -338,29 +338,29 @@ class Machine:
 
     def _prepared_by_habit(self, event_id: str) -> None:
         """Approve, or not; some do not look again whether it has started or is over by now."""
-        if not self.seat.habit.approves:
-            self.deeds[self.seat.habit.name] += 1
-        if not self.seat.habit.late:
+        if not self.profile.habit.approves:
+            self.habit_counts[self.profile.habit.name] += 1
+        if not self.profile.habit.late:
             return
         for record in self._core.events if self._core is not None else ():
             if record.event_id == event_id and (record.started or record.gone):
-                self.deeds[AFTER] += 1
+                self.habit_counts[AFTER] += 1
                 self._send(event_id)
 
     def _approve_by_habit(self, event: ScheduledEvent) -> None:
         """An approval is on its way: send another one, or see how late it is."""
-        if self.seat.habit.twice:
-            self.deeds[self.seat.habit.name] += 1
+        if self.profile.habit.twice:
+            self.habit_counts[self.profile.habit.name] += 1
             self._later(self._dice.between(500, 5000), partial(self._send, event.event_id))
-        if self.seat.habit.late:
+        if self.profile.habit.late:
             due_ms = event.not_before_ms or 0
-            self.deeds[AFTER if due_ms <= self._agenda.now_ms else BEFORE] += 1
+            self.habit_counts[AFTER if due_ms <= self._queue.now_ms else BEFORE] += 1
 
     def _drained(self) -> None:
         """A hook has succeeded; where it prepared, the machine is prepared."""
         steps = self._core.steps if self._core is not None else ()
         if any(held.key == DRAIN and held.phase == PrepareIntent.phase for held in steps):
-            self._peers.checks.prepared(self.seat.name, done=True)
+            self._peers.checks.prepared(self.profile.name, done=True)
 
     def _ask(self, event: ScheduledEvent, names: tuple[str, ...]) -> None:
         if event.event_id in self._asked:
@@ -387,7 +387,7 @@ class Machine:
                 reason = "" if status == 200 else "refused"
                 self._step(ApprovalEnded(event_id, accepted=not reason, reason=reason))
 
-        self._wires.approve(self.seat, (event_id,), render_approval((event_id,)), ended=ended)
+        self._network.approve(self.profile, (event_id,), render_approval((event_id,)), ended=ended)
 
     def _later(self, delay_ms: int, act: Callable[[], None]) -> None:
         """Do something later in this agent's life; nothing if that has ended by then."""
@@ -397,4 +397,4 @@ class Machine:
             if self._life == life:
                 act()
 
-        self._agenda.after(delay_ms, due)
+        self._queue.after(delay_ms, due)

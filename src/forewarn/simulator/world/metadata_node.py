@@ -27,7 +27,7 @@ HELD = -1
 """Status of a first request that is held until its group is enabled. Source: B-1."""
 
 
-class Reply(NamedTuple):
+class SimulatedReply(NamedTuple):
     """What a VM gets."""
 
     status: int
@@ -55,7 +55,7 @@ class SimulatedNode:
         """Forget everything: a process that starts anew."""
         self._responder = Responder(self._settings)
         self.readers: dict[str, dict[str, None]] = {}
-        self._seats: dict[str, str] = {}
+        self._views: dict[str, str] = {}
 
     @property
     def snapshot(self) -> Snapshot:
@@ -68,12 +68,12 @@ class SimulatedNode:
         self._responder.apply(change)
         if change.whole:
             self.readers.clear()
-            self._seats.clear()
+            self._views.clear()
         for name in change.gone:
-            self._unseat(name)
+            self._remove_caller(name)
         for caller in change.callers:
-            self._unseat(caller.vm)
-            self._seats[caller.vm] = caller.view
+            self._remove_caller(caller.vm)
+            self._views[caller.vm] = caller.view
             self.readers.setdefault(caller.view, {})[caller.vm] = None
         self.snapshot.publish(change.publications, whole=change.whole)
 
@@ -82,10 +82,10 @@ class SimulatedNode:
         view = self.snapshot.view(publication.view)
         return view.enabled != publication.enabled or view.document != publication.document
 
-    def ask(self, address: str, raw: bytes, body: bytes = b"") -> Reply:
+    def ask(self, address: str, raw: bytes, body: bytes = b"") -> SimulatedReply:
         """Answer a request; without the service a follower still shows, and nobody approves."""
         if not self.serves:
-            return Reply(LOST)
+            return SimulatedReply(LOST)
         responder, peer = self._responder, Peer(address)
         asked = PendingRequest(raw, responder.known.get(raw) or responder.read(raw))
         asked.body = body
@@ -93,19 +93,19 @@ class SimulatedNode:
         if isinstance(reaction, Send):
             return _reply(asked, reaction)
         assert isinstance(reaction, Hold), reaction
-        return self._held(asked, reaction) if self.connected else Reply(LOST)
+        return self._held(asked, reaction) if self.connected else SimulatedReply(LOST)
 
-    def _held(self, asked: PendingRequest, hold: Hold) -> Reply:
+    def _held(self, asked: PendingRequest, hold: Hold) -> SimulatedReply:
         """Return what a held request gets: control has decided by now, or its process died."""
         caller = asked.caller
         assert caller is not None
         if hold.approval is None:
             done = self.service.submit(Enable(caller.group), f"vm {caller.vm}")
-            return Reply(HELD if done.done() and done.exception() is None else LOST)
+            return SimulatedReply(HELD if done.done() and done.exception() is None else LOST)
         approve = Approve(caller.vm, hold.approval.event_ids)
         done = self.service.submit(approve, f"vm {caller.vm} at {hold.approval.address}")
         if not done.done():
-            return Reply(LOST)
+            return SimulatedReply(LOST)
         error, outcome = done.exception(), None
         if error is None:
             outcome = ApprovalAnswer(accepted=True)
@@ -113,8 +113,8 @@ class SimulatedNode:
             outcome = ApprovalAnswer(accepted=False, error=str(error))
         return _reply(asked, self._responder.decided(asked, outcome))
 
-    def _unseat(self, vm: str) -> None:
-        view = self._seats.pop(vm, None)
+    def _remove_caller(self, vm: str) -> None:
+        view = self._views.pop(vm, None)
         if view is not None:
             self.readers[view].pop(vm, None)
 
@@ -135,8 +135,8 @@ def post(version: str) -> bytes:
     ).encode()
 
 
-def _reply(asked: PendingRequest, answer: Send) -> Reply:
+def _reply(asked: PendingRequest, answer: Send) -> SimulatedReply:
     status = int(answer.pieces.head[9:12])
     plan = asked.planned.plan
     version = plan.version if isinstance(plan, ShowDocument) else ""
-    return Reply(status, answer.pieces.body, asked.view, version)
+    return SimulatedReply(status, answer.pieces.body, asked.view, version)

@@ -14,7 +14,7 @@ from forewarn.agent.poller import ANSWER_MS, APPROVAL_MS
 from forewarn.protocol.approvals import render_approval
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from forewarn.simulator.world import metadata_node as nodes
-from forewarn.simulator.world.metadata_node import Reply
+from forewarn.simulator.world.metadata_node import SimulatedReply
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.simulator.checkers.invariants import InvariantChecker
     from forewarn.simulator.world.dice import Dice
     from forewarn.simulator.world.event_queue import EventQueue
-    from forewarn.simulator.world.machine_identity import MachineIdentity
+    from forewarn.simulator.world.machine_profile import MachineProfile
     from forewarn.simulator.world.metadata_node import SimulatedNode
 
 LATE_MS_MAX = 20 * 60 * 1000
@@ -69,23 +69,23 @@ class _Transmission:
 class Network:
     """Every connection of the world."""
 
-    def __init__(self, agenda: EventQueue, judge: InvariantChecker, dice: Dice) -> None:
-        """Begin with good weather."""
-        self.weather = NetworkFaultRates()
+    def __init__(self, queue: EventQueue, checker: InvariantChecker, dice: Dice) -> None:
+        """Begin without faults."""
+        self.rates = NetworkFaultRates()
         #: Since when nothing is lost and nothing late, true time in ms; far ahead while it is not.
-        self.calm_since_ms = agenda.now_ms
-        self._agenda = agenda
-        self._judge = judge
+        self.calm_since_ms = queue.now_ms
+        self._queue = queue
+        self._checker = checker
         self._dice = dice
         self._nodes: dict[str, SimulatedNode] = {}
         #: Fate -> requests or answers that met it.
-        self.met: Counter[str] = Counter()
+        self.fault_counts: Counter[str] = Counter()
         self._gets = {version: nodes.get(version) for version in (*VERSIONS, PREVIEW_VERSION)}
 
-    def turn(self, weather: NetworkFaultRates) -> None:
-        """Let the weather change."""
-        self.weather = weather
-        self.calm_since_ms = self._agenda.now_ms if weather == NetworkFaultRates() else NEVER_MS
+    def set_fault_rates(self, rates: NetworkFaultRates) -> None:
+        """Set what share of requests meets which fault from now on."""
+        self.rates = rates
+        self.calm_since_ms = self._queue.now_ms if rates == NetworkFaultRates() else NEVER_MS
 
     def connect(self, machine: str, node: SimulatedNode) -> None:
         """Say which node a machine's requests reach."""
@@ -101,14 +101,14 @@ class Network:
         """The node a machine's requests reach."""
         return self._nodes[machine]
 
-    def poll(self, machine: MachineIdentity, answered: Callable[[bytes | None], None]) -> bool:
+    def poll(self, machine: MachineProfile, answered: Callable[[bytes | None], None]) -> bool:
         """Send a poll; the machine hears of it now or later, or that it heard nothing in time.
 
         Returns:
             whether it will hear: not of one that is held until its group is enabled.
         """
-        if self._meets("request lost", self.weather.lost):
-            self._agenda.after(self._failure_delay_ms(ANSWER_MS), partial(answered, None))
+        if self._meets("request lost", self.rates.lost):
+            self._queue.after(self._failure_delay_ms(ANSWER_MS), partial(answered, None))
             return True
         node = self._nodes[machine.name]
         reply = self._ask(node, machine, self._gets[machine.version])
@@ -116,18 +116,18 @@ class Network:
             return False
         body = reply.body if reply.status == 200 else None
         if body is not None:
-            self._judge.read(machine.name, reply)
-        if self._meets("answer lost", self.weather.answer_lost):
-            self._agenda.after(self._failure_delay_ms(ANSWER_MS), partial(answered, None))
-        elif self._meets("answer late", self.weather.answer_late):
-            self._agenda.after(self._dice.between(1, ANSWER_MS - 1), partial(answered, body))
+            self._checker.read(machine.name, reply)
+        if self._meets("answer lost", self.rates.answer_lost):
+            self._queue.after(self._failure_delay_ms(ANSWER_MS), partial(answered, None))
+        elif self._meets("answer late", self.rates.answer_late):
+            self._queue.after(self._dice.between(1, ANSWER_MS - 1), partial(answered, body))
         else:
             answered(body)
         return True
 
     def approve(
         self,
-        machine: MachineIdentity,
+        machine: MachineProfile,
         event_ids: tuple[str, ...],
         body: bytes,
         *,
@@ -142,36 +142,36 @@ class Network:
             ended: told once the status of the answer, `nodes.LOST` where none came in time.
         """
         sending = _Transmission(event_ids, body, ended)
-        if self._meets("request lost", self.weather.lost):
-            self._agenda.after(self._failure_delay_ms(APPROVAL_MS), sending.fail)
+        if self._meets("request lost", self.rates.lost):
+            self._queue.after(self._failure_delay_ms(APPROVAL_MS), sending.fail)
             return
         delay_ms = self._dice.between(0, 20)
-        if self._meets("request late", self.weather.late):
+        if self._meets("request late", self.rates.late):
             delay_ms = self._dice.between(1000, LATE_MS_MAX)
-            self._agenda.after(self._failure_delay_ms(APPROVAL_MS), sending.fail)
-        self._agenda.after(delay_ms, partial(self._arrive, machine, sending))
-        if self._meets("request twice", self.weather.twice):
+            self._queue.after(self._failure_delay_ms(APPROVAL_MS), sending.fail)
+        self._queue.after(delay_ms, partial(self._arrive, machine, sending))
+        if self._meets("request twice", self.rates.twice):
             again_ms = delay_ms + self._dice.between(0, 5000)
-            self._agenda.after(again_ms, partial(self._arrive, machine, sending))
+            self._queue.after(again_ms, partial(self._arrive, machine, sending))
 
-    def pry(self, machine: MachineIdentity) -> None:
+    def probe(self, machine: MachineProfile) -> None:
         """Send an approval of an event that is another group's, or nobody's."""
-        foreign = self._judge.foreign_event(machine.name, self._dice)
+        foreign = self._checker.foreign_event(machine.name, self._dice)
         head = nodes.post(machine.version)
         reply = self._ask(self._nodes[machine.name], machine, head, render_approval((foreign,)))
-        self._judge.pried(machine.name, foreign, reply)
+        self._checker.probe_answered(machine.name, foreign, reply)
 
-    def _arrive(self, machine: MachineIdentity, sending: _Transmission) -> None:
-        self._judge.asks_to_approve(machine.name, sending.event_ids)
+    def _arrive(self, machine: MachineProfile, sending: _Transmission) -> None:
+        self._checker.asks_to_approve(machine.name, sending.event_ids)
         node = self._nodes[machine.name]
         reply = self._ask(node, machine, nodes.post(machine.version), sending.body)
         if reply.status == 200:
-            self._judge.approved(machine.name, sending.event_ids)
+            self._checker.approved(machine.name, sending.event_ids)
         told = partial(sending.end, reply.status)
-        if self._meets("answer lost", self.weather.answer_lost):
-            self._agenda.after(self._failure_delay_ms(APPROVAL_MS), sending.fail)
-        elif self._meets("answer late", self.weather.answer_late):
-            self._agenda.after(self._dice.between(1, APPROVAL_MS - 1), told)
+        if self._meets("answer lost", self.rates.answer_lost):
+            self._queue.after(self._failure_delay_ms(APPROVAL_MS), sending.fail)
+        elif self._meets("answer late", self.rates.answer_late):
+            self._queue.after(self._dice.between(1, APPROVAL_MS - 1), told)
         else:
             told()
 
@@ -179,15 +179,15 @@ class Network:
         """Draw whether something meets its fate, and count it if so."""
         met = self._dice.chance(permille)
         if met:
-            self.met[fate] += 1
+            self.fault_counts[fate] += 1
         return met
 
-    def _failure_delay_ms(self, patience_ms: int) -> int:
+    def _failure_delay_ms(self, timeout_ms: int) -> int:
         """How long until it is noticed that no answer comes: a line that broke, or silence."""
-        return self._dice.pick((1, patience_ms))
+        return self._dice.pick((1, timeout_ms))
 
     def _ask(
-        self, node: SimulatedNode, machine: MachineIdentity, raw: bytes, body: bytes = b""
-    ) -> Reply:
+        self, node: SimulatedNode, machine: MachineProfile, raw: bytes, body: bytes = b""
+    ) -> SimulatedReply:
         """Ask a node."""
         return node.ask(machine.address, raw, body)

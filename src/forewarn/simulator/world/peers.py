@@ -1,7 +1,7 @@
 """How VMs of one event tell each other that they are prepared: at a shared place, or when asked.
 
 What is said and what follows from an answer is decided by the agents; whether it was true is
-judged in `coordination_checker.py`. Words travel as badly as everything else (`network.py`).
+checked in `coordination_checker.py`. Words travel as badly as everything else (`network.py`).
 """
 
 from __future__ import annotations
@@ -34,15 +34,20 @@ class Peers:
     """Every word between agents of one group."""
 
     def __init__(
-        self, agenda: EventQueue, dice: Dice, *, wires: Network, accord: CoordinationChecker
+        self,
+        queue: EventQueue,
+        dice: Dice,
+        *,
+        network: Network,
+        coordination_checker: CoordinationChecker,
     ) -> None:
         """Begin with nothing said."""
-        #: Judges whether it is true what VMs say.
-        self.checks = accord
-        self._agenda = agenda
+        #: Checks whether it is true what VMs say.
+        self.checks = coordination_checker
+        self._queue = queue
         self._dice = dice
-        self._wires = wires
-        self._machines = accord.machines
+        self._network = network
+        self._machines = coordination_checker.machines
         #: (event, VM): what the shared place has, or a status endpoint told last time.
         self._said: dict[tuple[str, str], None] = {}
         #: When what a VM said last arrives: one word after another.
@@ -57,20 +62,20 @@ class Peers:
 
         That it holds is heard where its agent is asked, as by those who would stand in for it.
         """
-        name, event_id = machine.seat.name, event.event_id.upper()
+        name, event_id = machine.profile.name, event.event_id.upper()
         if prepared and (event_id, name) in self._said:
             return  # said again, which changes nothing
-        if machine.seat.place == STATUS:
+        if machine.profile.place == STATUS:
             self._put(event_id, name, prepared=prepared)
             return
-        weather = self._wires.weather
-        if self._dice.chance(weather.lost):
+        rates = self._network.rates
+        if self._dice.chance(rates.lost):
             machine.unheard = True
             return
-        delay_ms = self._dice.between(1, LATE_MS_MAX if self._dice.chance(weather.late) else 50)
-        at_ms = max(self._last_ms.get(name, 0), self._agenda.now_ms + delay_ms)
+        delay_ms = self._dice.between(1, LATE_MS_MAX if self._dice.chance(rates.late) else 50)
+        at_ms = max(self._last_ms.get(name, 0), self._queue.now_ms + delay_ms)
         self._last_ms[name] = at_ms
-        self._agenda.at(at_ms, partial(self._put, event_id, name, prepared=prepared))
+        self._queue.at(at_ms, partial(self._put, event_id, name, prepared=prepared))
 
     def ask(
         self,
@@ -81,24 +86,24 @@ class Peers:
         answered: Callable[[PeersSeen | None], None],
     ) -> None:
         """Find out what other VMs say; None where no answer comes in time."""
-        name, event_id = machine.seat.name, event.event_id.upper()
+        name, event_id = machine.profile.name, event.event_id.upper()
         self._asking.setdefault(event_id, {})[name] = None
-        weather = self._wires.weather
-        if self._dice.chance(weather.answer_lost):
+        rates = self._network.rates
+        if self._dice.chance(rates.answer_lost):
             machine.unheard = True
-            self._agenda.after(LATE_MS_MAX, partial(answered, None))
+            self._queue.after(LATE_MS_MAX, partial(answered, None))
             return
-        has = self._has_said if machine.seat.place == SHARED else self._tells
+        has = self._has_said if machine.profile.place == SHARED else self._tells
         found = tuple(other for other in others if has(other.removeprefix("_"), event_id))
-        heard = tuple(other for other in found if not self._dice.chance(weather.lost))
+        heard = tuple(other for other in found if not self._dice.chance(rates.lost))
         deciding = tuple(
             other for other in others if self._tells(other.removeprefix("_"), event_id, "deciding")
         )
         seen = PeersSeen(event.event_id, heard, deciding=deciding)
         machine.unheard = heard != found
         self._miss(others, name)
-        delay_ms = self._dice.between(1, LATE_MS_MAX if self._dice.chance(weather.late) else 50)
-        self._agenda.after(delay_ms, partial(answered, seen))
+        delay_ms = self._dice.between(1, LATE_MS_MAX if self._dice.chance(rates.late) else 50)
+        self._queue.after(delay_ms, partial(answered, seen))
 
     def _has_said(self, name: str, event_id: str) -> bool:
         return (event_id, name) in self._said
@@ -120,7 +125,7 @@ class Peers:
         missed = self._missed.pop(name, None)
         if missed:
             self._ask_again(missed)
-            self._agenda.after(NEW_MS, partial(self._ask_again, missed))
+            self._queue.after(NEW_MS, partial(self._ask_again, missed))
 
     def _ask_again(self, names: Iterable[str]) -> None:
         for name in names:
@@ -132,8 +137,8 @@ class Peers:
         """Note which VMs are down and will be back: nothing can be heard of them until then."""
         for other in others:
             machine = self._machines.get(other.removeprefix("_"))
-            if machine is not None and machine.core is None and machine.seat.habit.polls:
-                self._missed.setdefault(machine.seat.name, {})[asker] = None
+            if machine is not None and machine.core is None and machine.profile.habit.polls:
+                self._missed.setdefault(machine.profile.name, {})[asker] = None
 
     def _put(self, event_id: str, name: str, *, prepared: bool) -> None:
         if prepared:

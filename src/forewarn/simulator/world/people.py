@@ -37,7 +37,7 @@ S = OperationState
 
 TELL_MS = 30_000
 """How long the platform waits until it tells again of a host that has failed."""
-REBOARD_MS = 10 * MINUTE_MS
+BOOT_FAILED_MS = 10 * MINUTE_MS
 """How often it is seen whether a failed host can hold its machines again."""
 MARK_MS = 6 * HOUR_MS
 """How often poll marks are reported: only that a group is not silent for a day matters (B-2)."""
@@ -74,11 +74,11 @@ class People:
 
     def _ask(self, stimulus: Stimulus, actor: str) -> Future[Committed]:
         world = self.world
-        world.judge.operator_asks(stimulus)
+        world.checker.operator_asks(stimulus)
         answer = world.service.submit(stimulus, actor)
         error = answer.exception() if answer.done() else None
         if isinstance(error, CallerError):
-            world.judge.operator_is_refused(stimulus)
+            world.checker.operator_is_refused(stimulus)
             error.advice_text()
         return answer
 
@@ -92,7 +92,7 @@ class People:
         machines = world.topology.vms_on(host)
         for name in machines:
             world.machines[name].halt()
-        self._reboard_later(tuple(machines))
+        self._boot_failed_later(tuple(machines))
         self._tell_of(RequestMaintenance(cause=cause, targets=(host,), destination=destination))
 
     def _tell_of(self, failure: RequestMaintenance) -> None:
@@ -104,29 +104,29 @@ class People:
 
         def look() -> None:
             if not answer.done() and world.service is service and service.loop is loop:
-                world.agenda.after(TELL_MS, look)  # it is paused, and may answer yet
+                world.queue.after(TELL_MS, look)  # it is paused, and may answer yet
             elif not answer.done() or not _is_answered(answer):
                 self._tell_of(failure)
 
         if answer.done() and _is_answered(answer):
             if answer.exception() is None:
-                world.met["host", "failed"] += 1
-                world.met["host", "failed under work"] += worked_on
+                world.fault_counts["host", "failed"] += 1
+                world.fault_counts["host", "failed under work"] += worked_on
             return
-        world.agenda.after(TELL_MS, look)
+        world.queue.after(TELL_MS, look)
 
     def _worked_on(self, host: str) -> bool:
-        operations = self.world.judge.mirror.operations.values()
+        operations = self.world.checker.state.operations.values()
         return any(each.host == host and each.state is S.RUNNING for each in operations)
 
-    def _reboard_later(self, names: tuple[str, ...]) -> None:
-        self.world.agenda.after(REBOARD_MS, lambda: self._reboard(names))
+    def _boot_failed_later(self, names: tuple[str, ...]) -> None:
+        self.world.queue.after(BOOT_FAILED_MS, lambda: self._boot_failed(names))
 
-    def _reboard(self, names: tuple[str, ...]) -> None:
+    def _boot_failed(self, names: tuple[str, ...]) -> None:
         """Switch on what failed with a host and is disturbed no more; a driver does the others."""
         disturbed = {
             name
-            for operation in self.world.judge.mirror.operations.values()
+            for operation in self.world.checker.state.operations.values()
             if operation.state is S.RUNNING
             for name in operation.vms
         }
@@ -135,7 +135,7 @@ class People:
                 self.world.machines[name].boot()
         left = tuple(name for name in names if name in disturbed)
         if left:
-            self._reboard_later(left)
+            self._boot_failed_later(left)
 
     def _plan(self, name: str) -> None:
         every_ms, _ = ACTIVITIES[name]
@@ -143,7 +143,7 @@ class People:
         steady = name in STEADY
         every_ms //= 1 if steady else self.world.plan.rate
         delay_ms = every_ms if steady else dice.between(every_ms // 20, 2 * every_ms)
-        self.world.agenda.after(delay_ms, lambda: self._act(name))
+        self.world.queue.after(delay_ms, lambda: self._act(name))
 
     def _act(self, name: str) -> None:
         if not self._healing or name in STEADY:
@@ -240,14 +240,14 @@ def _change(people: People, dice: Dice) -> None:
         people.tell(world.regrouped(dice.pick(list(world.topology.groups)), dice), "operator")
 
 
-def _meddle(people: People, dice: Dice) -> None:
+def _intervene(people: People, dice: Dice) -> None:
     """The operator cancels, or approves from outside."""
     world = people.world
-    mirror = world.judge.mirror
-    if mirror.operations and dice.chance(400):
-        people.tell(Cancel(dice.pick(list(mirror.operations)), "not now"), "operator")
-    elif mirror.events:
-        people.tell(Acknowledge((dice.pick(list(mirror.events)),)), "operator")
+    state = world.checker.state
+    if state.operations and dice.chance(400):
+        people.tell(Cancel(dice.pick(list(state.operations)), "not now"), "operator")
+    elif state.events:
+        people.tell(Acknowledge((dice.pick(list(state.events)),)), "operator")
 
 
 def _attend(people: People, dice: Dice) -> None:
@@ -256,7 +256,7 @@ def _attend(people: People, dice: Dice) -> None:
     if not world.service.up:
         return
     healing = world.healing
-    for operation in list(world.judge.mirror.operations.values()):
+    for operation in list(world.checker.state.operations.values()):
         if operation.state is S.RUNNING and (operation.alerted or operation.reason):
             _unstick(people, operation, dice)
     for host in list(world.topology.hosts.values()):
@@ -279,7 +279,7 @@ def _marks(people: People, dice: Dice) -> None:  # noqa: ARG001 - every activity
     for name in world.topology.vms:
         machine = world.machines.get(name)
         if machine is not None and machine.core is not None and not machine.muted:
-            node = world.wires.node_of(name)
+            node = world.network.node_of(name)
             if node.connected and node.serves:
                 groups[world.topology.vms[name].group] = None
     world.service.note(GroupsPolled(frozenset(groups)), "metadata")
@@ -291,7 +291,7 @@ ACTIVITIES: dict[str, tuple[int, Callable[[People, Dice], None]]] = {
     "users": (HOUR_MS, _users),
     "evictions": (4 * HOUR_MS, _evict),
     "changes": (3 * HOUR_MS, _change),
-    "meddling": (2 * HOUR_MS, _meddle),
+    "meddling": (2 * HOUR_MS, _intervene),
     "attention": (20 * MINUTE_MS, _attend),
     "marks": (MARK_MS, _marks),
 }

@@ -23,7 +23,7 @@ from forewarn.simulator.world.driver import SimDriver
 from forewarn.simulator.world.event_queue import HOUR_MS, MINUTE_MS, START_MS
 from forewarn.simulator.world.failover import Failover
 from forewarn.simulator.world.machine import Machine
-from forewarn.simulator.world.machine_identity import MachineIdentity
+from forewarn.simulator.world.machine_profile import MachineProfile
 
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
@@ -40,7 +40,7 @@ UPDATE_DOMAINS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WorldPlan:
     """What a world is made of. `days` are hurt days; healing comes after them."""
 
     seed: int
@@ -56,7 +56,7 @@ class Plan:
 class RandomFleet(Deployment):
     """One simulated fleet and the service that looks after it."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WorldPlan) -> None:
         """Join the parts; nothing is started and nobody is there."""
         self.driver = SimDriver(Dice(plan.seed, "driver"))
         self._clock_dice = Dice(plan.seed, "clock over a restart")
@@ -64,22 +64,22 @@ class RandomFleet(Deployment):
         policy = Policy(notice_margin_ms=500)
         drivers = {self.driver.name: self.driver}
         super().__init__(plan.seed, policy, nodes=NODES, drivers=drivers)
-        self.driver.connect(self.agenda, self.fuse, self.machines)
+        self.driver.connect(self.queue, self.crash_point, self.machines)
         self.driver.begins = self.begun
-        self.driver.aborts = lambda operation, heard: self.judge.aborts(operation, heard=heard)
-        self.driver.reported = self.judge.reported
-        self.agenda.steps_max += STEPS_PER_VM * plan.vms
+        self.driver.aborts = lambda operation, heard: self.checker.aborts(operation, heard=heard)
+        self.driver.reported = self.checker.reported
+        self.queue.steps_max += STEPS_PER_VM * plan.vms
         self.plan = plan
         self.seed = plan.seed
         self.healing = False
         #: (kind of fault, what it did) -> how often, for what no part of the world counts itself.
-        self.met: Counter[tuple[str, str]] = Counter()
+        self.fault_counts: Counter[tuple[str, str]] = Counter()
         self._dice = Dice(plan.seed, "world")
         self._restart_planned = False
-        self.contest: Failover | None = None
+        self.failover: Failover | None = None
         self.wanted: dict[str, Vm] = {}
         self._versions: dict[str, str] = {}
-        self.deeds: Counter[str] = Counter()
+        self.habit_counts: Counter[str] = Counter()
 
     # ---- the fleet -----------------------------------------------------------------------------
 
@@ -170,8 +170,8 @@ class RandomFleet(Deployment):
         if not started and not self._restart_planned:
             self._plan_restart()
         elif not started:
-            self.met["crash", "in recovery"] += 1
-        if started and self.disk_weather.permille == 0:
+            self.fault_counts["crash", "in recovery"] += 1
+        if started and self.disk_fault_rates.permille == 0:
             self.audit()
 
     def _trouble_clock(self, service: SimulatedControl) -> None:
@@ -180,7 +180,7 @@ class RandomFleet(Deployment):
         service.set_wall(dice.between(-200, 200))
         if dice.chance(150):
             service.set_wall(dice.pick((-6, -1, 1, 6)) * HOUR_MS)
-            self.met["clock", "stepped while down"] += self.agenda.now_ms > START_MS
+            self.fault_counts["clock", "stepped while down"] += self.queue.now_ms > START_MS
         if dice.chance(100):
             service.boot = f"{service.boot}, again"
 
@@ -188,7 +188,7 @@ class RandomFleet(Deployment):
         self._restart_planned = True
         slow = self._dice.chance(100)
         high_ms = HOUR_MS if slow else MINUTE_MS
-        self.agenda.after(self._dice.between(1000, high_ms), self.start_service)
+        self.queue.after(self._dice.between(1000, high_ms), self.start_service)
 
     def new_service(self) -> SimulatedControl:
         """A process on a machine whose clocks are off, and run too fast or too slow."""
@@ -205,30 +205,32 @@ class RandomFleet(Deployment):
         Returns:
             whether it could: one contest at a time, of a service that is up.
         """
-        busy = self.rival is not None or (self.contest is not None and not self.contest.over)
+        busy = self.replaced_writer is not None or (
+            self.failover is not None and not self.failover.over
+        )
         if busy or not self.service.up:
             return False
-        contest = self.contest = Failover(self, cut=cut)
-        self.agenda.after(back_ms, contest.back)
+        failover = self.failover = Failover(self, cut=cut)
+        self.queue.after(back_ms, failover.back)
         return True
 
     def durable(self, changes: Changes) -> None:
         """A change is durable: machines come and go, and who was silent for a day is disabled."""
         super().durable(changes)
         gone = [group for group, enrolment in changes.enrolments.items() if enrolment is None]
-        self.met["silence", "disabled"] += len(gone)
+        self.fault_counts["silence", "disabled"] += len(gone)
 
     def begun(self, operation: Operation) -> None:
         """A driver begins an operation."""
-        self.judge.begins(operation)
+        self.checker.begins(operation)
 
     def replaced(self, why: str | None) -> None:
         """A standby is the writer now, or the old one has ended."""
-        self.met["failover", "taken over"] += why is None
+        self.fault_counts["failover", "taken over"] += why is None
 
-    def died(self, why: str) -> None:
+    def process_ended(self, why: str) -> None:
         """The process ended; whoever looks after it starts it again."""
-        super().died(why)
+        super().process_ended(why)
         self.crashed()
         if not self._restart_planned:
             self._plan_restart()
@@ -239,7 +241,7 @@ class RandomFleet(Deployment):
     def build_machine(self, vm: Vm) -> None:
         """Draw how the new machine and its people behave."""
         dice = self._dice
-        seat = MachineIdentity(
+        profile = MachineProfile(
             vm.name,
             vm.addresses[0],
             self._version_of(vm.group),
@@ -250,13 +252,13 @@ class RandomFleet(Deployment):
             place=self._place_of(vm.group),
         )
         own = Dice(self.seed, f"machine/{vm.name}")
-        machine = Machine(seat, self.agenda, wires=self.wires, peers=self.peers, dice=own)
-        machine.deeds = self.deeds
-        machine.met = self.met
+        machine = Machine(profile, self.queue, network=self.network, peers=self.peers, dice=own)
+        machine.habit_counts = self.habit_counts
+        machine.fault_counts = self.fault_counts
         self.machines[vm.name] = machine
         host = vm.host.removeprefix("h")
-        self.wires.connect(vm.name, self.nodes[int(host) % NODES])
-        self.agenda.after(dice.between(1, 60_000), machine.boot)
+        self.network.connect(vm.name, self.nodes[int(host) % NODES])
+        self.queue.after(dice.between(1, 60_000), machine.boot)
 
     def _version_of(self, group: str) -> str:
         """The api-version a group's VMs speak: one image, one client."""
@@ -282,9 +284,9 @@ class RandomFleet(Deployment):
     def audit(self) -> None:
         """Hold history, state and durable records against each other."""
         if self.is_calm():
-            self.judge.audit(self.archive, self.service)
+            self.checker.audit(self.store, self.service)
 
     def is_calm(self) -> bool:
         """Whether the service can be expected to have done what it should."""
-        contested = self.contest is not None and not self.contest.over
-        return self.disk_weather.permille == 0 and not contested
+        failing_over = self.failover is not None and not self.failover.over
+        return self.disk_fault_rates.permille == 0 and not failing_over

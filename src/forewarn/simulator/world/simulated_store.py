@@ -1,6 +1,6 @@
 """The real store over a real SQLite database in memory, with a disk that has bad days.
 
-What is durable is told to the judge at the moment it becomes so. No SQL may live here.
+What is durable is told to the checker at the moment it becomes so. No SQL may live here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DiskFaultRates:
         #: What the next writes meet, whatever the share.
         self.next: list[str] = []
         #: Trouble -> writes that met it by chance.
-        self.met: Counter[str] = Counter()
+        self.fault_counts: Counter[str] = Counter()
         #: Troubles until a bad time ends; none is left where it ends by itself.
         self.left = 0
 
@@ -57,7 +57,7 @@ class DiskFaultRates:
             return self.next.pop(0).removeprefix("fine")
         if self.permille and self._dice.chance(self.permille):
             trouble = self._dice.pick(self.kinds)
-            self.met[trouble] += 1
+            self.fault_counts[trouble] += 1
             self.left -= 1
             if not self.left:
                 self.permille = 0
@@ -66,12 +66,12 @@ class DiskFaultRates:
 
 
 class Disk(SqliteEngine):
-    """SQLite in memory that fails as the weather says."""
+    """SQLite in memory that fails as often as the fault rates say."""
 
-    def __init__(self, weather: DiskFaultRates) -> None:
+    def __init__(self, rates: DiskFaultRates) -> None:
         """Open an empty database."""
         super().__init__(None)
-        self._weather = weather
+        self._rates = rates
         #: Whether the first write since this was set to None happened.
         self.happened: bool | None = None
         #: What rows hold that were read.
@@ -85,7 +85,7 @@ class Disk(SqliteEngine):
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
         """Begin a transaction that may meet trouble."""
-        trouble = self._weather.draw()
+        trouble = self._rates.draw()
         first = self.happened is None
         self.happened = False if first else self.happened
         if trouble == "refused":
@@ -120,15 +120,15 @@ class CachedReader(StoreReader):
 class SimulatedStore(Store):
     """A store that can crash its process, and tells what it has made durable."""
 
-    def __init__(self, disk: Disk, fuse: CrashPoint, witness: StoreObserver) -> None:
+    def __init__(self, disk: Disk, crash_point: CrashPoint, observer: StoreObserver) -> None:
         """Open a disk whose schema is up to date, as every process does anew."""
         super().__init__(disk)
         self._reading = CachedReader(disk)
         #: Whether its process cannot reach the disk, which others still can.
         self.cut = False
         self._disk = disk
-        self._fuse = fuse
-        self._witness = witness
+        self._crash_point = crash_point
+        self._observer = observer
 
     def load(self) -> State:
         """Load, over a line that may be cut."""
@@ -142,17 +142,17 @@ class SimulatedStore(Store):
 
     def commit(self, changes: Changes) -> int:
         """Commit; the durable change is known outside even where the caller never hears of it."""
-        self._fuse.passes("before commit")
+        self._crash_point.passes("before commit")
         self._reach()
         self._disk.happened = None
         try:
             reached = super().commit(changes)
         except StoreUncertain:
             if self._disk.lost_write_happened():
-                self._witness.durable(changes)
+                self._observer.durable(changes)
             raise
-        self._witness.durable(changes)
-        self._fuse.passes("after commit")
+        self._observer.durable(changes)
+        self._crash_point.passes("after commit")
         return reached
 
     def confirm(self) -> None:

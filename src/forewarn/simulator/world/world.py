@@ -12,14 +12,14 @@ from forewarn.simulator.world.event_queue import DAY_MS, HOUR_MS, MINUTE_MS, STA
 from forewarn.simulator.world.faults import Faults
 from forewarn.simulator.world.network import NetworkFaultRates
 from forewarn.simulator.world.people import People
-from forewarn.simulator.world.random_fleet import Plan, RandomFleet
+from forewarn.simulator.world.random_fleet import RandomFleet, WorldPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.core.lifecycle import Operation
 
-__all__ = ["Plan", "World"]
+__all__ = ["World", "WorldPlan"]
 
 AUDIT_MS = 6 * HOUR_MS
 """How often history is replayed and held against the state."""
@@ -34,7 +34,7 @@ QUIET_MS = 10_000
 class World(RandomFleet):
     """One simulated fleet under faults."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WorldPlan) -> None:
         """Draw the fleet and start the service."""
         super().__init__(plan)
         self.people = People(self)
@@ -43,7 +43,7 @@ class World(RandomFleet):
         self.populate()
         self.people.begin(plan.without)
         self._regularly(AUDIT_MS, self.audit)
-        self._regularly(LOOK_MS, self._look)
+        self._regularly(LOOK_MS, self._check_progress)
 
     # ---- running -------------------------------------------------------------------------------
 
@@ -53,45 +53,45 @@ class World(RandomFleet):
         Raises:
             Violation: the product broke a promise.
         """
-        with self.listening():
+        with self.captured_logs():
             until_ms = START_MS + int(self.plan.days * DAY_MS)
             self._run_until(until_ms)
             self.heal()
             until_ms += HEAL_DAYS_MAX * DAY_MS
-            while self.restless() and self.agenda.step(until_ms):
+            while self.unfinished() and self.queue.step(until_ms):
                 pass
-            self._run_until(self.agenda.now_ms + QUIET_MS)
+            self._run_until(self.queue.now_ms + QUIET_MS)
             self.audit()
-            self.judge.healed(self.nodes)
-            unrest = self.restless()
-            if unrest:
-                raise Violation("14", f"after {HEAL_DAYS_MAX} days of healing, {unrest}")
-            self._judge_machines()
+            self.checker.healed(self.nodes)
+            unfinished = self.unfinished()
+            if unfinished:
+                raise Violation("14", f"after {HEAL_DAYS_MAX} days of healing, {unfinished}")
+            self._check_machines()
 
     def heal(self) -> None:
         """End every fault, and let nobody ask for anything new."""
         self.healing = True
         self.faults.stop()
         self.people.heal()
-        self.fuse.armed = ""
-        self.disk_weather.permille = 0
-        self.driver.moody = False
-        self.show_lag_ms = 0
-        self.show_fails = False
-        self.wires.turn(NetworkFaultRates())
+        self.crash_point.armed = ""
+        self.disk_fault_rates.permille = 0
+        self.driver.faulty = False
+        self.publish_lag_ms = 0
+        self.publish_fails = False
+        self.network.set_fault_rates(NetworkFaultRates())
         for node in self.nodes[1:]:
             self.join(node)
         for group in list(self.topology.groups):
             self.unmute(group)
 
     def _run_until(self, at_ms: int) -> None:
-        while self.agenda.step(at_ms):
+        while self.queue.step(at_ms):
             pass
 
-    def restless(self) -> str:
+    def unfinished(self) -> str:
         """What is still under way; empty if nothing is."""
-        mirror = self.judge.mirror
-        for under_way in (mirror.operations, mirror.aborts):
+        state = self.checker.state
+        for under_way in (state.operations, state.aborts):
             for operation in under_way.values():
                 return f"{operation.id} goes on"
         if not self.service.up:
@@ -99,17 +99,17 @@ class World(RandomFleet):
         for name, machine in self.machines.items():
             if not machine.up:
                 return f"vm {name} is down"
-            if machine.core is None and machine.seat.habit.polls:
+            if machine.core is None and machine.profile.habit.polls:
                 return f"the agent of vm {name} does not run"
             if machine.core is not None and machine.core.events:
                 return f"vm {name} still follows {[e.event_id for e in machine.core.events]}"
         return ""
 
-    def _look(self) -> None:
+    def _check_progress(self) -> None:
         if self.is_calm():
-            self.judge.look(self.service)
+            self.checker.check_progress(self.service)
 
-    def _judge_machines(self) -> None:
+    def _check_machines(self) -> None:
         """Invariant 14: every prepared machine has recovered."""
         for name, machine in self.machines.items():
             core = machine.core
@@ -128,6 +128,6 @@ class World(RandomFleet):
     def _regularly(self, every_ms: int, act: Callable[[], None]) -> None:
         def due() -> None:
             act()
-            self.agenda.after(every_ms, due)
+            self.queue.after(every_ms, due)
 
-        self.agenda.after(every_ms, due)
+        self.queue.after(every_ms, due)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineIdentity:
+class MachineProfile:
     """What does not change about a machine."""
 
     name: str
