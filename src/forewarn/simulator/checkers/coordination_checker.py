@@ -80,6 +80,9 @@ class CoordinationChecker:
         if decision in self._decided:
             return  # an approval that got no answer is sent again
         self._decided.add(decision)
+        known = self._state_checker.events.get(event.event_id.upper())
+        if known is None or known.state is not E.SCHEDULED:
+            return  # another one has approved: it may have recovered since from what came after
         for resource in machine.identity.others_in(event.resources):
             other = resource.removeprefix("_")  # the oldest version writes it so
             if machine.profile.place == SHARED:  # what is noted there may be of an earlier time

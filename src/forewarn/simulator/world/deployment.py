@@ -119,18 +119,20 @@ class Deployment:
     @contextmanager
     def captured_logs(self) -> Iterator[None]:
         """Take what the control plane logs: its bugs are violations, the rest is nobody's."""
-        log = logging.getLogger("forewarn.control")
-        before = log.propagate
-        log.propagate = False
-        log.addHandler(self.bugs)
+        logs = [logging.getLogger(f"forewarn.{name}") for name in ("control", "store")]
+        before = [log.propagate for log in logs]
+        for log in logs:
+            log.propagate = False
+            log.addHandler(self.bugs)
         thresholds = gc.get_threshold()
         gc.set_threshold(*GC_THRESHOLDS)
         try:
             yield
         finally:
             gc.set_threshold(*thresholds)
-            log.removeHandler(self.bugs)
-            log.propagate = before
+            for log, propagates in zip(logs, before, strict=True):
+                log.removeHandler(self.bugs)
+                log.propagate = propagates
 
     # ---- the service ---------------------------------------------------------------------------
 
