@@ -5,6 +5,7 @@ No reading of files, environment or command line may go in here, and no behaviou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forewarn.errors import CallerError
@@ -197,15 +198,28 @@ class PolicySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class DriverOptions:
+    """One table `[drivers.NAME]`, as written; its driver reads it. Source: R-4."""
+
+    name: str
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
 class DriverSettings:
-    """Who carries work out."""
+    """Who carries work out; each table `[drivers.NAME]` adds a driver (docs/reference/drivers.md).
+
+    Tables stand in files only.
+    """
 
     default: str = "manual"
-    """Driver of hosts that name none: `manual` or `simulated`."""
+    """Driver of hosts that name none: `manual`, `simulated`, or NAME of a `[drivers.NAME]`."""
     call_timeout_s: float = 60.0
     """How long one call of a driver may take; then its operation is stuck. Source: R-1."""
     max_concurrent_calls: int = 32
     """Calls of one driver at a time, those that hang included. Source: R-1."""
+    tables: tuple[DriverOptions, ...] = ()
+    """The tables `[drivers.NAME]`, by their names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,7 +245,15 @@ def _clean_progress(said: object) -> Progress:
         failed=clean_text(said.failed),
         again_ms=int(said.again_ms),
         waits=clean_text(said.waits),
+        text=clean_text(said.text),
+        share=_share(said.share),
     )
+
+
+def _share(said: object) -> float | None:
+    """Return a share that was said; None if it is none: no work fails for a number to look at."""
+    known = isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said <= 1
+    return float(said) if known else None  # type: ignore[arg-type]
 
 
 def clean_text(said: object) -> str:

@@ -22,6 +22,7 @@ from forewarn.control.driver_calls import (
     Verb,
     WriterUnconfirmed,
 )
+from forewarn.control.driver_progress import ProgressReports
 from forewarn.control.driver_setup import DriverUnknown
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.stimulus import DriverAborted, DriverBegun, DriverDone, DriverFailed
@@ -97,6 +98,7 @@ class DriverHost:
         self._calls = DriverCalls(setup.executor, setup.limits, deliver)
         plane.default_driver = setup.default
         self._report = report
+        self._progress = ProgressReports()
         self._next: dict[int, _Next] = {}
         #: (when, operation), the earliest first; one that `_next` says otherwise of is void.
         self._due: list[tuple[int, int]] = []
@@ -158,6 +160,7 @@ class DriverHost:
     def abort(self, number: int, now_ms: int) -> None:
         """Have a driver stop caring for an operation that ended without it, unless it has."""
         self._waits.pop(number, None)
+        self._progress.forget(number)
         self._plan(number, _Next(Verb.ABORT, 0, now_ms))
 
     def turn(self, now_ms: int) -> None:
@@ -297,6 +300,7 @@ class DriverHost:
         number, attempt = operation.number, operation.attempt
         said = ended.progress or Progress(failed=ended.failed)
         if said.done:
+            self._progress.forget(number)
             self._report(DriverDone(number, attempt), name)
         elif said.failed:
             self._report(DriverFailed(number, attempt, said.failed), name)
@@ -306,6 +310,10 @@ class DriverHost:
             if said.again_ms:
                 again_ms = min(max(said.again_ms, now_ms + 1), now_ms + AGAIN_MS_MAX)
                 self._plan(number, _Next(Verb.PROGRESS, attempt, again_ms))
+            current = self._plane.state.operations[number]
+            further = self._progress.report(current, said, now_ms)
+            if further is not None:
+                self._report(further, name)
 
     def _aborted(self, ended: CallEnded, now_ms: int) -> None:
         operation, name = ended.call.task.operation, ended.call.driver

@@ -17,6 +17,7 @@ ACTIONS: dict[str, str] = {
     "operation.joined": "VMs have arrived on its host and are hit by it, too.",
     "operation.started": "It is running: VMs are disturbed from here.",
     "operation.begun": "Its driver has begun it.",
+    "operation.progressed": "Its driver has told how far it is.",
     "operation.stuck": "Its driver has failed, and people must decide.",
     "operation.overdue": "It runs longer than it should.",
     "operation.retried": "It is begun again, as another attempt.",

@@ -21,7 +21,7 @@ from forewarn.core.impact import (
     Target,
 )
 from forewarn.core.indexes import disturbed_groups, is_disturbing
-from forewarn.core.lifecycle import EventState, Operation, OperationState
+from forewarn.core.lifecycle import EventState, Operation, OperationState, progress_text
 from forewarn.core.naming import TEXT_LENGTH_MAX
 from forewarn.core.refusals import (
     AlreadyAsked,
@@ -349,7 +349,8 @@ def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Waitin
     if driver:
         return (Waiting("operator", f"{driver}{late}", on=(operation.target,)),)
     does = "works" if operation.begun_ms else "has not begun to work"
-    text = f"the driver {does} on {operation.target}{late}"
+    said = progress_text(operation)
+    text = f"the driver {does} on {operation.target}{said and ': '}{said}{late}"
     due_ms = operation.started_ms + operation.duration_s * SECOND_MS
     return (Waiting("driver", text, due_ms if due_ms > now_ms else 0, (operation.target,)),)
 

@@ -13,7 +13,7 @@ from forewarn.core.coupling import wake_coupled
 from forewarn.core.document import Enrolment, fresh, may_see
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
-from forewarn.core.lifecycle import EventState, Operation, OperationState
+from forewarn.core.lifecycle import EventState, Operation, OperationState, progress_text
 from forewarn.core.refusals import Unknown, UnknownEvent, UnknownOperation, WrongState
 from forewarn.core.stimulus import plain_reason
 from forewarn.core.topology import Health
@@ -133,6 +133,7 @@ def retry(draft: Draft, retry: stimuli.Retry) -> tuple[int, ...]:
     """Have a running operation begun once more. Source: L-8."""
     operation = _running(draft, retry.operation, "retried")
     again = replace(operation, attempt=operation.attempt + 1, reason="", alerted=False, begun_ms=0)
+    again = replace(again, progress="", progress_percent=-1)
     draft.put("operation.retried", f"{again.id} is begun again", again)
     draft.begin.append(again.number)
     return (again.number,)
@@ -165,6 +166,17 @@ def begun(draft: Draft, report: stimuli.DriverBegun) -> tuple[int, ...]:
     if operation and not operation.begun_ms:
         begun = replace(operation, begun_ms=draft.now_ms)
         draft.put("operation.begun", f"the driver has begun {begun.id}", begun)
+    return ()
+
+
+def progressed(draft: Draft, report: stimuli.DriverProgressed) -> tuple[int, ...]:
+    """Keep how far the driver is. Source: R-1."""
+    assert -1 <= report.percent <= 100, report
+    operation = _reported(draft, report.operation, report.attempt)
+    said = plain_reason(report.text), report.percent
+    if operation and said != (operation.progress, operation.progress_percent):
+        further = replace(operation, progress=said[0], progress_percent=said[1])
+        draft.put("operation.progressed", f"{further.id}: {progress_text(further)}", further)
     return ()
 
 

@@ -142,6 +142,10 @@ class Operation:
     events: tuple[str, ...] = ()
     #: Name of the driver it was begun with, and stays with; empty before that. Source: R-3.
     driver: str = ""
+    #: What its driver said last of this attempt's work, as a clause for people; empty: nothing.
+    progress: str = ""
+    #: How much of the work is done by its driver's word, 0 to 100; -1 unknown.
+    progress_percent: int = -1
 
     @property
     def id(self) -> str:
@@ -184,6 +188,14 @@ class Event:
     def live(self) -> bool:
         """Whether it is still shown."""
         return self.state in LIVE_EVENT
+
+
+def progress_text(operation: Operation) -> str:
+    """Return how far an operation's driver is, as a clause; empty if it said nothing."""
+    if operation.progress_percent < 0:
+        return operation.progress
+    share = f"{operation.progress_percent} % done"
+    return f"{operation.progress}, {share}" if operation.progress else share
 
 
 def move_operation(operation: Operation, move: Move) -> Operation:

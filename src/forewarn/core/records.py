@@ -68,7 +68,7 @@ LISTS_REMEMBERED = 256
 
 #: What a row means that is older than these columns: history is never rewritten.
 _BEFORE: dict[str, Row] = {
-    "operation": {"abort_owed": 0, "driver": ""},
+    "operation": {"abort_owed": 0, "driver": "", "progress": "", "progress_percent": -1},
     "vm": {"instance": "[]"},
 }
 

@@ -111,6 +111,8 @@ def _act(draft: Draft, stimulus: Stimulus) -> tuple[int, ...]:  # noqa: C901, PL
             return handlers.repair(draft, stimulus)
         case stimuli.DriverBegun():
             return handlers.begun(draft, stimulus)
+        case stimuli.DriverProgressed():
+            return handlers.progressed(draft, stimulus)
         case stimuli.DriverDone():
             return handlers.done(draft, stimulus)
         case stimuli.DriverFailed():

@@ -97,6 +97,18 @@ class DriverBegun:
 
 
 @value
+class DriverProgressed:
+    """A driver reports how far an attempt is."""
+
+    operation: int
+    attempt: int
+    #: What it does now, as a clause for people; empty: it did not say.
+    text: str = ""
+    #: How much is done, 0 to 100; -1: it did not say.
+    percent: int = -1
+
+
+@value
 class DriverDone:
     """A driver reports that an attempt has ended well."""
 
@@ -230,6 +242,7 @@ Stimulus: TypeAlias = (
     | Retry
     | Repair
     | DriverBegun
+    | DriverProgressed
     | DriverDone
     | DriverFailed
     | DriverAborted

@@ -1,14 +1,17 @@
-"""Drivers carry an operation out on the real fleet: begin, progress, abort, all safe to repeat.
+"""The protocol of drivers, which carry operations out: begin, progress, abort, all safe to repeat.
 
 What every driver promises stands here; each driver has a module. No driver decides when.
+docs/reference/drivers.md says the same for readers, `forewarn driver check` tests it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from forewarn.core.lifecycle import Operation
 
 
@@ -38,6 +41,10 @@ class Progress:
     again_ms: int = 0
     #: Whom or what the attempt waits for, as a clause for people; empty while the driver works.
     waits: str = ""
+    #: What is being done, as a clause for people: "migrating web_0"; empty: it does not say.
+    text: str = ""
+    #: How much is done, 0.0 to 1.0; None: it does not say.
+    share: float | None = None
 
 
 class Driver(Protocol):
@@ -63,10 +70,37 @@ class Driver(Protocol):
         """
 
     def progress(self, task: Task, now_ms: int) -> Progress:
-        """Say how far the attempt is."""
+        """Say how far the attempt is; a task that is not known raises, it is never "done"."""
 
     def abort(self, task: Task) -> None:
         """Stop caring for an operation that ended without the driver, begun by it or not.
 
-        Said until it returns, also after a crash, but not for ever. Source: L-7.
+        Said until it returns, also after a crash, but not for ever. The task's attempt is the
+        operation's last. Source: L-7.
+        """
+
+
+@runtime_checkable
+class Discovering(Protocol):
+    """A driver that knows which machines there are. Source: R-4."""
+
+    def discover(self) -> Mapping[str, object]:
+        """Return hosts, groups and VMs, in the form of a topology file."""
+
+
+@runtime_checkable
+class Reported(Protocol):
+    """A driver whose far side reports without being asked. Source: R-4."""
+
+    def take_report(self, headers: Mapping[str, str], body: bytes) -> int:
+        """Check and keep a report; return the number of the operation to ask after now.
+
+        On a worker thread. The report is durable when this returns.
+
+        Args:
+            headers: by their lower-case names.
+            body: as it came.
+
+        Raises:
+            CallerError: it is not from the far side, too old, or cannot be read.
         """

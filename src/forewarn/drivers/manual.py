@@ -18,6 +18,10 @@ class ManualDriver:
 
     name = "manual"
 
+    def __init__(self, name: str = "") -> None:
+        """Carry work out under a name of the settings."""
+        self.name = name or self.name
+
     def begin(self, task: Task) -> None:
         """Leave it to people."""
 

@@ -30,6 +30,10 @@ class SimulatedDriver:
 
     name = "simulated"
 
+    def __init__(self, name: str = "") -> None:
+        """Carry work out under a name of the settings."""
+        self.name = name or self.name
+
     def begin(self, task: Task) -> None:
         """Count from the operation's own start, so that a repeat changes nothing."""
 

@@ -22,8 +22,7 @@ from forewarn.control.engine import ControlEngine
 from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.control.plane import ControlPlane
 from forewarn.control.standby import TERM_MS, LeaseKeeper, become_writer, leave
-from forewarn.drivers.manual import ManualDriver
-from forewarn.drivers.simulated import SimulatedDriver
+from forewarn.drivers.registry import make_drivers
 from forewarn.metadata.server import MetadataServer
 from forewarn.service.bridge import Bridge
 from forewarn.service.settings_check import policy_of
@@ -72,14 +71,15 @@ class Daemon:
 
         Raises:
             DriverUnknown: the default driver is not there.
+            DriverKindUnknown: a table of the settings is of a kind that nobody has.
+            DriverUnusable: a driver cannot be made of its options.
             SettingInvalid: the policy would break a promise.
         """
         self.settings = settings
         self.clock = clock
         self.ids = ids
-        self.drivers: dict[str, Driver] = {
-            driver.name: driver for driver in (ManualDriver(), SimulatedDriver())
-        }
+        tables = {each.name: each.values for each in settings.drivers.tables}
+        self.drivers: dict[str, Driver] = make_drivers(tables)
         if settings.drivers.default not in self.drivers:
             known = ", ".join(self.drivers)
             raise DriverUnknown(name=settings.drivers.default, known=known)

@@ -1,0 +1,109 @@
+"""Which kinds of drivers there are, and one driver made for each table `[drivers.NAME]`.
+
+A kind is built in, or an installed package offers it under the entry point group
+`forewarn.drivers`: a callable that is given the driver's name and its options.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, TypeAlias
+
+from forewarn.drivers.manual import ManualDriver
+from forewarn.drivers.simulated import SimulatedDriver
+from forewarn.errors import CallerError, ForewarnError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from forewarn.drivers import Driver
+
+    Options: TypeAlias = Mapping[str, object]
+    Factory: TypeAlias = Callable[[str, Options], Driver]
+
+#: The group of entry points that other packages offer kinds of drivers under.
+GROUP = "forewarn.drivers"
+#: The option that names a driver's kind; where it is not given the driver's name is the kind.
+KIND = "kind"
+
+
+class DriverKindUnknown(CallerError):
+    """A kind of driver that is neither built in nor installed."""
+
+    code = "driver-kind-unknown"
+    status = 422
+    message = "[drivers.{name}] is of kind {kind}, and no such driver is installed."
+    advice = "Use one of: {known}. Or install the package that has it."
+
+
+class DriverUnusable(CallerError):
+    """A driver that cannot be made of its options."""
+
+    code = "driver-unusable"
+    status = 422
+    message = "[drivers.{name}] cannot be used: {reason}."
+    advice = "Correct its options; see docs/reference/drivers.md."
+
+
+def make_drivers(tables: Mapping[str, Options]) -> dict[str, Driver]:
+    """Return every driver by its name: one for each table, and those that need none.
+
+    Raises:
+        DriverKindUnknown: a table is of a kind that nobody has.
+        DriverUnusable: a driver's options are wrong, or its package cannot be loaded.
+    """
+    found = {name: make_driver(name, {}) for name in ("manual", "simulated") if name not in tables}
+    return found | {name: make_driver(name, options) for name, options in tables.items()}
+
+
+def make_driver(name: str, options: Options) -> Driver:
+    """Return one driver.
+
+    Raises:
+        DriverKindUnknown: its kind is one that nobody has.
+        DriverUnusable: its options are wrong, or its package cannot be loaded.
+    """
+    kind = options.get(KIND, name)
+    factories = _factories()
+    factory = factories.get(kind) if isinstance(kind, str) else None
+    if factory is None:
+        raise DriverKindUnknown(name=name, kind=kind, known=", ".join(sorted(factories)))
+    try:
+        return factory(name, {key: value for key, value in options.items() if key != KIND})
+    except ForewarnError as error:
+        raise DriverUnusable(name=name, reason=str(error).removesuffix(".")) from error
+    except Exception as error:  # whatever another package does, the service says which one it was
+        raise DriverUnusable(name=name, reason=f"{type(error).__name__}: {error}") from error
+
+
+def _factories() -> dict[str, Factory]:
+    """Return what makes each kind; nothing can take the place of a built-in one."""
+    found = {each.name: _loading(each.load) for each in entry_points(group=GROUP)}
+    return found | _BUILT_IN
+
+
+def _loading(load: Callable[[], Factory]) -> Factory:
+    """Return what loads a package only when a driver of it is made."""
+
+    def make(name: str, options: Options) -> Driver:
+        return load()(name, options)
+
+    return make
+
+
+def _manual(name: str, options: Options) -> Driver:
+    _take_none(options)
+    return ManualDriver(name)
+
+
+def _simulated(name: str, options: Options) -> Driver:
+    _take_none(options)
+    return SimulatedDriver(name)
+
+
+def _take_none(options: Options) -> None:
+    if options:
+        raise ValueError(f"it has no option {', '.join(options)}")
+
+
+_BUILT_IN: dict[str, Factory] = {"manual": _manual, "simulated": _simulated}

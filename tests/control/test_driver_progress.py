@@ -1,0 +1,85 @@
+"""What a driver says of its progress: in the record, in history and in `why`, and not too often."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.core.stimulus import Approve
+from forewarn.drivers import Progress, Task
+from forewarn.drivers.manual import ManualDriver
+from tests.control.rig import Running
+
+SECOND_MS = 1000
+
+
+class Telling(ManualDriver):
+    """A driver that says what the test has it say, and is asked every second."""
+
+    said = Progress()
+
+    def begin(self, task: Task) -> None:
+        """Begin nothing."""
+
+    def progress(self, task: Task, now_ms: int) -> Progress:  # noqa: ARG002
+        """Say it."""
+        return Progress(text=self.said.text, share=self.said.share, again_ms=now_ms + SECOND_MS)
+
+
+def telling(said: Progress) -> tuple[Running, Telling, int]:
+    """Run an operation whose driver says this."""
+    driver = Telling()
+    driver.said = said
+    running = Running(driver)
+    operation = running.announce()
+    running.settle()
+    running.ask(Approve("v", operation.events))
+    running.settle()
+    return running, driver, operation.number
+
+
+def entries(running: Running, number: int) -> int:
+    """Return how many entries of history tell of progress."""
+    running.settle()
+    operation = running.plane.state.operations[number]
+    return running.history(operation).count("operation.progressed")
+
+
+def test_progress_is_told_to_people() -> None:
+    """Text and share stand in the record, in history, and in why. Source: R-1."""
+    running, _, number = telling(Progress(text="migrating web_0\x1b[2J", share=0.4))
+    try:
+        [waiting] = running.loop.why(number).result(20)
+        assert "the driver works on h: migrating web_0\N{REPLACEMENT CHARACTER}[2J, 40 % done" in (
+            waiting.text
+        )
+        assert entries(running, number) == 1
+    finally:
+        running.loop.stop()
+        running.store.close()
+
+
+def test_progress_is_not_recorded_more_often_than_every_5_s() -> None:
+    """A driver that talks all the time does not fill history. Source: R-1."""
+    running, driver, number = telling(Progress(share=0.0))
+    try:
+        for step in range(1, 20):
+            driver.said = Progress(share=step / 20)
+            running.pass_time(SECOND_MS)
+            running.settle()
+        assert 3 <= entries(running, number) <= 5
+    finally:
+        running.loop.stop()
+        running.store.close()
+
+
+@pytest.mark.parametrize("share", [float("nan"), 3.0, -0.1, True, "all"], ids=str)
+def test_share_that_is_none_is_left_out(share: object) -> None:
+    """A share out of its range harms no work and is not shown. Source: R-1."""
+    running, _, number = telling(Progress(text="working", share=share))  # type: ignore[arg-type]
+    try:
+        running.settle()
+        assert running.plane.state.operations[number].progress_percent == -1
+        assert running.plane.state.operations[number].progress == "working"
+    finally:
+        running.loop.stop()
+        running.store.close()
