@@ -18,6 +18,7 @@ from forewarn.control.driver_calls import CallEnded
 from forewarn.control.driver_host import DriverHost
 from forewarn.control.entry_log import log_entries
 from forewarn.control.inbox import Inbox, StateQuery, Stopping, Submission
+from forewarn.control.planner_host import PlannerHost
 from forewarn.control.publishing import (
     FollowUp,
     PublicationEnded,
@@ -27,6 +28,7 @@ from forewarn.control.publishing import (
 )
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
+from forewarn.core.maintenance.stimuli import PlanFailed, PlanMade
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import ChangeTopology as FleetChange
 from forewarn.core.stimulus import NoticeShown, NotShown, Proceed, Stimulus, Tick
@@ -85,6 +87,7 @@ class ControlEngine:
         self._inbox = Inbox(self._status)
         self._publishing = Publishing(publisher, self._inbox.put)
         self._drivers = DriverHost(plane, drivers, deliver=self._inbox.put, report=self._report)
+        self._planner = PlannerHost(plane, deliver=self._take_plan_later)
         self._time = Timekeeping(clock, plane)
         self._on_lost = on_lost
         #: Reports the store would not take yet, in their order.
@@ -139,6 +142,7 @@ class ControlEngine:
         self._passed_ms = now_ms
         self._rest.update(dict.fromkeys(recovered.rest))
         self._drivers.resume(now_ms)
+        self._plan(recovered)
         everything = tuple(self._plane.state.operations)
         return self._publishing.publish(self._plane.whole(), everything, follow_up_of(recovered))
 
@@ -153,6 +157,7 @@ class ControlEngine:
         self.wake()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
+        self._planner.stop()
         self._clock.unlisten(self.wake)
 
     def submit(self, stimulus: Stimulus, actor: str, *, shown: bool = False) -> Future[Committed]:
@@ -262,6 +267,8 @@ class ControlEngine:
                 self._take_call(item)
             case PublicationEnded():
                 self._take_publication(item)
+            case PlanMade() | PlanFailed():
+                self._take_plan(item)
             case FollowUp():
                 self._carry_out(item, PublishResult())
             case None:
@@ -305,6 +312,7 @@ class ControlEngine:
             self._end(ServiceState.SUPERSEDED, lost)
             raise
         self._rest.update(dict.fromkeys(committed.rest))
+        self._plan(committed)
         follow_up = follow_up_of(committed)
         if committed.change:
             changed = committed.changed
@@ -314,6 +322,19 @@ class ControlEngine:
         self.on_committed(committed)
         log_entries(committed.entries)
         return committed
+
+    def _plan(self, committed: Committed) -> None:
+        for number in committed.plan:
+            self._planner.request(number, self._clock.now_ms())
+
+    def _take_plan_later(self, made: PlanMade | PlanFailed) -> None:
+        self._inbox.put(made)
+
+    def _take_plan(self, made: PlanMade | PlanFailed) -> None:
+        """Have a plan take force; if it cannot, another is made where one is wanted."""
+        self._planner.ended(made.maintenance)
+        self._report(made, "planner")
+        self._planner.request(made.maintenance, self._clock.now_ms())
 
     def _take_publication(self, ended: PublicationEnded) -> None:
         try:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.core.admission import Waiting
+    from forewarn.core.maintenance.records import Maintenance
     from forewarn.core.policy import Policy
     from forewarn.core.state import Changes
     from forewarn.core.stimulus import Stimulus
@@ -51,6 +52,10 @@ class Committed:
     entries: tuple[Entry, ...] = ()
     #: Operations to go on with in a commit of its own: see `Proceed`.
     rest: tuple[int, ...] = ()
+    #: Maintenances to make a plan for.
+    plan: tuple[int, ...] = ()
+    #: The maintenance the stimulus was about, as it is now.
+    maintenance: Maintenance | None = None
 
 
 class ControlPlane:
@@ -113,6 +118,8 @@ class ControlPlane:
             ),
             entries=tuple(written.entries),
             rest=outcome.rest,
+            plan=outcome.plan,
+            maintenance=self._maintenance(outcome.operations, written),
         )
 
     def settle(self) -> None:
@@ -177,6 +184,13 @@ class ControlPlane:
             for n in dict.fromkeys(numbers)
         ]
         return tuple(operation for operation in found if operation is not None)
+
+    def _maintenance(self, numbers: tuple[int, ...], written: Changes) -> Maintenance | None:
+        found = [
+            written.maintenances.get(number) or self.state.maintenances.get(number)
+            for number in numbers[:1]
+        ]
+        return found[0] if found else None
 
     def _ended(self, stimulus: Stimulus) -> WrongState | None:
         """Say that an operation has ended, rather than that it is not there."""

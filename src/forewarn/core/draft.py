@@ -14,6 +14,8 @@ from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import Impact
 from forewarn.core.indexes import Members, Place, deletion_key, is_placed_alike, places_of
 from forewarn.core.lifecycle import Event, Operation, OperationState
+from forewarn.core.maintenance.drafted import DraftedMaintenances
+from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
 from forewarn.core.records import KIND_OF, Record, changed_row, key_of, to_row
 from forewarn.core.state import OF_TOPOLOGY, TABLES, Changes, Entry, Image, State
 from forewarn.core.topology import Group, Host, Vm
@@ -57,6 +59,8 @@ class Draft:
         self.candidates: set[int] = set()
         #: Planned operations that may be announced now.
         self.planned: set[int] = set()
+        #: Maintenances of many hosts.
+        self.maintenances = DraftedMaintenances(state, self.changes)
         #: Coupled deletions by what they have in common: those not seen to be decided yet, and
         #: whether they were woken since all of them are. Source: A-8.
         self.undecided: dict[tuple[int, int], list[int]] = {}
@@ -127,7 +131,9 @@ class Draft:
     def look_at(self, number: int) -> None:
         """Have a live operation looked at once more before this draft is done."""
         operation = self.operation(number)
-        if operation is not None and operation.state is OperationState.PLANNED:
+        if self.maintenances.get(number) is not None:
+            self.maintenances.touched.add(number)
+        elif operation is not None and operation.state is OperationState.PLANNED:
             self.planned.add(number)
         elif operation is not None and operation.state is OperationState.ANNOUNCED:
             self.candidates.add(number)
@@ -168,7 +174,7 @@ class Draft:
 
     def due(self) -> list[int]:
         """Announced operations whose NotBefore has come since it was last asked."""
-        return self._state.starts.due(self.now_ms)
+        return [*self._state.starts.due(self.now_ms), *self._state.holds.due(self.now_ms)]
 
     def overdue(self, until_ms: int) -> list[int]:
         """Running operations that should have ended by then, ms since the epoch UTC."""
@@ -283,6 +289,10 @@ class Draft:
                 entry = telling(vm=about.name, group=about.group, host=about.host)
             case Group():
                 entry = telling(group=about.name)
+            case Maintenance() | MaintenancePlan():
+                entry = telling()
+            case Target():
+                entry = telling(operation=about.operation, host=about.host)
             case _:
                 assert isinstance(about, Enrolment | View), about
                 entry = telling(group=about.group)

@@ -14,6 +14,7 @@ from forewarn.core.document import Enrolment, fresh, may_see
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import EventState, Operation, OperationState, progress_text
+from forewarn.core.maintenance import targets
 from forewarn.core.refusals import Unknown, UnknownEvent, UnknownOperation, WrongState
 from forewarn.core.stimulus import plain_reason
 from forewarn.core.topology import Health
@@ -63,6 +64,7 @@ def _fail_hardware(draft: Draft, operation: Operation) -> None:
         else:
             transitions.cancel(draft, other, reason)
     fleet_changes.set_health(draft, operation.host, Health.FAILED)
+    targets.host_failed(draft, operation.host)
     transitions.start_unannounced(draft, operation)
 
 
@@ -195,6 +197,7 @@ def broke(draft: Draft, report: stimuli.DriverFailed) -> tuple[int, ...]:
         reason = plain_reason(report.reason) or "the driver gave no reason"
         stuck = replace(operation, reason=reason, alerted=True)
         draft.put("operation.stuck", f"{stuck.id} is stuck: {reason}", stuck)
+        targets.driver_failed(draft, stuck)
     return ()
 
 
@@ -300,6 +303,7 @@ def tick(draft: Draft) -> tuple[int, ...]:
         if enrolment is not None and enrolment.polled_ms <= silent_ms:
             _disable(draft, enrolment)
     draft.candidates.update(draft.due())
+    draft.maintenances.touched.update(draft.maintenances.due(draft.now_ms))
     for number in draft.overdue(draft.now_ms - policy.overdue_after_s * SECOND_MS):
         operation = draft.operation(number)
         if operation is not None and operation.state is OperationState.RUNNING:
@@ -340,6 +344,7 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
         elif operation.state is OperationState.RUNNING and not operation.begun_ms:
             draft.begin.append(operation.number)
     draft.abort += draft.aborts()
+    draft.maintenances.recover()
     return tick(draft)
 
 

@@ -18,6 +18,12 @@ from forewarn.core.lifecycle import (
     Operation,
     OperationState,
 )
+from forewarn.core.maintenance.records import (
+    ENDED_MAINTENANCE,
+    MAINTENANCE_MOVES,
+    Maintenance,
+    MaintenanceState,
+)
 from forewarn.core.records import KINDS, Record, from_row
 from forewarn.core.state import Image
 from forewarn.errors import OurError
@@ -34,6 +40,7 @@ CHECKPOINT = "history.checkpoint"
 records as they were then, in whatever state."""
 
 _OPERATION_STEPS = {(before, after) for (before, _), after in OPERATION_MOVES.items()}
+_MAINTENANCE_STEPS = {(before, after) for (before, _), after in MAINTENANCE_MOVES.items()}
 _EVENT_STEPS = {(before, after) for (before, _), after in EVENT_MOVES.items()}
 
 
@@ -83,6 +90,8 @@ class Rows:
 def _has_ended(kind: str, row: Row) -> bool:
     if kind == "operation":
         return row["state"] in _ENDED and not row.get("abort_owed")
+    if kind == "maintenance":
+        return row["state"] in _ENDED_MAINTENANCE
     return kind == "event" and row["state"] in _ENDED
 
 
@@ -92,6 +101,8 @@ _ENDED = frozenset(
     for word in words
     if word not in live
 )
+
+_ENDED_MAINTENANCE = frozenset(state.value for state in ENDED_MAINTENANCE)
 
 
 @dataclass(slots=True)
@@ -141,6 +152,10 @@ def _step(before: Record | None, after: Record) -> tuple[str, str] | None:
         first = before.state if isinstance(before, Operation) else OperationState.PLANNED
         if first is not after.state and (first, after.state) not in _OPERATION_STEPS:
             return first.value, after.state.value
+    if isinstance(after, Maintenance):
+        was = before.state if isinstance(before, Maintenance) else MaintenanceState.DRAFT
+        if was is not after.state and (was, after.state) not in _MAINTENANCE_STEPS:
+            return was.value, after.state.value
     if isinstance(after, Event):
         begun = before.state if isinstance(before, Event) else EventState.SCHEDULED
         if begun is not after.state and (begun, after.state) not in _EVENT_STEPS:

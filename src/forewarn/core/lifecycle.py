@@ -146,6 +146,10 @@ class Operation:
     progress: str = ""
     #: How much of the work is done by its driver's word, 0 to 100; -1 unknown.
     progress_percent: int = -1
+    #: Number of the maintenance of many hosts that it is part of; 0: of none. Source: F-1.
+    maintenance: int = 0
+    #: Not started before, even if approved; ms since the epoch UTC. Source: L-6, F-3.
+    hold_ms: int = 0
 
     @property
     def id(self) -> str:

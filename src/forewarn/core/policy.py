@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import DAY_S, NOTICE_S, PREDICTION_S, Impact
+from forewarn.planning.policy import Policy as MaintenancePolicy
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Policy:
     disable_after_s: int = DAY_S
     #: An operation running longer than its duration plus this raises an alert. Source: L-8.
     overdue_after_s: int = 3600
+    #: Budgets, windows and pauses of maintenances. Source: F-3.
+    maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
 
     def __post_init__(self) -> None:
         """Refuse a policy that would break a promise."""

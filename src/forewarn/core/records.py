@@ -15,14 +15,33 @@ from typing import TYPE_CHECKING, TypeAlias
 from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
+from forewarn.core.maintenance.records import (
+    Maintenance,
+    MaintenancePlan,
+    MaintenanceState,
+    Target,
+    TargetState,
+)
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
+from forewarn.planning.plan_text import budgets_text, read_budgets
 from forewarn.protocol.documents import Document, read_document, render_document
 from forewarn.protocol.versions import VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-Record: TypeAlias = Host | Group | Vm | Operation | Event | Enrolment | View
+Record: TypeAlias = (
+    Host
+    | Group
+    | Vm
+    | Operation
+    | Event
+    | Enrolment
+    | View
+    | Maintenance
+    | MaintenancePlan
+    | Target
+)
 Row: TypeAlias = dict[str, str | int]
 _Write: TypeAlias = "Callable[[object], str | int]"
 _Read: TypeAlias = "Callable[[str | int], object]"
@@ -41,6 +60,9 @@ KINDS: dict[str, type[Record]] = {
     "event": Event,
     "enrolment": Enrolment,
     "document": View,
+    "plan": MaintenancePlan,
+    "maintenance": Maintenance,
+    "target": Target,
 }
 KIND_OF: dict[type[Record], str] = {kind: name for name, kind in KINDS.items()}
 
@@ -53,6 +75,9 @@ KEYS: dict[str, str] = {
     "event": "id",
     "enrolment": "group",
     "document": "key",
+    "plan": "id",
+    "maintenance": "number",
+    "target": "key",
 }
 
 #: Columns that never change once a record is there: what it belongs to. A store that leaves them
@@ -61,6 +86,8 @@ FIXED: dict[str, tuple[str, ...]] = {
     "operation": ("request", "cause", "impact", "source", "host", "of_vm", "created_ms"),
     "event": ("operation", "group"),
     "document": ("group",),
+    "maintenance": ("cause", "impact", "hosts", "created_ms", "actor", "duration_s"),
+    "target": ("maintenance", "host"),
 }
 
 #: Lists whose text is remembered: the VMs of an operation are written at each of its steps.
@@ -68,7 +95,14 @@ LISTS_REMEMBERED = 256
 
 #: What a row means that is older than these columns: history is never rewritten.
 _BEFORE: dict[str, Row] = {
-    "operation": {"abort_owed": 0, "driver": "", "progress": "", "progress_percent": -1},
+    "operation": {
+        "abort_owed": 0,
+        "driver": "",
+        "progress": "",
+        "progress_percent": -1,
+        "maintenance": 0,
+        "hold_ms": 0,
+    },
     "vm": {"instance": "[]"},
 }
 
@@ -200,6 +234,15 @@ def _document(value: str | int) -> Document:
     return read_document(str(value))
 
 
+def _budgets_text(budgets: object) -> str:
+    assert isinstance(budgets, tuple), budgets
+    return budgets_text(budgets)
+
+
+def _budgets(value: str | int) -> object:
+    return read_budgets(str(value))
+
+
 def _word(kind: type[Enum]) -> _Form:
     return attrgetter("_value_"), kind  # `value` itself is a property written in Python
 
@@ -240,4 +283,17 @@ _FORMS: dict[str, dict[str, _Form]] = {
     "event": {"state": _word(EventState), "resources": _TEXTS, "approved_by": _TEXTS},
     "enrolment": {},
     "document": {"document": (_document_text, _document)},
+    "plan": {},
+    "maintenance": {
+        "cause": _word(Cause),
+        "impact": _word(Impact),
+        "state": _word(MaintenanceState),
+        "hosts": _TEXTS,
+        "budgets": (_budgets_text, _budgets),
+        "canary_hosts": _TEXTS,
+        "plan_wanted": _TRUTH,
+        "plan_due": _TRUTH,
+        "keeps_announced": _TRUTH,
+    },
+    "target": {"state": _word(TargetState)},
 }

@@ -13,6 +13,13 @@ from forewarn.core.deadlines import Deadlines
 from forewarn.core.document import Enrolment, View
 from forewarn.core.indexes import Members, Places, is_placed_alike
 from forewarn.core.lifecycle import Event, Operation, OperationState
+from forewarn.core.maintenance.index import Maintenances
+from forewarn.core.maintenance.records import (
+    Maintenance,
+    MaintenancePlan,
+    Target,
+    target_key,
+)
 from forewarn.core.records import Record, Row
 from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.values import value
@@ -21,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-_R = TypeVar("_R", Enrolment, View)
+_R = TypeVar("_R", Enrolment, View, Target)
 
 #: Which field of `Changes` holds the records of each kind; topology first, for foreign keys.
 TABLES: dict[str, str] = {
@@ -32,6 +39,9 @@ TABLES: dict[str, str] = {
     "event": "events",
     "enrolment": "enrolments",
     "document": "views",
+    "plan": "plans",
+    "maintenance": "maintenances",
+    "target": "targets",
 }
 
 OF_TOPOLOGY = frozenset({"host", "group", "vm"})
@@ -88,6 +98,10 @@ class State:
     events: dict[str, Event] = field(default_factory=dict)
     enrolments: dict[str, Enrolment] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
+    #: Maintenances that have not ended, with their plans in force and what they have touched.
+    maintenances: dict[int, Maintenance] = field(default_factory=dict)
+    plans: dict[str, MaintenancePlan] = field(default_factory=dict)
+    targets: dict[str, Target] = field(default_factory=dict)
     #: Highest operation number ever given out.
     last_number: int = 0
     #: Mark of the service's clock: boot and ms ahead of the time since it. Source: N-4.
@@ -97,6 +111,11 @@ class State:
     starts: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
     ends: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
     polls: Deadlines[str] = field(default_factory=Deadlines, repr=False, compare=False)
+    #: Announced work that may not start yet even if approved, and when maintenances are due.
+    holds: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
+    waves: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
+    #: How far maintenances have come.
+    progress: Maintenances = field(default_factory=Maintenances, repr=False, compare=False)
     #: Where operations are found.
     places: Places = field(default_factory=Places, repr=False, compare=False)
     #: Operation that could go on -> the one whose end it waits for, and back.
@@ -120,6 +139,7 @@ class State:
             else:
                 self.polls.put(group, enrolment.polled_ms)
         _merge(self.views, changes.views)
+        self._adopt_maintenances(changes)
         self._adopt_derived(changes)
         assert changes.last_number >= self.last_number, changes
         self.last_number = changes.last_number
@@ -152,6 +172,7 @@ class State:
             self.places.drop(number)
             self.starts.drop(number)
             self.ends.drop(number)
+            self.holds.drop(number)
             self._wait(number, 0)
             return
         before = self.operations.get(number)
@@ -160,8 +181,11 @@ class State:
             self.places.put(operation, self.topology)
         if operation.state is OperationState.ANNOUNCED:
             self.starts.put(number, operation.not_before_ms)
+            if operation.hold_ms:
+                self.holds.put(number, operation.hold_ms)
             return
         self.starts.drop(number)
+        self.holds.drop(number)
         if operation.state is OperationState.RUNNING and not operation.alerted:
             self.ends.put(number, operation.overdue_ms(0))
         else:
@@ -178,11 +202,33 @@ class State:
             if not known:
                 del self._by_group[event.group]
 
+    def _adopt_maintenances(self, changes: Changes) -> None:
+        for plan in changes.plans.values():
+            self.plans[plan.id] = plan
+            self.plans.pop(plan.parent, None)
+        for key, target in changes.targets.items():
+            self.progress.put(self.targets.get(key), target)
+        _merge(self.targets, changes.targets)
+        for number, maintenance in changes.maintenances.items():
+            if maintenance.running and maintenance.due_ms:
+                self.waves.put(number, maintenance.due_ms)
+            else:
+                self.waves.drop(number)
+            if maintenance.live:
+                self.maintenances[number] = maintenance
+                continue
+            self.maintenances.pop(number, None)
+            self.plans.pop(maintenance.plan, None)
+            for host in self.progress.drop(number):
+                del self.targets[target_key(number, host)]
+
     def _adopt_derived(self, changes: Changes) -> None:
         for number, blocker in changes.waits.items():
             self._wait(number, blocker if number in self.operations else 0)
         if changes.ticked_ms:
             self.starts.passed(changes.ticked_ms)
+            self.holds.passed(changes.ticked_ms)
+            self.waves.passed(changes.ticked_ms)
 
     def _wait(self, number: int, blocker: int) -> None:
         before = self.waits.pop(number, 0)
@@ -211,6 +257,9 @@ class Changes:
     events: dict[str, Event] = field(default_factory=dict)
     enrolments: dict[str, Enrolment | None] = field(default_factory=dict)
     views: dict[str, View | None] = field(default_factory=dict)
+    plans: dict[str, MaintenancePlan] = field(default_factory=dict)
+    maintenances: dict[int, Maintenance] = field(default_factory=dict)
+    targets: dict[str, Target | None] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     mark: tuple[str, int] | None = None
     #: Operation -> the one whose end it waits for now, 0 for none: not durable, since derived.

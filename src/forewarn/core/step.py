@@ -18,6 +18,7 @@ from forewarn.core.draft import Draft, Terms
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.indexes import disturbed_groups
 from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.maintenance import acts, waves
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Outcome:
 
     #: To be committed in one transaction, and only then adopted.
     changes: Changes
-    #: Operations the stimulus created or was about, in order.
+    #: Operations or the maintenance the stimulus created or was about, in order.
     operations: tuple[int, ...] = ()
     #: Documents that changed, by view key.
     publish: tuple[str, ...] = ()
@@ -46,8 +47,11 @@ class Outcome:
     begin: tuple[int, ...] = ()
     #: Operations whose driver must be told that they ended without it, or be told again.
     abort: tuple[int, ...] = ()
-    #: Operations that may be announced or started, too, but not by this step: see `Proceed`.
+    #: Operations that may be announced or started, too, and maintenances that have more to
+    #: announce, but not by this step: see `Proceed`.
     rest: tuple[int, ...] = ()
+    #: Maintenances that need a plan made, beside the writer.
+    plan: tuple[int, ...] = ()
 
 
 def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outcome:
@@ -64,12 +68,15 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
     """
     draft = Draft(state, now_ms, terms)
     about = _act(draft, stimulus)
-    rest = _settle(draft)
+    more = waves.advance(draft, PORTION_MAX)
+    rest = (*_settle(draft), *more)
+    waves.conclude(draft)
     _refresh(draft)
     publish = tuple(sorted(key for key, view in draft.changes.views.items() if view))
     assert all(draft.operation(number) for number in draft.begin), draft.begin
     begin, abort = tuple(draft.begin), tuple(draft.abort)
-    return Outcome(draft.changes, about, publish, begin, abort, rest)
+    unplanned = tuple(sorted(draft.maintenances.unplanned))
+    return Outcome(draft.changes, about, publish, begin, abort, rest, unplanned)
 
 
 def next_deadline_ms(state: State, policy: Policy, now_ms: int) -> int | None:
@@ -80,6 +87,8 @@ def next_deadline_ms(state: State, policy: Policy, now_ms: int) -> int | None:
     found = []
     for deadlines, later_ms in (
         (state.starts, 0),
+        (state.holds, 0),
+        (state.waves, 0),
         (state.ends, policy.overdue_after_s * SECOND_MS),
         (state.polls, handlers.disabled_ms(0, policy.disable_after_s)),
     ):
@@ -137,9 +146,10 @@ def _act(draft: Draft, stimulus: Stimulus) -> tuple[int, ...]:  # noqa: C901, PL
             return handlers.tick(draft)
         case stimuli.Proceed():
             return handlers.proceed(draft, stimulus)
-        case _:
-            assert isinstance(stimulus, stimuli.Recover), stimulus
+        case stimuli.Recover():
             return handlers.recover(draft, stimulus)
+        case _:
+            return acts.act(draft, stimulus)
 
 
 # --- what follows from anything ------------------------------------------------------------
@@ -208,6 +218,10 @@ def _consider(draft: Draft, operation: Operation, unbound: Mapping[str, list[int
     Returns:
         How many operations were started.
     """
+    withdrawn = waves.withdrawn_because(draft, operation)
+    if withdrawn:
+        transitions.cancel(draft, operation, withdrawn)
+        return 1
     started = 0
     if operation.routine and unbound and _reason_to_start(draft, operation):
         zone = admission.zone_of(draft, operation)
@@ -235,6 +249,8 @@ def _start_or_wait(draft: Draft, operation: Operation) -> bool:
 
 def _reason_to_start(draft: Draft, operation: Operation) -> str:
     """Say why an announced operation may start now, other work aside; empty if it may not."""
+    if operation.hold_ms > draft.now_ms:
+        return ""
     if operation.shown_ms and operation.not_before_ms <= draft.now_ms:
         return "NotBefore is reached"
     asked = [e for e in draft.events_of(operation) if draft.enabled(e.group)]

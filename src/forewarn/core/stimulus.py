@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from forewarn.core.maintenance.stimuli import MaintenanceStimulus
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ class Tick:
 class Proceed:
     """What an earlier step left undone, since it was enough for one, goes on."""
 
-    #: Operations that may be announced or started.
+    #: Operations that may be announced or started, maintenances that have more to announce.
     operations: tuple[int, ...]
 
 
@@ -256,4 +257,5 @@ Stimulus: TypeAlias = (
     | Tick
     | Proceed
     | Recover
+    | MaintenanceStimulus
 )

@@ -21,6 +21,7 @@ from forewarn.core.lifecycle import (
     move_event,
     move_operation,
 )
+from forewarn.core.maintenance import targets
 from forewarn.core.topology import FleetChange, Health
 from forewarn.values import replace
 
@@ -156,6 +157,7 @@ def end(
     text = f"{ended.id} has {'failed' if failed else 'succeeded'}"
     draft.put(f"operation.{ended.state.value}", _because(text, reason), ended, *gone)
     _touch(draft, ended, gone)
+    targets.operation_ended(draft, ended)
     draft.wake(ended)
     if abort:
         draft.abort.append(ended.number)
@@ -173,6 +175,7 @@ def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
     text = _because(f"{cancelled.id} is cancelled", reason)
     draft.put("operation.cancelled", text, cancelled, *gone)
     _touch(draft, cancelled, gone)
+    targets.operation_ended(draft, cancelled)
     draft.wake(cancelled)
     wake_coupled(draft, cancelled, deletion_key(cancelled))
     return cancelled
@@ -323,6 +326,9 @@ def _wait_no_more(draft: Draft, operation: Operation) -> None:
 
 def _announce_anew(draft: Draft, operation: Operation) -> None:
     """Withdraw announced work whose host has taken in VMs that were not told, and plan it again."""
+    if operation.maintenance:  # its maintenance plans the host anew
+        cancel(draft, operation, f"VMs have arrived on {operation.host}")
+        return
     again = replace(
         operation,
         number=draft.next_number(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 
 from forewarn.planning.blockers import Blocker
-from forewarn.planning.policy import Budget
+from forewarn.planning.policy import Budget, Subject
 from forewarn.values import value
 
 
@@ -138,6 +138,8 @@ class Plan:
     waves: tuple[Wave, ...]
     #: For the waves that are not announced.
     bound: Bound
+    #: The limits that hold, each resolved to a number; those that never bind are left out.
+    limits: tuple[tuple[Subject, int], ...] = ()
 
     def entry_of(self, host: str) -> Entry | None:
         """Return what it says of one host; cost: one look through the entries."""

@@ -76,6 +76,7 @@ class _Planning:
             everything,
             tuple(table.waves),
             self._bound(table),
+            tuple(self._limits.limit.items()),
         )
 
     def _batches(

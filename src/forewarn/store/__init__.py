@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.document import Enrolment, View
 from forewarn.core.lifecycle import Event, Operation
+from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
 from forewarn.core.records import to_row
 from forewarn.core.refusals import FleetContradiction
 from forewarn.core.state import Changes, State
@@ -29,6 +30,7 @@ from forewarn.store.errors import (
 )
 from forewarn.store.images import history_rows
 from forewarn.store.lease import Lease
+from forewarn.store.maintenances import MaintenanceReader
 from forewarn.store.migrations import migrate
 from forewarn.store.reading import HistoryPage, OperationPage, Recorded, StoreReader
 from forewarn.store.retention import Retention, trim
@@ -71,6 +73,7 @@ class Store:
         """Use an engine whose schema is up to date."""
         self._engine = engine
         self._reading = StoreReader(engine)
+        self.maintenances = MaintenanceReader(engine, self._reading)
         self._writer = Ids().token("writer")
         #: Generation with which this process became the writer: greater than any before it.
         self.writer_generation = 0
@@ -342,6 +345,9 @@ class Store:
             events={each.id: each for each in live(transaction, Event)},
             enrolments={each.group: each for each in live(transaction, Enrolment)},
             views={each.key: each for each in live(transaction, View)},
+            plans={each.id: each for each in live(transaction, MaintenancePlan)},
+            maintenances={each.number: each for each in live(transaction, Maintenance)},
+            targets={each.key: each for each in live(transaction, Target)},
         )
 
 

@@ -78,6 +78,35 @@ SELECT {enrolment} FROM enrolment ORDER BY group_name
 -- name: load_document
 SELECT {document} FROM document ORDER BY key
 
+-- name: load_plan
+SELECT {plan} FROM maintenance_plan WHERE id IN (
+    SELECT plan FROM maintenance
+    WHERE state = 'draft' OR state = 'running' OR state = 'paused' OR state = 'stopped'
+)
+
+-- name: load_maintenance
+SELECT {maintenance} FROM maintenance
+WHERE state = 'draft' OR state = 'running' OR state = 'paused' OR state = 'stopped'
+ORDER BY number
+
+-- name: load_target
+SELECT {target} FROM maintenance_target WHERE maintenance IN (
+    SELECT number FROM maintenance
+    WHERE state = 'draft' OR state = 'running' OR state = 'paused' OR state = 'stopped'
+)
+
+-- name: maintenance
+SELECT {maintenance} FROM maintenance WHERE number = :number
+
+-- name: maintenances
+SELECT {maintenance} FROM maintenance WHERE number < :before ORDER BY number DESC LIMIT :limit
+
+-- name: plan
+SELECT {plan} FROM maintenance_plan WHERE id = :id
+
+-- name: targets_of
+SELECT {target} FROM maintenance_target WHERE maintenance = :maintenance ORDER BY host
+
 -- name: place_vm
 INSERT INTO operation_vm (vm, operation) VALUES (:vm, :operation)
 ON CONFLICT (vm, operation) DO NOTHING

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from forewarn.core.document import Enrolment, View
 from forewarn.core.history import CHECKPOINT
 from forewarn.core.lifecycle import Event, Operation, OperationState
+from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
 from forewarn.core.records import KIND_OF, Record, columns_of, from_values
 from forewarn.core.state import Entry
 from forewarn.core.topology import Group, Host, Vm
@@ -25,7 +26,20 @@ if TYPE_CHECKING:
 
     from forewarn.store.engine import Engine, Row, Transaction, Value
 
-    R = TypeVar("R", Host, Group, Vm, Operation, Event, Enrolment, View)
+    R = TypeVar(
+        "R",
+        Host,
+        Group,
+        Vm,
+        Operation,
+        Event,
+        Enrolment,
+        View,
+        Maintenance,
+        MaintenancePlan,
+        Target,
+    )
+
 
 PAGE_MAX = 1000
 """Most rows one page holds; a larger limit is cut to it. A page of history entries with images is
@@ -223,7 +237,7 @@ class StoreReader:
         """Return an operation by its number."""
         with self._engine.reading() as transaction:
             rows = transaction.rows("operation", number=number)
-        return next(iter(self._decoded(Operation, rows)), None)
+        return next(iter(self.decoded(Operation, rows)), None)
 
     def operations(self, page: OperationPage) -> list[Operation]:
         """Return one page of operations."""
@@ -235,19 +249,19 @@ class StoreReader:
             rows = transaction.rows_filled(
                 "operations", {"filters": _joined(filters)}, limit=_bounded(page.limit), **values
             )
-        return self._decoded(Operation, rows)
+        return self.decoded(Operation, rows)
 
     def event(self, event_id: str) -> Event | None:
         """Return an event by its id."""
         with self._engine.reading() as transaction:
             rows = transaction.rows("event", id=event_id)
-        return next(iter(self._decoded(Event, rows)), None)
+        return next(iter(self.decoded(Event, rows)), None)
 
     def events_of(self, operation: int) -> list[Event]:
         """Return the events of an operation."""
         with self._engine.reading() as transaction:
             rows = transaction.rows("events_of", operation=operation)
-        return self._decoded(Event, rows)
+        return self.decoded(Event, rows)
 
     def live(self, transaction: Transaction, kind: type[R]) -> Iterator[R]:
         """Yield every record of a kind that is part of the live state."""
@@ -260,7 +274,8 @@ class StoreReader:
             values[place] = intern(str(values[place]))
         return from_values(kind, values)
 
-    def _decoded(self, kind: type[R], rows: list[Row]) -> list[R]:
+    def decoded(self, kind: type[R], rows: list[Row]) -> list[R]:
+        """Return the records that rows of a kind's table hold."""
         return list(self._decode(kind, rows))
 
     def _decode(self, kind: type[R], rows: Iterable[Row]) -> Iterator[R]:

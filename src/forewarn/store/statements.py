@@ -14,8 +14,12 @@ from importlib.resources import files
 
 from forewarn.core.records import FIXED, KEYS, KINDS, columns_of
 
-#: `group` is a reserved word in SQL; nothing else needs another name.
-TABLE_OF = {kind: {"group": "vm_group"}.get(kind, kind) for kind in KINDS}
+#: `group` is a reserved word in SQL; the parts of a maintenance say so.
+TABLE_OF = dict(zip(KINDS, KINDS, strict=True)) | {
+    "group": "vm_group",
+    "plan": "maintenance_plan",
+    "target": "maintenance_target",
+}
 
 
 def column(name: str) -> str:

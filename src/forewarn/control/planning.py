@@ -1,0 +1,219 @@
+"""What a maintenance is planned from, and the plan: from the state to the planner and back.
+
+The one place that knows both the core's records and the planner's values. The copy is taken on
+the writer's thread, everything else may be done on any other; nothing is written.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import SECOND_MS, TRAITS
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.maintenance.admission import is_counted
+from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
+from forewarn.core.topology import Health
+from forewarn.errors import OurError
+from forewarn.planning import fleet as planned
+from forewarn.planning.checker import check
+from forewarn.planning.plan import Asked, Entry, Live, Plan, State
+from forewarn.planning.plan_text import read_blocked, read_bound
+from forewarn.planning.planner import plan as make_plan
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.core.policy import Policy
+    from forewarn.core.state import State as CoreState
+    from forewarn.core.topology import Topology
+    from forewarn.planning.policy import Policy as MaintenancePolicy
+
+#: Time between the plan's announcement of a wave and the notice that counts, in seconds: for the
+#: clock, the store and portions of a large wave. A host that takes longer is done in a later wave.
+ANNOUNCING_S = 60
+#: Most work that goes into fewer waves, in steps of the planner.
+STEPS_MAX = 200_000
+
+
+class PlanRefused(OurError):
+    """A plan breaks a rule, says the checker; it does not take force."""
+
+    code = "plan-refused"
+    message = "The plan of {maintenance} breaks a rule: {finding}."
+    advice = "This is a bug of the planner: report it with the topology and the policy."
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is true when a plan is made; nothing in it changes any more."""
+
+    maintenance: Maintenance
+    topology: Topology
+    operations: tuple[Operation, ...]
+    targets: dict[str, Target]
+    in_force: MaintenancePlan | None
+    policy: Policy
+    now_ms: int
+
+
+def snapshot(
+    state: CoreState, maintenance: Maintenance, *, topology: Topology, policy: Policy, now_ms: int
+) -> Snapshot:
+    """Copy what a plan is made from; costs the live work and the hosts touched so far.
+
+    `topology` is a copy already, or nobody changes it meanwhile.
+    """
+    return Snapshot(
+        maintenance,
+        topology,
+        tuple(state.operations.values()),
+        dict(state.progress.of(maintenance.number).targets),
+        state.plans.get(maintenance.plan),
+        policy,
+        now_ms,
+    )
+
+
+def planned_from(taken: Snapshot) -> Plan:
+    """Make a plan, and have the checker look at it; costs the fleet.
+
+    Raises:
+        PlanRefused: the plan breaks a rule.
+    """
+    fleet = fleet_of(taken.topology)
+    policy = policy_of(taken)
+    state = state_of(taken)
+    plan = make_plan(fleet, state, policy, now_ms=taken.now_ms, asked=_asked(taken))
+    findings = check(plan, fleet, state=state, policy=policy)
+    if findings:
+        raise PlanRefused(maintenance=taken.maintenance.id, finding=findings[0].sentence)
+    return plan
+
+
+def fleet_of(topology: Topology) -> planned.Fleet:
+    """Return the fleet as the planner sees it; costs hosts and VMs."""
+    hosts = [
+        planned.Host(
+            host.name,
+            zone=host.zone,
+            fault_domain=host.fault_domain,
+            update_domain=host.update_domain,
+        )
+        for host in topology.hosts.values()
+    ]
+    groups = [planned.Group(group.name, group.owner) for group in topology.groups.values()]
+    host_of = {host.name: number for number, host in enumerate(hosts)}
+    group_of = {group.name: number for number, group in enumerate(groups)}
+    vms = topology.vms.values()
+    return planned.Fleet(
+        tuple(hosts),
+        tuple(groups),
+        array("i", [host_of[vm.host] for vm in vms]),
+        array("i", [group_of[vm.group] for vm in vms]),
+        array("i", [1] * len(vms)),
+    )
+
+
+def policy_of(taken: Snapshot) -> MaintenancePolicy:
+    """Return the policy a plan keeps, with the notice that is owed and time to announce it."""
+    policy = taken.policy
+    owed_s = policy.notice_s[taken.maintenance.impact] + -(-policy.notice_margin_ms // SECOND_MS)
+    base = policy.maintenance
+    notice_s = max(base.notice_s, owed_s) + ANNOUNCING_S
+    return replace(base, notice_s=notice_s)
+
+
+def _asked(taken: Snapshot) -> Asked:
+    maintenance = taken.maintenance
+    return Asked(
+        maintenance.hosts,
+        maintenance.duration_s,
+        earliest_ms=max(maintenance.earliest_ms, maintenance.rests_until_ms),
+        deadline_ms=maintenance.deadline_ms,
+        budgets=maintenance.budgets,
+        canary_hosts=maintenance.canary_hosts,
+        seed=maintenance.number,
+        steps=STEPS_MAX,
+    )
+
+
+def state_of(taken: Snapshot) -> State:
+    """Return what is true of the fleet beside where its VMs are."""
+    topology = taken.topology
+    failed = tuple(host.name for host in topology.hosts.values() if host.health is Health.FAILED)
+    live = [_live(taken, each) for each in taken.operations if is_counted(each)]
+    return State(
+        live=tuple(each for each in live if each.host not in failed or not each.whole_host),
+        failed=failed,
+        done=tuple(sorted(taken.targets)),
+        owners_disturbed=_owners_disturbed(taken),
+        in_force=_in_force(taken),
+    )
+
+
+def _live(taken: Snapshot, operation: Operation) -> Live:
+    known = [taken.topology.vms[name] for name in operation.vms if name in taken.topology.vms]
+    host = known[0].host if operation.of_vm and known else operation.host
+    return Live(
+        operation.id,
+        host,
+        tuple(sorted({vm.group for vm in known})),
+        _ends_ms(taken, operation),
+        (operation.destination,) if operation.destination else (),
+        whole_host=not operation.of_vm,
+    )
+
+
+def _ends_ms(taken: Snapshot, operation: Operation) -> int:
+    """Return when live work ends at the latest, as far as anybody knows; 0: nobody does."""
+    stuck = operation.alerted or TRAITS[operation.cause].fault
+    if stuck or operation.duration_s < 0:
+        return 0
+    duration_s = operation.duration_s
+    if operation.maintenance == taken.maintenance.number:
+        duration_s = max(duration_s, taken.maintenance.duration_s)
+    from_ms = operation.not_before_ms
+    if operation.state is OperationState.RUNNING:
+        from_ms = operation.started_ms
+    ends_ms = from_ms + duration_s * SECOND_MS
+    return ends_ms if ends_ms > taken.now_ms else taken.now_ms + duration_s * SECOND_MS
+
+
+def _owners_disturbed(taken: Snapshot) -> tuple[tuple[str, int], ...]:
+    """Return when this maintenance has disturbed owners last, where they rest afterwards."""
+    if not taken.policy.maintenance.owner_rest_s:
+        return ()
+    topology = taken.topology
+    found: dict[str, int] = {}
+    for target in taken.targets.values():
+        for name in topology.vms_on(target.host):
+            owner = topology.groups[topology.vms[name].group].owner
+            if owner:
+                found[owner] = max(target.ended_ms or taken.now_ms, found.get(owner, 0))
+    return tuple(sorted(found.items()))
+
+
+def _in_force(taken: Snapshot) -> Plan | None:
+    """Return the plan in force as the planner made it; what was told is not needed any more."""
+    kept = taken.in_force
+    if kept is None:
+        return None
+    duration_ms = taken.maintenance.duration_s * SECOND_MS
+    entries = tuple(
+        Entry(
+            host,
+            wave.number,
+            wave.told_ms,
+            wave.earliest_start_ms,
+            wave.latest_start_ms,
+            wave.earliest_start_ms + duration_ms,
+            wave.latest_start_ms + duration_ms,
+        )
+        for wave in kept.waves
+        for host in wave.hosts
+    )
+    bound, blocked = read_bound(kept.body), read_blocked(kept.body)
+    return Plan(
+        kept.id, kept.parent, kept.made_ms, _asked(taken), entries, blocked, kept.waves, bound
+    )

@@ -1,0 +1,1 @@
+"""PURE: maintenances of many hosts: their records, states, waves and gates."""

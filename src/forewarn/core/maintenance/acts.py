@@ -1,0 +1,262 @@
+"""What an operator's word about a maintenance, and a plan that was made, do to a draft.
+
+What follows for its waves is decided in `waves.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import SECOND_MS, TRAITS, Source, Target
+from forewarn.core.maintenance import stimuli
+from forewarn.core.maintenance.records import (
+    HOSTS_MAX,
+    Maintenance,
+    MaintenanceMove,
+    MaintenancePlan,
+    MaintenanceState,
+    TargetState,
+    move_maintenance,
+)
+from forewarn.core.maintenance.refusals import (
+    MaintenanceInvalid,
+    MaintenanceWrongState,
+    PlanSuperseded,
+    UnknownMaintenance,
+)
+from forewarn.core.maintenance.waves import stop, withdraw
+from forewarn.core.refusals import Unknown
+from forewarn.planning.plan_text import plan_body
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.core.draft import Draft
+    from forewarn.planning.plan import Plan
+
+#: How long after a plan with no wave, or after none could be made, one is made again, in seconds.
+PLAN_AGAIN_S = 60
+#: Longest time that one host takes: a day, in seconds.
+DURATION_S_MAX = 24 * 3600
+
+
+def act(draft: Draft, stimulus: stimuli.MaintenanceStimulus) -> tuple[int, ...]:
+    """Do what a stimulus asks for; return the number of the maintenance it is about."""
+    match stimulus:
+        case stimuli.CreateMaintenance():
+            return (create(draft, stimulus),)
+        case stimuli.StartMaintenance():
+            start(draft, stimulus)
+        case stimuli.PauseMaintenance():
+            pause(draft, stimulus)
+        case stimuli.ResumeMaintenance():
+            resume(draft, stimulus)
+        case stimuli.CancelMaintenance():
+            cancel(draft, stimulus)
+        case stimuli.PlanMade():
+            plan_made(draft, stimulus)
+        case stimuli.PlanFailed():
+            plan_failed(draft, stimulus)
+        case _:
+            assert isinstance(stimulus, stimuli.GateFailed), stimulus
+            gate_failed(draft, stimulus)
+    return (stimulus.maintenance,)
+
+
+def create(draft: Draft, asked: stimuli.CreateMaintenance) -> int:
+    """Note what is asked for, as a draft; its plan is made beside. Costs its hosts. Source: F-1."""
+    _check(draft, asked)
+    maintenance = Maintenance(
+        draft.next_number(),
+        asked.cause,
+        asked.impact or TRAITS[asked.cause].impact,
+        tuple(sorted(asked.hosts)),
+        draft.now_ms,
+        draft.actor,
+        asked.duration_s,
+        reason=asked.reason,
+        description=asked.description,
+        earliest_ms=asked.earliest_ms,
+        deadline_ms=asked.deadline_ms,
+        priority=asked.priority,
+        budgets=asked.budgets,
+        canary_hosts=asked.canary_hosts,
+        max_failures=asked.max_failures,
+        plan_wanted=True,
+    )
+    count = len(maintenance.hosts)
+    text = f"{maintenance.id} is a draft: {asked.cause.value} of {count} hosts"
+    draft.put("maintenance.created", text, maintenance)
+    draft.maintenances.unplanned.add(maintenance.number)
+    return maintenance.number
+
+
+def _check(draft: Draft, asked: stimuli.CreateMaintenance) -> None:
+    problem = _problem_of_work(asked) or _problem_of_hosts(asked)
+    if not problem and asked.deadline_ms:
+        late = asked.deadline_ms <= max(draft.now_ms, asked.earliest_ms)
+        problem = "its deadline is not after its earliest start" if late else ""
+    if problem:
+        raise MaintenanceInvalid(problem=problem)
+    for host in asked.hosts:
+        if host not in draft.topology.hosts:
+            raise Unknown(kind="host", name=host)
+
+
+def _problem_of_work(asked: stimuli.CreateMaintenance) -> str:
+    traits = TRAITS[asked.cause]
+    if traits.target is not Target.HOST or not traits.routine or traits.source is Source.USER:
+        return f"{asked.cause.value} is no routine work on hosts"
+    if asked.impact not in {None, traits.impact, *traits.also}:
+        return f"its impact cannot be {asked.impact.value if asked.impact else ''}"
+    if not 1 <= asked.duration_s <= DURATION_S_MAX:
+        return f"each host takes {asked.duration_s} s; give 1 to {DURATION_S_MAX}"
+    return "" if asked.max_failures >= 0 else "the failures it may have are negative"
+
+
+def _problem_of_hosts(asked: stimuli.CreateMaintenance) -> str:
+    hosts = set(asked.hosts)
+    if not 1 <= len(asked.hosts) <= HOSTS_MAX:
+        return f"it names {len(asked.hosts)} hosts; name 1 to {HOSTS_MAX}"
+    if len(hosts) != len(asked.hosts):
+        return "it names a host twice"
+    return "" if hosts.issuperset(asked.canary_hosts) else "a canary host is not among its hosts"
+
+
+def start(draft: Draft, word: stimuli.StartMaintenance) -> None:
+    """Have a draft begin: it is planned for now, and its waves follow. Source: F-1."""
+    maintenance = _movable(draft, word.maintenance, MaintenanceState.DRAFT, asked="started")
+    started = replace(
+        move_maintenance(maintenance, MaintenanceMove.START),
+        started_ms=draft.now_ms,
+        plan_wanted=True,
+    )
+    draft.put("maintenance.started", f"{started.id} is running", started)
+    draft.maintenances.unplanned.add(started.number)
+
+
+def pause(draft: Draft, word: stimuli.PauseMaintenance) -> None:
+    """Announce nothing more, and withdraw what is announced. Source: F-6."""
+    maintenance = _movable(draft, word.maintenance, MaintenanceState.RUNNING, asked="paused")
+    paused = replace(
+        move_maintenance(maintenance, MaintenanceMove.PAUSE),
+        halted_by=word.reason,
+        keeps_announced=word.keep_announced,
+        plan_wanted=False,
+        due_ms=0,
+    )
+    draft.put("maintenance.paused", _because(f"{paused.id} is paused", word.reason), paused)
+    if not word.keep_announced:
+        withdraw(draft, paused)
+
+
+def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
+    """Go on, by an operator's word; hosts that failed are tried again. Source: F-1."""
+    halted = (MaintenanceState.PAUSED, MaintenanceState.STOPPED)
+    maintenance = _movable(draft, word.maintenance, *halted, asked="resumed")
+    number = maintenance.number
+    forgiven = maintenance.forgiven
+    if maintenance.state is MaintenanceState.STOPPED:
+        targets = draft.maintenances.targets(number).values()
+        failed = [each for each in targets if each.state is TargetState.FAILED]
+        if failed:
+            text = f"{len(failed)} hosts of {maintenance.id} that failed are tried again"
+            draft.remove("maintenance.retried", text, *failed)
+        forgiven = draft.maintenances.counts(number)[2]
+    resumed = replace(
+        move_maintenance(maintenance, MaintenanceMove.RESUME),
+        halted_by="",
+        keeps_announced=False,
+        wave=0,
+        plan_wanted=True,
+        forgiven=forgiven,
+    )
+    draft.put("maintenance.resumed", f"{resumed.id} goes on", resumed)
+    draft.maintenances.unplanned.add(number)
+    draft.maintenances.touched.add(number)
+
+
+def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
+    """End it for good: what is announced is withdrawn, what runs ends. Source: F-6."""
+    states = [each for each in MaintenanceState if each is not MaintenanceState.CANCELLED]
+    states.remove(MaintenanceState.DONE)
+    maintenance = _movable(draft, word.maintenance, *states, asked="cancelled")
+    cancelled = replace(
+        move_maintenance(maintenance, MaintenanceMove.CANCEL),
+        halted_by=word.reason,
+        ended_ms=draft.now_ms,
+        plan_wanted=False,
+        due_ms=0,
+    )
+    text = _because(f"{cancelled.id} is cancelled", word.reason)
+    draft.put("maintenance.cancelled", text, cancelled)
+    withdraw(draft, cancelled)
+
+
+def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
+    """Let a plan take force if it follows the one in force; grows with its hosts. Source: F-2."""
+    maintenance = draft.maintenances.get(made.maintenance)
+    if maintenance is None or not maintenance.live:
+        raise UnknownMaintenance(name=f"m-{made.maintenance}")
+    plan = made.plan
+    if plan.parent != maintenance.plan or not maintenance.plan_wanted:
+        raise PlanSuperseded(
+            plan=plan.id,
+            maintenance=maintenance.id,
+            parent=plan.parent or "(none)",
+            in_force=maintenance.plan or "(none)",
+        )
+    kept = MaintenancePlan(plan.id, maintenance.number, plan.parent, plan.made_ms, plan_body(plan))
+    due_ms, plan_due = _next_due(draft, plan)
+    planned = replace(
+        maintenance, plan=plan.id, plan_wanted=False, due_ms=due_ms, plan_due=plan_due
+    )
+    text = f"{planned.id} is planned in {len(plan.waves)} waves"
+    if plan.blocked:
+        text += f"; {len(plan.blocked)} hosts have none"
+    draft.put("maintenance.planned", text, planned, kept)
+    draft.maintenances.touched.add(planned.number)
+
+
+def _next_due(draft: Draft, plan: Plan) -> tuple[int, bool]:
+    """Return when the first wave is announced; where there is none, when a plan is made again."""
+    if plan.waves:
+        return plan.waves[0].told_ms, False
+    again_ms = draft.now_ms + PLAN_AGAIN_S * SECOND_MS
+    later = [each.clears_ms for _, each in plan.blocked if each.clears_ms > draft.now_ms]
+    return min([again_ms, *later]), True
+
+
+def plan_failed(draft: Draft, failed: stimuli.PlanFailed) -> None:
+    """Note that no plan could be made, and have it tried again later."""
+    maintenance = draft.maintenances.get(failed.maintenance)
+    if maintenance is None or not maintenance.plan_wanted:
+        return
+    later = replace(
+        maintenance,
+        plan_wanted=False,
+        due_ms=draft.now_ms + PLAN_AGAIN_S * SECOND_MS,
+        plan_due=True,
+    )
+    text = f"no plan could be made for {later.id}: {failed.reason}"
+    draft.put("maintenance.unplanned", text, later)
+
+
+def gate_failed(draft: Draft, failed: stimuli.GateFailed) -> None:
+    """Stop a maintenance whose checks have failed. Source: F-5."""
+    maintenance = draft.maintenances.get(failed.maintenance)
+    if maintenance is not None and maintenance.running:
+        stop(draft, maintenance, failed.reason)
+
+
+def _movable(draft: Draft, number: int, *states: MaintenanceState, asked: str) -> Maintenance:
+    maintenance = draft.maintenances.get(number)
+    if maintenance is None:
+        raise UnknownMaintenance(name=f"m-{number}")
+    if maintenance.state not in states:
+        state = maintenance.state.value
+        raise MaintenanceWrongState(maintenance=maintenance.id, state=state, asked=asked)
+    return maintenance
+
+
+def _because(text: str, reason: str) -> str:
+    return f"{text}: {reason}" if reason else text

@@ -1,0 +1,186 @@
+"""A maintenance, the hosts it has touched and the plan in force: values, and the table of moves.
+
+Source: F-1. When a move is due is decided beside this, never here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.lifecycle import IllegalMove
+from forewarn.planning.plan_text import read_waves
+from forewarn.values import Word, replace, value
+
+if TYPE_CHECKING:
+    from forewarn.core.impact import Cause, Impact
+    from forewarn.planning.plan import Wave
+    from forewarn.planning.policy import Budget
+
+#: Hosts that one maintenance may name.
+HOSTS_MAX = 100_000
+
+
+class MaintenanceState(Word):
+    """Where a maintenance stands."""
+
+    DRAFT = "draft"
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    DONE = "done"
+    CANCELLED = "cancelled"
+
+
+class MaintenanceMove(Word):
+    """What makes a maintenance move."""
+
+    START = "start"
+    PAUSE = "pause"
+    RESUME = "resume"
+    STOP = "stop"
+    FINISH = "finish"
+    CANCEL = "cancel"
+
+
+MAINTENANCE_MOVES: dict[tuple[MaintenanceState, MaintenanceMove], MaintenanceState] = {
+    (MaintenanceState.DRAFT, MaintenanceMove.START): MaintenanceState.RUNNING,
+    (MaintenanceState.DRAFT, MaintenanceMove.CANCEL): MaintenanceState.CANCELLED,
+    (MaintenanceState.RUNNING, MaintenanceMove.PAUSE): MaintenanceState.PAUSED,
+    (MaintenanceState.RUNNING, MaintenanceMove.STOP): MaintenanceState.STOPPED,
+    (MaintenanceState.RUNNING, MaintenanceMove.FINISH): MaintenanceState.DONE,
+    (MaintenanceState.RUNNING, MaintenanceMove.CANCEL): MaintenanceState.CANCELLED,
+    (MaintenanceState.PAUSED, MaintenanceMove.RESUME): MaintenanceState.RUNNING,
+    (MaintenanceState.PAUSED, MaintenanceMove.CANCEL): MaintenanceState.CANCELLED,
+    (MaintenanceState.STOPPED, MaintenanceMove.RESUME): MaintenanceState.RUNNING,
+    (MaintenanceState.STOPPED, MaintenanceMove.CANCEL): MaintenanceState.CANCELLED,
+}
+ENDED_MAINTENANCE = frozenset({MaintenanceState.DONE, MaintenanceState.CANCELLED})
+
+
+@value
+class Maintenance:
+    """Work on many hosts that an operator asked for. Times are ms since the epoch UTC; 0: none."""
+
+    #: Of the same sequence as the numbers of operations.
+    number: int
+    cause: Cause
+    impact: Impact
+    #: Names, sorted.
+    hosts: tuple[str, ...]
+    created_ms: int
+    #: Who asked for it.
+    actor: str
+    #: Time that each host takes, in seconds.
+    duration_s: int
+    #: Why, for people.
+    reason: str = ""
+    #: What VMs are shown in place of the usual text.
+    description: str = ""
+    earliest_ms: int = 0
+    deadline_ms: int = 0
+    #: Of two maintenances whose waves are due at the same time the higher one comes first.
+    priority: int = 0
+    #: Added to those of the policy.
+    budgets: tuple[Budget, ...] = ()
+    canary_hosts: tuple[str, ...] = ()
+    #: Hosts that may fail before it is stopped. Source: F-5.
+    max_failures: int = 0
+    state: MaintenanceState = MaintenanceState.DRAFT
+    started_ms: int = 0
+    ended_ms: int = 0
+    #: Id of the plan in force; empty: none yet.
+    plan: str = ""
+    #: Whether a new plan is being made, without which no wave is announced.
+    plan_wanted: bool = False
+    #: When its next wave is due, or, as `plan_due` says, when it is planned again.
+    due_ms: int = 0
+    plan_due: bool = False
+    #: Earliest end of the pause after the last wave.
+    rests_until_ms: int = 0
+    #: Number of the wave whose hosts are being announced or worked on; 0: between waves.
+    wave: int = 0
+    #: Why it is paused or stopped.
+    halted_by: str = ""
+    #: While it is paused: whether what is announced stays so. Source: F-6.
+    keeps_announced: bool = False
+    #: Failures that an operator has seen and let pass.
+    forgiven: int = 0
+
+    @property
+    def id(self) -> str:
+        """The maintenance's name for people and commands: `m-12`."""
+        return f"m-{self.number}"
+
+    @property
+    def live(self) -> bool:
+        """Whether it has not ended."""
+        return self.state not in ENDED_MAINTENANCE
+
+    @property
+    def running(self) -> bool:
+        """Whether its waves go on."""
+        return self.state is MaintenanceState.RUNNING
+
+
+class TargetState(Word):
+    """Where a host stands in a maintenance that has touched it."""
+
+    WORKING = "working"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@value
+class Target:
+    """A host that a maintenance works on or has worked on; a host still to be done has none."""
+
+    #: `12/h7`: the maintenance's number and the host.
+    key: str
+    maintenance: int
+    host: str
+    #: Number of the wave it was done in.
+    wave: int
+    #: Number of the operation that carries it out.
+    operation: int
+    state: TargetState = TargetState.WORKING
+    #: When the operation ended, ms since the epoch UTC; 0: not yet.
+    ended_ms: int = 0
+    #: Why it failed.
+    reason: str = ""
+
+
+@value
+class MaintenancePlan:
+    """A plan that has taken force, as it is kept: never changed, replaced by a child. F-2."""
+
+    id: str
+    maintenance: int
+    #: The plan in force before it; empty for a first one.
+    parent: str
+    made_ms: int
+    #: Waves, blockers and bound, as JSON: `plan_text.py`.
+    body: str
+
+    @property
+    def waves(self) -> tuple[Wave, ...]:
+        """The waves that were to come when it was made."""
+        return read_waves(self.body)
+
+
+def target_key(maintenance: int, host: str) -> str:
+    """Return the key of a host in a maintenance."""
+    return f"{maintenance}/{host}"
+
+
+def move_maintenance(maintenance: Maintenance, move: MaintenanceMove) -> Maintenance:
+    """Return the maintenance after a move.
+
+    Raises:
+        IllegalMove: the table has no such move; nothing is changed.
+    """
+    state = MAINTENANCE_MOVES.get((maintenance.state, move))
+    if state is None:
+        before = maintenance.state.value
+        raise IllegalMove(subject=maintenance.id, state=before, move=move.value)
+    assert maintenance.live, maintenance
+    return replace(maintenance, state=state)

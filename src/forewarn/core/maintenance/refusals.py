@@ -1,0 +1,41 @@
+"""Why an operator's word about a maintenance is refused; only error classes."""
+
+from __future__ import annotations
+
+from forewarn.core.refusals import Unknown
+from forewarn.errors import CallerError
+
+
+class UnknownMaintenance(Unknown):
+    """A name that no live maintenance has."""
+
+    code = "unknown-maintenance"
+    message = "There is no maintenance {name}."
+    advice = "List what there is with `forewarn maintenance list`."
+
+
+class MaintenanceInvalid(CallerError):
+    """A maintenance that contradicts itself."""
+
+    code = "maintenance-invalid"
+    status = 422
+    message = "The maintenance cannot be created like this: {problem}."
+    advice = "Correct it and create it again; nothing was changed."
+
+
+class MaintenanceWrongState(CallerError):
+    """A maintenance that cannot do what was asked where it stands."""
+
+    code = "maintenance-wrong-state"
+    status = 409
+    message = "{maintenance} is {state}: it cannot be {asked}."
+    advice = "See `forewarn maintenance show {maintenance}`."
+
+
+class PlanSuperseded(CallerError):
+    """A plan whose parent is not the plan in force any more. Source: F-2."""
+
+    code = "plan-superseded"
+    status = 409
+    message = "Plan {plan} of {maintenance} follows plan {parent}, but plan {in_force} is in force."
+    advice = "A new plan is made of the one in force."

@@ -1,0 +1,98 @@
+"""What happens to maintenances, as values: an operator's words, plans made, checks reported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from forewarn.core.impact import Cause, Impact
+    from forewarn.planning.plan import Plan
+    from forewarn.planning.policy import Budget
+
+
+@value
+class CreateMaintenance:
+    """An operator describes a maintenance; nothing begins yet. Source: F-1."""
+
+    cause: Cause
+    hosts: tuple[str, ...]
+    duration_s: int
+    impact: Impact | None = None
+    reason: str = ""
+    description: str = ""
+    earliest_ms: int = 0
+    deadline_ms: int = 0
+    priority: int = 0
+    budgets: tuple[Budget, ...] = ()
+    canary_hosts: tuple[str, ...] = ()
+    max_failures: int = 0
+
+
+@value
+class StartMaintenance:
+    """An operator has a draft begin. Source: F-1."""
+
+    maintenance: int
+
+
+@value
+class PauseMaintenance:
+    """An operator has nothing more announced for now. Source: F-6."""
+
+    maintenance: int
+    reason: str = ""
+    #: Whether what is announced stays so.
+    keep_announced: bool = False
+
+
+@value
+class ResumeMaintenance:
+    """An operator has a paused or stopped maintenance go on. Source: F-1."""
+
+    maintenance: int
+
+
+@value
+class CancelMaintenance:
+    """An operator ends a maintenance for good. Source: F-6."""
+
+    maintenance: int
+    reason: str = ""
+
+
+@value
+class PlanMade:
+    """A plan was made and passed the checker; it takes force if its parent is in force. F-2."""
+
+    maintenance: int
+    plan: Plan
+
+
+@value
+class PlanFailed:
+    """No plan could be made; it is tried again later."""
+
+    maintenance: int
+    reason: str
+
+
+@value
+class GateFailed:
+    """Checks after a wave have found that the work does harm. Source: F-5."""
+
+    maintenance: int
+    reason: str
+
+
+MaintenanceStimulus: TypeAlias = (
+    CreateMaintenance
+    | StartMaintenance
+    | PauseMaintenance
+    | ResumeMaintenance
+    | CancelMaintenance
+    | PlanMade
+    | PlanFailed
+    | GateFailed
+)

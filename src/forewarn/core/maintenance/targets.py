@@ -1,0 +1,62 @@
+"""What becomes of a maintenance's host when its operation ends, or its driver or host fails.
+
+Each function costs one host. Whether the maintenance goes on is decided in `waves.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import SECOND_MS
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.maintenance.records import Target, TargetState
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.core.draft import Draft
+
+#: A host that fails so soon after its service counts as a failure of the maintenance, in seconds.
+FAILURE_AFTER_S = 3600
+
+
+def operation_ended(draft: Draft, operation: Operation) -> None:
+    """Note how the work on a host has ended; one that was withdrawn is to be done again."""
+    target = draft.maintenances.target(operation.maintenance, operation.host)
+    maintenance = draft.maintenances.get(operation.maintenance)
+    if maintenance is None or target is None or target.operation != operation.number:
+        return
+    if operation.state is OperationState.CANCELLED:
+        text = f"host {target.host} is still to be done by {maintenance.id}"
+        draft.remove("maintenance.host-withdrawn", text, target)
+    else:
+        failed = operation.state is OperationState.FAILED
+        state = TargetState.FAILED if failed else TargetState.DONE
+        reason = (operation.reason or "its operation failed") if failed else ""
+        ended = replace(target, state=state, ended_ms=draft.now_ms, reason=reason)
+        text = f"host {target.host} of {maintenance.id} {'failed' if failed else 'is done'}"
+        action = "maintenance.host-failed" if failed else "maintenance.host-done"
+        draft.put(action, text, ended)
+    draft.maintenances.touched.add(maintenance.number)
+
+
+def driver_failed(draft: Draft, operation: Operation) -> None:
+    """Count a host whose driver has failed against the gate. Source: F-5."""
+    target = draft.maintenances.target(operation.maintenance, operation.host)
+    if target is not None and target.operation == operation.number:
+        _fail(draft, replace(target, reason=operation.reason))
+
+
+def host_failed(draft: Draft, host: str) -> None:
+    """Count a host that fails soon after its service against the gate. Source: F-5."""
+    since_ms = draft.now_ms - FAILURE_AFTER_S * SECOND_MS
+    for number in draft.maintenances.live():
+        target = draft.maintenances.target(number, host)
+        if target is not None and target.state is TargetState.DONE and target.ended_ms >= since_ms:
+            reason = "the host failed after its service"
+            _fail(draft, replace(target, state=TargetState.FAILED, reason=reason))
+
+
+def _fail(draft: Draft, failed: Target) -> None:
+    text = f"host {failed.host} counts as a failure of m-{failed.maintenance}: {failed.reason}"
+    draft.put("maintenance.host-failed", text, failed)
+    draft.maintenances.touched.add(failed.maintenance)

@@ -1,0 +1,217 @@
+"""How a running maintenance goes from wave to wave: announce, wait, go on, stop, finish.
+
+Source: F-3, F-5, F-6. Plans are made beside; whether one host may be announced is decided in
+`admission.py` of this package.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core import transitions
+from forewarn.core.admission import plan as planned_operations
+from forewarn.core.impact import SECOND_MS
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.maintenance.admission import Admission
+from forewarn.core.maintenance.records import (
+    Maintenance,
+    MaintenanceMove,
+    Target,
+    move_maintenance,
+    target_key,
+)
+from forewarn.core.stimulus import RequestMaintenance
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.core.draft import Draft
+    from forewarn.planning.plan import Wave
+
+#: How long after a wave none of whose hosts could be announced it is planned again, in seconds.
+PLAN_AGAIN_S = 30
+
+
+def advance(draft: Draft, room: int) -> tuple[int, ...]:
+    """Have the maintenances that were touched go on; announce at most so many hosts.
+
+    Costs what it announces, and a look at each host of a wave that is due.
+
+    Returns:
+        Numbers of the maintenances that have more to announce.
+    """
+    order = sorted(
+        draft.maintenances.touched, key=lambda number: (-_priority(draft, number), number)
+    )
+    draft.maintenances.touched.clear()
+    more = []
+    for number in order:
+        _conclude(draft, number)
+        maintenance = draft.maintenances.get(number)
+        if maintenance is not None and _is_due(draft, maintenance):
+            announced = _announce_wave(draft, maintenance, room)
+            room -= announced
+            if room <= 0:
+                more.append(number)
+                room = 0
+    return tuple(more)
+
+
+def conclude(draft: Draft) -> None:
+    """Draw what follows from what the joint rules have ended; announces nothing."""
+    for number in sorted(draft.maintenances.touched):
+        _conclude(draft, number)
+    draft.maintenances.touched.clear()
+
+
+def _priority(draft: Draft, number: int) -> int:
+    maintenance = draft.maintenances.get(number)
+    return maintenance.priority if maintenance else 0
+
+
+def _is_due(draft: Draft, maintenance: Maintenance) -> bool:
+    due = 0 < maintenance.due_ms <= draft.now_ms
+    if not due or not maintenance.running or maintenance.plan_wanted:
+        return False
+    # Between waves, what was kept announced through a pause ends first.
+    return maintenance.wave > 0 or not draft.maintenances.counts(maintenance.number)[1]
+
+
+def _conclude(draft: Draft, number: int) -> None:
+    """Stop, finish, or end the wave, where that is due."""
+    maintenance = draft.maintenances.get(number)
+    if maintenance is None or not maintenance.running:
+        return
+    touched, working, failed = draft.maintenances.counts(number)
+    if failed > maintenance.max_failures + maintenance.forgiven:
+        reason = f"{failed} hosts failed; {maintenance.max_failures} may"
+        stop(draft, maintenance, reason)
+        return
+    if working:
+        return
+    if touched == len(maintenance.hosts):
+        done = replace(
+            move_maintenance(maintenance, MaintenanceMove.FINISH),
+            ended_ms=draft.now_ms,
+            plan_wanted=False,
+            due_ms=0,
+            wave=0,
+        )
+        draft.put("maintenance.done", f"{done.id} is done", done)
+    elif maintenance.wave and not maintenance.due_ms:
+        pause_ms = draft.policy.maintenance.pause_s * SECOND_MS
+        between = replace(
+            maintenance, wave=0, plan_wanted=True, rests_until_ms=draft.now_ms + pause_ms
+        )
+        left = len(maintenance.hosts) - touched
+        text = f"wave {maintenance.wave} of {between.id} is over; {left} hosts are left"
+        draft.put("maintenance.wave-over", text, between)
+        draft.maintenances.unplanned.add(number)
+
+
+def stop(draft: Draft, maintenance: Maintenance, reason: str) -> None:
+    """Stop a maintenance by its gate; what is announced is withdrawn, what runs ends. F-5."""
+    stopped = replace(
+        move_maintenance(maintenance, MaintenanceMove.STOP),
+        halted_by=reason,
+        plan_wanted=False,
+        due_ms=0,
+    )
+    draft.put("maintenance.stopped", f"{stopped.id} is stopped: {reason}", stopped)
+    withdraw(draft, stopped)
+
+
+def withdraw(draft: Draft, maintenance: Maintenance) -> None:
+    """Have what is announced withdrawn, in portions; none of it starts from now on. F-6.
+
+    Costs a look-up for each host that is worked on.
+    """
+    for target in draft.maintenances.working(maintenance.number):
+        draft.candidates.add(target.operation)
+
+
+def withdrawn_because(draft: Draft, operation: Operation) -> str:
+    """Say why announced work of a maintenance must not start at all; empty if it may."""
+    if not operation.maintenance or operation.state is not OperationState.ANNOUNCED:
+        return ""
+    maintenance = draft.maintenances.get(operation.maintenance)
+    if maintenance is None or not maintenance.live:
+        return f"m-{operation.maintenance} has ended"
+    if not maintenance.running and not maintenance.keeps_announced:
+        return f"{maintenance.id} is {maintenance.state.value}"
+    if draft.now_ms >= operation.not_before_ms > 0:
+        return Admission(draft, maintenance).too_late(operation)
+    return ""
+
+
+def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
+    """Announce the hosts of the wave that is due, as far as each may be; return how many."""
+    plan = draft.maintenances.plan(maintenance.plan)
+    waves = plan.waves if plan is not None and not maintenance.plan_due else ()
+    working = draft.maintenances.counts(maintenance.number)[1]
+    if not waves:
+        _plan_again(draft, maintenance)
+        return 0
+    wave = waves[0]
+    if not maintenance.wave:
+        maintenance = replace(maintenance, wave=wave.number)
+        text = f"wave {wave.number} of {maintenance.id} begins: {len(wave.hosts)} hosts"
+        draft.put("maintenance.wave-begun", text, maintenance)
+    admission = Admission(draft, maintenance)
+    announced = 0
+    for host in wave.hosts:
+        if announced >= room:
+            return announced
+        touched = draft.maintenances.target(maintenance.number, host)
+        if touched is None and admission.blocker(host, wave) is None:
+            _announce(draft, maintenance, wave, host=host)
+            admission.count(host)
+            announced += 1
+    _wave_called(draft, maintenance, working=bool(working or announced))
+    return announced
+
+
+def _announce(draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str) -> None:
+    """Announce the work on one host, to start when its wave does."""
+    asked = RequestMaintenance(
+        cause=maintenance.cause,
+        targets=(host,),
+        impact=maintenance.impact,
+        description=maintenance.description or None,
+        not_before_ms=wave.latest_start_ms,
+    )
+    [operation] = planned_operations(draft, asked)
+    operation = replace(
+        operation,
+        maintenance=maintenance.number,
+        actor=maintenance.actor,
+        hold_ms=wave.earliest_start_ms if wave.earliest_start_ms > draft.now_ms else 0,
+    )
+    target = Target(
+        target_key(maintenance.number, host),
+        maintenance.number,
+        host,
+        wave.number,
+        operation.number,
+    )
+    text = f"{operation.id}: host {host} is in wave {wave.number} of {maintenance.id}"
+    draft.put("operation.planned", text, operation, target)
+    transitions.announce(draft, operation)
+
+
+def _wave_called(draft: Draft, maintenance: Maintenance, *, working: bool) -> None:
+    """Wait for the wave to end; where nobody in it could be announced, plan again later."""
+    again_ms = draft.now_ms + PLAN_AGAIN_S * SECOND_MS
+    if working:
+        called = replace(maintenance, due_ms=0)
+        text = f"wave {maintenance.wave} of {called.id} is announced"
+        draft.put("maintenance.wave-announced", text, called)
+        return
+    blocked = replace(maintenance, wave=0, due_ms=again_ms, plan_due=True)
+    text = f"no host of wave {maintenance.wave} of {blocked.id} can be announced now"
+    draft.put("maintenance.wave-blocked", text, blocked)
+
+
+def _plan_again(draft: Draft, maintenance: Maintenance) -> None:
+    again = replace(maintenance, plan_wanted=True, plan_due=False, due_ms=0)
+    draft.put("maintenance.replanning", f"{again.id} is planned again", again)
+    draft.maintenances.unplanned.add(again.number)

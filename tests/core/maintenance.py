@@ -1,0 +1,103 @@
+"""The core with a planner beside it: plans are made at once, as the engine has them made.
+
+No test may go in here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from forewarn.control.planning import planned_from, snapshot
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.maintenance import stimuli as words
+from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
+from forewarn.core.policy import Policy
+from forewarn.core.step import Outcome, next_deadline_ms
+from forewarn.core.stimulus import ChangeTopology, Enable, Stimulus, Tick
+from forewarn.core.topology import Group, Host, Vm
+from tests.core.rig import Rig
+
+
+@dataclass
+class MaintenanceRig(Rig):
+    """A core whose plans are made as soon as they are wanted."""
+
+    maintenances: dict[int, Maintenance] = field(default_factory=dict)
+    plans: dict[str, MaintenancePlan] = field(default_factory=dict)
+    targets: dict[str, Target] = field(default_factory=dict)
+    #: Whether plans are made.
+    plans_made: bool = True
+
+    def _tell(self, stimulus: Stimulus) -> Outcome:
+        outcome = super()._tell(stimulus)
+        self.maintenances.update(outcome.changes.maintenances)
+        self.plans.update(outcome.changes.plans)
+        for number in outcome.plan if self.plans_made else ():
+            self.make_plan(number)
+        return outcome
+
+    def make_plan(self, number: int) -> None:
+        """Make a plan from what is true now, and have it take force."""
+        taken = snapshot(
+            self.state,
+            self.state.maintenances[number],
+            topology=self.state.topology,
+            policy=self.policy,
+            now_ms=self.now_ms,
+        )
+        self._tell_all(words.PlanMade(number, planned_from(taken)))
+
+    def create(self, *hosts: str, cause: Cause = Cause.HOST_REBOOT, **more: object) -> int:
+        """Describe a maintenance; return its number."""
+        asked = words.CreateMaintenance(cause, hosts, 600, **more)  # type: ignore[arg-type]
+        return self.tell(asked).operations[0]
+
+    def start(self, *hosts: str, **more: object) -> int:
+        """Describe a maintenance and have it begin; return its number."""
+        number = self.create(*hosts, **more)  # type: ignore[arg-type]
+        self.tell(words.StartMaintenance(number))
+        return number
+
+    def maintenance(self, number: int) -> Maintenance:
+        """A maintenance as it is now, ended or not."""
+        return self.maintenances[number]
+
+    def working(self, number: int) -> dict[str, Operation]:
+        """The hosts that a maintenance works on, with their operations."""
+        found = [each for each in self.state.operations.values() if each.maintenance == number]
+        return {each.host: each for each in found}
+
+    def run(self, *, limit: int = 200) -> list[set[str]]:
+        """Let time pass and drivers finish until nothing is due; return who ran together."""
+        waves: list[set[str]] = []
+        for _ in range(limit):
+            self.show()
+            running = [
+                each
+                for each in self.state.operations.values()
+                if each.state is OperationState.RUNNING
+            ]
+            if running:
+                waves.append({each.host for each in running})
+                for each in running:
+                    self.finish(each)
+                continue
+            next_ms = next_deadline_ms(self.state, self.policy, self.now_ms)
+            if next_ms is None or not any(each.live for each in self.maintenances.values()):
+                break
+            self.now_ms = next_ms
+            self.tell(Tick())
+        return waves
+
+
+def fleet(hosts: int = 6, domains: int = 3, policy: Policy | None = None) -> MaintenanceRig:
+    """Hosts in turn in each fault domain; one group with a VM on each, and it is enabled."""
+    layout = ChangeTopology(
+        hosts=tuple(Host(f"h{n}", n % domains, n) for n in range(hosts)),
+        groups=(Group("web"),),
+        vms=tuple(Vm(f"web_{n}", f"h{n}", "web") for n in range(hosts)),
+    )
+    rig = MaintenanceRig(policy=policy or Policy())
+    rig.tell(layout, Enable("web"))
+    return rig
