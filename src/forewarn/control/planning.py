@@ -84,7 +84,7 @@ def planned_from(taken: Snapshot) -> Plan:
     fleet = fleet_of(taken.topology)
     policy = policy_of(taken)
     state = state_of(taken)
-    plan = make_plan(fleet, state, policy, now_ms=taken.now_ms, asked=_asked(taken))
+    plan = make_plan(fleet, state, policy, now_ms=taken.now_ms, asked=asked_of(taken.maintenance))
     findings = check(plan, fleet, state=state, policy=policy)
     if findings:
         raise PlanRefused(maintenance=taken.maintenance.id, finding=findings[0].sentence)
@@ -124,8 +124,8 @@ def policy_of(taken: Snapshot) -> MaintenancePolicy:
     return replace(base, notice_s=notice_s)
 
 
-def _asked(taken: Snapshot) -> Asked:
-    maintenance = taken.maintenance
+def asked_of(maintenance: Maintenance) -> Asked:
+    """Return what a maintenance asks the planner for."""
     return Asked(
         maintenance.hosts,
         maintenance.duration_s,
@@ -148,7 +148,7 @@ def state_of(taken: Snapshot) -> State:
         failed=failed,
         done=tuple(sorted(taken.targets)),
         owners_disturbed=_owners_disturbed(taken),
-        in_force=_in_force(taken),
+        in_force=plan_of(taken.in_force, asked_of(taken.maintenance)) if taken.in_force else None,
     )
 
 
@@ -194,12 +194,9 @@ def _owners_disturbed(taken: Snapshot) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(found.items()))
 
 
-def _in_force(taken: Snapshot) -> Plan | None:
-    """Return the plan in force as the planner made it; what was told is not needed any more."""
-    kept = taken.in_force
-    if kept is None:
-        return None
-    duration_ms = taken.maintenance.duration_s * SECOND_MS
+def plan_of(kept: MaintenancePlan, asked: Asked) -> Plan:
+    """Return a plan as the planner made it; who was told is not needed any more."""
+    duration_ms = asked.duration_s * SECOND_MS
     entries = tuple(
         Entry(
             host,
@@ -214,6 +211,4 @@ def _in_force(taken: Snapshot) -> Plan | None:
         for host in wave.hosts
     )
     bound, blocked = read_bound(kept.body), read_blocked(kept.body)
-    return Plan(
-        kept.id, kept.parent, kept.made_ms, _asked(taken), entries, blocked, kept.waves, bound
-    )
+    return Plan(kept.id, kept.parent, kept.made_ms, asked, entries, blocked, kept.waves, bound)

@@ -15,7 +15,13 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from forewarn.errors import ForewarnError
-from forewarn.operator_api import fleet_routes, openapi, read_routes, work_routes
+from forewarn.operator_api import (
+    fleet_routes,
+    maintenance_routes,
+    openapi,
+    read_routes,
+    work_routes,
+)
 from forewarn.operator_api.auth import Authenticator
 from forewarn.operator_api.control_client import ControlClient
 from forewarn.operator_api.dispatch import Dispatch, refuse, refuse_path
@@ -79,7 +85,13 @@ def build_app(
 
 def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
     """Return the whole table of routes, the OpenAPI document's own included."""
-    found = (*fleet_routes.routes(), *work_routes.routes(), *read_routes.routes(), *extra)
+    found = (
+        *fleet_routes.routes(),
+        *work_routes.routes(),
+        *maintenance_routes.routes(),
+        *read_routes.routes(),
+        *extra,
+    )
     return (*found, _document_route(found))
 
 

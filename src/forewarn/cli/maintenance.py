@@ -1,0 +1,234 @@
+"""`forewarn maintenance`: work on many hosts, from its plan to its report.
+
+What follows from a word is decided by the server; how answers look is in `maintenance_output.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.cli.output import note, print_json
+from forewarn.cli.parsing import whole_number
+from forewarn.cli.text_files import text_of
+from forewarn.errors import CallerError
+from forewarn.exit_codes import OK, REFUSED
+
+if TYPE_CHECKING:
+    import argparse
+
+    from forewarn.cli.parsing import Commands
+
+#: How often `--watch` asks, in seconds.
+WATCH_S = 2.0
+_WORDS = {
+    "start": "have a draft begin",
+    "pause": "announce nothing more for now, and withdraw what is announced",
+    "resume": "have a paused or stopped one go on",
+    "cancel": "end it for good; what runs ends",
+}
+_CAUSES = ("host-reboot", "host-update", "network-update", "live-migration")
+
+
+class HostsUnnamed(CallerError):
+    """A maintenance of no hosts, or of hosts named in two ways."""
+
+    code = "hosts-unnamed"
+    message = "Say which hosts in one way: HOST..., --selector, --file or --all."
+    advice = "See `forewarn maintenance create --help`."
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `maintenance`."""
+    group = commands.group("maintenance")
+    plan = group.command("plan", "show the waves there would be; changes nothing", run=_plan)
+    create = group.command("create", "describe one, as a draft that is planned", run=_create)
+    for parser in (plan, create):
+        _add_form(parser)
+    create.add_argument("--start", action="store_true", help="and have it begin")
+    for word, line in _WORDS.items():
+        parser = group.command(word, line, run=_word)
+        parser.set_defaults(word=word)
+        _add_id(parser)
+        if word in {"pause", "cancel"}:
+            parser.add_argument("--reason", metavar="TEXT", help="why, for history")
+        if word == "pause":
+            parser.add_argument(
+                "--keep-announced",
+                action="store_const",
+                const=True,
+                help="leave what is announced as it is",
+            )
+    show = group.command("show", "show its waves, how far it is, and what is in its way", run=_show)
+    _add_id(show)
+    show.add_argument("--watch", action="store_true", help="follow it until it has ended")
+    lists = group.command("list", "list them, newest first", run=_list)
+    lists.add_argument("--all", action="store_true", help="also those that have ended")
+    diff = group.command("diff", "show what its plan changed of another one", run=_diff)
+    _add_id(diff)
+    diff.add_argument("--plan", metavar="ID", help="the plan (default: the one in force)")
+    diff.add_argument("--against", metavar="ID", help="the other one (default: its parent)")
+    report = group.command("report", "say what became of each host", run=_report)
+    _add_id(report)
+
+
+def _add_id(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="m-12")
+
+
+def _add_form(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", metavar="HOST", nargs="*", help="names of hosts")
+    parser.add_argument("--selector", metavar="KEY=VALUE,...", help="hosts with these: zone=2")
+    parser.add_argument("--file", metavar="FILE", help="names of hosts, one on each line")
+    parser.add_argument("--all", action="store_const", const=True, help="every host")
+    parser.add_argument("--cause", choices=_CAUSES, default="host-reboot", help="what is done")
+    parser.add_argument(
+        "--restart",
+        action="store_const",
+        const="Reboot",
+        dest="impact",
+        help="a host update with a restart: VMs reboot",
+    )
+    parser.add_argument("--duration", default="PT10M", help="time for each host (default: PT10M)")
+    parser.add_argument("--reason", metavar="TEXT", help="why, for people")
+    parser.add_argument("--description", metavar="TEXT", help="what VMs are shown")
+    parser.add_argument("--earliest-start", metavar="TIME", help="nothing starts before")
+    parser.add_argument("--deadline", metavar="TIME", help="the last host is done by then")
+    parser.add_argument("--priority", metavar="N", type=int, help="higher ones come first")
+    parser.add_argument("--max-at-once", metavar="N", type=whole_number, help="hosts at a time")
+    parser.add_argument(
+        "--max-failures", metavar="N", type=int, help="hosts that may fail (default: 0)"
+    )
+    parser.add_argument(
+        "--canary",
+        metavar="HOST",
+        action="append",
+        dest="canary_hosts",
+        help="a host of the first wave; may be repeated",
+    )
+
+
+def _form(arguments: argparse.Namespace) -> dict[str, object]:
+    """Return what a maintenance is described by.
+
+    Raises:
+        HostsUnnamed: it is not said which hosts, or in two ways.
+    """
+    names = list(arguments.names)
+    if arguments.file:
+        names += text_of(arguments.file).split()
+    ways = [bool(names), bool(arguments.selector), bool(arguments.all)]
+    if sum(ways) != 1 or (arguments.file and arguments.names):
+        raise HostsUnnamed
+    kept = (
+        "selector",
+        "all",
+        "cause",
+        "impact",
+        "duration",
+        "reason",
+        "description",
+        "earliest_start",
+        "deadline",
+        "priority",
+        "max_at_once",
+        "max_failures",
+        "canary_hosts",
+    )
+    return {"hosts": names or None, **{name: getattr(arguments, name) for name in kept}}
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs no client
+    from forewarn.cli.maintenance_output import print_plan  # noqa: PLC0415
+
+    client = client_of(arguments)
+    plan = client.post("/v1/maintenances/plan", _form(arguments))["plan"]
+    if arguments.json:
+        return print_json({"plan": plan})
+    print_plan(plan, client.now_ms)
+    return OK if plan["waves"] else REFUSED
+
+
+def _create(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+    from forewarn.cli.maintenance_output import print_maintenances  # noqa: PLC0415
+
+    client = client_of(arguments)
+    made = client.post("/v1/maintenances", _form(arguments))["maintenance"]
+    if arguments.start:
+        made = client.post(f"/v1/maintenances/{made['id']}/start")["maintenance"]
+    if arguments.json:
+        return print_json({"maintenance": made})
+    print_maintenances([made], client.now_ms)
+    if not arguments.start:
+        note(f"a draft; have it begin: forewarn maintenance start {made['id']}")
+    return OK
+
+
+def _word(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
+    from forewarn.cli.maintenance_output import print_maintenances  # noqa: PLC0415
+
+    client = client_of(arguments)
+    form = {name: getattr(arguments, name, None) for name in ("reason", "keep_announced")}
+    path = f"/v1/maintenances/{part(arguments.id)}/{arguments.word}"
+    moved = client.post(path, form)["maintenance"]
+    if arguments.json:
+        return print_json({"maintenance": moved})
+    print_maintenances([moved], client.now_ms)
+    return OK
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
+    from forewarn.cli.maintenance_output import print_full, watch  # noqa: PLC0415
+
+    client = client_of(arguments)
+    path = f"/v1/maintenances/{part(arguments.id)}"
+    if arguments.watch:
+        return watch(client, path, every_s=WATCH_S, as_json=arguments.json)
+    answer = client.get(path)
+    if arguments.json:
+        return print_json(answer)
+    print_full(answer, client.now_ms)
+    return OK
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+    from forewarn.cli.maintenance_output import print_maintenances  # noqa: PLC0415
+
+    client = client_of(arguments)
+    answer = client.get("/v1/maintenances", live=not arguments.all)
+    if arguments.json:
+        return print_json({"maintenances": answer["maintenances"]})
+    print_maintenances(answer["maintenances"], client.now_ms)
+    return OK
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
+    from forewarn.cli.maintenance_output import print_difference  # noqa: PLC0415
+
+    client = client_of(arguments)
+    answer = client.get(
+        f"/v1/maintenances/{part(arguments.id)}/diff",
+        plan=arguments.plan,
+        against=arguments.against,
+    )
+    if arguments.json:
+        return print_json(answer)
+    print_difference(answer)
+    return OK
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
+    from forewarn.cli.maintenance_output import print_report  # noqa: PLC0415
+
+    client = client_of(arguments)
+    answer = client.get(f"/v1/maintenances/{part(arguments.id)}")
+    if arguments.json:
+        return print_json(answer)
+    print_report(answer, client.now_ms)
+    return OK if not answer["maintenance"]["failed"] else REFUSED

@@ -1,0 +1,186 @@
+"""How maintenances look in a terminal: their progress, waves, plans and what is in their way."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from forewarn.cli.output import note, offset, print_facts, print_json_line, print_table, when
+from forewarn.exit_codes import OK, REFUSED
+from forewarn.protocol import timestamps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forewarn.cli.api_client import Answer, ApiClient
+
+#: Hosts that are named of a wave; more are counted.
+NAMED_MAX = 6
+#: Blocked hosts that are told one by one; more are counted by what they wait for.
+BLOCKED_MAX = 10
+_ENDED = {"done", "cancelled"}
+_HALTED = {"stopped", "paused"}
+_BAR = 30
+
+
+def print_maintenances(found: Iterable[Answer], now_ms: int) -> None:
+    """Print maintenances as a table."""
+    print_table(
+        ("maintenance", "what", "state", "done", "failed", "next wave", "expected end", "reason"),
+        [
+            (
+                each["id"],
+                each["cause"],
+                each["state"],
+                f"{each['done']}/{each['hosts']}",
+                each["failed"] or "",
+                when(each["next_wave"], now_ms),
+                when(each["expected_end"], now_ms),
+                each["halted_by"] or each["reason"],
+            )
+            for each in found
+        ],
+        empty="there is no maintenance",
+    )
+
+
+def print_full(answer: Answer, now_ms: int) -> None:
+    """Print one maintenance: how far it is, its waves, and what is in its way."""
+    made = answer["maintenance"]
+    print_facts(
+        (
+            ("maintenance", made["id"]),
+            ("what", f"{made['cause']} of {made['hosts']} hosts ({made['impact']})"),
+            ("reason", made["reason"]),
+            ("asked by", made["actor"]),
+            ("state", made["state"]),
+            ("because", made["halted_by"]),
+            ("progress", progress(made)),
+            ("started", when(made["started"], now_ms)),
+            ("next wave", when(made["next_wave"], now_ms)),
+            ("expected end", when(made["expected_end"], now_ms)),
+            ("deadline", when(made["deadline"], now_ms)),
+            ("ended", when(made["ended"], now_ms)),
+        )
+    )
+    if answer["waves"]:
+        print()
+        print_waves(answer["waves"], now_ms)
+    print_blocked(answer["blocked"])
+
+
+def progress(made: Answer) -> str:
+    """Return a bar and counts: `####....  4 of 9 done, 2 being worked on`."""
+    hosts = made["hosts"] or 1
+    full, part = _BAR * made["done"] // hosts, _BAR * made["working"] // hosts
+    bar = "#" * full + "+" * part + "." * (_BAR - full - part)
+    text = f"{bar} {made['done']} of {made['hosts']} done"
+    if made["working"]:
+        text += f", {made['working']} being worked on"
+    return text + (f", {made['failed']} failed" if made["failed"] else "")
+
+
+def print_waves(waves: Iterable[Answer], now_ms: int) -> None:
+    """Print waves as a table, in the order of time."""
+    print_table(
+        ("wave", "state", "hosts", "told", "starts by", "ends by", "names"),
+        [
+            (
+                f"{each['number']}{' canary' if each['canary'] else ''}",
+                each["state"],
+                len(each["hosts"]),
+                when(each["announced"], now_ms),
+                when(each["latest_start"], now_ms),
+                when(each["latest_end"], now_ms),
+                _some(each["hosts"]),
+            )
+            for each in waves
+        ],
+        empty="there is no wave",
+    )
+
+
+def print_blocked(blocked: list[Answer]) -> None:
+    """Print what cannot be done, and why."""
+    if not blocked:
+        return
+    print()
+    if len(blocked) <= BLOCKED_MAX:
+        for each in blocked:
+            print(f"waits: {each['text']} ({each['code']})")
+        return
+    for code, names in _by_code(blocked).items():
+        print(f"waits: {len(names)} hosts ({code}): {_some(names)}")
+
+
+def print_plan(plan: Answer, now_ms: int) -> None:
+    """Print a plan: its waves, its bound, and what cannot be done."""
+    hosts = sum(len(each["hosts"]) for each in plan["waves"])
+    waves = len(plan["waves"])
+    note(f"{hosts} hosts in {waves} waves; at least {plan['least_waves']}: {plan['argument']}")
+    print_waves(plan["waves"], now_ms)
+    print_blocked(plan["blocked"])
+
+
+def print_difference(answer: Answer) -> None:
+    """Print what one plan changed of another."""
+    note(f"plan {answer['to']} against {answer['from'] or 'none'}")
+    rows = [(each, "+", "added") for each in answer["added"]]
+    rows += [(each, "-", "done, blocked or not asked for any more") for each in answer["removed"]]
+    rows += [
+        (each["host"], "~", f"wave {each['from_wave']} -> {each['to_wave']}")
+        for each in answer["changed"]
+    ]
+    rows += [(each, "!", "blocked") for each in answer["blocked"]]
+    print_table(("host", "", "change"), rows, empty="the plans say the same")
+
+
+def print_report(answer: Answer, now_ms: int) -> None:
+    """Print what became of a maintenance and of each wave."""
+    print_full(answer, now_ms)
+
+
+def watch(client: ApiClient, path: str, *, every_s: float, as_json: bool) -> int:
+    """Follow a maintenance until it has ended or is halted; return the exit status."""
+    told = ""
+    while True:
+        answer = client.get(path)
+        made = answer["maintenance"]
+        line = _line(made, client.now_ms)
+        if as_json:
+            print_json_line(answer)
+        elif line != told:
+            print(line, flush=True)
+            told = line
+        if made["state"] in _ENDED | _HALTED:
+            return OK if made["state"] == "done" and not made["failed"] else REFUSED
+        try:
+            time.sleep(every_s)
+        except KeyboardInterrupt:
+            note(f"no longer watching; the work goes on: forewarn maintenance show {made['id']}")
+            raise
+
+
+def _line(made: Answer, now_ms: int) -> str:
+    text = f"{made['id']} {made['state']}  {progress(made)}"
+    if made["halted_by"]:
+        return f"{text}: {made['halted_by']}"
+    if made["planning"]:
+        return f"{text}; a plan is being made"
+    if made["wave"]:
+        return f"{text}; wave {made['wave']}"
+    if made["next_wave"]:
+        return f"{text}; next wave {offset(timestamps.parse(made['next_wave']) - now_ms)}"
+    return text
+
+
+def _by_code(blocked: Iterable[Answer]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for each in blocked:
+        found.setdefault(each["code"], []).append(each["name"])
+    return found
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more

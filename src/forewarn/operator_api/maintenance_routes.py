@@ -1,0 +1,445 @@
+"""Routes of maintenances: describing, previewing, starting, halting and reading them.
+
+How waves go on is decided in the core, how they are planned in the planner.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from forewarn.control.planning import plan_of, planned_from, snapshot
+from forewarn.core.impact import TRAITS, Target
+from forewarn.core.maintenance import stimuli
+from forewarn.core.maintenance.acts import DURATION_S_MAX
+from forewarn.core.maintenance.records import (
+    HOSTS_MAX,
+    Maintenance,
+    MaintenancePlan,
+    TargetState,
+)
+from forewarn.core.maintenance.refusals import MaintenanceInvalid, UnknownMaintenance
+from forewarn.core.refusals import Unknown
+from forewarn.operator_api import request_forms as forms
+from forewarn.operator_api.maintenance_schemas import (
+    BLOCKER,
+    MAINTENANCE,
+    PLAN,
+    WAVE,
+    MaintenanceView,
+    Waits,
+    WaveView,
+)
+from forewarn.operator_api.responses import encoded
+from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.planning.difference import difference
+from forewarn.planning.plan import Asked, Bound, Plan
+from forewarn.planning.plan_text import plan_body, read_blocked
+from forewarn.planning.policy import Budget, Scope
+from forewarn.validation.durations import read_time_ms
+from forewarn.validation.fields import NAME, Boolean, Choice, Duration, Integer, Text, Timestamp
+from forewarn.validation.forms import Field, Form, ListOf
+
+if TYPE_CHECKING:
+    from forewarn.control.plane import ControlPlane
+    from forewarn.core.topology import Topology
+    from forewarn.store import Store
+    from forewarn.validation.fields import Schema
+
+#: Maintenances on one page.
+PAGE_MAX = 500
+#: Most failures, highest priority and most hosts at once that may be given.
+COUNT_MAX = 1_000_000
+
+_CAUSES = Choice(
+    {
+        cause.value: cause
+        for cause, traits in TRAITS.items()
+        if traits.routine and traits.target is Target.HOST
+    }
+)
+_NUMBER = re.compile(r"(?i:m-)?([0-9]{1,15})")
+MAINTENANCE_FORM = Form(
+    "MaintenanceForm",
+    "Work on many hosts: which, what and how.",
+    (
+        Field("cause", _CAUSES, "What is done to each host.", required=True),
+        Field("hosts", ListOf(NAME, HOSTS_MAX, 1), "Names of hosts."),
+        Field("selector", Text(), "In place of names: zone=2."),
+        Field("all", Boolean(), "In place of names: every host of the fleet."),
+        Field("duration", Duration(1, DURATION_S_MAX), "Time that each host takes.", required=True),
+        Field("impact", forms.IMPACTS, "What VMs are told, where the cause allows a choice."),
+        Field("reason", Text(forms.REASON_LENGTH_MAX), "Why, for people."),
+        Field("description", Text(), "The text VMs are shown in place of the usual one."),
+        Field("earliest_start", Timestamp(), "Nothing starts before."),
+        Field("deadline", Timestamp(), "The last host is done by then."),
+        Field("priority", Integer(0, COUNT_MAX), "Higher ones come first."),
+        Field("max_at_once", Integer(1, COUNT_MAX), "Hosts disturbed at a time in the fleet."),
+        Field("max_failures", Integer(0, COUNT_MAX), "Hosts that may fail before it is stopped."),
+        Field("canary_hosts", ListOf(NAME, HOSTS_MAX), "Hosts of the first wave."),
+    ),
+)
+_PAUSE_FORM = Form(
+    "PauseForm",
+    "Why, and whether what is announced stays so.",
+    (
+        Field("reason", Text(forms.REASON_LENGTH_MAX), "The reason, in words."),
+        Field("keep_announced", Boolean(), "Whether announced hosts stay announced."),
+    ),
+)
+_ONE: Schema = {
+    "type": "object",
+    "properties": {"maintenance": MAINTENANCE.schema()},
+    "required": ["maintenance"],
+    "additionalProperties": False,
+}
+_FULL: Schema = {
+    "type": "object",
+    "properties": {
+        "maintenance": MAINTENANCE.schema(),
+        "waves": {"type": "array", "items": WAVE.schema()},
+        "blocked": {"type": "array", "items": BLOCKER.schema()},
+    },
+    "required": ["maintenance", "waves", "blocked"],
+    "additionalProperties": False,
+}
+_PREVIEW: Schema = {
+    "type": "object",
+    "properties": {"plan": PLAN.schema()},
+    "required": ["plan"],
+    "additionalProperties": False,
+}
+_NAMES: Schema = {"type": "array", "items": {"type": "string"}}
+_DIFFERENCE: Schema = {
+    "type": "object",
+    "properties": {
+        "from": {"type": "string"},
+        "to": {"type": "string"},
+        **dict.fromkeys(("added", "removed", "blocked", "unblocked"), _NAMES),
+        "changed": {"type": "array", "items": {"type": "object"}},
+    },
+    "required": ["from", "to", "added", "removed", "blocked", "unblocked", "changed"],
+    "additionalProperties": False,
+}
+
+
+def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
+    """Return the hosts that a form names, one way or another; costs the fleet."""
+    form = call.form
+    ways = [name for name in ("hosts", "selector", "all") if form.get(name)]
+    if len(ways) != 1:
+        raise MaintenanceInvalid(problem="give exactly one of hosts, selector and all")
+    if ways == ["hosts"]:
+        return tuple(form["hosts"])
+    wanted = set(filter(None, form.get("selector", "").split(",")))
+    found = tuple(host.name for host in topology.hosts.values() if wanted <= {f"zone={host.zone}"})
+    if not found:
+        raise MaintenanceInvalid(problem="no host is selected")
+    return found
+
+
+async def _asked(call: ApiCall) -> stimuli.CreateMaintenance:
+    form, now_ms = call.form, call.desk.clock.now_ms()
+    topology = await call.desk.fleet()
+    hosts = await call.desk.compute(lambda: _selected(topology, call))
+    at_once = form.get("max_at_once", 0)
+    return stimuli.CreateMaintenance(
+        cause=form["cause"],
+        hosts=hosts,
+        duration_s=form["duration"],
+        impact=form.get("impact"),
+        reason=form.get("reason", ""),
+        description=form.get("description", ""),
+        earliest_ms=read_time_ms(form["earliest_start"], now_ms) if "earliest_start" in form else 0,
+        deadline_ms=read_time_ms(form["deadline"], now_ms) if "deadline" in form else 0,
+        priority=form.get("priority", 0),
+        budgets=(Budget(Scope.FLEET, at_once),) if at_once else (),
+        canary_hosts=tuple(form.get("canary_hosts", ())),
+        max_failures=form.get("max_failures", 0),
+    )
+
+
+async def _create(call: ApiCall) -> ApiResponse:
+    committed = await call.desk.submit(await _asked(call), call.actor)
+    assert committed.maintenance is not None
+    return _one(MaintenanceView(committed.maintenance), 201)
+
+
+async def _preview(call: ApiCall) -> ApiResponse:
+    """Plan what is asked for and write nothing. Source: F-2."""
+    asked = await _asked(call)
+    topology = await call.desk.fleet()
+    for host in asked.hosts:
+        if host not in topology.hosts:
+            raise Unknown(kind="host", name=host)
+    made = Maintenance(
+        0,
+        asked.cause,
+        asked.impact or TRAITS[asked.cause].impact,
+        asked.hosts,
+        0,
+        call.actor,
+        asked.duration_s,
+        earliest_ms=asked.earliest_ms,
+        deadline_ms=asked.deadline_ms,
+        budgets=asked.budgets,
+        canary_hosts=asked.canary_hosts,
+    )
+    now_ms = call.desk.clock.now_ms()
+
+    def take(plane: ControlPlane) -> object:
+        return snapshot(plane.state, made, topology=topology, policy=plane.policy, now_ms=now_ms)
+
+    taken = await call.desk.read(take)
+    plan = await call.desk.compute(lambda: planned_from(taken))  # type: ignore[arg-type]
+    kept = MaintenancePlan(plan.id, 0, "", plan.made_ms, plan_body(plan))
+    return ApiResponse({"plan": PLAN.of(kept)})
+
+
+def _one(view: MaintenanceView, status: int = 200) -> ApiResponse:
+    return ApiResponse({"maintenance": MAINTENANCE.of(view)}, status)
+
+
+def _number(call: ApiCall) -> int:
+    """Return the number that a maintenance's name means: `m-12` or `12`."""
+    name = call.path["id"]
+    matched = _NUMBER.fullmatch(name)
+    if matched is None:
+        raise UnknownMaintenance(name=name[:64])
+    return int(matched[1])
+
+
+async def _find(call: ApiCall, number: int) -> MaintenanceView:
+    """Return a maintenance, ended or not; costs the hosts it has touched."""
+
+    def live(plane: ControlPlane) -> MaintenanceView | None:
+        state = plane.state
+        maintenance = state.maintenances.get(number)
+        if maintenance is None:
+            return None
+        targets = dict(state.progress.of(number).targets)
+        return MaintenanceView(maintenance, targets, state.plans.get(maintenance.plan))
+
+    def ended(store: Store) -> MaintenanceView | None:
+        found = store.maintenances.get(number)
+        if found is None:
+            return None
+        targets = {each.host: each for each in store.maintenances.targets(number)}
+        return MaintenanceView(found, targets, store.maintenances.plan(found.plan))
+
+    view = await call.desk.read(live) or await call.desk.look_up(ended)
+    if view is None:
+        raise UnknownMaintenance(name=f"m-{number}")
+    return view
+
+
+async def _list(call: ApiCall) -> ApiResponse:
+    limit = call.query.get("limit", PAGE_MAX)
+    before = call.query.get("before", 0)
+    found = await call.desk.look_up(lambda store: store.maintenances.page(before, limit))
+    wanted = call.query.get("live", False)
+    views = [await _find(call, each.number) for each in found if each.live or not wanted]
+    following = found[-1].number if len(found) == limit else None
+    return ApiResponse({"maintenances": MAINTENANCE.each(views), "next": following})
+
+
+async def _get(call: ApiCall) -> ApiResponse:
+    view = await _find(call, _number(call))
+    return ApiResponse(await call.desk.compute(lambda: encoded(_full(view))))
+
+
+def _full(view: MaintenanceView) -> dict[str, object]:
+    plan = view.plan
+    blocked = read_blocked(plan.body) if plan and view.maintenance.live else ()
+    touched = view.targets
+    return {
+        "maintenance": MAINTENANCE.of(view),
+        "waves": WAVE.each(_waves(view)),
+        "blocked": BLOCKER.each(Waits(name, each) for name, each in blocked if name not in touched),
+    }
+
+
+def _waves(view: MaintenanceView) -> list[WaveView]:
+    """Return the waves there were and those to come; costs the hosts."""
+    planned = {wave.number: wave for wave in view.plan.waves} if view.plan else {}
+    by_wave: dict[int, list[str]] = {}
+    for target in sorted(view.targets.values(), key=lambda each: each.host):
+        by_wave.setdefault(target.wave, []).append(target.host)
+    coming = planned.keys() if view.maintenance.live else set[int]()
+    found = []
+    for number in sorted({*by_wave, *coming}):
+        hosts = by_wave.get(number, [])
+        states = [view.targets[host].state for host in hosts]
+        wave = planned.get(number)
+        if number == view.maintenance.wave or TargetState.WORKING in states:
+            state = "working"
+        else:
+            state = "over" if hosts else "planned"
+        left = [host for host in wave.hosts if host not in view.targets] if wave else []
+        found.append(
+            WaveView(
+                number,
+                state,
+                tuple([*hosts, *left] if state != "over" else hosts),
+                wave,
+                states.count(TargetState.DONE),
+                states.count(TargetState.FAILED),
+            )
+        )
+    return found
+
+
+async def _start(call: ApiCall) -> ApiResponse:
+    return await _moved(call, stimuli.StartMaintenance(_number(call)))
+
+
+async def _pause(call: ApiCall) -> ApiResponse:
+    form = call.form
+    keep = form.get("keep_announced", False)
+    word = stimuli.PauseMaintenance(_number(call), form.get("reason", ""), keep)
+    return await _moved(call, word)
+
+
+async def _resume(call: ApiCall) -> ApiResponse:
+    return await _moved(call, stimuli.ResumeMaintenance(_number(call)))
+
+
+async def _cancel(call: ApiCall) -> ApiResponse:
+    word = stimuli.CancelMaintenance(_number(call), call.form.get("reason", ""))
+    return await _moved(call, word)
+
+
+async def _moved(call: ApiCall, word: stimuli.MaintenanceStimulus) -> ApiResponse:
+    number = _number(call)
+    await call.desk.submit(word, call.actor)
+    return _one(await _find(call, number))
+
+
+async def _plan(call: ApiCall) -> ApiResponse:
+    view = await _find(call, _number(call))
+    plan_id = call.query.get("plan", "") or view.maintenance.plan
+    plan = await call.desk.look_up(lambda store: store.maintenances.plan(plan_id))
+    if plan is None or plan.maintenance != view.maintenance.number:
+        raise Unknown(kind="plan", name=plan_id or "(none yet)")
+    return ApiResponse({"plan": PLAN.of(plan)})
+
+
+async def _diff(call: ApiCall) -> ApiResponse:
+    """Say what a plan changed of the one before it. Source: F-2."""
+    view = await _find(call, _number(call))
+    plan_id = call.query.get("plan", "") or view.maintenance.plan
+
+    def both(store: Store) -> tuple[MaintenancePlan | None, MaintenancePlan | None]:
+        after = store.maintenances.plan(plan_id)
+        other = call.query.get("against", "") or (after.parent if after else "")
+        return store.maintenances.plan(other) if other else None, after
+
+    before, after = await call.desk.look_up(both)
+    if after is None or after.maintenance != view.maintenance.number:
+        raise Unknown(kind="plan", name=plan_id or "(none yet)")
+    return ApiResponse(await call.desk.compute(lambda: encoded(_differs(before, after))))
+
+
+def _differs(before: MaintenancePlan | None, after: MaintenancePlan) -> dict[str, object]:
+    asked = Asked(())
+    found = difference(plan_of(before, asked) if before else _NO_PLAN, plan_of(after, asked))
+    return {
+        "from": before.id if before else "",
+        "to": after.id,
+        "added": list(found.added),
+        "removed": list(found.removed),
+        "blocked": list(found.blocked),
+        "unblocked": list(found.unblocked),
+        "changed": [
+            {"host": each.host, "from_wave": each.from_wave, "to_wave": each.to_wave}
+            for each in found.changed
+        ],
+    }
+
+
+_NO_PLAN = Plan("", "", 0, Asked(()), (), (), (), Bound(0, ""))
+
+
+def routes() -> tuple[Route, ...]:
+    """Return the routes of maintenances."""
+    return _ROUTES
+
+
+def _word(action: str, act: object, form: Form, *, summary: str) -> Route:
+    return Route(
+        method="POST",
+        path=f"/v1/maintenances/{{id}}/{action}",
+        name=f"{action}_maintenance",
+        summary=summary,
+        act=act,  # type: ignore[arg-type]
+        form=form,
+        answer=_ONE,
+    )
+
+
+_PLAN_ID = Field("plan", Text(16), "Id of a plan; the one in force if not said.")
+_ROUTES = (
+    Route(
+        method="POST",
+        path="/v1/maintenances",
+        name="create_maintenance",
+        summary="Describe work on many hosts, as a draft.",
+        act=_create,
+        form=MAINTENANCE_FORM,
+        answer=_ONE,
+        status=201,
+    ),
+    Route(
+        method="POST",
+        path="/v1/maintenances/plan",
+        name="preview_maintenance",
+        summary="Plan work on many hosts and change nothing.",
+        act=_preview,
+        form=MAINTENANCE_FORM,
+        answer=_PREVIEW,
+        abandonable=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/maintenances",
+        name="list_maintenances",
+        summary="List maintenances, newest first.",
+        act=_list,
+        query=(
+            Field("live", Boolean(), "Only those that have not ended."),
+            Field("before", Integer(1), "Only numbers below this one."),
+            Field("limit", Integer(1, PAGE_MAX), "At most so many."),
+        ),
+        answer=listed("maintenances", MAINTENANCE.schema(), paged="integer"),
+    ),
+    Route(
+        method="GET",
+        path="/v1/maintenances/{id}",
+        name="get_maintenance",
+        summary="Read one maintenance with its waves and what is in its way.",
+        act=_get,
+        answer=_FULL,
+    ),
+    _word("start", _start, forms.EMPTY, summary="Have a draft begin."),
+    _word("pause", _pause, _PAUSE_FORM, summary="Announce nothing more for now."),
+    _word("resume", _resume, forms.EMPTY, summary="Have a paused or stopped one go on."),
+    _word("cancel", _cancel, forms.REASON, summary="End it for good."),
+    Route(
+        method="GET",
+        path="/v1/maintenances/{id}/plan",
+        name="get_plan",
+        summary="Read a plan of a maintenance.",
+        act=_plan,
+        query=(_PLAN_ID,),
+        answer=_PREVIEW,
+    ),
+    Route(
+        method="GET",
+        path="/v1/maintenances/{id}/diff",
+        name="diff_plans",
+        summary="Say what a plan changed of another one.",
+        act=_diff,
+        query=(_PLAN_ID, Field("against", Text(16), "Id of the other; its parent if not said.")),
+        answer=_DIFFERENCE,
+    ),
+)
