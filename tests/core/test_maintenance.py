@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
-from forewarn.core.maintenance.records import MaintenanceState
+from collections import Counter
+
+import pytest
+
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.maintenance import stimuli as words
+from forewarn.core.maintenance.records import MaintenanceState, TargetState
+from forewarn.core.maintenance.refusals import (
+    MaintenanceInvalid,
+    MaintenanceWrongState,
+    PlanSuperseded,
+)
+from forewarn.core.policy import Policy
+from forewarn.core.refusals import Unknown
+from forewarn.core.step import PORTION_MAX
+from forewarn.core.stimulus import Complete, DriverFailed, Recover, Repair, Tick
+from forewarn.planning.plan import Asked, Bound, Plan
+from forewarn.planning.policy import Budget, Scope
+from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.windows import Window
 from tests.core.maintenance import fleet
+from tests.core.rig import DAY_MS, MINUTE_MS, START_MS
 
 S = MaintenanceState
 
@@ -29,3 +50,238 @@ def test_draft_announces_nothing() -> None:
     assert made.state is S.DRAFT
     assert rig.state.plans[made.plan].waves
     assert not rig.state.operations
+
+
+def test_pause_withdraws_what_is_announced() -> None:
+    """After a pause nothing is announced, and nothing starts until it is resumed. Source: F-6."""
+    rig = fleet()
+    number = rig.start("h0", "h1", "h2")
+    assert set(rig.working(number)) == {"h0"}
+    rig.tell(words.PauseMaintenance(number, "a game is on"))
+    assert rig.maintenance(number).state is S.PAUSED
+    assert rig.maintenance(number).halted_by == "a game is on"
+    assert not rig.state.operations
+    assert rig.shown("web") == []
+    rig.wait(24 * 3_600_000)
+    assert not rig.state.operations
+    rig.tell(words.ResumeMaintenance(number))
+    assert sorted(map(sorted, rig.run())) == [["h0"], ["h1"], ["h2"]]
+    assert rig.maintenance(number).state is S.DONE
+    rig.check_replay()
+
+
+def test_pause_lets_running_work_end() -> None:
+    """What runs when a maintenance is paused ends, and counts. Source: F-6."""
+    rig = fleet()
+    number = rig.start("h0", "h1")
+    [operation] = rig.working(number).values()
+    rig.show()
+    rig.approve("web_0", operation)
+    rig.tell(words.PauseMaintenance(number))
+    assert rig.now(operation).state is OperationState.RUNNING
+    rig.finish(operation)
+    assert rig.state.progress.of(number).targets["h0"].state is TargetState.DONE
+    assert not rig.state.operations
+
+
+def test_pause_keeps_what_is_announced_where_asked() -> None:
+    """Announced work that is kept goes on; the next wave waits for the resume. Source: F-6."""
+    rig = fleet()
+    number = rig.start("h0", "h1")
+    rig.tell(words.PauseMaintenance(number, "", keep_announced=True))
+    assert rig.run() == [{"h0"}]
+    rig.tell(words.ResumeMaintenance(number))
+    assert rig.run() == [{"h1"}]
+    assert rig.maintenance(number).state is S.DONE
+
+
+def test_cancel_ends_it_for_good() -> None:
+    """A cancelled maintenance withdraws, and takes no further word. Source: F-1, F-6."""
+    rig = fleet()
+    number = rig.start("h0", "h1")
+    rig.tell(words.CancelMaintenance(number, "not needed"))
+    assert rig.maintenance(number).state is S.CANCELLED
+    assert not rig.state.operations
+    assert not rig.state.maintenances
+    rig.refuses(words.ResumeMaintenance(number), Unknown)
+    rig.check_replay()
+
+
+@pytest.mark.parametrize(
+    "word",
+    [words.PauseMaintenance, words.ResumeMaintenance],
+    ids=["pause", "resume"],
+)
+def test_draft_refuses_other_words(word: type[words.PauseMaintenance]) -> None:
+    """A move the table does not have is refused, and changes nothing. Source: F-1."""
+    rig = fleet()
+    number = rig.create("h0")
+    rig.refuses(word(number), MaintenanceWrongState)
+
+
+def test_driver_failure_beyond_the_budget_stops_it() -> None:
+    """A driver that fails stops a maintenance that may have no failure. Source: F-5."""
+    rig = fleet()
+    number = rig.start("h0", "h3", "h1", "h4")
+    rig.show()
+    first, second = rig.working(number).values()
+    rig.wait(20 * MINUTE_MS)
+    rig.tell(DriverFailed(first.number, 1, "no power"))
+    assert rig.maintenance(number).state is S.STOPPED
+    assert "1 hosts failed; 0 may" in rig.maintenance(number).halted_by
+    rig.finish(second)
+    rig.tell(Complete(first.number, failed=True))
+    rig.wait(24 * 3_600_000)
+    assert not rig.state.operations
+    rig.tell(words.ResumeMaintenance(number))
+    again = {host for wave in rig.run() for host in wave}
+    assert again == {"h0", "h3", "h1", "h4"} - {second.host}
+    assert rig.maintenance(number).state is S.DONE
+    rig.check_replay()
+
+
+def test_host_that_fails_after_its_service_counts() -> None:
+    """A host that fails soon after its service stops the maintenance. Source: F-5, G-3."""
+    rig = fleet()
+    number = rig.start("h0", "h1")
+    rig.show()
+    [operation] = rig.working(number).values()
+    rig.approve("web_0", operation)
+    rig.finish(operation)
+    rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    assert rig.maintenance(number).state is S.STOPPED
+    assert not rig.working(number)
+
+
+def test_failures_within_the_budget_let_it_go_on() -> None:
+    """A failure it may have does not stop a maintenance. Source: F-5."""
+    rig = fleet()
+    number = rig.start("h0", "h1", max_failures=1)
+    rig.show()
+    rig.wait(20 * MINUTE_MS)
+    [operation] = rig.working(number).values()
+    rig.tell(Complete(operation.number, failed=True))
+    assert rig.run() == [{"h1"}]
+    assert rig.maintenance(number).state is S.DONE
+
+
+def test_gate_that_fails_stops_it() -> None:
+    """Checks that fail after a wave stop the maintenance with their reason. Source: F-5."""
+    rig = fleet()
+    number = rig.start("h0", "h1")
+    rig.tell(words.GateFailed(number, "error rate is 4 %"))
+    assert rig.maintenance(number).state is S.STOPPED
+    assert rig.maintenance(number).halted_by == "error rate is 4 %"
+    assert not rig.state.operations
+
+
+def test_plan_of_another_parent_takes_no_force() -> None:
+    """A plan takes force only if its parent is the one in force. Source: F-2."""
+    rig = fleet()
+    number = rig.create("h0", "h1")
+    first = rig.plans[rig.maintenance(number).plan]
+    rig.plans_made = False
+    rig.tell(words.StartMaintenance(number))
+    orphan = Plan("0" * 16, "", rig.now_ms, Asked(("h0",)), (), (), (), Bound(0, ""))
+    rig.refuses(words.PlanMade(number, orphan), PlanSuperseded)
+    rig.make_plan(number)
+    assert rig.plans[rig.maintenance(number).plan].parent == first.id
+
+
+def test_budget_counts_failures_and_work_by_hand() -> None:
+    """A host that has failed takes the room of a budget; the wave waits. Source: F-3."""
+    rig = fleet()
+    number = rig.create("h0", "h3", budgets=(Budget(Scope.FLEET, 1),))
+    rig.ask(Cause.HARDWARE_FAILURE, "h5")
+    rig.tell(words.StartMaintenance(number))
+    rig.wait(3_600_000)
+    assert not rig.working(number)
+    rig.tell(Repair("h5"))
+    assert rig.run() == [{"h0"}, {"h3"}]
+    assert rig.maintenance(number).state is S.DONE
+
+
+def test_failure_between_plan_and_wave_is_admitted_again() -> None:
+    """What fails after the plan was made keeps a host from being announced. Source: F-3."""
+    rig = fleet()
+    number = rig.start("h0", "h1", budgets=(Budget(Scope.FLEET, 1),), earliest_ms=START_MS + DAY_MS)
+    rig.wait(DAY_MS - 30 * MINUTE_MS)
+    assert not rig.working(number)
+    rig.plans_made = False
+    rig.ask(Cause.HARDWARE_FAILURE, "h5")
+    rig.wait(DAY_MS)
+    assert not rig.working(number)
+    assert rig.maintenance(number).running
+
+
+def test_work_starts_only_in_its_window() -> None:
+    """An approval before the window opens starts nothing, and all of it ends inside. F-7, L-6."""
+    opens = Window("night", from_min=0, to_min=240)
+    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(windows=(opens,))))
+    number = rig.start("h0", "h1", "h2")
+    began: dict[str, int] = {}
+    for _ in range(3 * 24 * 60):
+        rig.wait(MINUTE_MS)
+        rig.show()
+        for operation in rig.working(number).values():
+            if operation.state is OperationState.RUNNING:
+                began[operation.host] = rig.now_ms
+                rig.wait(9 * MINUTE_MS)
+                rig.finish(operation)
+            elif rig.shown("web"):
+                rig.approve("web_0", operation)
+    assert set(began) == {"h0", "h1", "h2"}
+    assert all(at_ms % DAY_MS <= 230 * MINUTE_MS for at_ms in began.values())
+    assert rig.maintenance(number).state is S.DONE
+
+
+def test_large_wave_comes_in_portions() -> None:
+    """A step announces a portion of a wave; the rest follows, and so do withdrawals. F-6."""
+    count = 3 * PORTION_MAX
+    rig = fleet(count, domains=1)
+    number = rig.start(*(f"h{n}" for n in range(count)))
+    assert len(rig.working(number)) == count
+    announced = Counter(entry.action for entry in rig.entries)["operation.announced"]
+    assert announced == count
+    outcome = rig._tell(words.PauseMaintenance(number))
+    cancelled = [each for each in outcome.changes.operations.values() if not each.live]
+    assert 0 < len(cancelled) <= PORTION_MAX
+    rig.now_ms += 3_600_000
+    rig.tell(Tick())
+    assert not rig.state.operations
+    assert not rig.begun
+
+
+def test_maintenance_survives_a_restart() -> None:
+    """After a restart the same plan goes on, and a plan being made is made again. L-7."""
+    rig = fleet()
+    number = rig.start("h0", "h1")
+    before = rig.maintenance(number)
+    outcome = rig.tell(Recover())
+    assert rig.maintenance(number) == before
+    assert outcome.plan == ()
+    rig.plans_made = False
+    rig.run()
+    assert rig.maintenance(number).plan_wanted
+    assert rig.tell(Recover()).plan == (number,)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"hosts": ()},
+        {"hosts": ("h0", "h0")},
+        {"duration_s": 0},
+        {"cause": Cause.REBOOT},
+        {"cause": Cause.HARDWARE_FAILURE},
+        {"deadline_ms": 1},
+        {"canary_hosts": ("h5",)},
+        {"max_failures": -1},
+    ],
+    ids=["none", "twice", "no-time", "of-a-vm", "a-fault", "past", "canary", "negative"],
+)
+def test_maintenance_that_contradicts_itself_is_refused(asked: dict[str, object]) -> None:
+    """What cannot be meant is refused and changes nothing. Source: F-1."""
+    rig = fleet()
+    form = {"cause": Cause.HOST_REBOOT, "hosts": ("h0", "h1"), "duration_s": 600} | asked
+    rig.refuses(words.CreateMaintenance(**form), MaintenanceInvalid)  # type: ignore[arg-type]
