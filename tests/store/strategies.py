@@ -18,10 +18,18 @@ from forewarn.core.impact import (
     Source,
 )
 from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
+from forewarn.core.maintenance.records import (
+    Maintenance,
+    MaintenancePlan,
+    MaintenanceState,
+    Target,
+    TargetState,
+)
 from forewarn.core.naming import DOMAIN_MAX
 from forewarn.core.records import Record, key_of
 from forewarn.core.state import Changes
 from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
+from forewarn.planning.policy import Budget, Scope
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.values import replace
 
@@ -192,8 +200,51 @@ def several(kind: st.SearchStrategy[R], least: int = 0) -> st.SearchStrategy[lis
     return st.lists(kind, min_size=least, max_size=3, unique_by=key_of)
 
 
+maintenances = st.builds(
+    Maintenance,
+    number=st.integers(1, 2**31),
+    cause=st.sampled_from(Cause),
+    impact=st.sampled_from(Impact),
+    hosts=name_lists,
+    created_ms=times,
+    actor=prose,
+    duration_s=st.integers(1, 86_400),
+    reason=prose,
+    budgets=st.lists(
+        st.builds(Budget, scope=st.just(Scope.RACK), limit=st.integers(0, 9), name=labels),
+        max_size=2,
+    ).map(tuple),
+    canary_hosts=name_lists,
+    state=st.sampled_from(MaintenanceState),
+    plan_wanted=st.booleans(),
+    due_ms=times,
+    halted_by=prose,
+)
+plans = st.builds(
+    MaintenancePlan,
+    id=st.from_regex(r"[0-9a-f]{16}", fullmatch=True),
+    maintenance=st.integers(1, 2**31),
+    parent=st.just(""),
+    made_ms=times,
+    body=prose,
+)
+targets = st.builds(
+    Target,
+    key=names,
+    maintenance=st.integers(1, 2**31),
+    host=names,
+    wave=st.integers(1, 99),
+    operation=st.integers(1, 2**31),
+    state=st.sampled_from(TargetState),
+    ended_ms=times,
+    reason=prose,
+)
+
 OF_KIND: dict[str, st.SearchStrategy[Record]] = {
     "host": hosts,
+    "maintenance": maintenances,
+    "plan": plans,
+    "target": targets,
     "group": groups,
     "vm": vms,
     "operation": operations,

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from forewarn.cli.parsing import Commands
 
-#: How often `--watch` asks, in seconds.
-WATCH_S = 2.0
 _WORDS = {
     "start": "have a draft begin",
     "pause": "announce nothing more for now, and withdraw what is announced",
@@ -186,7 +184,7 @@ def _show(arguments: argparse.Namespace) -> int:
     client = client_of(arguments)
     path = f"/v1/maintenances/{part(arguments.id)}"
     if arguments.watch:
-        return watch(client, path, every_s=WATCH_S, as_json=arguments.json)
+        return watch(client, path, as_json=arguments.json)
     answer = client.get(path)
     if arguments.json:
         return print_json(answer)

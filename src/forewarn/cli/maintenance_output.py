@@ -1,8 +1,10 @@
-"""How maintenances look in a terminal: their progress, waves, plans and what is in their way."""
+"""How maintenances look in a terminal: their progress, waves, plans and what is in their way.
+
+Nothing is asked of the server in here but by `watch`.
+"""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import note, offset, print_facts, print_json_line, print_table, when
@@ -140,25 +142,29 @@ def print_report(answer: Answer, now_ms: int) -> None:
     print_full(answer, now_ms)
 
 
-def watch(client: ApiClient, path: str, *, every_s: float, as_json: bool) -> int:
+def watch(client: ApiClient, path: str, *, as_json: bool) -> int:
     """Follow a maintenance until it has ended or is halted; return the exit status."""
-    told = ""
-    while True:
-        answer = client.get(path)
-        made = answer["maintenance"]
-        line = _line(made, client.now_ms)
-        if as_json:
-            print_json_line(answer)
-        elif line != told:
-            print(line, flush=True)
-            told = line
-        if made["state"] in _ENDED | _HALTED:
-            return OK if made["state"] == "done" and not made["failed"] else REFUSED
-        try:
-            time.sleep(every_s)
-        except KeyboardInterrupt:
-            note(f"no longer watching; the work goes on: forewarn maintenance show {made['id']}")
-            raise
+    answer = client.get(path)
+    made, told = answer["maintenance"], ""
+    try:
+        for entry in client.lines("/v1/watch"):
+            if entry is not None and "end" in entry:
+                note(f"the server ended the stream: {entry['end']}")
+                break
+            if told and entry is not None and not entry["action"].startswith("maintenance."):
+                continue
+            answer = client.get(path)
+            made = answer["maintenance"]
+            line = _line(made, client.now_ms)
+            if line != told:
+                print_json_line(answer) if as_json else print(line, flush=True)
+                told = line
+            if made["state"] in _ENDED | _HALTED:
+                break
+    except KeyboardInterrupt:
+        note(f"no longer watching; the work goes on: forewarn maintenance show {made['id']}")
+        raise
+    return OK if made["state"] == "done" and not made["failed"] else REFUSED
 
 
 def _line(made: Answer, now_ms: int) -> str:

@@ -87,7 +87,7 @@ class ControlEngine:
         self._inbox = Inbox(self._status)
         self._publishing = Publishing(publisher, self._inbox.put)
         self._drivers = DriverHost(plane, drivers, deliver=self._inbox.put, report=self._report)
-        self._planner = PlannerHost(plane, deliver=self._take_plan_later)
+        self._planner = PlannerHost(plane, clock, deliver=self._inbox.put, report=self._report)
         self._time = Timekeeping(clock, plane)
         self._on_lost = on_lost
         #: Reports the store would not take yet, in their order.
@@ -142,7 +142,7 @@ class ControlEngine:
         self._passed_ms = now_ms
         self._rest.update(dict.fromkeys(recovered.rest))
         self._drivers.resume(now_ms)
-        self._plan(recovered)
+        self._planner.request(recovered.plan)
         everything = tuple(self._plane.state.operations)
         return self._publishing.publish(self._plane.whole(), everything, follow_up_of(recovered))
 
@@ -173,11 +173,8 @@ class ControlEngine:
 
     def why(self, number: int) -> Future[tuple[Waiting, ...]]:
         """Find everything a live operation waits for; none if it has ended or never was."""
-
-        def query(plane: ControlPlane) -> tuple[Waiting, ...]:
-            return plane.why(number, self._clock.now_ms(), driver=self._drivers.waits(number))
-
-        return self._inbox.read(query)
+        now, waits = self._clock.now_ms, self._drivers.waits
+        return self._inbox.read(lambda plane: plane.why(number, now(), driver=waits(number)))
 
     def note(self, stimulus: Stimulus, actor: str) -> None:
         """Report something that nobody waits for, such as poll marks."""
@@ -249,8 +246,8 @@ class ControlEngine:
 
     def _next_ms(self) -> int | None:
         """When something is due by time alone, ms since the epoch UTC."""
-        deadline_ms = self._plane.next_deadline_ms(self._passed_ms)
-        times = (self._drivers.next_ms, self._publishing.next_ms, deadline_ms)
+        due_ms = self._plane.next_deadline_ms(self._passed_ms)
+        times = (self._drivers.next_ms, self._publishing.next_ms, due_ms)
         return min((each for each in times if each is not None), default=None)
 
     def _handle(self, item: Item) -> None:
@@ -258,21 +255,15 @@ class ControlEngine:
             case Submission():
                 self._answer(item)
             case StateQuery():
-                if item.answer.set_running_or_notify_cancel():
-                    try:
-                        item.answer.set_result(item.query(self._plane))
-                    except Exception as error:  # noqa: BLE001 - it belongs to who asked
-                        item.answer.set_exception(error)
+                item.run(self._plane)
             case CallEnded():
                 self._take_call(item)
             case PublicationEnded():
                 self._take_publication(item)
             case PlanMade() | PlanFailed():
-                self._take_plan(item)
+                self._planner.take(item)
             case FollowUp():
                 self._carry_out(item, PublishResult())
-            case None:
-                pass
 
     def _answer(self, request: Submission) -> None:
         answer = request.answer
@@ -312,7 +303,7 @@ class ControlEngine:
             self._end(ServiceState.SUPERSEDED, lost)
             raise
         self._rest.update(dict.fromkeys(committed.rest))
-        self._plan(committed)
+        self._planner.request(committed.plan)
         follow_up = follow_up_of(committed)
         if committed.change:
             changed = committed.changed
@@ -322,19 +313,6 @@ class ControlEngine:
         self.on_committed(committed)
         log_entries(committed.entries)
         return committed
-
-    def _plan(self, committed: Committed) -> None:
-        for number in committed.plan:
-            self._planner.request(number, self._clock.now_ms())
-
-    def _take_plan_later(self, made: PlanMade | PlanFailed) -> None:
-        self._inbox.put(made)
-
-    def _take_plan(self, made: PlanMade | PlanFailed) -> None:
-        """Have a plan take force; if it cannot, another is made where one is wanted."""
-        self._planner.ended(made.maintenance)
-        self._report(made, "planner")
-        self._planner.request(made.maintenance, self._clock.now_ms())
 
     def _take_publication(self, ended: PublicationEnded) -> None:
         try:

@@ -65,6 +65,14 @@ class StateQuery(Generic[T]):
     query: Callable[[ControlPlane], T]
     answer: Future[T]
 
+    def run(self, plane: ControlPlane) -> None:
+        """Answer it; on the loop's thread only."""
+        if self.answer.set_running_or_notify_cancel():
+            try:
+                self.answer.set_result(self.query(plane))
+            except Exception as error:  # noqa: BLE001 - it belongs to who asked
+                self.answer.set_exception(error)
+
 
 #: One thing for the run loop to handle; None: it looks at the clock.
 Item: TypeAlias = (

@@ -14,10 +14,12 @@ from forewarn.core.maintenance.stimuli import PlanFailed, PlanMade
 from forewarn.errors import ForewarnError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from forewarn.clock import Clock
     from forewarn.control.plane import ControlPlane
     from forewarn.control.planning import Snapshot
+    from forewarn.core.stimulus import Stimulus
 
 log = logging.getLogger("forewarn.control")
 
@@ -29,29 +31,41 @@ class PlannerHost:
     """Takes snapshots on the loop's thread, and brings plans back through its inbox."""
 
     def __init__(
-        self, plane: ControlPlane, deliver: Callable[[PlanMade | PlanFailed], None]
+        self,
+        plane: ControlPlane,
+        clock: Clock,
+        *,
+        deliver: Callable[[PlanMade | PlanFailed], None],
+        report: Callable[[Stimulus, str], None],
     ) -> None:
-        """Plan for a plane; `deliver` may be called on any thread."""
-        self._plane, self._deliver = plane, deliver
+        """Plan for a plane; `deliver` is called on another thread, `report` on the loop's."""
+        self._plane, self._clock = plane, clock
+        self._deliver, self._report = deliver, report
         self._pool = ThreadPoolExecutor(PLANNING_MAX, thread_name_prefix="planner")
         #: Maintenances whose plan is being made.
         self._making: set[int] = set()
 
-    def request(self, number: int, now_ms: int) -> None:
-        """Have a plan made for a maintenance; once at a time. On the loop's thread only."""
+    def request(self, numbers: Iterable[int]) -> None:
+        """Have plans made for maintenances that want one. On the loop's thread only."""
+        for number in numbers:
+            self._request(number)
+
+    def take(self, made: PlanMade | PlanFailed) -> None:
+        """Have a plan take force; if it cannot, another is made where one is wanted."""
+        self._making.discard(made.maintenance)
+        self._report(made, "planner")
+        self._request(made.maintenance)
+
+    def _request(self, number: int) -> None:
         maintenance = self._plane.state.maintenances.get(number)
         if maintenance is None or not maintenance.plan_wanted or number in self._making:
             return
-        plane = self._plane
+        plane, now_ms = self._plane, self._clock.now_ms()
         taken = snapshot(
             plane.state, maintenance, topology=plane.fleet(), policy=plane.policy, now_ms=now_ms
         )
         self._making.add(number)
         self._pool.submit(self._make, taken)
-
-    def ended(self, number: int) -> None:
-        """Note that a plan has come back. On the loop's thread only."""
-        self._making.discard(number)
 
     def stop(self) -> None:
         """Take no more; what is being made is lost, and made again after the next start."""

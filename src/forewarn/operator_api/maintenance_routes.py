@@ -9,18 +9,17 @@ import re
 from typing import TYPE_CHECKING
 
 from forewarn.control.planning import plan_of, planned_from, snapshot
-from forewarn.core.impact import TRAITS, Target
+from forewarn.core.impact import TRAITS
 from forewarn.core.maintenance import stimuli
-from forewarn.core.maintenance.acts import DURATION_S_MAX
 from forewarn.core.maintenance.records import (
-    HOSTS_MAX,
     Maintenance,
     MaintenancePlan,
     TargetState,
 )
-from forewarn.core.maintenance.refusals import MaintenanceInvalid, UnknownMaintenance
+from forewarn.core.maintenance.refusals import UnknownMaintenance
 from forewarn.core.refusals import Unknown
 from forewarn.operator_api import request_forms as forms
+from forewarn.operator_api.maintenance_forms import MAINTENANCE_FORM, PAUSE_FORM, asked_of
 from forewarn.operator_api.maintenance_schemas import (
     BLOCKER,
     MAINTENANCE,
@@ -35,58 +34,17 @@ from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
 from forewarn.planning.difference import difference
 from forewarn.planning.plan import Asked, Bound, Plan
 from forewarn.planning.plan_text import plan_body, read_blocked
-from forewarn.planning.policy import Budget, Scope
-from forewarn.validation.durations import read_time_ms
-from forewarn.validation.fields import NAME, Boolean, Choice, Duration, Integer, Text, Timestamp
-from forewarn.validation.forms import Field, Form, ListOf
+from forewarn.validation.fields import Boolean, Integer, Text
+from forewarn.validation.forms import Field, Form
 
 if TYPE_CHECKING:
     from forewarn.control.plane import ControlPlane
-    from forewarn.core.topology import Topology
     from forewarn.store import Store
     from forewarn.validation.fields import Schema
 
 #: Maintenances on one page.
 PAGE_MAX = 500
-#: Most failures, highest priority and most hosts at once that may be given.
-COUNT_MAX = 1_000_000
-
-_CAUSES = Choice(
-    {
-        cause.value: cause
-        for cause, traits in TRAITS.items()
-        if traits.routine and traits.target is Target.HOST
-    }
-)
 _NUMBER = re.compile(r"(?i:m-)?([0-9]{1,15})")
-MAINTENANCE_FORM = Form(
-    "MaintenanceForm",
-    "Work on many hosts: which, what and how.",
-    (
-        Field("cause", _CAUSES, "What is done to each host.", required=True),
-        Field("hosts", ListOf(NAME, HOSTS_MAX, 1), "Names of hosts."),
-        Field("selector", Text(), "In place of names: zone=2."),
-        Field("all", Boolean(), "In place of names: every host of the fleet."),
-        Field("duration", Duration(1, DURATION_S_MAX), "Time that each host takes.", required=True),
-        Field("impact", forms.IMPACTS, "What VMs are told, where the cause allows a choice."),
-        Field("reason", Text(forms.REASON_LENGTH_MAX), "Why, for people."),
-        Field("description", Text(), "The text VMs are shown in place of the usual one."),
-        Field("earliest_start", Timestamp(), "Nothing starts before."),
-        Field("deadline", Timestamp(), "The last host is done by then."),
-        Field("priority", Integer(0, COUNT_MAX), "Higher ones come first."),
-        Field("max_at_once", Integer(1, COUNT_MAX), "Hosts disturbed at a time in the fleet."),
-        Field("max_failures", Integer(0, COUNT_MAX), "Hosts that may fail before it is stopped."),
-        Field("canary_hosts", ListOf(NAME, HOSTS_MAX), "Hosts of the first wave."),
-    ),
-)
-_PAUSE_FORM = Form(
-    "PauseForm",
-    "Why, and whether what is announced stays so.",
-    (
-        Field("reason", Text(forms.REASON_LENGTH_MAX), "The reason, in words."),
-        Field("keep_announced", Boolean(), "Whether announced hosts stay announced."),
-    ),
-)
 _ONE: Schema = {
     "type": "object",
     "properties": {"maintenance": MAINTENANCE.schema()},
@@ -123,51 +81,15 @@ _DIFFERENCE: Schema = {
 }
 
 
-def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
-    """Return the hosts that a form names, one way or another; costs the fleet."""
-    form = call.form
-    ways = [name for name in ("hosts", "selector", "all") if form.get(name)]
-    if len(ways) != 1:
-        raise MaintenanceInvalid(problem="give exactly one of hosts, selector and all")
-    if ways == ["hosts"]:
-        return tuple(form["hosts"])
-    wanted = set(filter(None, form.get("selector", "").split(",")))
-    found = tuple(host.name for host in topology.hosts.values() if wanted <= {f"zone={host.zone}"})
-    if not found:
-        raise MaintenanceInvalid(problem="no host is selected")
-    return found
-
-
-async def _asked(call: ApiCall) -> stimuli.CreateMaintenance:
-    form, now_ms = call.form, call.desk.clock.now_ms()
-    topology = await call.desk.fleet()
-    hosts = await call.desk.compute(lambda: _selected(topology, call))
-    at_once = form.get("max_at_once", 0)
-    return stimuli.CreateMaintenance(
-        cause=form["cause"],
-        hosts=hosts,
-        duration_s=form["duration"],
-        impact=form.get("impact"),
-        reason=form.get("reason", ""),
-        description=form.get("description", ""),
-        earliest_ms=read_time_ms(form["earliest_start"], now_ms) if "earliest_start" in form else 0,
-        deadline_ms=read_time_ms(form["deadline"], now_ms) if "deadline" in form else 0,
-        priority=form.get("priority", 0),
-        budgets=(Budget(Scope.FLEET, at_once),) if at_once else (),
-        canary_hosts=tuple(form.get("canary_hosts", ())),
-        max_failures=form.get("max_failures", 0),
-    )
-
-
 async def _create(call: ApiCall) -> ApiResponse:
-    committed = await call.desk.submit(await _asked(call), call.actor)
+    committed = await call.desk.submit(await asked_of(call), call.actor)
     assert committed.maintenance is not None
     return _one(MaintenanceView(committed.maintenance), 201)
 
 
 async def _preview(call: ApiCall) -> ApiResponse:
     """Plan what is asked for and write nothing. Source: F-2."""
-    asked = await _asked(call)
+    asked = await asked_of(call)
     topology = await call.desk.fleet()
     for host in asked.hosts:
         if host not in topology.hosts:
@@ -421,7 +343,7 @@ _ROUTES = (
         answer=_FULL,
     ),
     _word("start", _start, forms.EMPTY, summary="Have a draft begin."),
-    _word("pause", _pause, _PAUSE_FORM, summary="Announce nothing more for now."),
+    _word("pause", _pause, PAUSE_FORM, summary="Announce nothing more for now."),
     _word("resume", _resume, forms.EMPTY, summary="Have a paused or stopped one go on."),
     _word("cancel", _cancel, forms.REASON, summary="End it for good."),
     Route(

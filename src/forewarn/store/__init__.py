@@ -10,13 +10,8 @@ import gc
 import logging
 from typing import TYPE_CHECKING
 
-from forewarn.core.document import Enrolment, View
-from forewarn.core.lifecycle import Event, Operation
-from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
 from forewarn.core.records import to_row
-from forewarn.core.refusals import FleetContradiction
 from forewarn.core.state import Changes, State
-from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.errors import ForewarnError
 from forewarn.ids import Ids
 from forewarn.store.addresses import engine_of
@@ -30,12 +25,14 @@ from forewarn.store.errors import (
 )
 from forewarn.store.images import history_rows
 from forewarn.store.lease import Lease
+from forewarn.store.loading import loaded
 from forewarn.store.maintenances import MaintenanceReader
 from forewarn.store.migrations import migrate
 from forewarn.store.reading import HistoryPage, OperationPage, Recorded, StoreReader
 from forewarn.store.retention import Retention, trim
 
 if TYPE_CHECKING:
+    from forewarn.core.lifecycle import Event, Operation
     from collections.abc import Iterator
 
     from forewarn.store.engine import Engine, Row, Transaction
@@ -120,7 +117,7 @@ class Store:
         if len(service) != 1:
             raise StoreDamaged(place=self.place, reason="its row in `service` is missing")
         generation, history_seq, last_number = map(int, service[0][:3])
-        changes = self._read(transaction, last_number)
+        changes = loaded(self._reading, transaction, last_number, place=self.place)
         changes.mark = str(service[0][3]), int(service[0][4])
         state = State()
         state.adopt(changes)
@@ -326,29 +323,6 @@ class Store:
                 come += [(vm, number) for vm in operation.vms if vm not in known]
                 went += [(vm, number) for vm in known if vm not in operation.vms]
         return come, went
-
-    def _read(self, transaction: Transaction, last_number: int) -> Changes:
-        """Return the whole live state as one change of an empty one."""
-        live = self._reading.live
-        try:
-            topology = Topology(
-                hosts={each.name: each for each in live(transaction, Host)},
-                groups={each.name: each for each in live(transaction, Group)},
-                vms={each.name: each for each in live(transaction, Vm)},
-            )
-        except FleetContradiction as error:
-            raise StoreDamaged(place=self.place, reason=str(error)) from error
-        return Changes(
-            last_number=last_number,
-            topology=topology,
-            operations={each.number: each for each in live(transaction, Operation)},
-            events={each.id: each for each in live(transaction, Event)},
-            enrolments={each.group: each for each in live(transaction, Enrolment)},
-            views={each.key: each for each in live(transaction, View)},
-            plans={each.id: each for each in live(transaction, MaintenancePlan)},
-            maintenances={each.number: each for each in live(transaction, Maintenance)},
-            targets={each.key: each for each in live(transaction, Target)},
-        )
 
 
 def open_store(address: str, *, must_exist: bool = False) -> Store:

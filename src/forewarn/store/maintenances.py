@@ -1,4 +1,7 @@
-"""Reading maintenances, their plans and the hosts they have touched, ended ones too."""
+"""Reading maintenances, their plans and the hosts they have touched, ended ones too.
+
+Nothing is written in here.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,98 @@
+"""What operators send about maintenances, and the hosts that a form names.
+
+Nothing is asked for in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import TRAITS, Target
+from forewarn.core.maintenance import stimuli
+from forewarn.core.maintenance.acts import DURATION_S_MAX
+from forewarn.core.maintenance.records import HOSTS_MAX
+from forewarn.core.maintenance.refusals import MaintenanceInvalid
+from forewarn.operator_api import request_forms as forms
+from forewarn.planning.policy import Budget, Scope
+from forewarn.validation.durations import read_time_ms
+from forewarn.validation.fields import NAME, Boolean, Choice, Duration, Integer, Text, Timestamp
+from forewarn.validation.forms import Field, Form, ListOf
+
+if TYPE_CHECKING:
+    from forewarn.core.topology import Topology
+    from forewarn.operator_api.routes import ApiCall
+
+#: Most failures, highest priority and most hosts at once that may be given.
+COUNT_MAX = 1_000_000
+
+_CAUSES = Choice(
+    {
+        cause.value: cause
+        for cause, traits in TRAITS.items()
+        if traits.routine and traits.target is Target.HOST
+    }
+)
+MAINTENANCE_FORM = Form(
+    "MaintenanceForm",
+    "Work on many hosts: which, what and how.",
+    (
+        Field("cause", _CAUSES, "What is done to each host.", required=True),
+        Field("hosts", ListOf(NAME, HOSTS_MAX, 1), "Names of hosts."),
+        Field("selector", Text(), "In place of names: zone=2."),
+        Field("all", Boolean(), "In place of names: every host of the fleet."),
+        Field("duration", Duration(1, DURATION_S_MAX), "Time that each host takes.", required=True),
+        Field("impact", forms.IMPACTS, "What VMs are told, where the cause allows a choice."),
+        Field("reason", Text(forms.REASON_LENGTH_MAX), "Why, for people."),
+        Field("description", Text(), "The text VMs are shown in place of the usual one."),
+        Field("earliest_start", Timestamp(), "Nothing starts before."),
+        Field("deadline", Timestamp(), "The last host is done by then."),
+        Field("priority", Integer(0, COUNT_MAX), "Higher ones come first."),
+        Field("max_at_once", Integer(1, COUNT_MAX), "Hosts disturbed at a time in the fleet."),
+        Field("max_failures", Integer(0, COUNT_MAX), "Hosts that may fail before it is stopped."),
+        Field("canary_hosts", ListOf(NAME, HOSTS_MAX), "Hosts of the first wave."),
+    ),
+)
+PAUSE_FORM = Form(
+    "PauseForm",
+    "Why, and whether what is announced stays so.",
+    (
+        Field("reason", Text(forms.REASON_LENGTH_MAX), "The reason, in words."),
+        Field("keep_announced", Boolean(), "Whether announced hosts stay announced."),
+    ),
+)
+
+
+def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
+    """Return the hosts that a form names, one way or another; costs the fleet."""
+    form = call.form
+    ways = [name for name in ("hosts", "selector", "all") if form.get(name)]
+    if len(ways) != 1:
+        raise MaintenanceInvalid(problem="give exactly one of hosts, selector and all")
+    if ways == ["hosts"]:
+        return tuple(form["hosts"])
+    wanted = set(filter(None, form.get("selector", "").split(",")))
+    found = tuple(host.name for host in topology.hosts.values() if wanted <= {f"zone={host.zone}"})
+    if not found:
+        raise MaintenanceInvalid(problem="no host is selected")
+    return found
+
+
+async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
+    form, now_ms = call.form, call.desk.clock.now_ms()
+    topology = await call.desk.fleet()
+    hosts = await call.desk.compute(lambda: _selected(topology, call))
+    at_once = form.get("max_at_once", 0)
+    return stimuli.CreateMaintenance(
+        cause=form["cause"],
+        hosts=hosts,
+        duration_s=form["duration"],
+        impact=form.get("impact"),
+        reason=form.get("reason", ""),
+        description=form.get("description", ""),
+        earliest_ms=read_time_ms(form["earliest_start"], now_ms) if "earliest_start" in form else 0,
+        deadline_ms=read_time_ms(form["deadline"], now_ms) if "deadline" in form else 0,
+        priority=form.get("priority", 0),
+        budgets=(Budget(Scope.FLEET, at_once),) if at_once else (),
+        canary_hosts=tuple(form.get("canary_hosts", ())),
+        max_failures=form.get("max_failures", 0),
+    )

@@ -1,0 +1,50 @@
+"""Reading the whole live state, once at each start.
+
+Nothing is written in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.document import Enrolment, View
+from forewarn.core.lifecycle import Event, Operation
+from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
+from forewarn.core.refusals import FleetContradiction
+from forewarn.core.state import Changes
+from forewarn.core.topology import Group, Host, Topology, Vm
+from forewarn.store.errors import StoreDamaged
+
+if TYPE_CHECKING:
+    from forewarn.store.engine import Transaction
+    from forewarn.store.reading import StoreReader
+
+
+def loaded(
+    reader: StoreReader, transaction: Transaction, last_number: int, *, place: str
+) -> Changes:
+    """Return the whole live state as one change of an empty one.
+
+    Raises:
+        StoreDamaged: its records contradict one another.
+    """
+    live = reader.live
+    try:
+        topology = Topology(
+            hosts={each.name: each for each in live(transaction, Host)},
+            groups={each.name: each for each in live(transaction, Group)},
+            vms={each.name: each for each in live(transaction, Vm)},
+        )
+    except FleetContradiction as error:
+        raise StoreDamaged(place=place, reason=str(error)) from error
+    return Changes(
+        last_number=last_number,
+        topology=topology,
+        operations={each.number: each for each in live(transaction, Operation)},
+        events={each.id: each for each in live(transaction, Event)},
+        enrolments={each.group: each for each in live(transaction, Enrolment)},
+        views={each.key: each for each in live(transaction, View)},
+        plans={each.id: each for each in live(transaction, MaintenancePlan)},
+        maintenances={each.number: each for each in live(transaction, Maintenance)},
+        targets={each.key: each for each in live(transaction, Target)},
+    )
