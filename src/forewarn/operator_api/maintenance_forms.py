@@ -78,6 +78,7 @@ def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
 
 
 async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
+    """Return what the form asks for."""
     form, now_ms = call.form, call.desk.clock.now_ms()
     topology = await call.desk.fleet()
     hosts = await call.desk.compute(lambda: _selected(topology, call))

@@ -32,9 +32,9 @@ from forewarn.store.reading import HistoryPage, OperationPage, Recorded, StoreRe
 from forewarn.store.retention import Retention, trim
 
 if TYPE_CHECKING:
-    from forewarn.core.lifecycle import Event, Operation
     from collections.abc import Iterator
 
+    from forewarn.core.lifecycle import Event, Operation
     from forewarn.store.engine import Engine, Row, Transaction
 
 log = logging.getLogger("forewarn.store")
