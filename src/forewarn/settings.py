@@ -207,10 +207,7 @@ class DriverOptions:
 
 @dataclass(frozen=True, slots=True)
 class DriverSettings:
-    """Who carries work out; each table `[drivers.NAME]` adds a driver (docs/reference/drivers.md).
-
-    Tables stand in files only.
-    """
+    """Who carries work out; each table `[drivers.NAME]`, in a file, adds a driver."""
 
     default: str = "manual"
     """Driver of hosts that name none: `manual`, `simulated`, or NAME of a `[drivers.NAME]`."""
