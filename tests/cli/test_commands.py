@@ -17,6 +17,18 @@ from tests.cli.conftest import Run
 from tests.operator_api.live import FLEET, Live
 
 
+def test_hosts_are_named_by_selector_or_file(run: Run, live: Live, tmp_path: Path) -> None:
+    """Work on hosts takes names, what they have in common, or a file; one of them. F-1."""
+    assert run("host", "add", "h8", "--zone", "2", "--label", "rack=r7").status == 0
+    assert run("host", "list", "--selector", "rack=r7").out.count("h8") == 1
+    assert "op-1" in run("host", "reboot", "--selector", "zone=2,rack=r7").out
+    (tmp_path / "hosts").write_text("h8\n")
+    assert "op-2" in run("host", "update", "--file", str(tmp_path / "hosts")).out
+    for wrong in ([], ["h8", "--selector", "zone=2"]):
+        assert "Say which hosts in one way" in run("host", "reboot", *wrong).err
+    assert live.get("/v1/hosts/h8")["labels"] == {"rack": "r7"}
+
+
 def test_fleet_is_added_listed_shown_and_removed(run: Run, live: Live) -> None:
     """Hosts, groups and VMs come and go by name."""
     added = run("host", "add", "h3", "--fault-domain", "2", "--zone", "z", "--driver", "manual")

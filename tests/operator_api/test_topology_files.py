@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forewarn.core.impact import Impact
+from forewarn.core.naming import KEY_PATTERN
 from forewarn.core.refusals import FleetContradiction
 from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
 from forewarn.metadata.instance_fields import SETTABLE
@@ -78,7 +79,19 @@ vms:
 
 name = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,12}", fullmatch=True)
 printable = st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=12)
-hosts = st.builds(Host, name=name, fault_domain=st.integers(0, 9), zone=printable, driver=printable)
+labels = st.dictionaries(
+    st.from_regex(KEY_PATTERN, fullmatch=True).filter(lambda key: key != "zone"),
+    st.from_regex(r"[a-z0-9.]{1,9}", fullmatch=True),
+    max_size=4,
+).map(lambda pairs: tuple(sorted(pairs.items())))
+hosts = st.builds(
+    Host,
+    name=name,
+    fault_domain=st.integers(0, 9),
+    zone=printable,
+    driver=printable,
+    labels=labels,
+)
 groups = st.builds(
     Group,
     name=name,

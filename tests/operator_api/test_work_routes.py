@@ -43,6 +43,25 @@ def test_each_act_asks_for_its_cause(
     assert operation["actor"] == "operator local at 127.0.0.1"
 
 
+def test_hosts_are_named_by_a_selector(fleet: Live) -> None:
+    """An order takes the hosts that have all of a selector; never names and a selector. F-1."""
+    fleet.call("PUT", "/v1/hosts/h2", {"zone": "2", "labels": {"rack": "r7"}})
+    reply = fleet.call("GET", "/v1/hosts?selector=rack=r7")
+    assert [(host["name"], host["labels"]) for host in reply.json["hosts"]] == [
+        ("h2", {"rack": "r7"})
+    ]
+    asked = fleet.post("/v1/operations", cause="host-reboot", selector="zone=2,rack=r7")
+    assert one(asked)["target"] == "h2"
+    for form, code in (
+        ({}, "validation-failed"),
+        ({"targets": ["h1"], "selector": "zone=2"}, "validation-failed"),
+        ({"selector": "zone"}, "selector-invalid"),
+        ({"selector": "zone=9"}, "nothing-selected"),
+    ):
+        refused = fleet.call("POST", "/v1/operations", {"cause": "host-reboot", **form})
+        assert refused.json["error"]["code"] == code
+
+
 def test_request_says_how_it_is_shown(fleet: Live) -> None:
     """An operator may give more notice, a text, a duration and a source. Source: N-1, D-8, D-9."""
     fleet.post(

@@ -43,6 +43,8 @@ def _add_record_actions(commands: Commands, kind: str) -> argparse.ArgumentParse
         "--replace", action="store_true", help="replace one of this name, whole, if it is there"
     )
     listing = commands.command("list", f"list {kind}s", run=_list)
+    if kind == "host":
+        listing.add_argument("--selector", metavar="KEY=VALUE,...", help="only with all of these")
     for column in {"host": ("zone",), "vm": ("host", "group")}.get(kind, ()):
         listing.add_argument(f"--{column}", metavar="NAME", help=f"only of this {column}")
     show = commands.command("show", f"show one {kind}", run=_show)
@@ -60,7 +62,15 @@ def _add_host_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--update-domain", metavar="N", type=int)
     parser.add_argument("--zone", metavar="NAME")
     parser.add_argument("--driver", metavar="NAME", help="who carries work on it out")
-    parser.set_defaults(members=("fault_domain", "update_domain", "zone", "driver"))
+    parser.add_argument(
+        "--label",
+        metavar="KEY=VALUE",
+        action="append",
+        dest="labels",
+        type=_tag,
+        help="such as rack=r7; repeatable",
+    )
+    parser.set_defaults(members=("fault_domain", "update_domain", "zone", "driver", "labels"))
 
 
 def _add_group_options(parser: argparse.ArgumentParser) -> None:
@@ -154,7 +164,7 @@ def _add(arguments: argparse.Namespace) -> int:
     form = {name: getattr(arguments, name) for name in arguments.members}
     if "group_kind" in form:
         form["kind"] = form.pop("group_kind")
-    for member in ("tags", "instance"):
+    for member in ("tags", "instance", "labels"):
         if form.get(member):
             form[member] = dict(form[member])
     new = "" if arguments.replace else "?new=true"
@@ -173,7 +183,7 @@ def _list(arguments: argparse.Namespace) -> int:
     plural = f"{arguments.kind}s"
     filters = {
         name: getattr(arguments, name, None)
-        for name in ("zone", "host", "group")
+        for name in ("zone", "host", "group", "selector")
         if getattr(arguments, name, None)
     }
     found: list[Answer] = []

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.cli.host_selection import HostsUnnamed
 from forewarn.cli.output import note, print_json
 from forewarn.cli.parsing import whole_number
 from forewarn.cli.text_files import text_of
-from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED
 
 if TYPE_CHECKING:
@@ -25,14 +25,6 @@ _WORDS = {
     "cancel": "end it for good; what runs ends",
 }
 _CAUSES = ("host-reboot", "host-update", "network-update", "live-migration")
-
-
-class HostsUnnamed(CallerError):
-    """A maintenance of no hosts, or of hosts named in two ways."""
-
-    code = "hosts-unnamed"
-    message = "Say which hosts in one way: HOST..., --selector, --file or --all."
-    advice = "See `forewarn maintenance create --help`."
 
 
 def add_commands(commands: Commands) -> None:

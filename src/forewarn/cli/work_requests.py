@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.cli.host_selection import add_host_selection, named_hosts
 from forewarn.cli.output import note, print_json, print_table, when
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
@@ -46,6 +47,7 @@ def add_host_work(commands: Commands) -> None:
     """Add what can be done to hosts."""
     for action, (cause, line) in _HOST_WORK.items():
         parser = _add_work(commands, action, cause, line)
+        add_host_selection(parser)
         if action == "update":
             parser.add_argument(
                 "--restart",
@@ -84,7 +86,9 @@ def add_host_work(commands: Commands) -> None:
 def add_vm_work(commands: Commands) -> None:
     """Add what can be done to VMs."""
     for action, (cause, line) in _VM_WORK.items():
-        _add_work(commands, action, cause, line)
+        parser = _add_work(commands, action, cause, line)
+        parser.add_argument("names", metavar="NAME", nargs="+")
+        parser.set_defaults(selector=None, file=None)
 
 
 class TimeoutAlone(CallerError):
@@ -137,7 +141,6 @@ def awaited_text(waiting: Answer, now_ms: int) -> str:
 
 def _add_work(commands: Commands, action: str, cause: str, line: str) -> argparse.ArgumentParser:
     parser = commands.command(action, line, run=_ask)
-    parser.add_argument("names", metavar="NAME", nargs="+")
     if action != "fail":
         parser.add_argument(
             "--not-before", metavar="TIME", help="2026-11-21T18:30:00Z, or +1h from now"
@@ -158,12 +161,14 @@ def _add_work(commands: Commands, action: str, cause: str, line: str) -> argpars
 def _ask(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs no client
 
+    names = named_hosts(arguments)
     client = client_of(arguments)
     after = begin_of_wait(client, arguments)
     duration = arguments.duration
     form = {
         "cause": arguments.cause,
-        "targets": arguments.names,
+        "targets": names or None,
+        "selector": arguments.selector,
         "not_before": arguments.not_before,
         "duration": int(duration) if duration in {"-1", "0"} else duration,
         "description": arguments.description,

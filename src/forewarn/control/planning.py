@@ -14,6 +14,7 @@ from forewarn.core.impact import SECOND_MS, TRAITS
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance.admission import is_counted
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
+from forewarn.core.naming import RACK
 from forewarn.core.topology import Health
 from forewarn.errors import OurError
 from forewarn.planning import fleet as planned
@@ -99,6 +100,8 @@ def fleet_of(topology: Topology) -> planned.Fleet:
             zone=host.zone,
             fault_domain=host.fault_domain,
             update_domain=host.update_domain,
+            rack=dict(host.labels).get(RACK, ""),
+            labels=tuple(f"{key}={text}" for key, text in host.labels),
         )
         for host in topology.hosts.values()
     ]

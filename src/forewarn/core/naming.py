@@ -6,6 +6,7 @@ No layout may be known in here: whether a host is there is looked up in `topolog
 from __future__ import annotations
 
 import re
+from typing import TypeAlias
 
 from forewarn.core.refusals import FleetContradiction
 
@@ -21,6 +22,19 @@ TEXT_LENGTH_MAX = 256
 #: It is kept in memory and sent to metadata nodes, so no place for user data of 64 KiB.
 INSTANCE_MAX = 64
 INSTANCE_LENGTH_MAX = 16_384
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+#: Labels one host may have.
+LABELS_MAX = 16
+#: What selectors call a host's zone; no label may be called that.
+ZONE = "zone"
+#: The label that budgets and waves know as a rack.
+RACK = "rack"
+#: What a label's key looks like.
+KEY_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}"
+#: What its value looks like: no comma, equals sign or space, so that a selector can have it.
+VALUE_PATTERN = r"[^\x00-\x20,=]{1,63}"
+_LABEL_KEY, _LABEL_VALUE = re.compile(KEY_PATTERN), re.compile(VALUE_PATTERN)
 
 
 def check_name(kind: str, name: str) -> None:
@@ -42,6 +56,18 @@ def check_text(kind: str, name: str, texts: tuple[str, ...]) -> None:
                 problem=f"{kind} {name}: {text[:40]!r} is longer than {TEXT_LENGTH_MAX}"
                 " characters or not printable"
             )
+
+
+def check_labels(name: str, labels: tuple[tuple[str, str], ...]) -> None:
+    """Refuse labels of a host that no selector could name."""
+    if len(labels) > LABELS_MAX:
+        raise FleetContradiction(problem=f"host {name}: more than {LABELS_MAX} labels")
+    for key, value in labels:
+        if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
+            problem = f"host {name}: {key[:40]}={value[:40]} cannot be a label"
+            raise FleetContradiction(problem=problem)
+        if key == ZONE:
+            raise FleetContradiction(problem=f"host {name}: its zone is no label; set it as zone")
 
 
 def check_instance(name: str, members: tuple[tuple[str, str], ...]) -> None:

@@ -104,6 +104,7 @@ _BEFORE: dict[str, Row] = {
         "hold_ms": 0,
     },
     "vm": {"instance": "[]"},
+    "host": {"labels": "[]"},
 }
 
 #: Rows remembered by their very records: each is written twice, to history and to its table.
@@ -253,7 +254,7 @@ _PAIRS: _Form = (_list_text, _pairs)
 
 #: How columns that are not plain text or numbers are written and read.
 _FORMS: dict[str, dict[str, _Form]] = {
-    "host": {"health": _word(Health)},
+    "host": {"health": _word(Health), "labels": _PAIRS},
     "group": {
         "kind": _word(GroupKind),
         "strict_approval": _TRUTH,

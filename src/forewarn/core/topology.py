@@ -19,7 +19,9 @@ from forewarn.core.naming import (
     ADDRESSES_MAX,
     DOMAIN_MAX,
     TAGS_MAX,
+    Labels,
     check_instance,
+    check_labels,
     check_name,
     check_text,
 )
@@ -67,11 +69,15 @@ class Host:
     #: Which driver carries work on this host out; empty: the service's default.
     driver: str = ""
     health: Health = Health.HEALTHY
+    #: Pairs by which people, windows and budgets name many hosts, such as `rack` and `r7`. F-1.
+    labels: Labels = ()
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a host."""
         check_name("host", self.name)
         check_text("host", self.name, (self.zone, self.driver))
+        if self.labels:
+            check_labels(self.name, self.labels)
         for domain in (self.fault_domain, self.update_domain):
             if not 0 <= domain <= DOMAIN_MAX:
                 raise FleetContradiction(

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.core.draft import Terms
+from forewarn.core.labels import pairs_of, read_selector
 from forewarn.core.refusals import Unknown
 from forewarn.core.step import step
 from forewarn.core.stimulus import ChangeTopology
@@ -61,7 +62,7 @@ def routes() -> tuple[Route, ...]:
     zone = Field("zone", Text(), "Only in this zone.")
     where = (Field("host", NAME, "Only on this host."), Field("group", NAME, "Only of this group."))
     return (
-        *_routes_of("host", forms.HOST, schemas.HOST.schema(), filters=(zone,)),
+        *_routes_of("host", forms.HOST, schemas.HOST.schema(), filters=(zone, forms.SELECTOR)),
         *_routes_of("group", forms.GROUP, schemas.GROUP.schema()),
         *_routes_of("vm", forms.VM, schemas.VM.schema(), filters=where),
         *_TOPOLOGY,
@@ -143,12 +144,14 @@ class _Records:
             if kind in query and query[kind] not in _table(topology, kind):
                 raise Unknown(kind=kind, name=query[kind])
         wanted = {name: query[name] for name in ("zone", "host", "group") if name in query}
+        pairs = frozenset(read_selector(query["selector"]) if "selector" in query else ())
         after, limit = query.get("after", ""), query.get("limit", LIST_MAX)
         records = _table(topology, self.kind)
         names = (
             name
             for name in self._names(topology, wanted, call.desk.index, after)
             if all(getattr(records[name], each) == value for each, value in wanted.items())
+            and (not pairs or pairs <= pairs_of(topology.hosts[name]))
         )
         found = list(itertools.islice(names, limit + 1))
         shown = [_shown(topology, self.kind, name) for name in found[:limit]]

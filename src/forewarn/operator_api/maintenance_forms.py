@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import TRAITS, Target
+from forewarn.core.labels import select
 from forewarn.core.maintenance import stimuli
 from forewarn.core.maintenance.acts import DURATION_S_MAX
 from forewarn.core.maintenance.records import HOSTS_MAX
@@ -70,8 +71,9 @@ def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
         raise MaintenanceInvalid(problem="give exactly one of hosts, selector and all")
     if ways == ["hosts"]:
         return tuple(form["hosts"])
-    wanted = set(filter(None, form.get("selector", "").split(",")))
-    found = tuple(host.name for host in topology.hosts.values() if wanted <= {f"zone={host.zone}"})
+    if ways == ["selector"]:
+        return select(topology.hosts.values(), form["selector"])
+    found = tuple(topology.hosts)
     if not found:
         raise MaintenanceInvalid(problem="no host is selected")
     return found

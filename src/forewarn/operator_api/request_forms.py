@@ -16,7 +16,15 @@ from forewarn.core.impact import (
     Impact,
     Source,
 )
-from forewarn.core.naming import ADDRESSES_MAX, DOMAIN_MAX, INSTANCE_LENGTH_MAX, TAGS_MAX
+from forewarn.core.naming import (
+    ADDRESSES_MAX,
+    DOMAIN_MAX,
+    INSTANCE_LENGTH_MAX,
+    KEY_PATTERN,
+    LABELS_MAX,
+    TAGS_MAX,
+    VALUE_PATTERN,
+)
 from forewarn.core.stimulus import TARGETS_MAX
 from forewarn.core.topology import GroupKind
 from forewarn.metadata.instance_fields import COMPUTE, SETTABLE
@@ -43,6 +51,11 @@ SOURCES: Final = Choice({source.value: source for source in Source})
 CAUSES: Final = Choice({cause.value: cause for cause in Cause})
 _AUTOMATIC: Final = Choice({i.value: i for i in (Impact.REBOOT, Impact.REDEPLOY)})
 
+_LABEL: Final = Text(64, VALUE_PATTERN, "a label's value, without comma, equals sign or space")
+SELECTOR: Final = Field(
+    "selector", Text(), "Only hosts that have all of these: zone=2,rack=r7; zone, and labels."
+)
+
 HOST = Form(
     "HostForm",
     "A physical machine.",
@@ -53,6 +66,11 @@ HOST = Form(
         ),
         Field("zone", Text(), "Zone it stands in; fault domains of two zones are never the same."),
         Field("driver", Text(), "Who carries work on it out; empty: the service's default."),
+        Field(
+            "labels",
+            Named(_LABEL, LABELS_MAX, Text(64, KEY_PATTERN, "a label's key")),
+            "Pairs by which selectors, windows and budgets name it; `rack` is its rack.",
+        ),
     ),
 )
 GROUP = Form(
@@ -164,7 +182,8 @@ ORDER = Form(
     "Work on several hosts or VMs, all of it or none.",
     (
         Field("cause", CAUSES, "Why; decides what is done.", required=True),
-        Field("targets", ListOf(NAME, TARGETS_MAX, 1), "Names of hosts or of VMs.", required=True),
+        Field("targets", ListOf(NAME, TARGETS_MAX), "Names of hosts or of VMs."),
+        Field("selector", Text(), "In place of names: hosts that have all of these: zone=2."),
         *_ASKED,
     ),
 )

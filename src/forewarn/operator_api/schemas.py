@@ -112,6 +112,7 @@ HOST: ObjectSchema[Placed[Host]] = ObjectSchema(
         Member("update_domain", WHOLE, lambda p: p.record.update_domain),
         Member("zone", TEXT, lambda p: p.record.zone),
         Member("driver", TEXT, lambda p: p.record.driver, "Empty: the service's default."),
+        Member("labels", TEXTS_BY_NAME, lambda p: dict(p.record.labels)),
         Member("health", words(Health), lambda p: p.record.health.value),
         Member("vms", TEXTS, lambda p: list(p.topology.vms_on(p.record.name)), "Its VMs."),
     ),

@@ -83,7 +83,10 @@ def parts_of(asked: ChangeTopology, before: Topology, *, prune: bool) -> ChangeT
 
 def host_of(name: str, values: Values) -> Host:
     """Return the host a form describes."""
-    return Host(name=name, **values)
+    given = dict(values)
+    if "labels" in given:
+        given["labels"] = tuple(sorted(given["labels"].items()))
+    return Host(name=name, **given)
 
 
 def group_of(name: str, values: Values) -> Group:
@@ -155,7 +158,7 @@ def _given(record: Host | Group | Vm, plain: object, without: tuple[str, ...]) -
         value = getattr(record, name)
         if name in without or value == getattr(plain, name):
             continue
-        if name in {"tags", "instance"}:
+        if name in {"tags", "instance", "labels"}:
             value = dict(value)
         elif isinstance(value, tuple):
             value = list(value)

@@ -9,9 +9,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import Cause
+from forewarn.core.labels import select
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
 from forewarn.core.refusals import WrongState
-from forewarn.core.stimulus import Acknowledge, Cancel, Complete, Repair, RequestMaintenance, Retry
+from forewarn.core.stimulus import (
+    TARGETS_MAX,
+    Acknowledge,
+    Cancel,
+    Complete,
+    Repair,
+    RequestMaintenance,
+    Retry,
+)
 from forewarn.operator_api import request_forms as forms
 from forewarn.operator_api import schemas
 from forewarn.operator_api.lookup import check_named, find
@@ -19,7 +28,7 @@ from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
 from forewarn.store import OperationPage
 from forewarn.validation.durations import read_time_ms
-from forewarn.validation.fields import NAME, Boolean, Choice, Integer, Schema
+from forewarn.validation.fields import NAME, Boolean, Choice, Integer, Schema, ValidationFailed
 from forewarn.validation.forms import Field, Form, ListOf
 
 if TYPE_CHECKING:
@@ -105,7 +114,16 @@ def _precise(cause: Cause, call: ApiCall) -> Cause:
 
 
 async def _order(call: ApiCall) -> ApiResponse:
-    return await _ask(call, call.form["cause"], call.form["targets"])
+    targets, selector = call.form.get("targets", ()), call.form.get("selector")
+    if bool(targets) == bool(selector):
+        raise ValidationFailed(where="the form", problem="give targets or a selector, one of both")
+    if selector:
+        fleet = await call.desk.fleet()
+        targets = await call.desk.compute(lambda: select(fleet.hosts.values(), selector))
+        if len(targets) > TARGETS_MAX:
+            problem = f"it names {len(targets)} hosts; an order takes at most {TARGETS_MAX}"
+            raise ValidationFailed(where="selector", problem=problem)
+    return await _ask(call, call.form["cause"], targets)
 
 
 async def _ask(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> ApiResponse:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.admission import obstacle
 from forewarn.core.impact import SECOND_MS, Source
+from forewarn.core.labels import words_of
 from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.naming import RACK
 from forewarn.core.topology import Health
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan_text import read_limits
@@ -83,7 +85,7 @@ class Admission:
             return "it would end after the deadline"
         host = draft.topology.hosts.get(operation.host)
         policy = draft.policy.maintenance
-        labels = {f"zone={host.zone}"} if host else set()
+        labels = words_of(host) if host else frozenset[str]()
         windows = [each for each in policy.windows if labels.issuperset(each.hosts)]
         bound_by_windows = windows or policy.freezes
         if bound_by_windows and not open_now(windows, policy.freezes, (draft.now_ms, end_ms)):
@@ -126,7 +128,8 @@ class Admission:
         if known is not None:
             taken[Scope.FLEET, ""] += 1
             taken[Scope.ZONE, known.zone] += 1
-            taken[Scope.LABEL, f"zone={known.zone}"] += 1
+            taken[Scope.RACK, dict(known.labels).get(RACK, "")] += 1
+            taken.update((Scope.LABEL, word) for word in words_of(known))
         taken.update(self._of_vms(topology.vms_on(host)))
         return taken
 

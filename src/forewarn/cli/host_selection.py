@@ -1,0 +1,45 @@
+"""Hosts named on the command line: one by one, in a file, or by what they have in common.
+
+Nothing is asked of the service in here: a selector is its business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.cli.text_files import text_of
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    import argparse
+
+
+class HostsUnnamed(CallerError):
+    """Work on no hosts, or on hosts named in two ways."""
+
+    code = "hosts-unnamed"
+    message = (
+        "Say which hosts in one way: by NAME..., --selector, --file, or --all of a maintenance."
+    )
+    advice = "See `forewarn host list` for their names."
+
+
+def add_host_selection(parser: argparse.ArgumentParser) -> None:
+    """Add names, `--selector` and `--file`."""
+    parser.add_argument("names", metavar="NAME", nargs="*")
+    parser.add_argument(
+        "--selector", metavar="KEY=VALUE,...", help="hosts with all of these: zone=2,rack=r7"
+    )
+    parser.add_argument("--file", metavar="FILE", help="a file of names, separated by white space")
+
+
+def named_hosts(arguments: argparse.Namespace) -> list[str]:
+    """Return the hosts that are named; none where a selector says which.
+
+    Raises:
+        HostsUnnamed: it is not said which hosts, or in two ways.
+    """
+    ways = (arguments.names, arguments.selector, arguments.file)
+    if sum(map(bool, ways)) != 1:
+        raise HostsUnnamed
+    return text_of(arguments.file).split() if arguments.file else list(arguments.names)

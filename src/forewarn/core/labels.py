@@ -1,0 +1,76 @@
+"""Labels on hosts, and selectors that name hosts by them. No host is looked up in here.
+
+A label is a pair such as `rack` and `r7`. A selector is text such as `zone=2,rack=r7`: what it
+names has all of these. `zone` is a key like a label's; no label may be called that. Source: F-1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.naming import ZONE
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forewarn.core.naming import Labels
+    from forewarn.core.topology import Host
+
+
+class SelectorInvalid(CallerError):
+    """A selector that cannot be read."""
+
+    code = "selector-invalid"
+    message = "The selector {selector!r} is invalid: {problem}."
+    advice = "Write KEY=VALUE, several joined by commas: zone=2,rack=r7."
+
+
+class NothingSelected(CallerError):
+    """A selector that no host answers to."""
+
+    code = "nothing-selected"
+    message = "No host has {selector}."
+    advice = "`forewarn host list --json` shows every host's zone and labels."
+    status = 404
+
+
+def read_selector(text: str) -> Labels:
+    """Return the pairs that a selector demands, in its order.
+
+    Raises:
+        SelectorInvalid: it has no pair, one that is none, or one key twice.
+    """
+    pairs: dict[str, str] = {}
+    for part in text.split(","):
+        key, separator, value = (each.strip() for each in part.partition("="))
+        if not (key and separator and value) or "=" in value:
+            raise SelectorInvalid(selector=text, problem=f"{part.strip()!r} is not KEY=VALUE")
+        if key in pairs:
+            raise SelectorInvalid(selector=text, problem=f"{key} stands in it twice")
+        pairs[key] = value
+    return tuple(pairs.items())
+
+
+def select(hosts: Iterable[Host], selector: str) -> tuple[str, ...]:
+    """Return the names of the hosts that have all a selector demands; costs the hosts.
+
+    Raises:
+        SelectorInvalid: the selector cannot be read.
+        NothingSelected: no host has it.
+    """
+    wanted = frozenset(read_selector(selector))
+    found = tuple(host.name for host in hosts if wanted.issubset(pairs_of(host)))
+    if not found:
+        raise NothingSelected(selector=selector)
+    return found
+
+
+def pairs_of(host: Host) -> frozenset[tuple[str, str]]:
+    """Return everything of a host that selectors, windows and budgets may name."""
+    return frozenset((*host.labels, (ZONE, host.zone)))
+
+
+def words_of(host: Host) -> frozenset[str]:
+    """Return the same as `key=value`, as a policy writes it."""
+    return frozenset(f"{key}={value}" for key, value in pairs_of(host))
