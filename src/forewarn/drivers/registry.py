@@ -101,9 +101,15 @@ def _simulated(name: str, options: Options) -> Driver:
     return SimulatedDriver(name)
 
 
+def _command(name: str, options: Options) -> Driver:
+    from forewarn.drivers.command.driver import create  # noqa: PLC0415 - few services have one
+
+    return create(name, options)
+
+
 def _take_none(options: Options) -> None:
     if options:
         raise ValueError(f"it has no option {', '.join(options)}")
 
 
-_BUILT_IN: dict[str, Factory] = {"manual": _manual, "simulated": _simulated}
+_BUILT_IN: dict[str, Factory] = {"manual": _manual, "simulated": _simulated, "command": _command}

@@ -1,0 +1,191 @@
+"""The driver whose work is done by programs of the operator: one for each verb. Source: R-4.
+
+`begin` may do all the work and print how far it is, in which case the task ends with it; or it
+only sets off work that `progress` is asked after.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.drivers import Progress
+from forewarn.drivers.command import runner
+from forewarn.drivers.command.program import ANSWER_BEGINS, Limits, ProgramFailed, run_program
+from forewarn.drivers.messages import encoded, read_answer, task_message
+from forewarn.drivers.task_files import TaskFiles, held, write_durably
+from forewarn.validation.fields import Number, Text
+from forewarn.validation.forms import Field, Form, ListOf
+from forewarn.validation.json_reader import read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.drivers import Task
+
+#: How long a program that only sets work off, or tells of it, may take, in seconds.
+CALL_TIMEOUT_S = 30.0
+#: How long a program that does the work may take, in seconds.
+TIMEOUT_S = 3600.0
+#: How often a task is asked after, in seconds.
+POLL_S = 2.0
+#: How long a task's program may take to end when it is to, in seconds: more than its grace.
+STOP_S = 10.0
+
+_WORDS = ListOf(Text(4096), 100, 1)
+_OPTIONS = Form(
+    "CommandDriver",
+    "A driver whose work is done by programs.",
+    (
+        Field("begin", _WORDS, "Begins a task, or does it all.", required=True),
+        Field("progress", _WORDS, "Tells how far a task is; without it `begin` does it all."),
+        Field("abort", _WORDS, "Undoes or stops what a task left behind; `begin` is ended anyway."),
+        Field("discover", _WORDS, "Tells which machines there are."),
+        Field("state", Text(4096), "Directory for what is kept of tasks.", required=True),
+        Field("timeout_s", Number(1, 7 * 86_400), "How long `begin` may take."),
+        Field("call_timeout_s", Number(0.1, 3600), "How long each other program may take."),
+        Field("poll_s", Number(0.1, 86_400), "How often a task is asked after."),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """What the settings say of one driver."""
+
+    begin: tuple[str, ...]
+    state: str
+    progress: tuple[str, ...] = ()
+    abort: tuple[str, ...] = ()
+    discover: tuple[str, ...] = ()
+    timeout_s: float = TIMEOUT_S
+    call_timeout_s: float = CALL_TIMEOUT_S
+    poll_s: float = POLL_S
+
+
+def create(name: str, options: Mapping[str, object]) -> CommandDriver:
+    """Return a driver with these options.
+
+    Raises:
+        ValidationFailed: an option is unknown, missing or wrong.
+    """
+    return CommandDriver(name, Programs(**_OPTIONS.read(dict(options), f"[drivers.{name}]")))
+
+
+class CommandDriver:
+    """Runs programs; what it knows of its tasks stands in files."""
+
+    def __init__(self, name: str, programs: Programs) -> None:
+        """Run nothing yet."""
+        self.name = name
+        self._programs = programs
+        self._files = TaskFiles(Path(programs.state))
+
+    def begin(self, task: Task) -> None:
+        """Start `begin` in the background, unless that was done before.
+
+        An attempt before this one is ended first.
+        """
+        with self._files.changing(task):
+            self._files.check_not_aborted(task)
+            directory = self._files.attempt(task)
+            if (directory / runner.STARTED).exists():
+                return
+            for other in self._files.others(task):
+                _stop(other)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_durably(directory / runner.TASK, encoded(task_message("begin", task)))
+            run = {"words": self._programs.begin, "timeout_s": self._programs.timeout_s}
+            write_durably(directory / runner.RUN, encoded(run))
+            subprocess.run(  # noqa: S603 - our own module
+                [sys.executable, "-m", runner.__name__, str(directory)],
+                stdin=subprocess.DEVNULL,
+                check=True,
+                timeout=self._programs.call_timeout_s,
+            )
+
+    def progress(self, task: Task, now_ms: int) -> Progress:
+        """Say what `begin` printed last, how it ended, or what `progress` says."""
+        directory = self._files.known(task)
+        again_ms = now_ms + int(self._programs.poll_s * 1000)
+        if held(directory):  # looked at before `end`, which is written before it is given back
+            said = self._said(directory, task, now_ms)
+            return Progress(again_ms=again_ms, waits=said.waits, text=said.text, share=said.share)
+        end = directory / runner.END
+        if not end.exists():
+            return Progress(failed="its program was killed, or never ran: nobody knows how far")
+        failed = end.read_text("utf-8")
+        said = self._said(directory, task, now_ms)
+        if said.failed or failed:
+            return Progress(failed=said.failed or failed.removesuffix("."))
+        if said.done or not self._programs.progress:
+            return Progress(done=True)
+        told = self._call(self._programs.progress, "progress", task)
+        if not told:
+            raise ProgramFailed(program=self._programs.progress[0], problem="said nothing")
+        answer = read_answer(told[-1], "progress", task.id, now_ms)
+        if answer.done or answer.failed or answer.again_ms:
+            return answer
+        return Progress(again_ms=again_ms, waits=answer.waits, text=answer.text, share=answer.share)
+
+    def abort(self, task: Task) -> None:
+        """End `begin` if it runs, begin nothing more, and run `abort`."""
+        with self._files.changing(task):
+            self._files.mark_aborted(task)
+            directory = self._files.attempt(task)
+            for attempt in (directory, *self._files.others(task)):
+                _stop(attempt)
+        if self._programs.abort:
+            self._call(self._programs.abort, "abort", task)
+
+    def discover(self) -> dict[str, object]:
+        """Return what `discover` tells, all its lines as one topology."""
+        found: dict[str, dict[str, object]] = {}
+        if not self._programs.discover:
+            return {}
+        for line in self._run(self._programs.discover, encoded({"verb": "discover"})):
+            said = read_json(line)
+            if not isinstance(said, dict) or not all(isinstance(v, dict) for v in said.values()):
+                raise ProgramFailed(
+                    program=self._programs.discover[0], problem="printed no part of a topology"
+                )
+            for kind, records in said.items():
+                found.setdefault(kind, {}).update(records)
+        return dict(found)
+
+    def _said(self, directory: Path, task: Task, now_ms: int) -> Progress:
+        """Return the last answer of `begin`; one that is none is a failure. Source: R-1."""
+        path = directory / runner.ANSWER
+        if not path.exists():
+            return Progress()
+        return read_answer(path.read_bytes(), "begin", task.id, now_ms)
+
+    def _call(self, words: tuple[str, ...], verb: str, task: Task) -> list[bytes]:
+        return self._run(words, encoded(task_message(verb, task)))
+
+    def _run(self, words: tuple[str, ...], message: bytes) -> list[bytes]:
+        lines: list[bytes] = []
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(message)
+            stdin.seek(0)
+            run_program(words, stdin, Limits(self._programs.call_timeout_s), line=lines.append)
+        return [each for each in lines if each.startswith(ANSWER_BEGINS)]
+
+
+def _stop(directory: Path) -> None:
+    """End the program of an attempt, and wait until it has.
+
+    Raises:
+        ProgramFailed: it will not end.
+    """
+    until = time.monotonic() + STOP_S
+    while held(directory):
+        runner.stop(directory)
+        if time.monotonic() >= until:
+            raise ProgramFailed(program=directory, problem=f"runs on after {STOP_S:g} s")
+        time.sleep(0.02)

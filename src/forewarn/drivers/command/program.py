@@ -1,0 +1,180 @@
+"""Running a program: its own process group, a time limit, and only so much output.
+
+What it prints is not understood here.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from forewarn.errors import PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+#: What a program may print on standard output, in bytes: an hour of a line a second and more.
+OUTPUT_BYTES_MAX = 16 * 1024 * 1024
+#: Longest line it may print, in bytes.
+LINE_BYTES_MAX = 64 * 1024
+#: How much of its standard error is kept, in bytes: the end says why.
+ERROR_BYTES_MAX = 4096
+#: How a line begins that is an answer; others are for people, and not looked at.
+ANSWER_BEGINS = b"{"
+#: How long a program may take to end after SIGTERM, in seconds; then it is killed.
+GRACE_S = 5.0
+#: How often a program is looked after while it says nothing, in seconds.
+LOOK_S = 0.1
+#: What a program finds in its environment of the service's: no settings, and so no secrets.
+ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME", "SSH_AUTH_SOCK")
+
+
+class ProgramFailed(PeerError):
+    """A program of a driver has failed."""
+
+    code = "driver-program-failed"
+    message = "{program} {problem}."
+    advice = "Run it by hand with the task on its standard input."
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a program may take."""
+
+    timeout_s: float
+    output_bytes: int = OUTPUT_BYTES_MAX
+
+
+def run_program(
+    words: Sequence[str],
+    stdin: IO[bytes],
+    limits: Limits,
+    *,
+    line: Callable[[bytes], None],
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run a program to its end; nothing of its process group is left then.
+
+    Args:
+        words: the program and its arguments; no shell is involved.
+        stdin: what it reads.
+        limits: what it may take.
+        line: is given each line of its standard output.
+        stop: whether it is to be ended; asked several times a second.
+
+    Raises:
+        ProgramFailed: it cannot be started, ends badly, takes too long, prints too much, or was
+            stopped.
+    """
+    environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the operator's own program
+            words,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=environment,
+        )
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ProgramFailed(program=words[0], problem=f"cannot be run: {reason}") from error
+    with process:
+        reader = _Reader(process, limits, line)
+        try:
+            problem = reader.follow(stop)
+        finally:
+            _end(process)
+    if not problem and process.returncode:
+        problem = f"ended with status {process.returncode}"
+        if process.returncode < 0:
+            problem = f"was ended by signal {-process.returncode}"
+    if problem:
+        raise ProgramFailed(program=words[0], problem=f"{problem}{reader.last_words()}")
+
+
+class _Reader:
+    """Reads what a program prints, until it ends or has to."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], limits: Limits, line: Callable[[bytes], None]
+    ) -> None:
+        self._process = process
+        self._limits = limits
+        self._line = line
+        self._rest = b""
+        self._left = limits.output_bytes
+        self._error: deque[int] = deque(maxlen=ERROR_BYTES_MAX)
+
+    def follow(self, stop: Callable[[], bool]) -> str:
+        """Read until the program ends; return why it has to, or nothing."""
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        until = time.monotonic() + self._limits.timeout_s
+        with selectors.DefaultSelector() as selector:
+            for stream in (self._process.stdout, self._process.stderr):
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_READ)
+            while True:
+                ended = self._process.poll() is not None
+                for key, _ in selector.select(0 if ended else LOOK_S):
+                    body = os.read(key.fd, 65536)
+                    if not body:
+                        selector.unregister(key.fileobj)
+                    elif key.fileobj is self._process.stderr:
+                        self._error.extend(body)
+                    else:
+                        problem = self._take(body)
+                        if problem:
+                            return problem
+                    ended = ended and not body
+                if ended:
+                    return self._last_line()
+                if stop():
+                    return "was stopped"
+                if time.monotonic() >= until:
+                    return f"has not ended within {self._limits.timeout_s:g} s"
+
+    def _take(self, body: bytes) -> str:
+        self._left -= len(body)
+        if self._left < 0:
+            return f"printed more than {self._limits.output_bytes} bytes"
+        *lines, self._rest = (self._rest + body).split(b"\n")
+        if len(self._rest) > LINE_BYTES_MAX or any(len(one) > LINE_BYTES_MAX for one in lines):
+            return f"printed a line of more than {LINE_BYTES_MAX} bytes"
+        for one in lines:
+            if one.strip():
+                self._line(one)
+        return ""
+
+    def _last_line(self) -> str:
+        return self._take(b"\n") if self._rest.strip() else ""
+
+    def last_words(self) -> str:
+        """Return the last line of its standard error, for a reason."""
+        said = bytes(self._error).decode("utf-8", "replace").strip().splitlines()
+        return f": {said[-1]}" if said else ""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a program and all of its process group: asked first, then by force."""
+    if process.poll() is None:
+        _signal(process, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+    _signal(process, signal.SIGKILL)
+    process.wait()
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    # A group outlives its leader as long as it has members, and its number is not given away;
+    # where it has none any more there is nobody to signal.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

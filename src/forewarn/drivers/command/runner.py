@@ -1,0 +1,85 @@
+"""Runs one task's program apart from the service, which may end and start again meanwhile.
+
+`python -m forewarn.drivers.command.runner DIRECTORY` returns once the program may run, and goes
+on in the background. What it finds out stands in files; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from forewarn.drivers.command.program import ANSWER_BEGINS, Limits, ProgramFailed, run_program
+from forewarn.drivers.task_files import LOCK, write_durably
+
+#: What is to be run; the task on its standard input; that it was begun; what it said last; how it
+#: ended; whose process it is.
+RUN, TASK, STARTED, ANSWER, END, PID = "run", "task", "started", "answer", "end", "pid"
+RUNNER = "runner"
+STOPPED: list[int] = []
+
+
+def main(directory: Path) -> int:
+    """Run a task's program, unless that was done before."""
+    lock = (directory / LOCK).open("a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # From here on it has been begun, whatever happens: nothing begins it twice.
+        os.close(os.open(directory / STARTED, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        write_durably(directory / RUNNER, b"")  # makes the directory durable, too
+    except (BlockingIOError, FileExistsError):
+        return 0
+    signal.signal(signal.SIGTERM, lambda number, _: STOPPED.append(number))
+    if os.fork():
+        os._exit(0)  # the lock stays with the child
+    os.setsid()
+    write_durably(directory / PID, str(os.getpid()).encode())
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+    _run(directory)
+    os._exit(0)
+
+
+def _run(directory: Path) -> None:
+    run = json.loads((directory / RUN).read_bytes())
+    failed = ""
+
+    def keep(line: bytes) -> None:
+        if not line.startswith(ANSWER_BEGINS):
+            return  # output for people
+        part = directory / f"{ANSWER}.part"
+        part.write_bytes(line)
+        part.replace(directory / ANSWER)
+
+    try:
+        with (directory / TASK).open("rb") as stdin:
+            limits = Limits(run["timeout_s"])
+            run_program(run["words"], stdin, limits, line=keep, stop=lambda: bool(STOPPED))
+    except ProgramFailed as error:
+        failed = str(error)
+    except Exception as error:  # noqa: BLE001 - nobody else hears of it
+        failed = f"{type(error).__name__}: {error}"
+    write_durably(directory / END, failed.encode("utf-8", "backslashreplace"))
+
+
+def stop(directory: Path) -> None:
+    """Have a task's program ended, if it runs."""
+    with suppress(FileNotFoundError, ValueError, ProcessLookupError):
+        pid = os.pidfd_open(int((directory / PID).read_text()))
+        try:
+            with (directory / LOCK).open("r") as lock, suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return  # it has ended, and its number may be another process's
+            signal.pidfd_send_signal(pid, signal.SIGTERM)
+        finally:
+            os.close(pid)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

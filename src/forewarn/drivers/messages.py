@@ -1,0 +1,111 @@
+"""Tasks and answers as JSON: what drivers that talk to other programs send and take.
+
+How it gets there (a pipe, a request) is each driver's own. docs/reference/drivers.md tells of it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from forewarn.drivers import Progress
+from forewarn.errors import PeerError
+from forewarn.protocol.timestamps import iso8601
+from forewarn.validation.fields import Boolean, Integer, Number, Text, ValidationFailed
+from forewarn.validation.forms import Field, Form
+from forewarn.validation.json_reader import BodyUnreadable, read_json
+
+if TYPE_CHECKING:
+    from forewarn.drivers import Task
+
+#: Version of these messages; it grows when a reader of an older one would be misled.
+PROTOCOL = 1
+#: Longest answer, in bytes.
+ANSWER_BYTES_MAX = 64 * 1024
+#: Longest wait that an answer may ask for, in seconds.
+AGAIN_S_MAX = 24 * 3600
+
+#: What a reason or a text may be: one that is too long is cut off where it is shown.
+_CLAUSE = Text(ANSWER_BYTES_MAX, lines=True)
+_ANSWER = Form(
+    "DriverAnswer",
+    "How far a driver's other side is with a task.",
+    (
+        Field("task", Text(64), "Which task; where it is given it must be the one asked after."),
+        Field("done", Boolean(), "It has ended well."),
+        Field("failed", _CLAUSE, "Why it failed."),
+        Field("text", _CLAUSE, "What is being done."),
+        Field("share", Number(0, 1), "How much of it is done."),
+        Field("waits", _CLAUSE, "Whom or what it waits for."),
+        Field("again_s", Number(0, AGAIN_S_MAX), "When to ask again, in seconds from now."),
+        Field("protocol", Integer(PROTOCOL, PROTOCOL), "The version of these messages."),
+    ),
+)
+
+
+class AnswerUnusable(PeerError):
+    """A driver's other side has said something that is no answer."""
+
+    code = "driver-answer-unusable"
+    message = "The answer to {verb} of {task} cannot be used: {reason}."
+    advice = "See docs/reference/drivers.md for what an answer is."
+
+
+def task_message(verb: str, task: Task) -> dict[str, object]:
+    """Return a task as the other side is told it."""
+    operation = task.operation
+    return {
+        "protocol": PROTOCOL,
+        "verb": verb,
+        "task": task.id,
+        "operation": operation.id,
+        "attempt": operation.attempt,
+        "generation": task.generation,
+        "cause": operation.cause.value,
+        "impact": operation.impact.value,
+        "source": operation.source.value,
+        "target_kind": "vm" if operation.of_vm else "host",
+        "target": operation.target,
+        "host": operation.host,
+        "vms": list(operation.vms),
+        "destination": operation.destination,
+        "description": operation.description,
+        "duration_s": operation.duration_s,
+        "started": iso8601(operation.started_ms),
+    }
+
+
+def encoded(message: object) -> bytes:
+    """Return a message as one line."""
+    return json.dumps(message, ensure_ascii=False).encode() + b"\n"
+
+
+def read_answer(line: bytes, verb: str, task: str, now_ms: int) -> Progress:
+    """Return what an answer says.
+
+    Raises:
+        AnswerUnusable: it is too long, no JSON, not of the form, contradicts itself, or speaks of
+            another task.
+    """
+    if len(line) > ANSWER_BYTES_MAX:
+        raise AnswerUnusable(verb=verb, task=task, reason=f"more than {ANSWER_BYTES_MAX} bytes")
+    try:
+        said = _ANSWER.read(read_json(line), "the answer")
+    except (BodyUnreadable, ValidationFailed) as error:
+        reason = str(error).removesuffix(".")
+        raise AnswerUnusable(verb=verb, task=task, reason=reason) from error
+    about = said.get("task", task)
+    if about != task:
+        raise AnswerUnusable(verb=verb, task=task, reason=f"it speaks of {about}")
+    done, failed = said.get("done", False), said.get("failed", "")
+    if done and failed:
+        raise AnswerUnusable(verb=verb, task=task, reason="it is done and has failed")
+    again_s = said.get("again_s")
+    return Progress(
+        done=done,
+        failed=failed,
+        again_ms=0 if again_s is None else now_ms + max(int(again_s * 1000), 1),
+        waits=said.get("waits", ""),
+        text=said.get("text", ""),
+        share=said.get("share"),
+    )
