@@ -35,27 +35,35 @@ def add_commands(commands: Commands) -> None:
 
 def _conformance(arguments: argparse.Namespace) -> int:
     from forewarn.conformance.exchange import Target  # noqa: PLC0415 - `--help` needs none of it
-    from forewarn.conformance.run import Verdict, junit, run_checks  # noqa: PLC0415 - the same
+    from forewarn.conformance.run import junit, run_checks  # noqa: PLC0415 - the same
 
     results = []
     for result in run_checks(Target(arguments.url)):
         results.append(result)
         if not arguments.json:
-            _print(result)
+            show(result)
     if arguments.junit:
         try:
             Path(arguments.junit).write_text(junit(results, url=arguments.url), "utf-8")
         except OSError as error:
             raise ReportUnwritable(path=arguments.junit, reason=error.strerror) from error
+    return finish(results, {"url": arguments.url}, as_json=arguments.json)
+
+
+def finish(results: list[Result], subject: dict[str, str], *, as_json: bool) -> int:
+    """Print what checks came to in all, and return the exit status."""
+    from forewarn.conformance.run import Verdict  # noqa: PLC0415 - `--help` needs none of it
+
     counts = {each.value: sum(r.verdict is each for r in results) for each in Verdict}
-    if arguments.json:
-        print_json({"url": arguments.url, **counts, "checks": [_form(each) for each in results]})
+    if as_json:
+        print_json({**subject, **counts, "checks": [_form(each) for each in results]})
     else:
         print(", ".join(f"{count} {name}" for name, count in counts.items()))
     return exit_codes.REFUSED if counts["failed"] else exit_codes.OK
 
 
-def _print(result: Result) -> None:
+def show(result: Result) -> None:
+    """Print what one check came to."""
     reason = f": {result.reason}" if result.reason else ""
     check = result.check
     print(f"{_MARKS[result.verdict.value]}  {check.statement:<5} {check.title}{reason}", flush=True)

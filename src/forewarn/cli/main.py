@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         agent,
         completion,
         conformance,
+        driver,
         emulate,
         emulator_commands,
         fleet,
@@ -62,6 +63,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fault": ("emulator_commands", "faults on demand of the emulator"),
     "simulate": ("simulate", "run simulated worlds and transcripts"),
     "conformance": ("conformance", "check whether a server speaks Scheduled Events"),
+    "driver": ("driver", "the drivers of the settings: check one, ask it what there is"),
     "completion": ("completion", "print the completion script of a shell"),
 }
 

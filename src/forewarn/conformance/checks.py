@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from forewarn.conformance.exchange import EVENTS, VERSION
 from forewarn.protocol.approvals import APPROVALS_MAX
@@ -37,16 +37,19 @@ class NotApplicable(Exception):
     """Nothing is there that could be checked."""
 
 
+Subject = TypeVar("Subject")
+
+
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One check."""
+class Check(Generic[Subject]):
+    """One check of a kind of subject."""
 
     statement: str
     title: str
-    run: Callable[[Target], None]
+    run: Callable[[Subject], None]
 
 
-CHECKS: list[Check] = []
+CHECKS: list[Check[Target]] = []
 
 
 def check(statement: str, title: str) -> Callable[[Callable[[Target], None]], None]:

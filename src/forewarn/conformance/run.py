@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from forewarn.conformance.checks import CHECKS, Check, Fault, NotApplicable
@@ -31,13 +31,13 @@ class Verdict(Enum):
 class Result:
     """One check, and what was found."""
 
-    check: Check
+    check: Check[Any]
     verdict: Verdict
     #: Why it failed or was skipped; empty where it passed.
     reason: str = ""
 
 
-def run_checks(target: Target, checks: Iterable[Check] = tuple(CHECKS)) -> Iterator[Result]:
+def run_checks(target: Target, checks: Iterable[Check[Target]] = tuple(CHECKS)) -> Iterator[Result]:
     """Run one check after another.
 
     Raises:

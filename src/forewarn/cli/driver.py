@@ -1,0 +1,119 @@
+"""`forewarn driver`: checking a driver of the settings, and asking it which machines there are.
+
+A service that runs is not asked.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.cli.output import print_json
+from forewarn.errors import CallerError, PeerError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from forewarn.cli.parsing import Commands
+    from forewarn.drivers import Driver
+
+#: How long the program that counts effects may take, in seconds.
+EFFECTS_TIMEOUT_S = 30
+
+
+class DriverNotSet(CallerError):
+    """A driver without a table in the settings."""
+
+    code = "driver-not-set"
+    status = 404
+    message = "The settings have no driver {name}."
+    advice = "Use one of: {known}. Or name the settings with --config."
+
+
+class EffectsUncounted(PeerError):
+    """The program that counts effects has not given a number."""
+
+    code = "driver-effects-uncounted"
+    message = "{program} gave no count of {task}: {reason}."
+    advice = "It is given the task's id, such as op-12/1, and must print a whole number."
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `driver`."""
+    group = commands.group("driver")
+    check = group.command(
+        "check", "check that a driver keeps its promises; it does real work", run=_check
+    )
+    check.add_argument("--host", metavar="NAME", required=True, help="a host to be worked on")
+    check.add_argument("--vm", metavar="NAME", default="", help="work on this VM, not on the host")
+    check.add_argument(
+        "--effects", metavar="PROGRAM", help="prints how often a task was begun, by its id"
+    )
+    check.add_argument(
+        "--task-timeout", metavar="SECONDS", type=float, default=600.0, help="(default: 600)"
+    )
+    discover = group.command("discover", "print the topology that a driver knows", run=_discover)
+    for parser in (check, discover):
+        parser.add_argument("name", metavar="NAME", help="as in [drivers.NAME]")
+        parser.add_argument(
+            "--config", metavar="FILE", type=Path, action="append", default=[], help="settings"
+        )
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.conformance import finish, show  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.conformance.driver_checks import run_driver_checks  # noqa: PLC0415 - the same
+    from forewarn.conformance.driver_trial import Subject  # noqa: PLC0415 - the same
+
+    make, call_s = _maker(arguments)
+    effects = None
+    if arguments.effects:
+        effects = lambda task: _count(arguments.effects, task)  # noqa: E731 - one of two
+    subject = Subject(
+        make,
+        arguments.host,
+        arguments.vm,
+        effects=effects,
+        call_s=call_s,
+        task_s=arguments.task_timeout,
+    )
+    results = []
+    for result in run_driver_checks(subject):
+        results.append(result)
+        if not arguments.json:
+            show(result)
+    return finish(results, {"driver": arguments.name}, as_json=arguments.json)
+
+
+def _discover(arguments: argparse.Namespace) -> int:
+    from forewarn.drivers import Discovering  # noqa: PLC0415 - `--help` needs none of it
+
+    driver = _maker(arguments)[0]()
+    return print_json(dict(driver.discover()) if isinstance(driver, Discovering) else {})
+
+
+def _maker(arguments: argparse.Namespace) -> tuple[Callable[[], Driver], float]:
+    """Return what makes the driver, and how long a call of it may take, in seconds."""
+    from forewarn.cli.serve import DEFAULT_CONFIG  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.drivers.registry import make_driver  # noqa: PLC0415 - the same
+    from forewarn.settings_loader import load_settings  # noqa: PLC0415 - the same
+
+    files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
+    drivers = load_settings(files).drivers
+    tables = {"manual": {}, "simulated": {}} | {each.name: each.values for each in drivers.tables}
+    if arguments.name not in tables:
+        raise DriverNotSet(name=arguments.name, known=", ".join(tables))
+    name: str = arguments.name
+    return lambda: make_driver(name, tables[name]), drivers.call_timeout_s
+
+
+def _count(program: str, task: str) -> int:
+    try:
+        ran = subprocess.run(  # noqa: S603 - the operator's own program
+            [program, task], stdout=subprocess.PIPE, timeout=EFFECTS_TIMEOUT_S, check=True
+        )
+        return int(ran.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise EffectsUncounted(program=program, task=task, reason=error) from error

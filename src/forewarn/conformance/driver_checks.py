@@ -1,0 +1,229 @@
+"""The checks of a driver, each for one statement of the contract. Source: R-6.
+
+Each uses operations of its own; every task it begins it sees to the end, or aborts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+from forewarn.conformance.checks import Check, Fault, NotApplicable
+from forewarn.conformance.driver_trial import Failure, Subject, Trial
+from forewarn.conformance.run import Result, Verdict
+from forewarn.drivers import Discovering, Task
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.core.lifecycle import Operation
+
+_Act: TypeAlias = Callable[[Trial], None]
+
+#: What discovery may tell of.
+KINDS = {"hosts", "groups", "vms"}
+
+DRIVER_CHECKS: list[Check[Trial]] = []
+
+
+def run_driver_checks(subject: Subject) -> Iterator[Result]:
+    """Run one check after another, each with the driver made anew."""
+    for place, check in enumerate(DRIVER_CHECKS):
+        try:
+            check.run(Trial(subject, place))
+        except Fault as fault:
+            yield Result(check, Verdict.FAILED, str(fault))
+        except Failure as failure:
+            yield Result(check, Verdict.FAILED, str(failure))
+        except NotApplicable as why:
+            yield Result(check, Verdict.SKIPPED, str(why))
+        else:
+            yield Result(check, Verdict.PASSED)
+
+
+def _check(statement: str, title: str) -> Callable[[_Act], None]:
+    def register(run: _Act) -> None:
+        DRIVER_CHECKS.append(Check(statement, title, run))
+
+    return register
+
+
+def _once(trial: Trial, task: Task, after: str) -> None:
+    count = trial.effects(task)
+    if count != 1:
+        raise Fault(f"{task.id} was begun to effect {count} times after {after}")
+
+
+def _attempt(task: Task, attempt: int) -> Task:
+    operation: Operation = replace(task.operation, attempt=attempt)
+    return Task(operation, task.generation)
+
+
+@_check("R-4", "a task that is begun ends well, by its own word")
+def _ends(trial: Trial) -> None:
+    task = trial.task()
+    trial.begin(task)
+    said = trial.ended(task)
+    if said.failed:
+        raise Fault(f"{task.id} failed: {said.failed}")
+
+
+@_check("R-2", "a task begun twice is begun once to effect")
+def _begins_once(trial: Trial) -> None:
+    task = trial.task()
+    trial.begin(task)
+    trial.begin(task)
+    _see_off(trial, task)
+    _once(trial, task, "begin came twice")
+
+
+@_check("R-2", "a task begun again after a restart is begun once to effect")
+def _begins_once_after_restart(trial: Trial) -> None:
+    task = trial.task()
+    trial.begin(task)
+    trial.restart()
+    later = Task(task.operation, task.generation + 1)
+    trial.begin(later)
+    _see_off(trial, later)
+    _once(trial, task, "a restart")
+
+
+@_check("R-2", "a task is found again after a restart")
+def _remembers(trial: Trial) -> None:
+    task = trial.task()
+    trial.begin(task)
+    trial.restart()
+    _see_off(trial, Task(task.operation, task.generation + 1))
+
+
+@_check("R-2", "what has ended stays so, and does nothing more")
+def _stays_ended(trial: Trial) -> None:
+    task = trial.task()
+    trial.begin(task)
+    first = trial.ended(task)
+    trial.begin(task)
+    again = trial.progress(task)
+    if (first.done, bool(first.failed)) != (again.done, bool(again.failed)):
+        raise Fault(f"{task.id} had ended, and is said to go on or to have ended otherwise")
+    _once(trial, task, "its end")
+
+
+@_check("R-2", "a task that was never begun is not done")
+def _does_not_lie(trial: Trial) -> None:
+    task = replace_duration(trial.task())
+    try:
+        said = trial.progress(task)
+    except Failure:
+        return
+    if said.done:
+        raise Fault(f"{task.id} was never begun, and is said to be done")
+
+
+def replace_duration(task: Task) -> Task:
+    """Return a task that was announced to take an hour: it cannot have ended by its time."""
+    return Task(replace(task.operation, duration_s=3600), task.generation)
+
+
+@_check("R-1", "tasks are kept apart: one's end is not another's")
+def _keeps_apart(trial: Trial) -> None:
+    ending, other = trial.task(), replace_duration(trial.task())
+    trial.begin(ending)
+    trial.ended(ending)
+    try:
+        said = trial.progress(other)
+    except Failure:
+        return
+    if said.done:
+        raise Fault(f"{other.id} is said to be done when {ending.id} was")
+
+
+@_check("L-7", "abort may come twice, also for what has ended")
+def _aborts_twice(trial: Trial) -> None:
+    task = trial.task()
+    trial.begin(task)
+    trial.abort(task)
+    trial.abort(task)
+    trial.restart()
+    trial.abort(Task(task.operation, task.generation + 1))
+
+
+@_check("L-7", "abort of what was never begun returns")
+def _aborts_unknown(trial: Trial) -> None:
+    trial.abort(trial.task())
+
+
+@_check("L-7", "a task that was aborted is not said to be done afterwards")
+def _heeds_abort(trial: Trial) -> None:
+    task = replace_duration(trial.task())
+    trial.begin(task)
+    try:
+        before = trial.progress(task)
+    except Failure:
+        before = None
+    trial.abort(task)
+    if before is None or before.done:
+        raise NotApplicable("it had ended before it could be aborted")
+    try:
+        said = trial.progress(task)
+    except Failure:
+        return
+    if said.done:
+        raise Fault(f"{task.id} was aborted, and is said to be done")
+
+
+@_check("R-2", "what was aborted is not begun afterwards")
+def _stays_aborted(trial: Trial) -> None:
+    task = trial.task()
+    trial.abort(task)
+    trial.refused(trial.begin, task)
+    trial.restart()
+    trial.refused(trial.begin, Task(task.operation, task.generation + 1))
+    count = trial.effects(task)
+    if count:
+        raise Fault(f"{task.id} was aborted, then begun to effect {count} times")
+
+
+@_check("L-8", "a retry is begun as an attempt of its own, once")
+def _retries(trial: Trial) -> None:
+    task = trial.task()
+    trial.begin(task)
+    _see_off(trial, task)
+    second = _attempt(task, 2)
+    trial.begin(second)
+    trial.begin(second)
+    _see_off(trial, second)
+    _once(trial, task, "a retry")
+    _once(trial, second, "begin of a retry came twice")
+
+
+@_check("R-2", "a superseded writer begins nothing")
+def _refuses_late_writer(trial: Trial) -> None:
+    newer, late = trial.task(), trial.task()
+    late = Task(late.operation, late.generation - 1)
+    trial.begin(newer)
+    _see_off(trial, newer)
+    trial.refused(trial.begin, late)
+    count = trial.effects(late)
+    if count:
+        raise Fault(f"{late.id} of an older writer was begun to effect")
+
+
+@_check("R-4", "discovery gives a part of a topology")
+def _discovers(trial: Trial) -> None:
+    if not isinstance(trial.driver, Discovering):
+        raise NotApplicable("it does not discover")
+    found = trial.driver.discover()
+    if not found:
+        raise NotApplicable("it discovers nothing")
+    unknown = set(found) - KINDS
+    if unknown:
+        raise Fault(f"it discovers {', '.join(sorted(map(str, unknown)))}, no part of a topology")
+
+
+def _see_off(trial: Trial, task: Task) -> None:
+    """Let a task end; one that waits for people is as good."""
+    try:
+        said = trial.ended(task)
+    except NotApplicable:
+        return
+    if said.failed:
+        raise Fault(f"{task.id} failed: {said.failed}")

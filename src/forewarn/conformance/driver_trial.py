@@ -1,0 +1,200 @@
+"""A driver on trial: calls with a time limit, restarts, and a count of what it did outside.
+
+No check may be defined in here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from forewarn.conformance.checks import Fault, NotApplicable
+from forewarn.core.impact import Cause, Impact, Source
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.drivers import Driver, Progress, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+#: Tasks that one check may make up.
+TASKS_MAX = 10
+#: Longest text of an answer that reaches people, in characters.
+TEXT_CHARACTERS_MAX = 1000
+#: How long until a task is asked after again where the driver does not say, in seconds.
+LOOK_S = 0.05
+DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is tried, and on what."""
+
+    #: Makes the driver anew, as a service that starts again does.
+    make: Callable[[], Driver]
+    #: A host, or a VM on it, that work may be done on.
+    host: str
+    vm: str = ""
+    #: Says how often a task was begun to effect, by its id; None: nobody counts.
+    effects: Callable[[str], int] | None = None
+    #: How long a call may take, and how long a task, in seconds.
+    call_s: float = 60.0
+    task_s: float = 600.0
+    #: The first number of the operations that are made up; others must not be in use.
+    first: int = field(default_factory=lambda: int(time.time()) % 900_000 * 1000 + 1000)
+
+
+class Failure(Exception):
+    """What a driver raised: the text of the failure."""
+
+
+class Trial:
+    """Calls a driver as the control plane does."""
+
+    def __init__(self, subject: Subject, place: int) -> None:
+        """Make the driver, for the check at this place among all."""
+        self.subject = subject
+        self._number = subject.first + place * TASKS_MAX
+        #: Grows from trial to trial: a driver may keep the highest it has seen.
+        self._generation = now_ms()
+        self.driver = subject.make()
+
+    def restart(self) -> None:
+        """Make the driver anew, as a later writer's."""
+        self._generation += 1
+        self.driver = self.subject.make()
+
+    def task(self) -> Task:
+        """Return a task of an operation of its own."""
+        self._number += 1
+        vm = self.subject.vm
+        operation = Operation(
+            number=self._number,
+            request=self._number,
+            cause=Cause.REBOOT if vm else Cause.HOST_REBOOT,
+            impact=Impact.REBOOT,
+            source=Source.PLATFORM,
+            routine=not vm,
+            host=self.subject.host,
+            vms=(vm,) if vm else (),
+            of_vm=bool(vm),
+            description="conformance of a driver",
+            duration_s=0,
+            state=OperationState.RUNNING,
+            started_ms=now_ms(),
+            attempt=1,
+        )
+        return Task(operation, self._generation)
+
+    def begin(self, task: Task) -> None:
+        """Begin; a failure is the check's."""
+        self._call("begin", task, lambda: self.driver.begin(task))
+
+    def abort(self, task: Task) -> None:
+        """Abort; a failure is the check's."""
+        self._call("abort", task, lambda: self.driver.abort(task))
+
+    def progress(self, task: Task) -> Progress:
+        """Ask after a task, and check the form of the answer."""
+        said = self._call("progress", task, lambda: self.driver.progress(task, now_ms()))
+        _check_progress(said, task)
+        return said
+
+    def refused(self, act: Callable[[Task], object], task: Task) -> bool:
+        """Whether a call is refused with an exception; a hung call is a fault still."""
+        try:
+            act(task)
+        except Failure:
+            return True
+        return False
+
+    def ended(self, task: Task) -> Progress:
+        """Ask after a task until it has ended.
+
+        Raises:
+            NotApplicable: the driver waits for people.
+            Fault: it does not end in time.
+        """
+        until = time.monotonic() + self.subject.task_s
+        while True:
+            said = self.progress(task)
+            if said.done or said.failed:
+                return said
+            if not said.again_ms:
+                raise NotApplicable(f"it waits for people: {said.waits}")
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise Fault(f"{task.id} has not ended within {self.subject.task_s:g} s")
+            wait_s = max((said.again_ms - now_ms()) / 1000, LOOK_S)
+            threading.Event().wait(min(wait_s, left_s))
+
+    def effects(self, task: Task) -> int:
+        """Return how often a task was begun to effect.
+
+        Raises:
+            NotApplicable: nobody counts.
+        """
+        if self.subject.effects is None:
+            raise NotApplicable("nothing counts what it does; name a program with --effects")
+        return self.subject.effects(task.id)
+
+    def _call(self, verb: str, task: Task, act: Callable[[], T]) -> T:
+        """Make a call on a thread of its own, as the control plane does."""
+        answers: list[T] = []
+        errors: list[BaseException] = []
+
+        def make() -> None:
+            try:
+                answers.append(act())
+            except BaseException as error:  # noqa: BLE001 - whatever it raises is its answer
+                errors.append(error)
+
+        thread = threading.Thread(target=make, daemon=True)
+        thread.start()
+        thread.join(self.subject.call_s)
+        if thread.is_alive():
+            raise Fault(f"{verb} of {task.id} has not returned within {self.subject.call_s:g} s")
+        if errors:
+            error = errors[0]
+            if not isinstance(error, Exception):
+                raise Fault(f"{verb} of {task.id} raises {type(error).__name__}, no Exception")
+            raise Failure(f"{verb} of {task.id} failed: {error}") from error
+        return answers[0]
+
+
+def now_ms() -> int:
+    """Return the time, ms since the epoch UTC."""
+    return int(time.time() * 1000)  # a driver on trial lives by the real clock
+
+
+def _check_progress(said: object, task: Task) -> None:
+    """Refuse an answer that the control plane would have to correct. Source: R-1."""
+    if not isinstance(said, Progress):
+        raise Fault(f"progress of {task.id} is a {type(said).__name__}, no Progress")
+    if said.done is not True and said.done is not False:
+        raise Fault(f"done is {said.done!r}, no bool")
+    if said.done and said.failed:
+        raise Fault(f"{task.id} is done and has failed: {said.failed}")
+    for name in ("failed", "waits", "text"):
+        text = getattr(said, name)
+        if not isinstance(text, str):
+            raise Fault(f"{name} is a {type(text).__name__}, no text")
+        if len(text) > TEXT_CHARACTERS_MAX:
+            raise Fault(f"{name} has {len(text)} characters; it is cut off at 1000")
+        if not all(one.isprintable() or one.isspace() for one in text):
+            raise Fault(f"{name} has control characters: {text[:60]!r}")
+    _check_numbers(said, task)
+
+
+def _check_numbers(said: Progress, task: Task) -> None:
+    share: object = said.share
+    again_ms: object = said.again_ms
+    if share is not None and not (isinstance(share, float | int) and 0 <= share <= 1):
+        raise Fault(f"share is {share!r}, not between 0 and 1")
+    if not isinstance(again_ms, int) or not 0 <= again_ms <= now_ms() + DAY_MS:
+        raise Fault(f"again_ms is {said.again_ms!r}, not a time within a day")
+    if not (said.done or said.failed or said.again_ms or said.waits):
+        raise Fault(f"{task.id} goes on, but it is neither to be asked again nor waits for anybody")
