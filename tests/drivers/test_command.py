@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.drivers.command.driver import CommandDriver
 from forewarn.drivers.command.program import ProgramFailed
 from forewarn.drivers.messages import AnswerUnusable
 from forewarn.drivers.registry import DriverUnusable, make_driver
@@ -18,8 +19,6 @@ from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from forewarn.drivers.command.driver import CommandDriver
 
 
 class Rig:
@@ -32,10 +31,10 @@ class Rig:
     def driver(self, **scripts: str) -> CommandDriver:
         """Return a driver anew, as after a restart of the service."""
         options = {verb: ["sh", "-c", text] for verb, text in scripts.items()}
-        return make_driver(
-            "mine",
-            {"kind": "command", "state": str(self.home / "state"), "call_timeout_s": 5, **options},
-        )
+        settings = {"kind": "command", "state": str(self.home / "state"), "call_timeout_s": 5}
+        driver = make_driver("mine", {**settings, **options})
+        assert isinstance(driver, CommandDriver)
+        return driver
 
     def log(self, word: str) -> str:
         """Return a command that notes a word."""

@@ -14,7 +14,7 @@ from forewarn.errors import CallerError, PeerError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from forewarn.cli.parsing import Commands
     from forewarn.drivers import Driver
@@ -102,6 +102,7 @@ def _maker(arguments: argparse.Namespace) -> tuple[Callable[[], Driver], float]:
 
     files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
     drivers = load_settings(files).drivers
+    tables: dict[str, Mapping[str, object]]
     tables = {"manual": {}, "simulated": {}} | {each.name: each.values for each in drivers.tables}
     if arguments.name not in tables:
         raise DriverNotSet(name=arguments.name, known=", ".join(tables))

@@ -6,10 +6,10 @@ No check may be defined in here.
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from forewarn.clock import SystemClock
 from forewarn.conformance.checks import Fault, NotApplicable
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Operation, OperationState
@@ -44,7 +44,7 @@ class Subject:
     call_s: float = 60.0
     task_s: float = 600.0
     #: The first number of the operations that are made up; others must not be in use.
-    first: int = field(default_factory=lambda: int(time.time()) % 900_000 * 1000 + 1000)
+    first: int = field(default_factory=lambda: now_ms() // 1000 % 900_000 * 1000 + 1000)
 
 
 class Failure(Exception):
@@ -118,14 +118,14 @@ class Trial:
             NotApplicable: the driver waits for people.
             Fault: it does not end in time.
         """
-        until = time.monotonic() + self.subject.task_s
+        until_ms = now_ms() + int(self.subject.task_s * 1000)
         while True:
             said = self.progress(task)
             if said.done or said.failed:
                 return said
             if not said.again_ms:
                 raise NotApplicable(f"it waits for people: {said.waits}")
-            left_s = until - time.monotonic()
+            left_s = (until_ms - now_ms()) / 1000
             if left_s <= 0:
                 raise Fault(f"{task.id} has not ended within {self.subject.task_s:g} s")
             wait_s = max((said.again_ms - now_ms()) / 1000, LOOK_S)
@@ -167,7 +167,7 @@ class Trial:
 
 def now_ms() -> int:
     """Return the time, ms since the epoch UTC."""
-    return int(time.time() * 1000)  # a driver on trial lives by the real clock
+    return SystemClock().now_ms()  # a driver on trial lives by the real clock
 
 
 def _check_progress(said: object, task: Task) -> None:

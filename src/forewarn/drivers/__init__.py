@@ -92,8 +92,8 @@ class Discovering(Protocol):
 class Reported(Protocol):
     """A driver whose far side reports without being asked. Source: R-4."""
 
-    def take_report(self, headers: Mapping[str, str], body: bytes) -> int:
-        """Check and keep a report; return the number of the operation to ask after now.
+    def take_report(self, headers: Mapping[str, str], body: bytes) -> None:
+        """Check and keep a report, which the next `progress` of its task tells.
 
         On a worker thread. The report is durable when this returns.
 

@@ -80,7 +80,7 @@ def encoded(message: object) -> bytes:
     return json.dumps(message, ensure_ascii=False).encode() + b"\n"
 
 
-def read_answer(line: bytes, verb: str, task: str, now_ms: int) -> Progress:
+def read_answer(line: bytes, verb: str, task: str, *, now_ms: int) -> Progress:
     """Return what an answer says.
 
     Raises:

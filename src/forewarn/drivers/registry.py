@@ -107,9 +107,20 @@ def _command(name: str, options: Options) -> Driver:
     return create(name, options)
 
 
+def _webhook(name: str, options: Options) -> Driver:
+    from forewarn.drivers.webhook.driver import create  # noqa: PLC0415 - few services have one
+
+    return create(name, options)
+
+
 def _take_none(options: Options) -> None:
     if options:
         raise ValueError(f"it has no option {', '.join(options)}")
 
 
-_BUILT_IN: dict[str, Factory] = {"manual": _manual, "simulated": _simulated, "command": _command}
+_BUILT_IN: dict[str, Factory] = {
+    "manual": _manual,
+    "simulated": _simulated,
+    "command": _command,
+    "webhook": _webhook,
+}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Operations that are kept; the oldest that nobody works on go first.
 KEPT_MAX = 1000
+#: The name of a task, which becomes a path.
+TASK_NAME = re.compile(r"op-[0-9]{1,18}/[0-9]{1,9}", re.ASCII)
 GENERATION, ABORTED, LOCK = "generation", "aborted", "lock"
 
 
@@ -69,6 +72,13 @@ class TaskFiles:
         if not path.is_dir():
             raise TaskForgotten(task=task.id)
         return path
+
+    def named(self, name: str) -> Path | None:
+        """Return where the attempt `op-12/1` has its files, if it was begun and not aborted."""
+        if not TASK_NAME.fullmatch(name):
+            return None
+        path = self._directory / name
+        return path if path.is_dir() and not (path.parent / ABORTED).exists() else None
 
     def others(self, task: Task) -> list[Path]:
         """Return where the operation's other attempts have their files."""

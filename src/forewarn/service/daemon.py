@@ -224,13 +224,15 @@ class Daemon:
     async def _start_operator(self) -> str:
         if not self.settings.listen.operator:
             return ""
-        serving, api = await _imported(SERVER, "forewarn.operator_api.app")
+        serving, api, reports = await _imported(
+            SERVER, "forewarn.operator_api.app", "forewarn.operator_api.driver_routes"
+        )
         app = api.build_app(
             self.control,
             self.store,
             clock=self.clock,
             settings=self.settings.operator,
-            extra_routes=tuple(self.more_routes()),
+            extra_routes=(*self.more_routes(), *reports.routes(self.drivers)),
         )
         operator: Operator = await serving.start_operator(
             app, self.settings.listen.operator, self.settings.operator

@@ -9,11 +9,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forewarn.clock import SystemClock
 from forewarn.drivers import Progress
 from forewarn.drivers.command import runner
 from forewarn.drivers.command.program import ANSWER_BEGINS, Limits, ProgramFailed, run_program
@@ -128,7 +129,7 @@ class CommandDriver:
         told = self._call(self._programs.progress, "progress", task)
         if not told:
             raise ProgramFailed(program=self._programs.progress[0], problem="said nothing")
-        answer = read_answer(told[-1], "progress", task.id, now_ms)
+        answer = read_answer(told[-1], "progress", task.id, now_ms=now_ms)
         if answer.done or answer.failed or answer.again_ms:
             return answer
         return Progress(again_ms=again_ms, waits=answer.waits, text=answer.text, share=answer.share)
@@ -163,7 +164,7 @@ class CommandDriver:
         path = directory / runner.ANSWER
         if not path.exists():
             return Progress()
-        return read_answer(path.read_bytes(), "begin", task.id, now_ms)
+        return read_answer(path.read_bytes(), "begin", task.id, now_ms=now_ms)
 
     def _call(self, words: tuple[str, ...], verb: str, task: Task) -> list[bytes]:
         return self._run(words, encoded(task_message(verb, task)))
@@ -183,9 +184,10 @@ def _stop(directory: Path) -> None:
     Raises:
         ProgramFailed: it will not end.
     """
-    until = time.monotonic() + STOP_S
+    clock = SystemClock()
+    until_ms = clock.now_ms() + int(STOP_S * 1000)
     while held(directory):
         runner.stop(directory)
-        if time.monotonic() >= until:
+        if clock.now_ms() >= until_ms:
             raise ProgramFailed(program=directory, problem=f"runs on after {STOP_S:g} s")
-        time.sleep(0.02)
+        threading.Event().wait(0.02)

@@ -9,12 +9,12 @@ import os
 import selectors
 import signal
 import subprocess
-import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
+from forewarn.clock import SystemClock
 from forewarn.errors import PeerError
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ class _Reader:
         """Read until the program ends; return why it has to, or nothing."""
         assert self._process.stdout is not None
         assert self._process.stderr is not None
-        until = time.monotonic() + self._limits.timeout_s
+        clock = SystemClock()
+        until_ms = clock.now_ms() + int(self._limits.timeout_s * 1000)
         with selectors.DefaultSelector() as selector:
             for stream in (self._process.stdout, self._process.stderr):
                 os.set_blocking(stream.fileno(), False)
@@ -139,7 +140,7 @@ class _Reader:
                     return self._last_line()
                 if stop():
                     return "was stopped"
-                if time.monotonic() >= until:
+                if clock.now_ms() >= until_ms:
                     return f"has not ended within {self._limits.timeout_s:g} s"
 
     def _take(self, body: bytes) -> str:

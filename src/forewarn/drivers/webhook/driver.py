@@ -1,0 +1,153 @@
+"""The driver whose work another service does: asked by signed requests, reporting by signed ones.
+
+The far side must take a request with an `Idempotency-Key` it has seen for what it was: after a
+crash nobody here knows whether it arrived.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.clock import SystemClock
+from forewarn.drivers import Progress, Task
+from forewarn.drivers.messages import encoded, read_answer, task_message
+from forewarn.drivers.task_files import TaskFiles, write_durably
+from forewarn.drivers.webhook.request import Endpoint, is_protected, send
+from forewarn.drivers.webhook.signing import SECRET_BYTES_MIN, ReportRefused, check_report
+from forewarn.validation.fields import Boolean, Number, Text
+from forewarn.validation.forms import Field, Form
+from forewarn.validation.json_reader import read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TIMEOUT_S, BACKOFF_S, POLL_S = 10.0, 0.5, 2.0
+#: Of an attempt: that the far side has taken it, what it reported last, and when that was signed.
+BEGUN, REPORT = "begun", "report"
+
+_OPTIONS = Form(
+    "WebhookDriver",
+    "A driver whose work another service does.",
+    (
+        Field("url", Text(2048), "Where requests go: https, or this machine.", required=True),
+        Field("secret_file", Text(4096), "File with the shared secret.", required=True),
+        Field("state", Text(4096), "Directory for what is kept of tasks.", required=True),
+        Field("polls", Boolean(), "Ask how far a task is, rather than wait for reports."),
+        Field("ca_file", Text(4096), "Certificates to trust instead of the system's."),
+        Field("timeout_s", Number(0.1, 3600), "How long one request may take."),
+        Field("backoff_s", Number(0, 60), "How long until it is sent again; then doubled."),
+        Field("poll_s", Number(0.1, 86_400), "How often reports are looked for, or asked for."),
+    ),
+)
+
+
+def create(name: str, options: Mapping[str, object]) -> WebhookDriver:
+    """Return a driver with these options.
+
+    Raises:
+        ValidationFailed: an option is unknown, missing or wrong.
+        ValueError: the address is not protected, or the secret too short.
+        OSError: the secret cannot be read.
+    """
+    read = _OPTIONS.read(dict(options), f"[drivers.{name}]")
+    if not is_protected(read["url"]):
+        raise ValueError(f"url {read['url']} is neither https nor on this machine")
+    secret = Path(read["secret_file"]).read_bytes().strip()
+    if len(secret) < SECRET_BYTES_MIN:
+        raise ValueError(f"the secret in {read['secret_file']} is shorter than 16 bytes")
+    endpoint = Endpoint(
+        name,
+        read["url"],
+        secret,
+        timeout_s=read.get("timeout_s", TIMEOUT_S),
+        backoff_s=read.get("backoff_s", BACKOFF_S),
+        ca_file=read.get("ca_file", ""),
+    )
+    files = TaskFiles(Path(read["state"]))
+    poll_s = read.get("poll_s", POLL_S)
+    return WebhookDriver(endpoint, files, polls=read.get("polls", False), poll_s=poll_s)
+
+
+class WebhookDriver:
+    """Sends tasks to another service; what it knows of them stands in files."""
+
+    def __init__(
+        self, endpoint: Endpoint, files: TaskFiles, *, polls: bool = False, poll_s: float = POLL_S
+    ) -> None:
+        """Send nothing yet."""
+        self.name = endpoint.driver
+        self._endpoint = endpoint
+        self._files = files
+        self._polls = polls
+        self._poll_ms = int(poll_s * 1000)
+
+    def begin(self, task: Task) -> None:
+        """Send `begin`, unless the far side has taken it before."""
+        with self._files.changing(task):
+            self._files.check_not_aborted(task)
+            directory = self._files.attempt(task)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (directory / BEGUN).exists():
+            self._send("begin", task)
+            write_durably(directory / BEGUN, b"")
+
+    def progress(self, task: Task, now_ms: int) -> Progress:
+        """Say what was reported last, or what the far side answers."""
+        directory = self._files.known(task)
+        report = directory / REPORT
+        said = Progress()
+        if report.exists():
+            body = report.read_bytes().partition(b"\n")[2]
+            said = read_answer(body, "report", task.id, now_ms=now_ms)
+        elif self._polls:
+            said = read_answer(self._send("progress", task), "progress", task.id, now_ms=now_ms)
+        if said.done or said.failed:
+            return said
+        return Progress(
+            again_ms=said.again_ms or now_ms + self._poll_ms,
+            waits=said.waits,
+            text=said.text,
+            share=said.share,
+        )
+
+    def abort(self, task: Task) -> None:
+        """Begin nothing more, take no more reports, and send `abort`."""
+        with self._files.changing(task):
+            self._files.mark_aborted(task)
+        self._send("abort", task)
+
+    def discover(self) -> dict[str, object]:
+        """Return the topology that the far side knows."""
+        body = encoded({"verb": "discover"})
+        found = read_json(send(self._endpoint, "discover", "the fleet", body))
+        return found if isinstance(found, dict) else {}
+
+    def take_report(self, headers: Mapping[str, str], body: bytes) -> None:
+        """Check and keep a report, for the next time `progress` is asked. Durable on return."""
+        now_s = SystemClock().now_ms() // 1000
+        signed_s = check_report(self._endpoint.secret, self.name, headers, body, now_s=now_s)
+        directory, task = self._reported(body)
+        read_answer(body, "report", task, now_ms=0)
+        path = directory / REPORT
+        if path.exists():
+            kept_s, _, kept = path.read_bytes().partition(b"\n")
+            if signed_s < int(kept_s) or (signed_s == int(kept_s) and body == kept):
+                raise ReportRefused(driver=self.name, reason="it, or a later one, came before")
+            last = read_answer(kept, "report", task, now_ms=0)
+            if last.done or last.failed:
+                raise ReportRefused(driver=self.name, reason=f"{task} has ended")
+        write_durably(path, b"%d\n%s" % (signed_s, body))
+
+    def _reported(self, body: bytes) -> tuple[Path, str]:
+        """Return where the task that a report names has its files, and its id."""
+        said = read_json(body)
+        task = str(said.get("task", "")) if isinstance(said, dict) else ""
+        directory = self._files.named(task)
+        if directory is None:
+            raise ReportRefused(driver=self.name, reason=f"no task {task!r} runs here")
+        return directory, task
+
+    def _send(self, verb: str, task: Task) -> bytes:
+        message = encoded(task_message(verb, task))
+        return send(self._endpoint, verb, task.id, message)

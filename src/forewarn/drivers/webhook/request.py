@@ -1,0 +1,108 @@
+"""One signed request to the far side: bounded, with a time limit, and tried again for a while."""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import ssl
+import threading
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from forewarn.clock import SystemClock
+from forewarn.drivers.webhook.signing import REQUEST, signed
+from forewarn.errors import PeerError
+
+#: Longest answer, in bytes: a topology is the largest.
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+#: Times a request is sent before the call fails.
+TRIES = 3
+#: Statuses that may be otherwise a little later.
+LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class WebhookFailed(PeerError):
+    """The far side of a webhook cannot be reached, or has refused a request."""
+
+    code = "driver-webhook-failed"
+    message = "{url} {problem} ({verb} of {task})."
+    advice = "Look at the far side; then retry, complete or fail the operation."
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where requests go, and how."""
+
+    driver: str
+    url: str
+    secret: bytes
+    timeout_s: float
+    #: How long until a request is sent again, in seconds; doubled each time.
+    backoff_s: float
+    #: Certificates that are trusted; empty: the system's.
+    ca_file: str = ""
+
+
+def is_protected(url: str) -> bool:
+    """Whether nobody on the way can read what is sent: TLS, or this machine itself."""
+    parts = urlsplit(url)
+    if parts.scheme == "https":
+        return bool(parts.hostname)
+    if parts.scheme != "http" or not parts.hostname:
+        return False
+    try:
+        return ipaddress.ip_address(parts.hostname).is_loopback
+    except ValueError:
+        return parts.hostname == "localhost"
+
+
+def send(endpoint: Endpoint, verb: str, task: str, body: bytes) -> bytes:
+    """Send a request, a few times if need be; return its answer.
+
+    Raises:
+        WebhookFailed: it was refused, or never answered well.
+    """
+    problem = ""
+    for attempt in range(TRIES):
+        if attempt:
+            threading.Event().wait(endpoint.backoff_s * 2 ** (attempt - 1))
+        try:
+            status, answer = _exchange(endpoint, f"{verb} {task}", body)
+        except (OSError, http.client.HTTPException) as error:
+            problem = f"cannot be reached: {error}"
+            continue
+        if len(answer) > ANSWER_BYTES_MAX:
+            problem = f"answered more than {ANSWER_BYTES_MAX} bytes"
+            break
+        if 200 <= status < 300:
+            return answer
+        said = answer[:200].decode("utf-8", "replace").strip()
+        problem = f"answered {status}{said and ': '}{said}"
+        if status not in LATER:
+            break
+    raise WebhookFailed(url=endpoint.url, problem=problem, verb=verb, task=task)
+
+
+def _exchange(endpoint: Endpoint, key: str, body: bytes) -> tuple[int, bytes]:
+    parts = urlsplit(endpoint.url)
+    host, timeout_s = parts.hostname or "", endpoint.timeout_s
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        context = ssl.create_default_context(cafile=endpoint.ca_file or None)
+        connection = http.client.HTTPSConnection(
+            host, parts.port, timeout=timeout_s, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+    headers = {
+        "content-type": "application/json",
+        "idempotency-key": key,
+        **signed(endpoint.secret, REQUEST, endpoint.driver, SystemClock().now_ms() // 1000, body),
+    }
+    path = parts.path or "/"
+    try:
+        connection.request("POST", f"{path}?{parts.query}" if parts.query else path, body, headers)
+        response = connection.getresponse()
+        return response.status, response.read(ANSWER_BYTES_MAX + 1)
+    finally:
+        connection.close()

@@ -1,0 +1,68 @@
+"""Signatures of requests and reports: who sent them, when, and which way they went.
+
+No request is sent from here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import TYPE_CHECKING
+
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: How old, or how far ahead, a signature may be, in seconds; Slack and Stripe take the same.
+AGE_S_MAX = 300
+#: Shortest secret, in bytes.
+SECRET_BYTES_MIN = 16
+#: Which way a message goes: one that was sent is never taken for one that came.
+REQUEST, REPORT = "request", "report"
+DRIVER_HEADER = "forewarn-driver"
+TIME_HEADER = "forewarn-timestamp"
+SIGNATURE_HEADER = "forewarn-signature"
+
+
+class ReportRefused(CallerError):
+    """A report that nobody is known to have sent, or that came before."""
+
+    code = "driver-report-refused"
+    status = 403
+    message = "The report for driver {driver} is refused: {reason}."
+    advice = "Sign it anew, with the time of now; see docs/reference/drivers.md."
+
+
+def signature(secret: bytes, way: str, driver: str, time_s: int, body: bytes) -> str:
+    """Return the signature of a message."""
+    head = f"forewarn-{way}:{driver}:{time_s}:".encode()
+    return "sha256=" + hmac.new(secret, head + body, hashlib.sha256).hexdigest()
+
+
+def signed(secret: bytes, way: str, driver: str, time_s: int, body: bytes) -> dict[str, str]:
+    """Return the headers that sign a message."""
+    return {
+        DRIVER_HEADER: driver,
+        TIME_HEADER: str(time_s),
+        SIGNATURE_HEADER: signature(secret, way, driver, time_s, body),
+    }
+
+
+def check_report(
+    secret: bytes, driver: str, headers: Mapping[str, str], body: bytes, *, now_s: int
+) -> int:
+    """Check who has sent a report; return when it was signed, seconds since the epoch.
+
+    Raises:
+        ReportRefused: its signature is missing, wrong, or too old.
+    """
+    said = headers.get(TIME_HEADER, "")
+    if not (said.isascii() and said.isdigit() and len(said) <= 12):
+        raise ReportRefused(driver=driver, reason=f"{TIME_HEADER} is not a time in seconds")
+    right = signature(secret, REPORT, driver, int(said), body)
+    if not hmac.compare_digest(right, headers.get(SIGNATURE_HEADER, "")):
+        raise ReportRefused(driver=driver, reason=f"{SIGNATURE_HEADER} is not right")
+    if abs(now_s - int(said)) > AGE_S_MAX:
+        raise ReportRefused(driver=driver, reason=f"it was signed more than {AGE_S_MAX} s ago")
+    return int(said)

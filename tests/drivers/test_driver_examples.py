@@ -1,0 +1,147 @@
+"""The examples of docs/howto/write-a-driver.md, run as they stand there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from forewarn.drivers.registry import make_driver
+from forewarn.drivers.webhook.signing import check_report
+from forewarn.validation.toml_reader import read_toml
+from tests.drivers.tasks import ended, now_ms, task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOWTO = Path(__file__).parents[2] / "docs" / "howto" / "write-a-driver.md"
+SECRET = b"a secret of thirty-two bytes 012"
+
+
+def example(language: str, containing: str) -> str:
+    """Return the example that contains a text."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", HOWTO.read_text("utf-8"), re.DOTALL)
+    [found] = [each for each in blocks if containing in each]
+    return str(found)
+
+
+class Bmc:
+    """A management board that speaks as much Redfish as a power cycle needs."""
+
+    def __init__(self) -> None:
+        """Serve until closed; the host is on."""
+        self.resets: list[str] = []
+        self.looks = 0
+        board = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                assert self.path == "/redfish/v1/Systems/1"
+                board.looks += 1
+                self.reply({"PowerState": "Off" if board.looks == 1 else "On"})
+
+            def do_POST(self) -> None:
+                assert self.path.endswith("/ComputerSystem.Reset")
+                body = self.rfile.read(int(self.headers["content-length"]))
+                board.resets.append(json.loads(body)["ResetType"])
+                self.reply(None)
+
+            def reply(self, form: object) -> None:
+                body = json.dumps(form).encode() if form else b""
+                self.send_response(200 if body else 204)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def close(self) -> None:
+        """Serve no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def bmc() -> Iterator[Bmc]:
+    """A management board."""
+    board = Bmc()
+    yield board
+    board.close()
+
+
+def test_example_of_a_power_cycle(bmc: Bmc, tmp_path: Path) -> None:
+    """The board is told once, and the task ends when the host is on again. Source: R-4."""
+    boards = tmp_path / "boards.json"
+    boards.write_text(json.dumps({"h1": bmc.url}))
+    program = tmp_path / "power-cycle"
+    source = example("python", "management board")
+    program.write_text(source.replace("/etc/forewarn/boards.json", str(boards)))
+    program.chmod(0o755)
+    options = options_of("drivers.board", tmp_path)
+    driver = make_driver("board", {**options, "begin": [sys.executable, str(program)]})
+    driver.begin(task())
+    driver.begin(task())
+    assert ended(driver, task()).done
+    assert bmc.resets == ["PowerCycle"]
+
+
+def options_of(table: str, tmp_path: Path) -> dict[str, object]:
+    """Return an example's settings, with a state directory of the test's."""
+    name = table.partition(".")[2]
+    options: dict[str, Any] = read_toml(example("toml", f"[{table}]"))["drivers"][name]  # type: ignore[index]
+    return {**options, "state": str(tmp_path / "state")}
+
+
+def ansible() -> str:
+    """Return the directory that has Ansible; skip without."""
+    places = os.pathsep.join((os.environ.get("TEST_PROGRAMS", ""), os.environ["PATH"]))
+    found = shutil.which("ansible-playbook", path=places)
+    if found is None:
+        pytest.skip("ansible-playbook is not on the PATH: pip install ansible-core")
+    return found
+
+
+@pytest.mark.slow
+def test_example_of_a_playbook(tmp_path: Path) -> None:
+    """A playbook has the task's members as variables; its output is for people. Source: R-4."""
+    playbook = tmp_path / "reboot.yml"
+    playbook.write_text(
+        "- hosts: localhost\n  gather_facts: false\n  connection: local\n  tasks:\n"
+        f"    - copy: {{content: '{{{{ task }}}} {{{{ host }}}}', dest: {tmp_path}/done}}\n"
+    )
+    options = options_of("drivers.ansible", tmp_path)
+    words = options["begin"]
+    assert isinstance(words, list)
+    begin = [str(playbook) if each == "/etc/forewarn/reboot.yml" else each for each in words]
+    driver = make_driver("ansible", {**options, "begin": [ansible(), *begin[1:]]})
+    driver.begin(task())
+    said = ended(driver, task())
+    assert said.done, said
+    assert (tmp_path / "done").read_text() == "op-12/1 h1"
+
+
+def test_example_of_a_ticket_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the example signs is believed. Source: R-4."""
+    sent: list[Any] = []
+    there: dict[str, Any] = {}
+    exec(compile(example("python", "hmac"), str(HOWTO), "exec"), there)
+    monkeypatch.setattr(there["urllib"].request, "urlopen", sent.append)
+    there["report"](SECRET, "http://127.0.0.1:1", "op-12/1", done=True)
+    headers = {name.lower(): text for name, text in sent[0].header_items()}
+    now_s = now_ms() // 1000
+    assert abs(check_report(SECRET, "tickets", headers, sent[0].data, now_s=now_s) - now_s) < 60

@@ -1,0 +1,219 @@
+"""The webhook driver: signed both ways, once to effect, tried again, and found after a crash."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.conformance.driver_checks import run_driver_checks
+from forewarn.conformance.driver_trial import Subject
+from forewarn.conformance.run import Verdict
+from forewarn.drivers.registry import DriverUnusable, make_driver
+from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded
+from forewarn.drivers.webhook.driver import WebhookDriver
+from forewarn.drivers.webhook.request import WebhookFailed
+from forewarn.drivers.webhook.signing import REQUEST, ReportRefused, signed
+from forewarn.settings import DriverOptions
+from tests.drivers.tasks import now_ms, task
+from tests.drivers.ticket_system import SECRET, TicketSystem
+from tests.operator_api.live import SETTINGS, Live
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def far() -> Iterator[TicketSystem]:
+    """A ticket system."""
+    system = TicketSystem()
+    yield system
+    system.close()
+
+
+@pytest.fixture
+def options(far: TicketSystem, tmp_path: Path) -> dict[str, object]:
+    """What the settings say of the driver."""
+    (tmp_path / "secret").write_bytes(SECRET + b"\n")
+    return {
+        "kind": "webhook",
+        "url": far.url,
+        "secret_file": str(tmp_path / "secret"),
+        "state": str(tmp_path / "state"),
+        "backoff_s": 0,
+        "poll_s": 0.1,
+    }
+
+
+def driver_of(options: dict[str, object], **more: object) -> WebhookDriver:
+    """Return the driver anew, as after a restart of the service."""
+    driver = make_driver("tickets", {**options, **more})
+    assert isinstance(driver, WebhookDriver)
+    return driver
+
+
+def test_webhook_opens_one_ticket_and_hears_of_its_end(
+    far: TicketSystem, options: dict[str, object]
+) -> None:
+    """However often it begins, also after a restart; reports are durable. Source: R-2, R-4."""
+    driver = driver_of(options)
+    driver.begin(task())
+    driver.begin(task())
+    driver_of(options).begin(task(generation=2))
+    assert far.opened == {"op-12/1": 1}
+    assert not driver.progress(task(), now_ms()).done
+    driver.take_report(*far.report("tickets", {"task": "op-12/1", "text": "in hand", "share": 0.2}))
+    said = driver.progress(task(), now_ms())
+    assert (said.text, said.share, said.done) == ("in hand", 0.2, False)
+    driver.take_report(*far.report("tickets", {"task": "op-12/1", "done": True}))
+    assert driver_of(options).progress(task(), now_ms()).done
+
+
+def test_webhook_tries_again_and_then_fails(far: TicketSystem, options: dict[str, object]) -> None:
+    """What may be better later is sent again with the same key, a refusal is not. Source: R-4."""
+    driver = driver_of(options)
+    far.troubles = [503, 429]
+    driver.begin(task())
+    assert far.opened == {"op-12/1": 1}
+    far.troubles = [403, 403]
+    with pytest.raises(WebhookFailed, match=r"answered 403: later \(begin of op-13/1\)"):
+        driver.begin(task(number=13))
+    assert len(far.troubles) == 1
+    far.close()
+    with pytest.raises(WebhookFailed, match="cannot be reached"):
+        driver.begin(task(number=14))
+
+
+@pytest.mark.parametrize(
+    ("report", "how", "reason"),
+    [
+        ({"done": True}, {"secret": b"not the secret of both"}, "forewarn-signature is not right"),
+        ({"done": True}, {"age_s": 301}, "more than 300 s ago"),
+        ({"done": True}, {"age_s": -400}, "more than 300 s ago"),
+        ({"task": "op-99/1", "done": True}, {}, "no task 'op-99/1'"),
+        ({"task": "../../etc", "done": True}, {}, "no task '../../etc'"),
+        ({"task": ["op-12/1"]}, {}, "no task"),
+    ],
+    ids=["forged", "old", "ahead", "other", "path", "list"],
+)
+def test_webhook_refuses_a_report_it_cannot_believe(
+    far: TicketSystem,
+    options: dict[str, object],
+    report: dict[str, object],
+    how: dict[str, int],
+    reason: str,
+) -> None:
+    """Forged, stale or of a task that does not run: refused, and nothing is changed. R-4."""
+    driver = driver_of(options)
+    driver.begin(task())
+    headers, body = far.report("tickets", {"task": "op-12/1", **report}, **how)  # type: ignore[arg-type]
+    with pytest.raises(ReportRefused, match=reason.replace("[", r"\[")):
+        driver.take_report(headers, body)
+    assert not driver.progress(task(), now_ms()).done
+
+
+def test_webhook_refuses_a_replay(far: TicketSystem, options: dict[str, object]) -> None:
+    """A report counts once, also after a restart; none counts behind the end. Source: R-4."""
+    driver = driver_of(options)
+    driver.begin(task())
+    old = far.report("tickets", {"task": "op-12/1", "share": 0.1}, age_s=5)
+    driver.take_report(*old)
+    driver.take_report(*far.report("tickets", {"task": "op-12/1", "share": 0.9}))
+    with pytest.raises(ReportRefused, match="came before"):
+        driver_of(options).take_report(*old)
+    driver.take_report(*far.report("tickets", {"task": "op-12/1", "done": True}))
+    with pytest.raises(ReportRefused, match="has ended"):
+        driver.take_report(*far.report("tickets", {"task": "op-12/1", "failed": "no"}))
+    assert driver.progress(task(), now_ms()).done
+
+
+def test_webhook_does_not_take_its_own_request_for_a_report(options: dict[str, object]) -> None:
+    """A signature says which way the message went, and for which driver. Source: R-4."""
+    driver = driver_of(options)
+    driver.begin(task())
+    body = b'{"task": "op-12/1", "done": true}'
+    headers = signed(SECRET, REQUEST, "tickets", now_ms() // 1000, body)
+    with pytest.raises(ReportRefused):
+        driver.take_report(headers, body)
+    headers, body = TicketSystem.report(None, "other", {"task": "op-12/1", "done": True})  # type: ignore[arg-type]
+    with pytest.raises(ReportRefused):
+        driver.take_report(headers, body)
+
+
+def test_webhook_heeds_aborts_and_writers(far: TicketSystem, options: dict[str, object]) -> None:
+    """An aborted task is not begun and not reported on; old writers are refused. R-2, L-7."""
+    driver = driver_of(options)
+    driver.begin(task(generation=2))
+    with pytest.raises(TaskSuperseded):
+        driver.begin(task(number=13, generation=1))
+    driver.abort(task(generation=2))
+    with pytest.raises(TaskAborted):
+        driver.begin(task(attempt=2, generation=2))
+    with pytest.raises(ReportRefused, match="no task"):
+        driver.take_report(*far.report("tickets", {"task": "op-12/1", "done": True}))
+    with pytest.raises(TaskForgotten):
+        driver.progress(task(number=77), now_ms())
+    assert far.aborted == {"op-12"}
+    assert driver.discover() == {"hosts": {"h1": {}}}
+
+
+@pytest.mark.parametrize(
+    ("options_more", "reason"),
+    [
+        ({"url": "http://tickets.example/"}, "neither https nor on this machine"),
+        ({"url": "ftp://localhost/"}, "neither https"),
+        ({"secret_file": "/dev/null"}, "shorter than 16 bytes"),
+        ({"secret_file": "/nowhere"}, "No such file"),
+    ],
+    ids=["plain", "scheme", "short", "missing"],
+)
+def test_webhook_refuses_settings_that_protect_nothing(
+    options: dict[str, object], options_more: dict[str, object], reason: str
+) -> None:
+    """Tasks are not sent where others read them, nor signed with what can be guessed. R-4."""
+    with pytest.raises(DriverUnusable, match=reason):
+        driver_of(options, **options_more)
+
+
+def test_webhook_that_polls_passes_the_suite(far: TicketSystem, options: dict[str, object]) -> None:
+    """The webhook driver keeps every promise, with a real far side. Source: R-6."""
+    subject = Subject(
+        lambda: driver_of(options, polls=True),
+        "h1",
+        effects=lambda name: far.opened[name],
+        call_s=10,
+        task_s=10,
+    )
+    results = list(run_driver_checks(subject))
+    assert [r.reason for r in results if r.verdict is Verdict.FAILED] == []
+
+
+def test_report_reaches_the_operation_through_the_operator_api(
+    far: TicketSystem, options: dict[str, object]
+) -> None:
+    """A ticket that is closed ends the operation, with no token but its signature. R-4."""
+    tables = (DriverOptions("tickets", options),)
+    drivers = replace(SETTINGS.drivers, default="tickets", tables=tables)
+    live = Live(replace(SETTINGS, drivers=drivers))
+    try:
+        live.fleet(hosts={"h1": {}}, groups={"g": {}}, vms={"web_0": {"host": "h1", "group": "g"}})
+        task_id = live.post("/v1/hosts/h1/reboot")["operations"][0]["id"] + "/1"
+        live.advance(1000)
+        wait_until(lambda: far.opened[task_id])
+        for secret, status in ((b"another secret, as long", 403), (SECRET, 200)):
+            report: dict[str, object] = {"task": task_id, "done": True}
+            headers, body = far.report("tickets", report, secret=secret)
+            reply = live.call("POST", "/v1/driver-reports", body=body, headers=headers)
+            assert reply.status == status, reply
+        path = f"/v1/operations/{task_id.partition('/')[0]}"
+
+        def succeeded() -> bool:
+            live.advance(1)
+            return bool(live.get(path)["operation"]["state"] == "succeeded")
+
+        wait_until(succeeded)
+    finally:
+        live.stop()
