@@ -97,16 +97,20 @@ def test_command_begins_once_and_is_found_after_a_restart(rig: Rig) -> None:
 
 def test_command_whose_program_was_killed_says_so(rig: Rig) -> None:
     """A machine that lost power in the middle leaves a failure, never a success. Source: R-2."""
-    driver = rig.driver(begin="sleep 5")
+    driver = rig.driver(begin="exec sleep 60")
     driver.begin(task())
     directory = rig.home / "state" / "op-12" / "1"
-    wait_until((directory / "pid").exists)
+    wait_until((directory / "program").exists)
+    program = int((directory / "program").read_text().split()[0])
     os.kill(int((directory / "pid").read_text()), signal.SIGKILL)
     wait_until(lambda: not held(directory))
     assert "was killed" in driver.progress(task(), now_ms()).failed
     driver.begin(task())
     assert "was killed" in driver.progress(task(), now_ms()).failed, "it is not begun again"
-    driver.abort(task())
+    assert _runs(program)
+    driver.begin(task(attempt=2))
+    wait_until(lambda: not _runs(program))
+    driver.abort(task(attempt=2))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING
 from forewarn.clock import SystemClock
 from forewarn.drivers import Progress
 from forewarn.drivers.command import runner
-from forewarn.drivers.command.program import ANSWER_BEGINS, Limits, ProgramFailed, run_program
+from forewarn.drivers.command.program import (
+    ANSWER_BEGINS,
+    Limits,
+    ProgramFailed,
+    Watch,
+    run_program,
+)
 from forewarn.drivers.messages import encoded, read_answer, task_message
 from forewarn.drivers.task_files import TaskFiles, held, write_durably
 from forewarn.validation.fields import Number, Text
@@ -174,12 +180,12 @@ class CommandDriver:
         with tempfile.TemporaryFile() as stdin:
             stdin.write(message)
             stdin.seek(0)
-            run_program(words, stdin, Limits(self._programs.call_timeout_s), line=lines.append)
+            run_program(words, stdin, Limits(self._programs.call_timeout_s), Watch(lines.append))
         return [each for each in lines if each.startswith(ANSWER_BEGINS)]
 
 
 def _stop(directory: Path) -> None:
-    """End the program of an attempt, and wait until it has.
+    """End the program of an attempt, and wait until it has, whoever looks after it.
 
     Raises:
         ProgramFailed: it will not end.
@@ -191,3 +197,4 @@ def _stop(directory: Path) -> None:
         if clock.now_ms() >= until_ms:
             raise ProgramFailed(program=directory, problem=f"runs on after {STOP_S:g} s")
         threading.Event().wait(0.02)
+    runner.end_orphan(directory)

@@ -10,6 +10,7 @@ import selectors
 import signal
 import subprocess
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
@@ -18,7 +19,7 @@ from forewarn.clock import SystemClock
 from forewarn.errors import PeerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 #: What a program may print on standard output, in bytes: an hour of a line a second and more.
 OUTPUT_BYTES_MAX = 16 * 1024 * 1024
@@ -52,22 +53,26 @@ class Limits:
     output_bytes: int = OUTPUT_BYTES_MAX
 
 
-def run_program(
-    words: Sequence[str],
-    stdin: IO[bytes],
-    limits: Limits,
-    *,
-    line: Callable[[bytes], None],
-    stop: Callable[[], bool] = lambda: False,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who looks on while a program runs."""
+
+    #: Is given each line of its standard output.
+    line: Callable[[bytes], None]
+    #: Is given its process id, which is also its group's, once it runs.
+    begun: Callable[[int], None] = lambda _: None
+    #: Says whether it is to be ended; asked several times a second.
+    stop: Callable[[], bool] = lambda: False
+
+
+def run_program(words: Sequence[str], stdin: IO[bytes], limits: Limits, watch: Watch) -> None:
     """Run a program to its end; nothing of its process group is left then.
 
     Args:
         words: the program and its arguments; no shell is involved.
         stdin: what it reads.
         limits: what it may take.
-        line: is given each line of its standard output.
-        stop: whether it is to be ended; asked several times a second.
+        watch: looks on.
 
     Raises:
         ProgramFailed: it cannot be started, ends badly, takes too long, prints too much, or was
@@ -87,9 +92,10 @@ def run_program(
         reason = getattr(error, "strerror", None) or error
         raise ProgramFailed(program=words[0], problem=f"cannot be run: {reason}") from error
     with process:
-        reader = _Reader(process, limits, line)
+        reader = _Reader(process, limits, watch.line)
         try:
-            problem = reader.follow(stop)
+            watch.begun(process.pid)
+            problem = reader.follow(watch.stop)
         finally:
             _end(process)
     if not problem and process.returncode:

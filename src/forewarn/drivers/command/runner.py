@@ -14,13 +14,19 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from forewarn.drivers.command.program import ANSWER_BEGINS, Limits, ProgramFailed, run_program
+from forewarn.drivers.command.program import (
+    ANSWER_BEGINS,
+    Limits,
+    ProgramFailed,
+    Watch,
+    run_program,
+)
 from forewarn.drivers.task_files import LOCK, write_durably
 
 #: What is to be run; the task on its standard input; that it was begun; what it said last; how it
 #: ended; whose process it is.
 RUN, TASK, STARTED, ANSWER, END, PID = "run", "task", "started", "answer", "end", "pid"
-RUNNER = "runner"
+RUNNER, PROGRAM = "runner", "program"
 STOPPED: list[int] = []
 
 
@@ -57,10 +63,13 @@ def _run(directory: Path) -> None:
         part.write_bytes(line)
         part.replace(directory / ANSWER)
 
+    def begun(pid: int) -> None:
+        write_durably(directory / PROGRAM, f"{pid} {_born(pid)}".encode())
+
     try:
         with (directory / TASK).open("rb") as stdin:
-            limits = Limits(run["timeout_s"])
-            run_program(run["words"], stdin, limits, line=keep, stop=lambda: bool(STOPPED))
+            watch = Watch(keep, begun, lambda: bool(STOPPED))
+            run_program(run["words"], stdin, Limits(run["timeout_s"]), watch)
     except ProgramFailed as error:
         failed = str(error)
     except Exception as error:  # noqa: BLE001 - nobody else hears of it
@@ -79,6 +88,19 @@ def stop(directory: Path) -> None:
             signal.pidfd_send_signal(pid, signal.SIGTERM)
         finally:
             os.close(pid)
+
+
+def end_orphan(directory: Path) -> None:
+    """End a program whose runner was killed: it would go on beside a retry."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        pid, born = (directory / PROGRAM).read_text().split()
+        if not (directory / END).exists() and _born(int(pid)) == born:
+            os.killpg(int(pid), signal.SIGKILL)
+
+
+def _born(pid: int) -> str:
+    """Return when a process began, in ticks since boot: its number may be given away again."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
 if __name__ == "__main__":
