@@ -144,4 +144,6 @@ def test_example_of_a_ticket_system(monkeypatch: pytest.MonkeyPatch) -> None:
     there["report"](SECRET, "http://127.0.0.1:1", "op-12/1", done=True)
     headers = {name.lower(): text for name, text in sent[0].header_items()}
     now_s = now_ms() // 1000
-    assert abs(check_report(SECRET, "tickets", headers, sent[0].data, now_s=now_s) - now_s) < 60
+    assert (
+        abs(check_report(SECRET, "tickets", headers, body=sent[0].data, now_s=now_s) - now_s) < 60
+    )

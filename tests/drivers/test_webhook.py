@@ -135,7 +135,7 @@ def test_webhook_does_not_take_its_own_request_for_a_report(options: dict[str, o
     driver = driver_of(options)
     driver.begin(task())
     body = b'{"task": "op-12/1", "done": true}'
-    headers = signed(SECRET, REQUEST, "tickets", now_ms() // 1000, body)
+    headers = signed(SECRET, REQUEST, "tickets", time_s=now_ms() // 1000, body=body)
     with pytest.raises(ReportRefused):
         driver.take_report(headers, body)
     headers, body = TicketSystem.report(None, "other", {"task": "op-12/1", "done": True})  # type: ignore[arg-type]

@@ -180,7 +180,9 @@ class CommandDriver:
         with tempfile.TemporaryFile() as stdin:
             stdin.write(message)
             stdin.seek(0)
-            run_program(words, stdin, Limits(self._programs.call_timeout_s), Watch(lines.append))
+            run_program(
+                words, stdin, Limits(self._programs.call_timeout_s), watch=Watch(lines.append)
+            )
         return [each for each in lines if each.startswith(ANSWER_BEGINS)]
 
 

@@ -65,7 +65,7 @@ class Watch:
     stop: Callable[[], bool] = lambda: False
 
 
-def run_program(words: Sequence[str], stdin: IO[bytes], limits: Limits, watch: Watch) -> None:
+def run_program(words: Sequence[str], stdin: IO[bytes], limits: Limits, *, watch: Watch) -> None:
     """Run a program to its end; nothing of its process group is left then.
 
     Args:

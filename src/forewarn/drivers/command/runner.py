@@ -69,7 +69,7 @@ def _run(directory: Path) -> None:
     try:
         with (directory / TASK).open("rb") as stdin:
             watch = Watch(keep, begun, lambda: bool(STOPPED))
-            run_program(run["words"], stdin, Limits(run["timeout_s"]), watch)
+            run_program(run["words"], stdin, Limits(run["timeout_s"]), watch=watch)
     except ProgramFailed as error:
         failed = str(error)
     except Exception as error:  # noqa: BLE001 - nobody else hears of it

@@ -120,13 +120,13 @@ class WebhookDriver:
     def discover(self) -> dict[str, object]:
         """Return the topology that the far side knows."""
         body = encoded({"verb": "discover"})
-        found = read_json(send(self._endpoint, "discover", "the fleet", body))
+        found = read_json(send(self._endpoint, "discover", "the fleet", body=body))
         return found if isinstance(found, dict) else {}
 
     def take_report(self, headers: Mapping[str, str], body: bytes) -> None:
         """Check and keep a report, for the next time `progress` is asked. Durable on return."""
         now_s = SystemClock().now_ms() // 1000
-        signed_s = check_report(self._endpoint.secret, self.name, headers, body, now_s=now_s)
+        signed_s = check_report(self._endpoint.secret, self.name, headers, body=body, now_s=now_s)
         directory, task = self._reported(body)
         read_answer(body, "report", task, now_ms=0)
         path = directory / REPORT
@@ -150,4 +150,4 @@ class WebhookDriver:
 
     def _send(self, verb: str, task: Task) -> bytes:
         message = encoded(task_message(verb, task))
-        return send(self._endpoint, verb, task.id, message)
+        return send(self._endpoint, verb, task.id, body=message)

@@ -56,7 +56,7 @@ def is_protected(url: str) -> bool:
         return parts.hostname == "localhost"
 
 
-def send(endpoint: Endpoint, verb: str, task: str, body: bytes) -> bytes:
+def send(endpoint: Endpoint, verb: str, task: str, *, body: bytes) -> bytes:
     """Send a request, a few times if need be; return its answer.
 
     Raises:
@@ -97,7 +97,13 @@ def _exchange(endpoint: Endpoint, key: str, body: bytes) -> tuple[int, bytes]:
     headers = {
         "content-type": "application/json",
         "idempotency-key": key,
-        **signed(endpoint.secret, REQUEST, endpoint.driver, SystemClock().now_ms() // 1000, body),
+        **signed(
+            endpoint.secret,
+            REQUEST,
+            endpoint.driver,
+            time_s=SystemClock().now_ms() // 1000,
+            body=body,
+        ),
     }
     path = parts.path or "/"
     try:

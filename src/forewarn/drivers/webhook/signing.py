@@ -34,23 +34,23 @@ class ReportRefused(CallerError):
     advice = "Sign it anew, with the time of now; see docs/reference/drivers.md."
 
 
-def signature(secret: bytes, way: str, driver: str, time_s: int, body: bytes) -> str:
+def signature(secret: bytes, way: str, driver: str, *, time_s: int, body: bytes) -> str:
     """Return the signature of a message."""
     head = f"forewarn-{way}:{driver}:{time_s}:".encode()
     return "sha256=" + hmac.new(secret, head + body, hashlib.sha256).hexdigest()
 
 
-def signed(secret: bytes, way: str, driver: str, time_s: int, body: bytes) -> dict[str, str]:
+def signed(secret: bytes, way: str, driver: str, *, time_s: int, body: bytes) -> dict[str, str]:
     """Return the headers that sign a message."""
     return {
         DRIVER_HEADER: driver,
         TIME_HEADER: str(time_s),
-        SIGNATURE_HEADER: signature(secret, way, driver, time_s, body),
+        SIGNATURE_HEADER: signature(secret, way, driver, time_s=time_s, body=body),
     }
 
 
 def check_report(
-    secret: bytes, driver: str, headers: Mapping[str, str], body: bytes, *, now_s: int
+    secret: bytes, driver: str, headers: Mapping[str, str], *, body: bytes, now_s: int
 ) -> int:
     """Check who has sent a report; return when it was signed, seconds since the epoch.
 
@@ -60,7 +60,7 @@ def check_report(
     said = headers.get(TIME_HEADER, "")
     if not (said.isascii() and said.isdigit() and len(said) <= 12):
         raise ReportRefused(driver=driver, reason=f"{TIME_HEADER} is not a time in seconds")
-    right = signature(secret, REPORT, driver, int(said), body)
+    right = signature(secret, REPORT, driver, time_s=int(said), body=body)
     if not hmac.compare_digest(right, headers.get(SIGNATURE_HEADER, "")):
         raise ReportRefused(driver=driver, reason=f"{SIGNATURE_HEADER} is not right")
     if abs(now_s - int(said)) > AGE_S_MAX:
