@@ -119,6 +119,52 @@ class ListenSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FeedSettings:
+    """The feed for metadata nodes on other machines, on the control plane's side."""
+
+    listen: str = ""
+    """`HOST:PORT` where nodes find the feed; empty: there is none. Source: M-1."""
+    certificate: str = ""
+    """File with the control plane's certificate, PEM; needed but on a loopback address."""
+    key: str = ""
+    """File with its key."""
+    client_ca: str = ""
+    """File with the certificates of who signs those of the nodes; empty: nodes need tokens."""
+    tokens: tuple[str, ...] = ()
+    """`NAME:TOKEN` of nodes that have no certificate. Best set by environment."""
+    hosts: tuple[str, ...] = ("*",)
+    """Which hosts a node may serve, `NAME=HOST,HOST`; its name is proved by its certificate or
+    token. `*`: every host has a node of its own, with the host's name. Work waits for the nodes
+    that are named here, whether they have come yet or not.
+
+    Source: M-4, M-5.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """A metadata node away from the control plane: `forewarn metadata`."""
+
+    follow: str = ""
+    """`HOST:PORT` of the control plane's feed, or `unix:PATH`."""
+    store: str = ""
+    """Directory where it keeps what it shows, so that it needs nobody to start again. M-2."""
+    name: str = ""
+    """As which node it comes; empty: the name of its machine."""
+    hosts: tuple[str, ...] = ()
+    """Hosts whose VMs it serves; empty: all that it may."""
+    certificate: str = ""
+    """File with its certificate, PEM."""
+    key: str = ""
+    """File with its key."""
+    ca: str = ""
+    """File with the certificates of who signs that of the control plane; empty: no TLS, which is
+    for feeds on a loopback address or a Unix socket alone."""
+    token: str = ""
+    """Its token where it has no certificate. Best set by environment."""
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorSettings:
     """The operator API."""
 
@@ -235,6 +281,8 @@ class Settings:
 
     listen: ListenSettings = ListenSettings()
     metadata: MetadataSettings = MetadataSettings()
+    feed: FeedSettings = FeedSettings()
+    node: NodeSettings = NodeSettings()
     operator: OperatorSettings = OperatorSettings()
     store: StoreSettings = StoreSettings()
     history: HistorySettings = HistorySettings()

@@ -13,6 +13,8 @@ from forewarn.service.bridge import Bridge
 from tests.metadata.live import FREEZE, VM_A, WAIT_S
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from forewarn.control.engine import ControlEngine
 
 NOBODY = cast("ControlEngine", None)
@@ -46,11 +48,21 @@ class SilentNodes:
         self.sent: list[DocumentChange] = []
         self._silent = silent
 
-    def apply(self, change: DocumentChange) -> None:
+    def apply(self, change: DocumentChange) -> frozenset[str] | None:
         """Send a change."""
         self.sent.append(change)
+        return None
 
-    def confirmed(self, sequence: int, wait_s: float) -> asyncio.Future[tuple[str, ...]]:  # noqa: ARG002
+    def hosts_of(self, names: Collection[str]) -> tuple[str, ...]:  # noqa: ARG002
+        """Serve every VM."""
+        return ()
+
+    def confirmed(
+        self,
+        sequence: int,  # noqa: ARG002
+        wait_s: float,  # noqa: ARG002
+        names: Collection[str] | None = None,  # noqa: ARG002
+    ) -> asyncio.Future[tuple[str, ...]]:
         """Say who does not show it."""
         done: asyncio.Future[tuple[str, ...]] = asyncio.get_running_loop().create_future()
         done.set_result(self._silent)

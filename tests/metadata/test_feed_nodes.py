@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from forewarn.replication import change_log, follower, nodes, portions, server
-from forewarn.replication.follower import FAILURES_MAX, Follower, connect
+from forewarn.replication.follower import FAILURES_MAX, Follower, NodeIdentity, connect
 from forewarn.replication.messages import (
     DocumentChange,
     Fact,
@@ -18,6 +18,7 @@ from forewarn.replication.messages import (
     line_of,
     read_told,
 )
+from forewarn.values import replace as moved_to
 from tests.metadata.feeds import Feed, publication, run, until
 from tests.metadata.live import VM_A, VM_C, WAIT_S
 
@@ -48,7 +49,7 @@ def test_begin_waits_for_what_every_node_shows(feed: Feed) -> None:
 
     async def story() -> None:
         await feed.start()
-        other = Follower(feed.address, feed.told.append, name="other")
+        other = Follower(feed.address, feed.told.append, identity=NodeIdentity("other"))
         other.start()
         await other.followed.wait()
         for sequence in (2, 3, 4):
@@ -93,7 +94,7 @@ def test_node_that_cannot_be_taken_up_is_sent_the_whole(
         await feed.start()
         await feed.cut()
         if how == "doubt":
-            feed.follower._shows = msgspec.structs.replace(feed.follower._shows, checksum=7)
+            feed.follower._shows = moved_to(feed.follower._shows, checksum=7)
         for sequence in (2, 3):
             whole = how == "whole" and sequence == 2
             news = (publication(sequence),)
@@ -169,7 +170,7 @@ def test_node_that_fails_at_a_change_does_not_count_as_showing_it(fails: int) ->
         confirmed = feed.server.confirmed(2, WAIT_S)
         await until(lambda: not feed.follower.followed.is_set())
         assert not confirmed.done()
-        assert feed.server.nodes.behind(2) == ("node",)
+        assert feed.server.nodes.shown("node") == 1
         assert await confirmed == ()
         assert [(change.sequence, change.whole) for change in told] == [(1, True), (2, True)]
         assert feed.follower.failed.is_set() == (fails == FAILURES_MAX)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from forewarn.replication.follower import FAILURES_MAX, FeedLost, Follower
+from forewarn.replication.follower import FAILURES_MAX, FeedLost, Follower, NodeIdentity
 from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, DocumentChange
 from forewarn.replication.server import FeedServer
 from tests.metadata.feeds import WHOLE, publication, run, until
@@ -38,7 +38,7 @@ def test_follower_is_told_the_whole_then_each_change(feed: Feed) -> None:
         assert feed.told == [WHOLE, DocumentChange(2, publications=(publication(2),))]
         assert feed.server.connected == 1
         feed.server.apply(DocumentChange(3, gone=("vm-c",)))
-        late = Follower(feed.address, feed.told.append, name="late")
+        late = Follower(feed.address, feed.told.append, identity=NodeIdentity("late"))
         late.start()
         await late.followed.wait()
         newest = DocumentChange(3, whole=True, callers=(VM_A,), publications=(publication(2),))
@@ -214,7 +214,7 @@ def test_worker_that_cannot_show_a_change_ends(tmp_path: Path) -> None:
         assert (await asyncio.to_thread(ask, port, request(EVENTS)))[0] == 200
         server.apply(DocumentChange(2, callers=IMPOSSIBLE))
         assert await worker.wait() == 1
-        assert server.nodes.behind(2) == ("only",)
+        assert server.nodes.shown("only") == 1
         await server.stop()
 
     run(story())

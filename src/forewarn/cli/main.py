@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         emulator_commands,
         fleet,
         maintenance,
+        metadata,
         operations,
         queries,
         serve,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str]] = {
     "emulate": ("emulate", "run a metadata service of your own, for trying and testing"),
     "serve": ("serve", "run the service"),
+    "metadata": ("metadata", "run a metadata node of its own, one on every hypervisor"),
     "agent": ("agent", "follow this machine's events and do what a workload needs done"),
     "host": ("fleet", "the physical machines: add, list, and work on them"),
     "group": ("fleet", "the groups of VMs that share a document"),

@@ -1,81 +1,91 @@
-"""Asking a metadata service for its document, as any client in a VM does.
+"""`forewarn metadata`: a metadata node away from the control plane, one on every hypervisor.
 
-Only a GET; following and approving is the agent's business.
+The node is in `service/metadata_node.py`; this turns a command line into settings.
 """
 
 from __future__ import annotations
 
-from http.client import HTTPConnection, HTTPException
-from urllib.parse import parse_qsl, urlencode, urlsplit
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from forewarn.cli.api_client import local_now_ms, reason_of
-from forewarn.errors import CallerError, PeerError
-from forewarn.protocol import timestamps
-from forewarn.protocol.documents import DOCUMENT_BYTES_MAX
+from forewarn.cli.serve import DEFAULT_CONFIG
 
-#: Where a metadata service answers, below its address. Source: E-1.
-METADATA_PATH = "/metadata/scheduledevents"
-#: How long the first answer may take, in seconds: up to two minutes. Source: B-1, C-1.
-ANSWER_TIMEOUT_S = 125.0
+if TYPE_CHECKING:
+    import argparse
 
+    from forewarn.settings import Settings
 
-class MetadataAddressInvalid(CallerError):
-    """An address that cannot be a metadata service's."""
-
-    code = "metadata-address-invalid"
-    message = "{url!r} is no address of a metadata service."
-    advice = "Give http://HOST:PORT, with or without /metadata/scheduledevents."
-
-
-class MetadataRefused(PeerError):
-    """A metadata service that does not give its document."""
-
-    code = "metadata-refused"
-    message = "The metadata service at {url} answered {status}: {text}"
-    advice = "Look at the address and --api-version; it answers only VMs that it knows."
+#: Options that are settings of `[node]`: name, placeholder, help.
+_OPTIONS = (
+    ("follow", "HOST:PORT", "where the control plane's feed is, or unix:PATH"),
+    ("store", "DIR", "where the node keeps what it shows"),
+    ("name", "NAME", "as which node it comes (default: the machine's name)"),
+    ("certificate", "FILE", "its certificate, PEM"),
+    ("key", "FILE", "the key of that certificate"),
+    ("ca", "FILE", "who signs the control plane's certificate"),
+)
 
 
-class MetadataUnreachable(PeerError):
-    """Nothing answers where a metadata service should be."""
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `metadata`."""
+    parser = subparsers.add_parser(
+        "metadata",
+        help="run a metadata node: serves the VMs of its hosts, follows the control plane",
+        description="Serve the VMs of some hosts in the foreground until SIGINT or SIGTERM, also"
+        " while the control plane is away.",
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help=f"settings (TOML), repeatable: [node], [metadata], [listen] metadata and [log]"
+        f" (default: {DEFAULT_CONFIG} if it is there)",
+    )
+    for name, placeholder, text in _OPTIONS:
+        parser.add_argument(f"--{name}", metavar=placeholder, help=text)
+    parser.add_argument(
+        "--hosts", metavar="HOST,HOST", help="whose VMs it serves (default: all that it may)"
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        action="append",
+        help="where VMs find it, repeatable (default: 169.254.169.254:80)",
+    )
+    parser.set_defaults(run=metadata)
 
-    code = "metadata-unreachable"
-    message = "The metadata service at {url} cannot be reached: {reason}."
-    advice = "Look at the address; `forewarn emulate` runs one on this machine."
+
+def metadata(arguments: argparse.Namespace) -> int:
+    """Run a metadata node; return its exit status."""
+    from forewarn.log_format import configure_logs  # noqa: PLC0415 - the client side needs it not
+    from forewarn.service.metadata_node import check_node, run_node  # noqa: PLC0415
+    from forewarn.service.process import run  # noqa: PLC0415
+    from forewarn.service.settings_check import check_settings  # noqa: PLC0415
+    from forewarn.settings_loader import load_settings  # noqa: PLC0415
+
+    files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
+    settings = _with_options(load_settings(files), arguments)
+    check_settings(settings)
+    check_node(settings)
+    configure_logs(settings.log.level, settings.log.format)
+    status = run(lambda: run_node(settings))
+    if status:
+        print("forewarn: the node could not go on; its log says why", file=sys.stderr)
+    return status
 
 
-def get_document(url: str, api_version: str) -> tuple[bytes, int]:
-    """Return the document a metadata service gives to this machine, never through a proxy.
-
-    Returns:
-        The document, and the service's time, ms since the epoch UTC.
-
-    Raises:
-        MetadataAddressInvalid: the address is none.
-        MetadataUnreachable: there is no answer.
-        MetadataRefused: the answer is no document.
-    """
-    try:
-        split = urlsplit(url)
-        host, port = split.hostname, split.port
-    except ValueError as error:
-        raise MetadataAddressInvalid(url=url) from error
-    if split.scheme != "http" or not host:
-        raise MetadataAddressInvalid(url=url)
-    query = {"api-version": api_version, **dict(parse_qsl(split.query))}
-    path = split.path if split.path.strip("/") else METADATA_PATH
-    connection = HTTPConnection(host, port, timeout=ANSWER_TIMEOUT_S)
-    try:
-        connection.request("GET", f"{path}?{urlencode(query)}", headers={"Metadata": "true"})
-        answer = connection.getresponse()
-        body = answer.read(DOCUMENT_BYTES_MAX)
-    except (OSError, HTTPException) as error:
-        raise MetadataUnreachable(url=url, reason=reason_of(error)) from error
-    finally:
-        connection.close()
-    if answer.status != 200:
-        text = body.decode("utf-8", "replace")[:200]
-        raise MetadataRefused(url=url, status=answer.status, text=text)
-    try:
-        return body, timestamps.parse(answer.headers.get("Date", ""))
-    except ValueError:
-        return body, local_now_ms()
+def _with_options(settings: Settings, arguments: argparse.Namespace) -> Settings:
+    """Return the settings with what was typed in place of what was set."""
+    typed: dict[str, str | tuple[str, ...]] = {
+        name: getattr(arguments, name) for name, _, _ in _OPTIONS if getattr(arguments, name)
+    }
+    if arguments.hosts:
+        typed["hosts"] = tuple(host.strip() for host in arguments.hosts.split(","))
+    listen = settings.listen
+    if arguments.listen:
+        listen = replace(listen, metadata=tuple(arguments.listen))
+    return replace(settings, listen=listen, node=replace(settings.node, **typed))  # type: ignore[arg-type]  # texts and one tuple

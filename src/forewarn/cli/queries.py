@@ -110,7 +110,7 @@ def _document(arguments: argparse.Namespace) -> int:
 
     version = arguments.api_version or VERSIONS[-1]
     if arguments.url:
-        from forewarn.cli.metadata import get_document  # noqa: PLC0415
+        from forewarn.cli.metadata_client import get_document  # noqa: PLC0415
 
         body, now_ms = get_document(arguments.url, version)
     else:

@@ -72,7 +72,6 @@ class ControlPlane:
         self.default_driver = ""
         self.state: State = store.load()
         self._new_guid = new_guid
-        self._sequence = 0
         #: The fleet as other threads read it; None once it has changed.
         self._fleet: Topology | None = None
 
@@ -108,7 +107,9 @@ class ControlPlane:
         return Committed(
             operations=self._now(outcome.operations, written.operations),
             changed=tuple(written.operations),
-            change=publication.difference(self.state, written, self._sequence, before=layout),
+            change=publication.difference(
+                self.state, written, self.store.generation, before=layout
+            ),
             begin=self._now(outcome.begin, written.operations),
             abort=self._now(outcome.abort, written.operations),
             announced=tuple(
@@ -135,7 +136,7 @@ class ControlPlane:
 
     def whole(self) -> DocumentChange:
         """Everything metadata nodes must know now."""
-        return publication.whole(self.state, self._sequence)
+        return publication.whole(self.state, self.store.generation)
 
     def fleet(self) -> Topology:
         """Return the fleet as it is, for other threads: a copy made once for each change of it."""
@@ -145,7 +146,7 @@ class ControlPlane:
 
     def loaded(self) -> DocumentChange:
         """What metadata nodes may know while nothing can be decided."""
-        return publication.loaded(self.state, self._sequence)
+        return publication.loaded(self.state, self.store.generation)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When time alone makes something happen, ms since the epoch UTC; None if never."""
@@ -173,7 +174,6 @@ class ControlPlane:
         self.state.adopt(written)
         if written.of_fleet or written.topology is not None:
             self._fleet = None
-        self._sequence += 1
 
     def _now(
         self, numbers: tuple[int, ...], written: dict[int, Operation]

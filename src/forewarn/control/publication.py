@@ -118,6 +118,7 @@ def _caller(topology: Topology, vm: Vm) -> Caller:
         interface=vm.interface,
         instance_id=vm.instance_id,
         instance=instance_facts(topology, vm),
+        host=vm.host,
     )
 
 

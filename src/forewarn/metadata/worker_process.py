@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from forewarn.clock import SystemClock
 from forewarn.errors import ForewarnError
 from forewarn.metadata.server import MetadataServer, freeze_garbage
-from forewarn.replication.follower import Follower
+from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.settings import MetadataSettings
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Worker:
 
     def __init__(self, settings: MetadataSettings, feed: str, name: str) -> None:
         """Wire the two up; call on the event loop."""
-        self.follower = Follower(feed, self._apply, name=name)
+        self.follower = Follower(feed, self._apply, identity=NodeIdentity(name))
         self.clock = SystemClock()
         self.server = MetadataServer(settings, self.follower, clock=self.clock)
 

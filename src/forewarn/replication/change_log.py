@@ -13,6 +13,10 @@ KEPT_BYTES = 4 * 1024 * 1024
 BEHIND_BYTES_MAX = 64 * 1024 * 1024
 """What is kept for a node that is behind; beyond it the node is sent the whole again."""
 
+SCOPED_SHARE = 64
+"""The log of a node that serves a few hosts keeps this fraction of both: there are many such
+nodes, and their wholes are small."""
+
 
 class LoggedChange(NamedTuple):
     """A change as its lines."""
@@ -27,8 +31,13 @@ class LoggedChange(NamedTuple):
 class ChangeLog:
     """Changes by position; a position names the place before a change and is never used twice."""
 
-    def __init__(self) -> None:
-        """Start empty: whoever comes needs the whole."""
+    def __init__(self, *, share: int = 1) -> None:
+        """Start empty: whoever comes needs the whole.
+
+        Args:
+            share: keep this fraction of what the feed of everything keeps.
+        """
+        self._share = share
         self.next = 0
         """The position after the last change."""
         self.sequence = 0
@@ -58,13 +67,13 @@ class ChangeLog:
 
     def trim(self, slowest: int) -> None:
         """Drop old changes, those that the slowest node still needs only if it must be."""
-        while self._bytes > BEHIND_BYTES_MAX or (
-            self._bytes > KEPT_BYTES and self._first < slowest
-        ):
+        size = self._bytes * self._share
+        while size > BEHIND_BYTES_MAX or (size > KEPT_BYTES and self._first < slowest):
             dropped = self._changes.pop(self._first)
             self._before = dropped.sequence, dropped.checksum
             self._bytes -= dropped.size
             self._first += 1
+            size = self._bytes * self._share
 
     def holds(self, position: int) -> bool:
         """Whether everything after a position is here."""

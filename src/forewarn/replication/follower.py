@@ -12,9 +12,10 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.errors import OurError
+from forewarn.errors import OurError, PeerError
 from forewarn.ids import Ids
 from forewarn.replication import messages as feed
+from forewarn.replication.feed_state import digest_of
 from forewarn.replication.messages import (
     Ack,
     Answered,
@@ -26,10 +27,13 @@ from forewarn.replication.messages import (
     Ping,
     Pong,
 )
+from forewarn.replication.node_store import NodeStore, Position
 from forewarn.replication.nodes import SILENT_S_MAX
 from forewarn.replication.portions import ChangeAssembly, FeedBroken
+from forewarn.values import value
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, DocumentChange
@@ -77,16 +81,53 @@ class ChangeNotShown(OurError):
     advice = "The log has the reason; the node asks for everything again. Please report it."
 
 
+class FeedOlder(PeerError):
+    """A control plane that knows less than it did."""
+
+    code = "feed-older"
+    message = "The feed at {address} is at change {sequence}, and this node shows {shown} already."
+    advice = (
+        "Another control plane may be the writer now. After its store was put back from a backup,"
+        " give it a new epoch: see docs/howto/metadata-nodes.md."
+    )
+
+
+@value
+class NodeIdentity:
+    """How a node introduces itself, and by what it knows the other end."""
+
+    name: str = "node"
+    hosts: tuple[str, ...] = ()
+    """Whose VMs it serves; empty: all that it may."""
+    token: str = ""
+    tls: ssl.SSLContext | None = None
+    """None: the address is one that only its own machine reaches."""
+
+
 class Follower:
     """A node's end of the feed; the node's `Upstream`."""
 
     def __init__(
-        self, address: str, apply: Callable[[DocumentChange], None], *, name: str = "node"
+        self,
+        address: str,
+        apply: Callable[[DocumentChange], None],
+        *,
+        identity: NodeIdentity | None = None,
+        store: NodeStore | None = None,
     ) -> None:
-        """Follow the feed at `address` (`unix:PATH` or `HOST:PORT`) into `apply`, as `name`."""
+        """Follow the feed at `address` (`unix:PATH` or `HOST:PORT`) into `apply`.
+
+        Args:
+            address: where the feed is.
+            apply: shows a change.
+            identity: as whom.
+            store: where what is shown is kept; None: nowhere.
+        """
         self._address = address
         self._apply = apply
-        self._nothing = Follow(name)
+        self._identity = identity or NodeIdentity()
+        self._store = store
+        self._nothing = Position()
         self._shows = self._nothing
         """What it shows, as it says when it comes back."""
         self._assembly: ChangeAssembly | None = None
@@ -105,6 +146,16 @@ class Follower:
         self._doubts: list[asyncio.TimerHandle] = []
         self.failed = asyncio.Event()
         """Set once it has failed too often, or for too long: a new process does better."""
+
+    def take_up(self) -> bool:
+        """Show what the store has, before `start`; returns whether it has anything. M-2."""
+        assert self._store is not None
+        kept = self._store.load()
+        if kept is None:
+            return False
+        self._apply(kept)
+        self._shows = self._store.position
+        return True
 
     def start(self) -> None:
         """Begin to follow; returns at once."""
@@ -179,7 +230,7 @@ class Follower:
         while True:
             try:
                 await self._connect_and_read()
-            except (OSError, FeedUnreadable, FeedBroken, ValueError) as error:
+            except (OSError, FeedUnreadable, FeedBroken, FeedOlder, ValueError) as error:
                 if isinstance(error, FeedBroken):
                     self._shows = self._nothing
                 if str(error) != trouble:
@@ -210,14 +261,28 @@ class Follower:
 
     async def _connect_and_read(self) -> None:
         """Take messages until the end. Requests go out once the node is up to date."""
-        reader, writer = await connect(self._address)
+        reader, writer = await connect(self._address, self._identity.tls)
         try:
-            writer.write(feed.line_of(self._shows))
+            writer.write(feed.line_of(self._greeting()))
             while line := await _next_line(reader):
                 self._take(feed.read_told(line), writer)
                 await writer.drain()
         finally:
             writer.close()
+
+    def _greeting(self) -> Follow:
+        me, shows, digest = self._identity, self._shows, ""
+        if self._store is not None and shows.epoch:
+            digest = digest_of(self._store.state.whole(shows.sequence))
+        return Follow(
+            me.name,
+            shows.epoch,
+            shows.sequence,
+            shows.checksum,
+            hosts=me.hosts,
+            digest=digest,
+            token=me.token,
+        )
 
     def _take(self, message: feed.Told, writer: asyncio.StreamWriter) -> None:
         match message:
@@ -234,12 +299,18 @@ class Follower:
                 self._catch_up(writer)
 
     def _begin(self, start: FeedStart) -> None:
+        shows, starting = self._shows, Position(start.epoch, start.sequence, start.checksum)
+        if start.epoch == shows.epoch and start.sequence < shows.sequence:
+            address = self._address
+            raise FeedOlder(address=address, sequence=start.sequence, shown=shows.sequence)
         if start.whole:
-            name = self._nothing.name
-            self._starting = Follow(name, start.epoch, start.sequence, start.checksum)
+            self._starting = starting
             self._assembly = ChangeAssembly(0, whole=True)
-        elif (start.epoch, start.sequence) != (self._shows.epoch, self._shows.sequence):
-            raise FeedBroken(sequence=start.sequence, reason="it goes on after another change")
+        elif starting != shows:  # the digest was the same, as the server has it
+            if self._store is None or start.epoch != shows.epoch:
+                raise FeedBroken(sequence=start.sequence, reason="it goes on after another change")
+            self._store.move(starting)
+            self._shows = starting
 
     def _take_portion(self, portion: FeedPortion, writer: asyncio.StreamWriter) -> None:
         assembly = self._assembly or ChangeAssembly(self._shows.checksum)
@@ -249,15 +320,16 @@ class Follower:
             return
         self._assembly = None
         before, self._shows = self._shows, self._nothing
+        position = self._starting
+        if not change.whole:
+            position = Position(before.epoch, change.sequence, assembly.checksum)
         try:
+            if self._store is not None:
+                self._store.keep(change, position)
             self._apply(change)
         except Exception as error:
             raise ChangeNotShown(sequence=change.sequence) from error
-        if change.whole:
-            self._shows = self._starting
-        else:
-            name, epoch = before.name, before.epoch
-            self._shows = Follow(name, epoch, change.sequence, assembly.checksum)
+        self._shows = position
         writer.write(feed.line_of(Ack(change.sequence)))
 
     def _catch_up(self, writer: asyncio.StreamWriter) -> None:
@@ -284,10 +356,12 @@ async def _next_line(reader: asyncio.StreamReader) -> bytes:
         return await reader.readline()
 
 
-async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connect(
+    address: str, tls: ssl.SSLContext | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Open a stream to `unix:PATH` or `HOST:PORT`."""
     if address.startswith("unix:"):
         path = address.removeprefix("unix:")
         return await asyncio.open_unix_connection(path, limit=LINE_BYTES_MAX)
     host, _, port = address.rpartition(":")
-    return await asyncio.open_connection(host.strip("[]"), int(port), limit=LINE_BYTES_MAX)
+    return await asyncio.open_connection(host.strip("[]"), int(port), limit=LINE_BYTES_MAX, ssl=tls)

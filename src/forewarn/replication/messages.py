@@ -54,6 +54,8 @@ class Caller(Row, frozen=True):
     instance: Mapping[str, Fact] = msgspec.field(default_factory=dict)
     """Its instance metadata, flat, by the names of `compute` and `network`; what is not there is
     empty. Source: I-1."""
+    host: str = ""
+    """Name of the host it runs on."""
 
 
 class Publication(Row, frozen=True):
@@ -81,6 +83,8 @@ class PublishResult(msgspec.Struct, frozen=True):
 
     unconfirmed: tuple[str, ...] = ()
     """Names of the metadata nodes that did not confirm in time; empty: all show it. Source: M-4."""
+    hosts: tuple[str, ...] = ()
+    """The hosts whose VMs those nodes serve; empty: they serve every VM."""
 
 
 class CallerIdentity(Row, frozen=True):
@@ -156,13 +160,19 @@ class Answered(Row, frozen=True, tag="answered"):
 
 
 class Follow(Row, frozen=True, tag="follow"):
-    """A node's first message: who it is and what it shows. Source: M-1."""
+    """A node's first message: who it is and what it shows. Source: M-1, M-5."""
 
     name: str
     epoch: str = ""
     """Whose feed it followed; empty: it shows nothing yet, or cannot trust what it shows."""
     sequence: int = 0
     checksum: int = 0
+    hosts: tuple[str, ...] = ()
+    """The hosts whose VMs it serves; empty: all that it may."""
+    digest: str = ""
+    """Digest of all records it has, for a server that did not see them sent; empty: unknown."""
+    token: str = ""
+    """Proves its name where it has no certificate."""
 
 
 class Ack(Row, frozen=True, tag="ack"):

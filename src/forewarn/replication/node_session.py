@@ -25,10 +25,9 @@ from forewarn.replication.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from forewarn.replication.messages import Upstream
     from forewarn.replication.nodes import NodeTable
+    from forewarn.replication.scopes import ScopedFeed
 
 ASKED_LINE_BYTES_MAX = 1024 * 1024
 """Longest line of a node: the poll marks of a thousand groups with long names have 300 kB."""
@@ -45,13 +44,22 @@ _NOWHERE = -1
 class NodeSession:
     """One connection of a node."""
 
-    def __init__(self, writer: asyncio.StreamWriter, upstream: Upstream, nodes: NodeTable) -> None:
+    def __init__(
+        self,
+        writer: asyncio.StreamWriter,
+        upstream: Upstream,
+        *,
+        nodes: NodeTable,
+        feed: ScopedFeed,
+    ) -> None:
         """Start with nothing sent."""
         self.writer = writer
+        self.feed = feed
+        """What it is sent."""
         self.said = Follow("")
         """How the node introduced itself."""
         self.position = _NOWHERE
-        """How much of the feed it was sent; see `ChangeLog`."""
+        """How much of its feed it was sent; see `ChangeLog`."""
         self.wake = asyncio.Event()
         """Set when there may be something to send."""
         self._upstream = upstream
@@ -70,20 +78,13 @@ class NodeSession:
         """Whether little waits to be sent to it."""
         return self.writer.transport.get_write_buffer_size() <= IDLE_BYTES_MAX
 
-    def greeted(self, line: bytes) -> None:
-        """Read the first line.
-
-        Raises:
-            FeedUnreadable: it is not how a node introduces itself.
-        """
-        said = feed.read_asked(line)
-        if not isinstance(said, Follow) or not said.name:
-            raise FeedUnreadable(reason="a node says first who it is")
+    def greeted(self, said: Follow) -> None:
+        """Note who it is; from now on its silence counts."""
         self.said = said
         self._nodes.heard(said.name)
 
-    def take(self, line: bytes, *, answered_at: Callable[[], int]) -> None:
-        """Do what a line says; an answer is sent after all changes up to `answered_at()` then.
+    def take(self, line: bytes) -> None:
+        """Do what a line says; an answer is sent after all changes that were made until then.
 
         Raises:
             FeedUnreadable: it says nothing a node says.
@@ -99,11 +100,11 @@ class NodeSession:
             case ApproveMessage(number, request):
                 self._count_request()
                 approved = self._upstream.approve(request)
-                approved.add_done_callback(partial(self._approved, number, answered_at))
+                approved.add_done_callback(partial(self._approved, number))
             case EnableMessage(number, vm):
                 self._count_request()
                 enabled = self._upstream.enable(vm)
-                enabled.add_done_callback(partial(self._enabled, number, answered_at))
+                enabled.add_done_callback(partial(self._enabled, number))
             case Follow():
                 raise FeedUnreadable(reason="a node says only once who it is")
 
@@ -130,17 +131,27 @@ class NodeSession:
             raise FeedUnreadable(reason="a node asks more than it may at a time")
         self._requests += 1
 
-    def _approved(
-        self, number: int, at: Callable[[], int], done: asyncio.Future[ApprovalAnswer]
-    ) -> None:
+    def _approved(self, number: int, done: asyncio.Future[ApprovalAnswer]) -> None:
         failed = done.cancelled() or done.exception() is not None
-        self._answer(at(), Answered(number, None if failed else done.result()))
+        self._answer(Answered(number, None if failed else done.result()))
 
-    def _enabled(self, number: int, at: Callable[[], int], done: asyncio.Future[None]) -> None:
+    def _enabled(self, number: int, done: asyncio.Future[None]) -> None:
         failed = done.cancelled() or done.exception() is not None
-        self._answer(at(), Answered(number, None if failed else ApprovalAnswer(accepted=True)))
+        self._answer(Answered(number, None if failed else ApprovalAnswer(accepted=True)))
 
-    def _answer(self, position: int, message: Answered) -> None:
+    def _answer(self, message: Answered) -> None:
         self._requests -= 1
-        self._answers.append((position, feed.line_of(message)))
+        self._answers.append((self.feed.log.next, feed.line_of(message)))
         self.wake.set()
+
+
+def read_greeting(line: bytes) -> Follow:
+    """Read a node's first line.
+
+    Raises:
+        FeedUnreadable: it is not how a node introduces itself.
+    """
+    said = feed.read_asked(line)
+    if not isinstance(said, Follow) or not said.name:
+        raise FeedUnreadable(reason="a node says first who it is")
+    return said

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 SILENT_S_MAX = 10.0
 """How long either end of a feed may say nothing before the other takes it for hung."""
@@ -16,6 +19,8 @@ SILENT_S_MAX = 10.0
 
 class _Waiting(NamedTuple):
     sequence: int
+    left: set[str]
+    """Nodes that do not show it yet."""
     done: asyncio.Future[tuple[str, ...]]
     timer: asyncio.TimerHandle
 
@@ -46,13 +51,13 @@ class NodeTable:
         """Note that a node shows everything up to a change."""
         if name in self._shown:
             self._shown[name] = sequence
-            self._settle()
+            self._settle(name, sequence)
 
     def dismiss(self, name: str) -> None:
         """Forget a node that certainly serves nobody any more."""
         self._shown.pop(name, None)
         self._heard_s.pop(name, None)
-        self._settle()
+        self._settle(name)
 
     def outdated(self, sequence: int) -> None:
         """Note that a whole with this sequence replaces everything: nobody shows it yet."""
@@ -74,36 +79,47 @@ class NodeTable:
         now_s = asyncio.get_running_loop().time()
         return heard_s is None or now_s - heard_s > SILENT_S_MAX
 
-    def behind(self, sequence: int) -> tuple[str, ...]:
-        """Names of the nodes that do not show a change yet."""
-        return tuple(name for name, shown in self._shown.items() if shown < sequence)
+    def shown(self, name: str) -> int:
+        """Return up to which change a node shows everything; -1: nothing is known."""
+        return self._shown.get(name, -1)
 
-    def wait(self, sequence: int, wait_s: float) -> asyncio.Future[tuple[str, ...]]:
-        """Wait until all nodes show a change; done with who does not once the time is up.
+    def wait(
+        self, sequence: int, wait_s: float, names: Collection[str] | None = None
+    ) -> asyncio.Future[tuple[str, ...]]:
+        """Wait until nodes show a change; done with who does not once the time is up.
 
-        The cost of a sign of life grows with the nodes, not with who waits.
+        Args:
+            sequence: the change; later calls have no earlier one.
+            wait_s: the longest wait, in seconds.
+            names: whom it concerns, whether they were ever heard of or not; None: all that count.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[tuple[str, ...]] = loop.create_future()
-        if self.behind(sequence):
-            timer = loop.call_later(wait_s, self._overdue, sequence, done)
-            self._waiting.append(_Waiting(sequence, done, timer))
+        concerned = self._shown if names is None else names
+        left = {name for name in concerned if self.shown(name) < sequence}
+        if left:
+            timer = loop.call_later(wait_s, self._overdue, left, done)
+            self._waiting.append(_Waiting(sequence, left, done, timer))
         else:
             done.set_result(())
         return done
 
-    def _settle(self) -> None:
-        if not self._waiting:
-            return
-        least = min(self._shown.values(), default=None)
-        while self._waiting and (least is None or self._waiting[0].sequence <= least):
-            waiting = self._waiting.popleft()
-            waiting.timer.cancel()
-            if not waiting.done.done():
+    def _settle(self, name: str, sequence: int | None = None) -> None:
+        """Note what a node shows, None: everything; costs what is waited for up to there."""
+        for waiting in self._waiting:
+            if sequence is not None and waiting.sequence > sequence:
+                break
+            waiting.left.discard(name)
+            if not waiting.left and not waiting.done.done():
+                waiting.timer.cancel()
                 waiting.done.set_result(())
+        self._tidy()
 
-    def _overdue(self, sequence: int, done: asyncio.Future[tuple[str, ...]]) -> None:
+    def _overdue(self, left: set[str], done: asyncio.Future[tuple[str, ...]]) -> None:
         if not done.done():
-            done.set_result(self.behind(sequence))
+            done.set_result(tuple(sorted(left)))
+        self._tidy()
+
+    def _tidy(self) -> None:
         while self._waiting and self._waiting[0].done.done():
             self._waiting.popleft().timer.cancel()

@@ -11,21 +11,27 @@ import asyncio
 import contextlib
 import logging
 import os
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from forewarn.ids import Ids
 from forewarn.replication import messages as feed
-from forewarn.replication.change_log import ChangeLog
-from forewarn.replication.feed_state import FeedState
+from forewarn.replication.access import NodeRefused
+from forewarn.replication.feed_state import digest_of
 from forewarn.replication.messages import FeedStart, FeedUnreadable, Ping
-from forewarn.replication.node_session import ASKED_LINE_BYTES_MAX, NodeSession
+from forewarn.replication.node_requests import NodeRequests
+from forewarn.replication.node_session import ASKED_LINE_BYTES_MAX, NodeSession, read_greeting
 from forewarn.replication.nodes import SILENT_S_MAX, NodeTable
 from forewarn.replication.portions import Portion, cut
+from forewarn.replication.scopes import Scopes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import ssl
+    from collections.abc import Awaitable, Callable, Collection
 
-    from forewarn.replication.messages import DocumentChange, Upstream
+    from forewarn.replication.access import NodeAccess
+    from forewarn.replication.messages import DocumentChange, Follow, Upstream
+    from forewarn.replication.scopes import ScopedFeed
 
 HEARTBEAT_S = 1.0
 """How often each node is asked for a sign of life."""
@@ -43,51 +49,64 @@ _LOG = logging.getLogger(__name__)
 
 
 class FeedServer:
-    """Keeps the whole truth, sends it to every node that comes, and every change after it."""
+    """Keeps the whole truth, sends each node what it serves of it, and every change after that."""
 
-    def __init__(self, upstream: Upstream, *, epoch: str = "") -> None:
+    def __init__(
+        self, upstream: Upstream, *, epoch: str = "", access: NodeAccess | None = None
+    ) -> None:
         """Hand the nodes' requests on to `upstream`.
 
         Args:
             upstream: whom they are for.
-            epoch: names this server's sequence: no other server may ever have the same.
+            epoch: names the sequence of changes: no other may ever have the same name.
+            access: which nodes may come over the network; None: none, only workers.
         """
         self.nodes = NodeTable()
         #: Called with the name of each node that counts and has been silent for too long.
         self.on_silent: Callable[[str], None] = lambda _: None
+        #: Called with a node's name and what it asked for that is not its own. Source: M-5.
+        self.on_lie: Callable[[str, str], None] = lambda *_: None
         self._upstream = upstream
         self._epoch = epoch or Ids().guid("feed")
-        self._state = FeedState()
-        self._log = ChangeLog()
+        self._access = access
+        self._scopes = Scopes()
         self._sessions: dict[NodeSession, None] = {}
+        self._moves: list[_Move] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._path = ""
 
     async def start(self, address: str) -> str:
-        """Listen on `unix:PATH` or `HOST:PORT`; returns where it really listens."""
-        self._beating = asyncio.get_running_loop().create_task(self._beat())
-        if address.startswith("unix:"):
-            self._path = address.removeprefix("unix:")
-            before = os.umask(0o777 & ~_SOCKET_MODE)
-            try:
-                self._server = await asyncio.start_unix_server(
+        """Listen for workers on `unix:PATH` or `HOST:PORT`; returns where it really listens.
+
+        Whoever reaches that address is believed, and is sent everything.
+        """
+        self._begin_beating()
+        if not address.startswith("unix:"):
+            return await self._listen(address, self._connected, None)
+        self._path = address.removeprefix("unix:")
+        before = os.umask(0o777 & ~_SOCKET_MODE)
+        try:
+            self._servers.append(
+                await asyncio.start_unix_server(
                     self._connected, self._path, limit=ASKED_LINE_BYTES_MAX
                 )
-            finally:
-                os.umask(before)
-            return address
-        host, _, port = address.rpartition(":")
-        self._server = await asyncio.start_server(
-            self._connected, host.strip("[]"), int(port), limit=ASKED_LINE_BYTES_MAX
-        )
-        return f"{host}:{self._server.sockets[0].getsockname()[1]}"
+            )
+        finally:
+            os.umask(before)
+        return address
+
+    async def start_network(self, address: str, tls: ssl.SSLContext | None) -> str:
+        """Listen for the nodes that `access` knows on `HOST:PORT`; returns where it listens."""
+        assert self._access is not None
+        self._begin_beating()
+        return await self._listen(address, self._connected_from_afar, tls)
 
     async def stop(self) -> None:
         """Hang up on every node."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         if self._beating is not None:
             self._beating.cancel()
         for session in tuple(self._sessions):
@@ -104,68 +123,166 @@ class FeedServer:
         """Return the number of connected nodes."""
         return len(self._sessions)
 
-    def apply(self, change: DocumentChange) -> None:
+    def apply(self, change: DocumentChange) -> frozenset[str] | None:
         """Take a change over and have it sent to every node; call it on the event loop.
 
-        The cost grows with the change and the number of nodes; a whole is only noted here.
+        The cost grows with the change and the nodes it concerns; a whole is only noted here.
+
+        Returns:
+            the nodes that serve what it is about, also those that never came; None: all.
         """
-        self._state.apply(change)
-        self._note(change)
-        slowest = min((each.position for each in self._sessions), default=self._log.next)
-        self._log.trim(slowest)
-        for session in self._sessions:
-            session.wake.set()
+        parts = self._scopes.apply(change)
+        self._note(self._scopes.everything, change)
+        if change.whole:
+            self.nodes.outdated(change.sequence)
+            for feed_of_one in self._scopes:
+                feed_of_one.log.reset(change.sequence)
+        concerned = {name for name in self.nodes.names if not self._scopes.has(name)}
+        for part in parts:
+            self._note(part.feed, part.change)
+            concerned.add(part.feed.name)
+        self._moves += [
+            _Move(part.feed.name, change.sequence, part.arrived) for part in parts if part.arrived
+        ]
+        self._wake()
+        if self._access is None or change.whole:
+            return None
+        concerned.update(self._access.expected(self._scopes.hosts_shown(change)))
+        return frozenset(concerned)
 
-    def _note(self, change: DocumentChange) -> None:
-        size = len(change.callers) + len(change.gone) + len(change.publications)
-        if change.whole or size > LOGGED_ITEMS_MAX:
-            if change.whole:
-                self.nodes.outdated(change.sequence)
-            self._log.reset(change.sequence)
-            return
-        portions: tuple[Portion, ...] = tuple(cut(change, self._log.checksum))
-        lines = tuple(portion.line for portion in portions)
-        self._log.append(change.sequence, lines, portions[-1].checksum)
+    def hosts_of(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return the hosts these nodes serve; none if one of them serves every VM."""
+        if self._access is None:
+            return ()
+        hosts: set[str] = set()
+        for name in names:
+            served = self._scopes.hosts_of(name) or self._access.hosts.get(name)
+            if served is None and not self._access.each_host:
+                return ()
+            hosts |= served or {name}
+        return tuple(sorted(hosts))
 
-    def confirmed(self, sequence: int, wait_s: float) -> asyncio.Future[tuple[str, ...]]:
-        """Wait until every node that may serve shows this change.
+    def confirmed(
+        self, sequence: int, wait_s: float, names: Collection[str] | None = None
+    ) -> asyncio.Future[tuple[str, ...]]:
+        """Wait until every node that may serve shows this change, or these nodes do.
 
         Nothing may begin before it is shown (L-7): whoever begins waits here first. Done with the
         names of the nodes that do not show it once the time is up. Source: M-4.
         """
-        return self.nodes.wait(sequence, wait_s)
+        return self.nodes.wait(sequence, wait_s, names)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _note(self, scoped: ScopedFeed, change: DocumentChange) -> None:
+        log = scoped.log
+        size = len(change.callers) + len(change.gone) + len(change.publications)
+        if change.whole or size > LOGGED_ITEMS_MAX:
+            log.reset(change.sequence)
+            return
+        portions: tuple[Portion, ...] = tuple(cut(change, log.checksum))
+        lines = tuple(portion.line for portion in portions)
+        log.append(change.sequence, lines, portions[-1].checksum)
+
+    def _wake(self) -> None:
+        slowest: dict[ScopedFeed, int] = {}
+        for session in self._sessions:
+            session.wake.set()
+            position = slowest.get(session.feed, session.feed.log.next)
+            slowest[session.feed] = min(position, session.position)
+        for scoped in self._scopes:
+            scoped.log.trim(slowest.get(scoped, scoped.log.next))
+
+    def _settle_moves(self, name: str) -> None:
+        """Let VMs leave their old nodes once a new one shows them, or is known to be over."""
+        shown = self.nodes.shown(name)
+        over = not self.nodes.counts(name)
+        settled = [m for m in self._moves if m.to == name and (over or m.sequence <= shown)]
+        if not settled:
+            return
+        self._moves = [move for move in self._moves if move not in settled]
+        waits = {vm for move in self._moves for vm in move.vms}
+        vms = [vm for move in settled for vm in move.vms if vm not in waits]
+        for scoped in self._scopes:
+            change = self._scopes.left(scoped, vms)
+            if change is not None:
+                self._note(scoped, change)
+        self._wake()
+
+    def _begin_beating(self) -> None:
+        if self._beating is None:
+            self._beating = asyncio.get_running_loop().create_task(self._beat())
+
+    async def _listen(
+        self,
+        address: str,
+        connected: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+        tls: ssl.SSLContext | None,
+    ) -> str:
+        host, _, port = address.rpartition(":")
+        server = await asyncio.start_server(
+            connected, host.strip("[]"), int(port), limit=ASKED_LINE_BYTES_MAX, ssl=tls
+        )
+        self._servers.append(server)
+        return f"{host}:{server.sockets[0].getsockname()[1]}"
+
+    async def _connected_from_afar(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await self._connected(reader, writer, self._access)
+
+    async def _connected(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        access: NodeAccess | None = None,
+    ) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._sessions) >= NODES_MAX:
+        if len(self._tasks) >= NODES_MAX:
             writer.close()
             return
         self._tasks.add(task)
-        session = NodeSession(writer, self._upstream, self.nodes)
+        session: NodeSession | None = None
         sending: asyncio.Task[None] | None = None
         try:
             async with asyncio.timeout(SILENT_S_MAX):
-                session.greeted(await reader.readline())
+                said = read_greeting(await reader.readline())
+            session = self._admitted(said, writer, access)
             self._begin(session)
             sending = asyncio.create_task(self._send(session))
             while line := await reader.readline():
-                session.take(line, answered_at=lambda: self._log.next)
+                session.take(line)
+                if self._moves:
+                    self._settle_moves(session.name)
+        except NodeRefused as refused:
+            _LOG.warning("%s", refused, extra={"action": refused.code})
+            self.on_lie(str(refused.facts["name"]), str(refused))
         except (OSError, FeedUnreadable, ValueError) as error:
-            _LOG.warning(
-                "Metadata node %s broke off: %s.",
-                session.name or "(unnamed)",
-                error,
-                extra={"action": "node-broken"},
-            )
+            name = session.name if session else "(unnamed)"
+            text = "Metadata node %s broke off: %s."
+            _LOG.warning(text, name, error, extra={"action": "node-broken"})
         except asyncio.CancelledError:
             pass  # only `stop` cancels
         finally:
-            self._sessions.pop(session, None)
+            if session is not None:
+                self._sessions.pop(session, None)
             self._tasks.discard(task)
             if sending is not None:
                 sending.cancel()
             writer.close()
+
+    def _admitted(
+        self, said: Follow, writer: asyncio.StreamWriter, access: NodeAccess | None
+    ) -> NodeSession:
+        """Return a session for a node, if it may have one. Source: M-5."""
+        scoped, upstream = self._scopes.everything, self._upstream
+        if access is not None:
+            hosts = access.admit(said, writer.get_extra_info("peercert"))
+            scoped = self._scopes.open(said.name, hosts)
+            on_lie = partial(self.on_lie, said.name)
+            upstream = NodeRequests(self._upstream, self._scopes, feed=scoped, on_lie=on_lie)
+        session = NodeSession(writer, upstream, nodes=self.nodes, feed=scoped)
+        session.greeted(said)
+        return session
 
     def _begin(self, session: NodeSession) -> None:
         """Take a node up where it stopped, or plan to send it the whole. Source: M-1."""
@@ -174,22 +291,27 @@ class FeedServer:
                 other.writer.transport.abort()
                 del self._sessions[other]
         self._sessions[session] = None
-        said = session.said
-        position = self._log.position_of(said.sequence, said.checksum)
-        if said.epoch != self._epoch or position is None:
+        said, log = session.said, session.feed.log
+        if said.epoch != self._epoch:
             return
+        position = log.position_of(said.sequence, said.checksum)
+        sequence, checksum = said.sequence, said.checksum
+        if position is None:
+            if not said.digest or said.digest != digest_of(self._scopes.whole(session.feed)):
+                return
+            position, sequence, checksum = log.next, log.sequence, log.checksum
         session.position = position
-        start = FeedStart(self._epoch, said.sequence, said.checksum, whole=False)
+        start = FeedStart(self._epoch, sequence, checksum, whole=False)
         session.writer.write(feed.line_of(start))
 
     async def _send(self, session: NodeSession) -> None:
         """Send a node what it lacks, for as long as it is connected."""
         try:
             while True:
-                if not self._log.holds(session.position):
+                if not session.feed.log.holds(session.position):
                     await self._send_whole(session)
                     continue
-                change = self._log.at(session.position)
+                change = session.feed.log.at(session.position)
                 if change is None:
                     session.caught_up()
                     session.wake.clear()
@@ -207,9 +329,10 @@ class FeedServer:
 
     async def _send_whole(self, session: NodeSession) -> None:
         """Send everything as it is now; what changes meanwhile follows, in order. Source: M-1."""
-        session.position = self._log.next
-        whole = self._state.whole(self._log.sequence)
-        start = FeedStart(self._epoch, self._log.sequence, self._log.checksum, whole=True)
+        log = session.feed.log
+        session.position = log.next
+        whole = self._scopes.whole(session.feed)
+        start = FeedStart(self._epoch, log.sequence, log.checksum, whole=True)
         await session.send(feed.line_of(start))
         for portion in cut(whole, 0):
             await session.send(portion.line)
@@ -233,3 +356,11 @@ class FeedServer:
             for name in self.nodes.names:
                 if self.nodes.silent(name):
                     self.on_silent(name)
+
+
+class _Move(NamedTuple):
+    """VMs that a node was sent and others serve still."""
+
+    to: str
+    sequence: int
+    vms: frozenset[str]

@@ -18,7 +18,7 @@ from forewarn.replication.feed_state import FeedState
 from forewarn.replication.messages import ApprovalAnswer, PublishResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import Committed
@@ -40,11 +40,16 @@ class MetadataNode(Protocol):
 class RemoteNodes(Protocol):
     """Metadata nodes in other processes, which say when they show a change."""
 
-    def apply(self, change: DocumentChange) -> None:
-        """Send a change to all of them."""
+    def apply(self, change: DocumentChange) -> frozenset[str] | None:
+        """Send a change to those it concerns; return their names, None: all."""
 
-    def confirmed(self, sequence: int, wait_s: float) -> asyncio.Future[tuple[str, ...]]:
-        """Wait until all that may serve show it; done with who does not once the time is up."""
+    def confirmed(
+        self, sequence: int, wait_s: float, names: Collection[str] | None = None
+    ) -> asyncio.Future[tuple[str, ...]]:
+        """Wait until these show it; done with who does not once the time is up."""
+
+    def hosts_of(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return the hosts they serve; none if one of them serves every VM."""
 
 
 #: How long work waits for nodes in other processes to show it, in seconds. Whoever begins
@@ -107,16 +112,17 @@ class Bridge:
             self._loop.call_soon_threadsafe(act)
 
     def _try_show(self, change: DocumentChange, shown: Future[PublishResult]) -> None:
+        concerned: frozenset[str] | None = None
         try:
             if self._far is not None:  # first: a bug in this process is no reason to wait there
-                self._far.apply(change)
+                concerned = self._far.apply(change)
             self._show(change)
         except Exception as error:
             self._doubtful = True
             log.exception("a change could not be shown, by a bug")
             shown.set_exception(error)
         else:
-            self._confirm(change.sequence, shown)
+            self._confirm(change.sequence, concerned, shown)
 
     def _show(self, change: DocumentChange) -> None:
         """Have the nodes of this process show a change, or everything after they failed at one."""
@@ -128,11 +134,13 @@ class Bridge:
         if self.on_change is not None:
             self.on_change(change)
 
-    def _confirm(self, sequence: int, shown: Future[PublishResult]) -> None:
+    def _confirm(
+        self, sequence: int, concerned: frozenset[str] | None, shown: Future[PublishResult]
+    ) -> None:
         if self._far is None:
             shown.set_result(PublishResult())
             return
-        confirmed = self._far.confirmed(sequence, self._wait_s)
+        confirmed = self._far.confirmed(sequence, self._wait_s, concerned)
         confirmed.add_done_callback(lambda done: self._confirmed(done.result(), shown))
 
     def _confirmed(self, behind: tuple[str, ...], shown: Future[PublishResult]) -> None:
@@ -140,7 +148,8 @@ class Bridge:
             text, facts = "metadata nodes do not show what was published: %s", "nodes.behind"
             log.warning(text, ", ".join(behind), extra={"action": facts})
         self._behind = behind
-        shown.set_result(PublishResult(behind))
+        hosts = self._far.hosts_of(behind) if self._far and behind else ()
+        shown.set_result(PublishResult(behind, hosts))
 
     # The metadata plane's side: forewarn.replication.messages.Upstream.
 

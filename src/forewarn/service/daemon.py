@@ -24,6 +24,8 @@ from forewarn.control.plane import ControlPlane
 from forewarn.control.standby import TERM_MS, LeaseKeeper, become_writer, leave
 from forewarn.drivers.registry import make_drivers
 from forewarn.metadata.server import MetadataServer
+from forewarn.replication.access import NodeAccess, TlsFiles
+from forewarn.replication.server import FeedServer
 from forewarn.service.bridge import Bridge
 from forewarn.service.settings_check import policy_of
 from forewarn.store import Retention, open_store
@@ -104,6 +106,10 @@ class Daemon:
         self.bound: Bound | None = None
         #: The processes that share the metadata addresses; None where there are none.
         self.workers: Workers | None = None
+        #: The feed for metadata nodes in other processes; None where there are none.
+        self.feed: FeedServer | None = None
+        #: Where nodes on other machines find it; empty where there is none for them.
+        self.feed_address = ""
         self._closing = contextlib.AsyncExitStack()
 
     async def start(self) -> Bound:
@@ -155,15 +161,17 @@ class Daemon:
         self.metadata = MetadataServer(
             self.settings.metadata, bridge, clock=self.clock, ids=self.ids
         )
-        workers = self.workers = self._new_workers(bridge)
-        far = workers.feed if workers else None
+        self.feed = self._new_feed(bridge)
+        workers = self.workers = self._new_workers(self.feed)
         wait_s = settings.policy.show_timeout_s
-        bridge.connect(self.control, self.metadata, far=far, wait_s=wait_s)
+        bridge.connect(self.control, self.metadata, far=self.feed, wait_s=wait_s)
         # Whoever asks first is told the truth, not that nobody knows him.
         await asyncio.wrap_future(await asyncio.to_thread(self.control.recover))
         # Stopped in the opposite order: VMs are answered to the last, approvals included.
         self._closing.push_async_callback(asyncio.to_thread, self.control.stop)
         bound = await self._listen(settings.listen.metadata, workers)
+        if self.feed is not None and settings.feed.listen:
+            self.feed_address = await self._start_feed(self.feed)
         self.control.start()
         self._keep_history()
         return bound
@@ -181,13 +189,34 @@ class Daemon:
         keeper = HistoryKeeper(self.store, retention, self.clock)
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
 
-    def _new_workers(self, bridge: Bridge) -> Workers | None:
+    def _new_feed(self, bridge: Bridge) -> FeedServer | None:
+        """Return the feed for metadata nodes in other processes, if there may be any."""
+        feed = self.settings.feed
+        if not feed.listen and self.settings.listen.workers <= 0:
+            return None
+        access = NodeAccess(feed.hosts, feed.tokens) if feed.listen else None
+        server = FeedServer(bridge, epoch=self.store.epoch, access=access)
+        self._closing.push_async_callback(server.stop)
+        return server
+
+    def _new_workers(self, feed: FeedServer | None) -> Workers | None:
         count = self.settings.listen.workers
         if count <= 0:
             return None
+        assert feed is not None
         from forewarn.service.workers import Workers  # noqa: PLC0415 - most services start without
 
-        return Workers(self.settings.metadata, bridge, count)
+        return Workers(self.settings.metadata, feed, count)
+
+    async def _start_feed(self, server: FeedServer) -> str:
+        feed = self.settings.feed
+        tls = None
+        if feed.certificate:
+            from forewarn.replication.tls import server_context  # noqa: PLC0415 - most need no TLS
+
+            files = TlsFiles(feed.certificate, feed.key, feed.client_ca)
+            tls = server_context(files, tokens=bool(feed.tokens))
+        return await server.start_network(feed.listen, tls)
 
     async def _listen(self, addresses: Sequence[str], workers: Workers | None) -> tuple[str, ...]:
         """Open the metadata addresses; Unix sockets stay with this process: none can be shared."""

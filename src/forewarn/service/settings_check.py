@@ -14,12 +14,13 @@ from forewarn.metadata.http.addresses import parse
 from forewarn.metadata.identity import UNIX
 from forewarn.metadata.routing import host_name
 from forewarn.protocol.versions import VERSIONS
+from forewarn.replication.access import NodeAccess
 from forewarn.settings import SettingInvalid
 from forewarn.settings_loader import RANGES, read_setting
 from forewarn.store.errors import redacted
 
 if TYPE_CHECKING:
-    from forewarn.settings import MetadataSettings, PolicySettings, Settings
+    from forewarn.settings import FeedSettings, MetadataSettings, PolicySettings, Settings
 
 #: What the public service has answered an unknown api-version with. Source: E-3.
 VERSION_STATUSES = (400, 404)
@@ -41,6 +42,7 @@ def check_settings(settings: Settings) -> None:
     for address in settings.listen.metadata:
         parse(address)
     policy_of(settings.policy)
+    _check_feed(settings.feed)
 
 
 def _check_metadata(metadata: MetadataSettings) -> None:
@@ -61,6 +63,40 @@ def _check_metadata(metadata: MetadataSettings) -> None:
             _refuse("metadata.proxy_addresses", f"has {address!r}, which is no IP address")
     if metadata.proxy_addresses and not metadata.proxy_secret:
         _refuse("metadata.proxy_addresses", "needs proxy_secret (FOREWARN_METADATA_PROXY_SECRET)")
+
+
+def _check_feed(feed: FeedSettings) -> None:
+    if not feed.listen:
+        return
+    if not (is_local(feed.listen) or feed.certificate):
+        _refuse("feed.certificate", "is needed where the feed is not on a loopback address")
+    if bool(feed.certificate) != bool(feed.key):
+        _refuse("feed.key", "and the certificate go together")
+    if not (feed.client_ca or feed.tokens):
+        _refuse("feed.client_ca", "or tokens are needed, by which nodes prove their names")
+    try:
+        NodeAccess(feed.hosts)
+    except ValueError as error:
+        _refuse("feed.hosts", str(error))
+    try:
+        NodeAccess((), feed.tokens)
+    except ValueError as error:
+        _refuse("feed.tokens", str(error))
+
+
+def is_local(address: str) -> bool:
+    """Whether only this machine reaches an address: a Unix socket, or loopback.
+
+    Raises:
+        SettingInvalid: it is no address.
+    """
+    if address.startswith("unix:"):
+        return True
+    host, colon, port = address.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65_536):
+        _refuse("feed.listen or node.follow", f"is {address!r}, which is not HOST:PORT")
+    host = host.strip("[]")
+    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
 def _check_store(settings: Settings) -> None:

@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.errors import OurError
-from forewarn.replication.server import FeedServer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forewarn.replication.messages import Upstream
+    from forewarn.replication.server import FeedServer
     from forewarn.settings import MetadataSettings
 
 log = logging.getLogger("forewarn")
@@ -55,9 +54,9 @@ class WorkerFailed(OurError):
 class Workers:
     """A number of metadata processes and the feed they follow."""
 
-    def __init__(self, settings: MetadataSettings, upstream: Upstream, count: int) -> None:
-        """Start nothing yet."""
-        self.feed = FeedServer(upstream)
+    def __init__(self, settings: MetadataSettings, feed: FeedServer, count: int) -> None:
+        """Start nothing yet; the feed is not theirs to stop."""
+        self.feed = feed
         self.feed.on_silent = self._kill
         self._settings = json.dumps(asdict(settings)).encode() + b"\n"
         self._count = min(count, WORKERS_MAX)
@@ -91,7 +90,6 @@ class Workers:
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
-        await self.feed.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._held is not None:
             os.close(self._held)

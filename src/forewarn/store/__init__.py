@@ -74,7 +74,10 @@ class Store:
         self._writer = Ids().token("writer")
         #: Generation with which this process became the writer: greater than any before it.
         self.writer_generation = 0
-        self._generation = 0
+        #: Names the sequence that generations are numbers of; kept with them.
+        self.epoch = ""
+        #: Number of the last commit; it grows by one with each, and is durable.
+        self.generation = 0
         self._history_seq = 0
         #: Whether this process has become the writer of what it has loaded.
         self._claimed = True
@@ -121,8 +124,9 @@ class Store:
         changes.mark = str(service[0][3]), int(service[0][4])
         state = State()
         state.adopt(changes)
-        self._generation, self._history_seq = generation, history_seq
+        self.generation, self._history_seq = generation, history_seq
         self.writer_generation = generation
+        self.epoch = str(service[0][5])
         self._placed = {each.number: each.vms for each in state.operations.values()}
         assert state.last_number == last_number
         return state
@@ -133,11 +137,11 @@ class Store:
             return
         with self._engine.writing() as transaction:
             claimed = transaction.rows(
-                "claim_seen", writer=self._writer, generation=self._generation
+                "claim_seen", writer=self._writer, generation=self.generation
             )
         if not claimed:
             raise StoreLost(place=self.place)
-        self._generation += 1
+        self.generation += 1
         self._claimed = True
 
     def commit(self, changes: Changes) -> int:
@@ -152,7 +156,7 @@ class Store:
             StoreDamaged, StoreContradiction: nothing was changed; trying again will not help.
         """
         self._claim()
-        assert self._generation, "load() makes this process the writer"
+        assert self.generation, "load() makes this process the writer"
         assert self._uncertain is None, "an uncertain commit must be settled first"
         try:
             self._write(changes, self._history_seq + len(changes.entries))
@@ -204,10 +208,10 @@ class Store:
         changes, self._uncertain = self._uncertain, None
         if writer != self._writer:
             raise StoreLost(place=self.place)
-        if generation == self._generation:
+        if generation == self.generation:
             return None
         assert changes is not None, "another process has written as this one"
-        assert generation == self._generation + 1, generation
+        assert generation == self.generation + 1, generation
         self._advance(changes)
         return changes
 
@@ -280,7 +284,7 @@ class Store:
 
     def _advance(self, changes: Changes) -> None:
         """Go on after changes that are durable."""
-        self._generation += 1
+        self.generation += 1
         self._history_seq += len(changes.entries)
         for number, operation in changes.operations.items():
             if operation.live:
@@ -296,7 +300,7 @@ class Store:
                 "advance",
                 entries=len(changes.entries),
                 last_number=changes.last_number,
-                generation=self._generation,
+                generation=self.generation,
             )
             if not advanced:
                 raise StoreLost(place=self.place)

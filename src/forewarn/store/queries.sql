@@ -16,8 +16,11 @@ SELECT number, name, checksum FROM migration ORDER BY number
 INSERT INTO migration (number, name, checksum) VALUES (:number, :name, :checksum)
 
 -- name: claim
-UPDATE service SET generation = generation + 1, writer = :writer WHERE id = 1
-RETURNING generation, history_seq, last_number, boot, clock_ahead_ms
+UPDATE service SET
+    generation = generation + 1, writer = :writer,
+    epoch = CASE WHEN epoch = '' THEN :writer ELSE epoch END
+WHERE id = 1
+RETURNING generation, history_seq, last_number, boot, clock_ahead_ms, epoch
 
 -- name: claim_seen
 UPDATE service SET generation = generation + 1, writer = :writer
@@ -25,7 +28,7 @@ WHERE id = 1 AND generation = :generation
 RETURNING generation
 
 -- name: service
-SELECT generation, history_seq, last_number, boot, clock_ahead_ms FROM service WHERE id = 1
+SELECT generation, history_seq, last_number, boot, clock_ahead_ms, epoch FROM service WHERE id = 1
 
 -- name: advance
 UPDATE service SET

@@ -1,0 +1,80 @@
+"""What a node of some hosts may ask of the control plane: things of its own VMs, nothing else.
+
+Nothing is decided here about what it asks; that is handed on. Source: M-5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from forewarn.replication.messages import ApprovalAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.replication.messages import ApprovalRequest, Upstream
+    from forewarn.replication.scopes import ScopedFeed, Scopes
+
+_FOREIGN = "Bad request. The VM is not one of this host"
+_LOG = logging.getLogger(__name__)
+
+
+class NodeRequests:
+    """The `Upstream` of one node's session."""
+
+    def __init__(
+        self, upstream: Upstream, scopes: Scopes, *, feed: ScopedFeed, on_lie: Callable[[str], None]
+    ) -> None:
+        """Hand on to `upstream` what concerns the VMs of `feed`.
+
+        Args:
+            upstream: whom the requests are for.
+            scopes: who is where.
+            feed: the node's.
+            on_lie: called with what a node asked for that is not its own.
+        """
+        self._upstream = upstream
+        self._scopes = scopes
+        self._feed = feed
+        self._on_lie = on_lie
+
+    def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
+        """Approve for a VM of its hosts; refuse any other."""
+        if self._serves(request.vm, "approve for"):
+            return self._upstream.approve(request)
+        refused: asyncio.Future[ApprovalAnswer] = asyncio.get_running_loop().create_future()
+        if request.vm in self._feed.former:  # it repeats that where it is now
+            refused.cancel()
+        else:
+            refused.set_result(ApprovalAnswer(accepted=False, error=_FOREIGN))
+        return refused
+
+    def enable(self, vm: str) -> asyncio.Future[None]:
+        """Enable the group of a VM of its hosts."""
+        if self._serves(vm, "enable the group of"):
+            return self._upstream.enable(vm)
+        refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        refused.cancel()
+        return refused
+
+    def polled(self, groups: frozenset[str]) -> None:
+        """Note which groups with VMs on its hosts asked."""
+        own = frozenset(group for group in groups if self._scopes.shows_group(self._feed, group))
+        foreign = groups - own - self._feed.former.keys()
+        if foreign:
+            self._lied("poll for group", min(foreign))
+        self._upstream.polled(own)
+
+    def _serves(self, vm: str, what: str) -> bool:
+        if self._feed.serves(self._scopes.state.callers.get(vm)):
+            return True
+        if vm not in self._feed.former:
+            self._lied(f"{what} vm", vm)
+        return False
+
+    def _lied(self, what: str, name: str) -> None:
+        text = "metadata node %s asked to %s %s, which is not on its hosts"
+        _LOG.warning(text, self._feed.name, what, name[:80], extra={"action": "node.refused"})
+        self._on_lie(f"{what} {name[:80]}")

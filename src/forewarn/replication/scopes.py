@@ -1,0 +1,290 @@
+"""What each metadata node is sent of every change: all of it, or what concerns its hosts' VMs.
+
+Nothing is sent in here. A VM that moves stays with its old node until the new one has it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from forewarn.protocol.documents import Document
+from forewarn.replication.change_log import SCOPED_SHARE, ChangeLog
+from forewarn.replication.feed_state import FeedState
+from forewarn.replication.messages import DocumentChange, Publication
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from forewarn.replication.messages import Caller
+
+FORMER_MAX = 1000
+"""VMs and groups that are remembered as a node's former ones."""
+
+_NOTHING = Document(incarnation=0, events=())
+
+
+class ScopedFeed:
+    """The feed of the nodes of one name."""
+
+    def __init__(self, name: str, hosts: frozenset[str] | None) -> None:
+        """Start with nothing logged.
+
+        Args:
+            name: whose it is.
+            hosts: whose VMs it is about; None: every VM.
+        """
+        self.name = name
+        self.hosts = hosts
+        self.log = ChangeLog(share=1 if hosts is None else SCOPED_SHARE)
+        self.leaving: dict[str, str] = {}
+        """VMs that have moved to other hosts, and their views: served here until they are there."""
+        self.former: dict[str, None] = {}
+        """VMs and groups that were served here and are not now, the latest ones: a request may
+        have been under way."""
+
+    def dropped(self, caller: Caller) -> None:
+        """Note that a VM is no longer served here."""
+        for name in (caller.vm, caller.group):
+            self.former.pop(name, None)
+            self.former[name] = None
+        while len(self.former) > FORMER_MAX:
+            del self.former[next(iter(self.former))]
+
+    def serves(self, caller: Caller | None) -> bool:
+        """Whether a VM is this feed's."""
+        if caller is None:
+            return False
+        return self.hosts is None or caller.host in self.hosts or caller.vm in self.leaving
+
+
+class ScopedChange(NamedTuple):
+    """What a change is for one feed."""
+
+    feed: ScopedFeed
+    change: DocumentChange
+    #: VMs that this feed has for the first time, and other feeds have still.
+    arrived: frozenset[str]
+
+
+class _Draft:
+    """A change of one feed in the making."""
+
+    def __init__(self) -> None:
+        self.callers: list[Caller] = []
+        self.gone: list[str] = []
+        self.publications: dict[str, Publication] = {}
+        self.arrived: set[str] = set()
+
+
+class Scopes:
+    """All feeds, and the state they are cut from."""
+
+    def __init__(self) -> None:
+        """Start with the feed of everything alone."""
+        self.state = FeedState()
+        self.everything = ScopedFeed("", None)
+        self._feeds: dict[str, ScopedFeed] = {}
+        self._by_host: dict[str, dict[ScopedFeed, None]] = {}
+        self._vms_on: dict[str, dict[str, None]] = {}
+        self._hosts_of: dict[str, dict[str, int]] = {}
+        """View, or group -> host -> how many VMs there are shown it, or belong to it."""
+
+    def __iter__(self) -> Iterator[ScopedFeed]:
+        """Yield every feed."""
+        yield self.everything
+        yield from self._feeds.values()
+
+    def has(self, name: str) -> bool:
+        """Whether a node is one of some hosts."""
+        return name in self._feeds
+
+    def hosts_of(self, name: str) -> frozenset[str] | None:
+        """Return the hosts a node serves; None if it never came."""
+        feed = self._feeds.get(name)
+        return feed.hosts if feed is not None else None
+
+    def open(self, name: str, hosts: frozenset[str]) -> ScopedFeed:
+        """Return the feed of a node that serves these hosts; another one where they changed."""
+        feed = self._feeds.get(name)
+        if feed is not None and feed.hosts == hosts:
+            return feed
+        if feed is not None:
+            self.close(name)
+        feed = self._feeds[name] = ScopedFeed(name, hosts)
+        feed.log.reset(self.everything.log.sequence)
+        for host in hosts:
+            self._by_host.setdefault(host, {})[feed] = None
+        return feed
+
+    def close(self, name: str) -> None:
+        """Forget a feed that nobody follows any more."""
+        feed = self._feeds.pop(name)
+        for host in feed.hosts or ():
+            self._by_host[host].pop(feed)
+
+    def whole(self, feed: ScopedFeed) -> DocumentChange:
+        """Return everything of one feed, up to its last change; costs what its VMs are."""
+        sequence = feed.log.sequence
+        if feed.hosts is None:
+            return self.state.whole(sequence)
+        names = {vm for host in feed.hosts for vm in self._vms_on.get(host, ())} | {*feed.leaving}
+        callers = [self.state.callers[name] for name in sorted(names)]
+        views = dict.fromkeys(caller.view for caller in callers)
+        shown = (self.state.publications.get(view) for view in views)
+        publications = tuple(each for each in shown if each is not None)
+        return DocumentChange(
+            sequence, whole=True, callers=tuple(callers), publications=publications
+        )
+
+    def shows_group(self, feed: ScopedFeed, group: str) -> bool:
+        """Whether VMs of a group are on a feed's hosts."""
+        return self._uses(feed, group)
+
+    def hosts_shown(self, change: DocumentChange) -> frozenset[str]:
+        """Return the hosts with VMs that a change is about, as they are after it."""
+        hosts = {caller.host for caller in change.callers}
+        for each in change.publications:
+            hosts.update(self._hosts_of.get(each.view, ()))
+        return frozenset(hosts)
+
+    def apply(self, change: DocumentChange) -> list[ScopedChange]:
+        """Take a change over; return what it is for each feed of some hosts.
+
+        The cost grows with the change and the hosts of its views. A whole is not cut: every feed
+        is to be sent the whole of its own.
+        """
+        before = self.state.callers
+        old = {caller.vm: before.get(caller.vm) for caller in change.callers}
+        old.update((vm, before.get(vm)) for vm in change.gone)
+        self.state.apply(change)
+        if change.whole:
+            self._vms_on.clear()
+            self._hosts_of.clear()
+            for feed in self._feeds.values():
+                feed.leaving.clear()
+        else:
+            for caller in old.values():
+                if caller is not None:
+                    self._unplace(caller)
+        for caller in change.callers:
+            self._place(caller)
+        return [] if change.whole or not self._feeds else self._cut(change, old)
+
+    def left(self, feed: ScopedFeed, vms: Iterable[str]) -> DocumentChange | None:
+        """Return the change by which VMs that are elsewhere by now leave a feed, if any is left."""
+        gone = [vm for vm in vms if vm in feed.leaving]
+        for vm in gone:
+            feed.dropped(self.state.callers[vm])
+        views = {feed.leaving.pop(vm) for vm in gone}
+        if not gone:
+            return None
+        unused = tuple(
+            Publication(view, enabled=False, document=_NOTHING)
+            for view in sorted(views)
+            if not self._uses(feed, view)
+        )
+        sequence = self.everything.log.sequence
+        return DocumentChange(sequence, gone=tuple(gone), publications=unused)
+
+    def _cut(self, change: DocumentChange, old: dict[str, Caller | None]) -> list[ScopedChange]:
+        drafts: dict[ScopedFeed, _Draft] = {}
+        for publication in change.publications:
+            for feed in self._showing(publication.view):
+                drafts.setdefault(feed, _Draft()).publications[publication.view] = publication
+        for caller in change.callers:
+            self._move(caller, old[caller.vm], drafts)
+        for vm in change.gone:
+            caller_before = old[vm]
+            if caller_before is not None:
+                self._remove(caller_before, drafts)
+        return [
+            ScopedChange(
+                feed,
+                DocumentChange(
+                    change.sequence,
+                    callers=tuple(draft.callers),
+                    gone=tuple(draft.gone),
+                    publications=tuple(draft.publications.values()),
+                ),
+                frozenset(draft.arrived),
+            )
+            for feed, draft in drafts.items()
+        ]
+
+    def _move(
+        self, caller: Caller, before: Caller | None, drafts: dict[ScopedFeed, _Draft]
+    ) -> None:
+        here = self._by_host.get(caller.host, {})
+        for feed in here:
+            draft = drafts.setdefault(feed, _Draft())
+            draft.callers.append(caller)
+            feed.leaving.pop(caller.vm, None)
+            if (
+                before is None
+                or before.host not in (feed.hosts or ())
+                or before.view != caller.view
+            ):
+                draft.arrived.add(caller.vm)
+                shown = self.state.publications.get(caller.view)
+                if shown is not None:
+                    draft.publications[caller.view] = shown
+        if before is None:
+            return
+        for feed in self._by_host.get(before.host, {}):
+            if feed in here:
+                continue
+            if here:
+                feed.leaving[caller.vm] = before.view
+            else:
+                self._drop(feed, before, drafts)
+
+    def _remove(self, caller: Caller, drafts: dict[ScopedFeed, _Draft]) -> None:
+        for feed in (
+            self._feeds.values() if self._leaves(caller.vm) else self._by_host.get(caller.host, {})
+        ):
+            if feed.leaving.pop(caller.vm, None) or caller.host in (feed.hosts or ()):
+                self._drop(feed, caller, drafts)
+
+    def _leaves(self, vm: str) -> bool:
+        return any(vm in feed.leaving for feed in self._feeds.values())
+
+    def _drop(self, feed: ScopedFeed, caller: Caller, drafts: dict[ScopedFeed, _Draft]) -> None:
+        draft = drafts.setdefault(feed, _Draft())
+        draft.gone.append(caller.vm)
+        feed.dropped(caller)
+        if not self._uses(feed, caller.view):
+            draft.publications[caller.view] = Publication(
+                caller.view, enabled=False, document=_NOTHING
+            )
+
+    def _showing(self, view: str) -> dict[ScopedFeed, None]:
+        """Return the feeds that have VMs which are shown this view."""
+        feeds = {
+            feed: None
+            for host in self._hosts_of.get(view, ())
+            for feed in self._by_host.get(host, ())
+        }
+        for feed in self._feeds.values():
+            if feed.leaving and view in feed.leaving.values():
+                feeds[feed] = None
+        return feeds
+
+    def _uses(self, feed: ScopedFeed, view: str) -> bool:
+        hosts = self._hosts_of.get(view, {})
+        return any(host in hosts for host in feed.hosts or ()) or view in feed.leaving.values()
+
+    def _place(self, caller: Caller) -> None:
+        self._vms_on.setdefault(caller.host, {})[caller.vm] = None
+        for name in {caller.view, caller.group}:
+            hosts = self._hosts_of.setdefault(name, {})
+            hosts[caller.host] = hosts.get(caller.host, 0) + 1
+
+    def _unplace(self, caller: Caller) -> None:
+        self._vms_on[caller.host].pop(caller.vm)
+        for name in {caller.view, caller.group}:
+            hosts = self._hosts_of[name]
+            hosts[caller.host] -= 1
+            if not hosts[caller.host]:
+                del hosts[caller.host]
+                if not hosts:
+                    del self._hosts_of[name]

@@ -1,0 +1,64 @@
+"""TLS for the feed between machines: contexts of both ends.
+
+Who may do what is decided in `access.py`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    from forewarn.replication.access import TlsFiles
+
+
+class TlsFilesInvalid(CallerError):
+    """Certificates or keys that cannot be used."""
+
+    code = "tls-files-invalid"
+    message = "The TLS files {files} cannot be used: {reason}."
+    advice = "Each must be in PEM, and readable by the user of the service."
+
+
+def server_context(files: TlsFiles, *, tokens: bool) -> ssl.SSLContext:
+    """Return the context of the control plane's end.
+
+    Args:
+        files: its certificate and key, and who signs the nodes' certificates.
+        tokens: whether a node may come without a certificate.
+
+    Raises:
+        TlsFilesInvalid: a file cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_NONE
+    if files.ca:
+        context.verify_mode = ssl.CERT_OPTIONAL if tokens else ssl.CERT_REQUIRED
+    return _loaded(context, files)
+
+
+def client_context(files: TlsFiles) -> ssl.SSLContext:
+    """Return the context of a node's end; the control plane's name is always checked.
+
+    Raises:
+        TlsFilesInvalid: a file cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if not files.ca:
+        context.load_default_certs()
+    return _loaded(context, files)
+
+
+def _loaded(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3  # both ends are ours
+    try:
+        if files.certificate:
+            context.load_cert_chain(files.certificate, files.key or None)
+        if files.ca:
+            context.load_verify_locations(files.ca)
+    except OSError as error:  # also of ssl
+        named = ", ".join(each for each in files if each)
+        raise TlsFilesInvalid(files=named, reason=error.strerror or error) from error
+    return context

@@ -1,0 +1,142 @@
+"""A metadata node away from the control plane, as a process: `forewarn metadata`.
+
+Wiring and order only. It serves as soon as it has anything to show: what its store kept, or the
+first whole of the feed. The control plane may be away for any time. Source: M-2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.clock import SystemClock
+from forewarn.metadata.server import MetadataServer, freeze_garbage
+from forewarn.replication.access import TlsFiles
+from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.node_store import NodeStore
+from forewarn.service.process import notify
+from forewarn.service.settings_check import is_local
+from forewarn.settings import SettingInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.replication.messages import DocumentChange
+    from forewarn.settings import Settings
+
+log = logging.getLogger("forewarn")
+
+#: How often a node looks whether the system's clock was stepped, in seconds.
+STEP_LOOK_S = 60.0
+
+
+class MetadataNode:
+    """One node. Use it on one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Take possession of its store; call on the event loop.
+
+        Raises:
+            NodeStoreUnusable: its directory cannot be used, or another node has it.
+            TlsFilesInvalid: its certificate or key cannot be used.
+        """
+        node = settings.node
+        self._settings = settings
+        self.clock = SystemClock()
+        tls = None
+        if node.ca:
+            from forewarn.replication.tls import client_context  # noqa: PLC0415 - not on a socket
+
+            tls = client_context(TlsFiles(node.certificate, node.key, node.ca))
+        self._store = NodeStore(Path(node.store))
+        identity = NodeIdentity(
+            node.name or socket.gethostname(), hosts=node.hosts, token=node.token, tls=tls
+        )
+        self.follower = Follower(node.follow, self._apply, identity=identity, store=self._store)
+        self.server = MetadataServer(settings.metadata, self.follower, clock=self.clock)
+
+    async def run(self, ended: asyncio.Event, started: Callable[[tuple[str, ...]], None]) -> int:
+        """Serve until told to stop, or until it fails at what it is told; return the exit status.
+
+        Args:
+            ended: set when it should stop.
+            started: called with where it listens, once it does.
+        """
+        loop = asyncio.get_running_loop()
+        follower = self.follower
+        kept = follower.take_up()
+        follower.start()
+        self._follow_system_clock()
+        events = [ended, follower.failed] if kept else [ended, follower.failed, follower.followed]
+        first, *_ = waits = [loop.create_task(event.wait()) for event in events]
+        try:
+            if not kept:  # nobody is known yet, and whoever asked would be told 404
+                log.info("waiting for the feed: nothing is kept", extra={"action": "waiting"})
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if kept or follower.followed.is_set():
+                started(await self.server.start(self._settings.listen.metadata))
+                freeze_garbage()
+            await asyncio.wait(waits[:2], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+            await self.server.stop()
+            await follower.stop()
+            self._store.close()
+        return int(not first.done() or first.cancelled())
+
+    def _apply(self, change: DocumentChange) -> None:
+        self.server.apply(change)
+
+    def _follow_system_clock(self) -> None:
+        """Take steps over as they come: no promise is kept here, only the Date header is made."""
+        self.clock.adopt()
+        asyncio.get_running_loop().call_later(STEP_LOOK_S, self._follow_system_clock)
+
+
+async def run_node(settings: Settings) -> int:
+    """Run a node until a signal ends it; return its exit status."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises instead
+            loop.add_signal_handler(number, ended.set)
+
+    def started(bound: tuple[str, ...]) -> None:
+        log.info("serving VMs at %s", ", ".join(bound), extra={"action": "started"})
+        notify("STATUS=serving")
+
+    node = MetadataNode(settings)
+    # Whether it has anything to serve yet is the control plane's doing, not a failed start.
+    notify("READY=1\nSTATUS=waiting for the feed")
+    try:
+        return await node.run(ended, started)
+    finally:
+        notify("STOPPING=1")
+
+
+def check_node(settings: Settings) -> None:
+    """Refuse what no node can run with.
+
+    Raises:
+        SettingInvalid: something is missing, or the feed would not be protected.
+    """
+    node = settings.node
+    for name in ("follow", "store"):
+        if not getattr(node, name):
+            _refuse(f"node.{name}", f"is needed (--{name})")
+    if not node.ca and not is_local(node.follow):
+        _refuse("node.ca", "is needed (--ca) where the feed is not on a loopback address")
+    if bool(node.certificate) != bool(node.key):
+        _refuse("node.key", "and the certificate go together")
+    if not (node.certificate or node.token):
+        _refuse("node.certificate", "or a token is needed, to prove the node's name")
+
+
+def _refuse(name: str, problem: str) -> None:
+    raise SettingInvalid(name=name, place="the settings", problem=problem)

@@ -1,0 +1,120 @@
+"""A feed for nodes of some hosts, on loopback, with the planes in the test's hands.
+
+No assertion may go in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.protocol.documents import Document
+from forewarn.replication.access import NodeAccess
+from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.messages import Caller, DocumentChange, Publication
+from forewarn.replication.node_store import NodeStore
+from forewarn.replication.server import FeedServer
+from tests.metadata.live import FREEZE, Control
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest
+
+HOSTS = ("n1=h1", "n2=h2,h3")
+TOKENS = ("n1:t1", "n2:t2")
+
+
+def caller(vm: str, host: str, group: str = "") -> Caller:
+    """Return a VM on a host; its group is the first part of its name."""
+    group = group or vm.partition("_")[0]
+    return Caller(vm, group, group, host=host)
+
+
+def shown(view: str, incarnation: int) -> Publication:
+    """Return a document of a view."""
+    return Publication(view, enabled=True, document=Document(incarnation, (FREEZE,)))
+
+
+WEB_0, WEB_1, DB_0 = caller("web_0", "h1"), caller("web_1", "h2"), caller("db_0", "h1")
+WHOLE = DocumentChange(
+    1,
+    whole=True,
+    callers=(WEB_0, WEB_1, DB_0),
+    publications=(shown("web", 1), shown("db", 1)),
+)
+
+
+class Node:
+    """A node that keeps what it is told."""
+
+    def __init__(self, address: str, name: str, directory: Path, *, token: str = "") -> None:
+        """Take possession of its directory."""
+        self.told: list[DocumentChange] = []
+        self.store = NodeStore(directory / name)
+        identity = NodeIdentity(name, token=token or f"t{name[-1]}")
+        self.follower = Follower(address, self.told.append, identity=identity, store=self.store)
+
+    @property
+    def vms(self) -> set[str]:
+        """The VMs it serves."""
+        return set(self.store.state.callers)
+
+    def incarnation(self, view: str) -> int | None:
+        """Return what it shows of a view; None: nothing."""
+        shows = self.store.state.publications.get(view)
+        return shows.document.incarnation if shows else None
+
+    async def start(self) -> Node:
+        """Follow, and wait until it is up to date."""
+        self.follower.take_up()
+        self.follower.start()
+        await self.follower.followed.wait()
+        return self
+
+    async def stop(self) -> None:
+        """End it; what it keeps stays."""
+        await self.follower.stop()
+        self.store.close()
+
+
+class Feed:
+    """A control plane's feed for nodes, and its nodes."""
+
+    def __init__(self, directory: Path, *, epoch: str = "epoch") -> None:
+        """Start nothing yet."""
+        self.directory = directory
+        self.epoch = epoch
+        self.control = Control()
+        self.address = "127.0.0.1:0"
+        self.lies: list[tuple[str, str]] = []
+        self.server = self._new()
+
+    def _new(self) -> FeedServer:
+        server = FeedServer(self.control, epoch=self.epoch, access=NodeAccess(HOSTS, TOKENS))
+        server.on_lie = lambda name, what: self.lies.append((name, what))
+        return server
+
+    async def start(self, whole: DocumentChange = WHOLE) -> Feed:
+        """Listen, and know a fleet."""
+        self.server.apply(whole)
+        self.address = await self.server.start_network(self.address, None)
+        return self
+
+    async def restart(self, whole: DocumentChange) -> None:
+        """Come back as another process that has read its store."""
+        await self.server.stop()
+        self.server = self._new()
+        await self.start(whole)
+
+    async def node(self, name: str) -> Node:
+        """Start a node."""
+        return await Node(self.address, name, self.directory).start()
+
+    async def shows(self, change: DocumentChange) -> tuple[str, ...]:
+        """Apply a change and wait until the nodes show it; return which do not."""
+        concerned = self.server.apply(change)
+        return await self.server.confirmed(change.sequence, 5.0, concerned)
+
+    async def ask(self, node: Node, request: ApprovalRequest) -> ApprovalAnswer:
+        """Have a node hand on an approval."""
+        return await node.follower.approve(request)

@@ -1,0 +1,193 @@
+"""What a node of some hosts is sent, what it may ask, and how a VM goes from one to another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.replication.follower import FeedLost
+from forewarn.replication.messages import ApprovalRequest, DocumentChange
+from tests.metadata.feeds import run, until
+from tests.replication.rig import WEB_0, Feed, Node, caller, shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_node_is_sent_what_its_vms_are_shown(tmp_path: Path) -> None:
+    """A node holds what its own VMs need, and is told of nothing else. Source: M-1, M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        one, two = await feed.node("n1"), await feed.node("n2")
+        assert (one.vms, two.vms) == ({"web_0", "db_0"}, {"web_1"})
+        assert (two.incarnation("web"), two.incarnation("db")) == (1, None)
+        assert await feed.shows(DocumentChange(2, publications=(shown("db", 2),))) == ()
+        assert await feed.shows(DocumentChange(3, publications=(shown("web", 2),))) == ()
+        assert [change.sequence for change in one.told] == [1, 2, 3]
+        assert [change.sequence for change in two.told] == [1, 3]
+        await one.stop()
+        await two.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_publication_waits_for_nodes_that_serve_it(tmp_path: Path) -> None:
+    """A node that is away holds up what concerns its VMs, even if it never came. Source: M-4."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        one = await feed.node("n1")
+        assert await feed.shows(DocumentChange(2, publications=(shown("db", 2),))) == ()
+        concerned = feed.server.apply(DocumentChange(3, publications=(shown("web", 2),)))
+        confirmed = feed.server.confirmed(3, 0.2, concerned)
+        await until(lambda: one.incarnation("web") == 2)
+        assert await confirmed == ("n2",)
+        assert feed.server.hosts_of(("n2",)) == ("h2", "h3")
+        await one.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_moved_vm_is_served_by_its_old_node_until_the_new_one_has_it(tmp_path: Path) -> None:
+    """No poll falls between two nodes, and none sees an older document. Source: M-1."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        one, two = await feed.node("n1"), await feed.node("n2")
+        seen: list[tuple[set[str], set[str]]] = []
+        two.follower._apply = lambda _: seen.append((one.vms, two.vms))
+        feed.server.apply(DocumentChange(2, callers=(caller("db_0", "h3"),)))
+        await until(lambda: "db_0" not in one.vms)
+        assert seen == [({"web_0", "db_0"}, {"web_1", "db_0"})]
+        assert two.incarnation("db") == 1
+        assert one.incarnation("db") is None
+        assert await feed.shows(DocumentChange(3, publications=(shown("db", 2),))) == ()
+        assert (one.incarnation("db"), two.incarnation("db")) == (None, 2)
+        await one.stop()
+        await two.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_vm_stays_with_its_old_node_while_the_new_one_is_away(tmp_path: Path) -> None:
+    """It is answered there, up to date, until the new node has it. Source: M-1, M-2."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        one, two = await feed.node("n1"), await feed.node("n2")
+        await two.stop()
+        feed.server.apply(DocumentChange(2, callers=(caller("db_0", "h3"),)))
+        feed.server.apply(DocumentChange(3, publications=(shown("db", 2),)))
+        await until(lambda: one.incarnation("db") == 2)
+        assert one.vms == {"web_0", "db_0"}
+        two = await feed.node("n2")
+        await until(lambda: one.vms == {"web_0"})
+        assert two.incarnation("db") == 2
+        await one.stop()
+        await two.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_vm_that_is_gone_leaves_its_node(tmp_path: Path) -> None:
+    """Who is removed is nobody from then on, and so is its document. Source: S-6."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        one = await feed.node("n1")
+        assert await feed.shows(DocumentChange(2, gone=("db_0",))) == ()
+        assert (one.vms, one.incarnation("db")) == ({"web_0"}, None)
+        await one.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_node_asks_only_for_its_own_vms(tmp_path: Path) -> None:
+    """What it asks for others is refused, and people are told. Source: M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        two = await feed.node("n2")
+        own = await feed.ask(two, ApprovalRequest("web_1", ("A",), "10.0.0.1"))
+        foreign = await feed.ask(two, ApprovalRequest("db_0", ("A",), "10.0.0.1"))
+        assert own.accepted
+        assert not foreign.accepted
+        with pytest.raises(FeedLost):
+            await two.follower.enable("db_0")
+        two.follower.polled(frozenset({"web", "db"}))
+        await until(lambda: feed.control.groups != [])
+        assert [request.vm for request in feed.control.approvals] == ["web_1"]
+        assert (feed.control.enabled, feed.control.groups) == ([], [frozenset({"web"})])
+        assert [name for name, _ in feed.lies] == ["n2"] * 3
+        await two.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_request_for_a_vm_that_has_just_left_is_no_lie(tmp_path: Path) -> None:
+    """It was under way: it is not answered, so that the VM repeats it where it is. Source: M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        one = await feed.node("n1")
+        assert await feed.shows(DocumentChange(2, gone=("db_0",))) == ()
+        with pytest.raises(FeedLost):
+            await feed.ask(one, ApprovalRequest("db_0", ("A",), "10.0.0.1"))
+        one.follower.polled(frozenset({"db"}))
+        assert (await feed.ask(one, ApprovalRequest("web_0", ("A",), "10.0.0.1"))).accepted
+        assert feed.lies == []
+        await one.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "hosts"),
+    [("n1", "t2", ()), ("n9", "t1", ()), ("n1", "t1", ("h2",)), ("n 1", "t1", ())],
+    ids=["token", "name", "hosts", "form"],
+)
+def test_node_that_cannot_prove_itself_is_refused(
+    tmp_path: Path, name: str, token: str, hosts: tuple[str, ...]
+) -> None:
+    """Nobody is sent anything who is not whom the settings know. Source: M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        liar = Node(feed.address, name, tmp_path, token=token)
+        liar.follower._identity.hosts = hosts  # type: ignore[misc]  # as somebody else's program may
+        liar.follower.start()
+        await until(lambda: feed.lies != [])
+        assert (feed.lies[0][0].strip("'"), liar.told) == (name, [])
+        assert feed.server.connected == 0
+        await liar.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_two_nodes_of_one_host_both_serve_it(tmp_path: Path) -> None:
+    """A VM that comes back before it has left stays. Source: M-1."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        one, two = await feed.node("n1"), await feed.node("n2")
+        await two.stop()
+        feed.server.apply(DocumentChange(2, callers=(caller("web_0", "h2"),)))
+        feed.server.apply(DocumentChange(3, callers=(WEB_0,)))
+        two = await feed.node("n2")
+        await until(lambda: two.vms == {"web_1"})
+        assert one.vms == {"web_0", "db_0"}
+        await one.stop()
+        await two.stop()
+        await feed.server.stop()
+
+    run(story())
