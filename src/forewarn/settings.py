@@ -162,6 +162,12 @@ class NodeSettings:
     for feeds on a loopback address or a Unix socket alone."""
     token: str = ""
     """Its token where it has no certificate. Best set by environment."""
+    max_spooled_approvals: int = 0
+    """Approvals it may accept on its own while the control plane is away, and delivers after that;
+    0: none, a VM is answered 503 meanwhile. What was accepted may come too late to count.
+
+    Source: M-3.
+    """
 
 
 @dataclass(frozen=True, slots=True)

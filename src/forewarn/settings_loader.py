@@ -58,6 +58,7 @@ RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("metadata", "max_unknown_connections"): (1, 10_000_000),
     ("history", "max_age_days"): (0, 36_500),
     ("history", "max_bytes"): (0, 2**60),
+    ("node", "max_spooled_approvals"): (0, 100_000),
     ("policy", "show_timeout_s"): (0, DAY_S),
     ("drivers", "call_timeout_s"): (0.1, DAY_S),
     ("drivers", "max_concurrent_calls"): (1, 1000),

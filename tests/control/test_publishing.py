@@ -78,6 +78,23 @@ def test_node_that_does_not_confirm_is_named(running: Running) -> None:
     assert actions.index("operation.not-shown") < actions.index("operation.begun")
 
 
+@pytest.mark.parametrize(
+    ("hosts", "who"),
+    [(("h", "h9"), "vm v"), (("h9",), "other VMs of its groups on host h9")],
+    ids=["its-own", "others"],
+)
+def test_only_vms_of_nodes_that_did_not_confirm_are_named(
+    running: Running, hosts: tuple[str, ...], who: str
+) -> None:
+    """A VM whose own node shows the event knows of it. Source: M-4."""
+    operation = running.announce()
+    running.publisher.result = PublishResult(("n9",), hosts)
+    running.ask(Approve("v", operation.events))
+    running.settle()
+    [told] = [e for e in running.entries(operation) if e.action == "operation.not-shown"]
+    assert told.text == f"node n9 did not show op-1 in time: {who} may not know of it"
+
+
 def test_late_publication_holds_up_only_its_own_operations(running: Running) -> None:
     """A node that is slow with one host's documents does not delay another's. Source: M-4."""
     first = running.announce()

@@ -86,13 +86,10 @@ class Feed:
         self.epoch = epoch
         self.control = Control()
         self.address = "127.0.0.1:0"
-        self.lies: list[tuple[str, str]] = []
         self.server = self._new()
 
     def _new(self) -> FeedServer:
-        server = FeedServer(self.control, epoch=self.epoch, access=NodeAccess(HOSTS, TOKENS))
-        server.on_lie = lambda name, what: self.lies.append((name, what))
-        return server
+        return FeedServer(self.control, epoch=self.epoch, access=NodeAccess(HOSTS, TOKENS))
 
     async def start(self, whole: DocumentChange = WHOLE) -> Feed:
         """Listen, and know a fleet."""

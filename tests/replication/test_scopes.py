@@ -46,6 +46,7 @@ def test_publication_waits_for_nodes_that_serve_it(tmp_path: Path) -> None:
         await until(lambda: one.incarnation("web") == 2)
         assert await confirmed == ("n2",)
         assert feed.server.hosts_of(("n2",)) == ("h2", "h3")
+        assert feed.server.troubles().behind == ("n2",)
         await one.stop()
         await feed.server.stop()
 
@@ -125,7 +126,7 @@ def test_node_asks_only_for_its_own_vms(tmp_path: Path) -> None:
         await until(lambda: feed.control.groups != [])
         assert [request.vm for request in feed.control.approvals] == ["web_1"]
         assert (feed.control.enabled, feed.control.groups) == ([], [frozenset({"web"})])
-        assert [name for name, _ in feed.lies] == ["n2"] * 3
+        assert [what.split()[2] for what in feed.server.refused] == ["n2"] * 3
         await two.stop()
         await feed.server.stop()
 
@@ -143,7 +144,7 @@ def test_request_for_a_vm_that_has_just_left_is_no_lie(tmp_path: Path) -> None:
             await feed.ask(one, ApprovalRequest("db_0", ("A",), "10.0.0.1"))
         one.follower.polled(frozenset({"db"}))
         assert (await feed.ask(one, ApprovalRequest("web_0", ("A",), "10.0.0.1"))).accepted
-        assert feed.lies == []
+        assert feed.server.troubles().refused == ()
         await one.stop()
         await feed.server.stop()
 
@@ -165,8 +166,9 @@ def test_node_that_cannot_prove_itself_is_refused(
         liar = Node(feed.address, name, tmp_path, token=token)
         liar.follower._identity.hosts = hosts  # type: ignore[misc]  # as somebody else's program may
         liar.follower.start()
-        await until(lambda: feed.lies != [])
-        assert (feed.lies[0][0].strip("'"), liar.told) == (name, [])
+        await until(lambda: feed.server.troubles().refused != ())
+        assert name in feed.server.troubles().refused[0]
+        assert liar.told == []
         assert feed.server.connected == 0
         await liar.stop()
         await feed.server.stop()

@@ -84,10 +84,10 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 STORE,
-                "        if generation == self._generation:\n            return None\n",
+                "        if generation == self.generation:\n            return None\n",
                 "        if changes is None:\n            return None\n",
             ),
-            (STORE, "        assert generation == self._generation + 1, generation\n", ""),
+            (STORE, "        assert generation == self.generation + 1, generation\n", ""),
         ),
         caught_by="transcript A-6-lost-before-commit",
     ),
@@ -323,11 +323,11 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 STORE,
-                '        assert self._generation, "load() makes this process the writer"\n',
+                '        assert self.generation, "load() makes this process the writer"\n',
                 (
                     "        with self._engine.writing() as transaction:\n"
                     '            row = transaction.rows("claim", writer=self._writer)[0]\n'
-                    "        self._generation, self._history_seq = int(row[0]), int(row[1])\n"
+                    "        self.generation, self._history_seq = int(row[0]), int(row[1])\n"
                 ),
             ),
         ),

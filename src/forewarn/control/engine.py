@@ -33,7 +33,7 @@ from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import ChangeTopology as FleetChange
 from forewarn.core.stimulus import NoticeShown, NotShown, Proceed, Stimulus, Tick
 from forewarn.errors import CallerError, ForewarnError, OurError
-from forewarn.replication.messages import PublishResult
+from forewarn.replication.messages import NodeTroubles, PublishResult
 from forewarn.store.errors import StoreContradiction, StoreLost, StoreUnavailable, StoreUncertain
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ class ControlEngine:
         self._shown: Future[None] = Future()
         #: Called on the loop's thread after each commit was handed to the publisher; must be quick.
         self.on_committed: Callable[[Committed], None] = lambda _: None
+        #: What is wrong with metadata nodes: those behind, and what was refused; event loop only.
+        self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
     @property
@@ -326,7 +328,8 @@ class ControlEngine:
     def _carry_out(self, follow_up: FollowUp, result: PublishResult) -> None:
         """Do what had to wait until it was shown, to all that policy waits for. Source: M-4."""
         if result.unconfirmed and follow_up:
-            self._report(NotShown(follow_up.operations, result.unconfirmed), "metadata")
+            nodes, hosts = result.unconfirmed, result.hosts
+            self._report(NotShown(follow_up.operations, nodes, hosts), "metadata")
         now_ms = self._clock.now_ms()
         for operation in follow_up.begin:
             self._drivers.begin(operation, now_ms)

@@ -236,10 +236,23 @@ def not_shown(draft: Draft, report: stimuli.NotShown) -> tuple[int, ...]:
     for number in report.operations:
         operation = draft.operation(number)
         if operation is not None:
-            nodes, vms = ", ".join(report.nodes), _some(operation.vms)
-            text = f"node {nodes} did not show {operation.id} in time: vm {vms} may not know of it"
+            nodes = _some(report.nodes)
+            vms = (
+                f"vm {names}"
+                if (names := _some(_served(draft, operation, report.hosts)))
+                else (f"other VMs of its groups on host {_some(report.hosts)}")
+            )
+            text = f"node {nodes} did not show {operation.id} in time: {vms} may not know of it"
             draft.put("operation.not-shown", text, operation)
     return ()
+
+
+def _served(draft: Draft, operation: Operation, hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the VMs of an operation that are on these hosts, or all where none are named."""
+    if not hosts:
+        return operation.vms
+    vms = draft.topology.vms
+    return tuple(name for name in operation.vms if name in vms and vms[name].host in hosts)
 
 
 def _some(names: tuple[str, ...]) -> str:

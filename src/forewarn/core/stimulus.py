@@ -167,6 +167,8 @@ class NotShown:
 
     operations: tuple[int, ...]
     nodes: tuple[str, ...]
+    #: Whose VMs they serve; empty: all.
+    hosts: tuple[str, ...] = ()
 
 
 @value

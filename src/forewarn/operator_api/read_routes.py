@@ -25,7 +25,7 @@ from forewarn.operator_api.watch import WatchStream
 from forewarn.protocol.documents import render_document
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from forewarn.store import HistoryPage
-from forewarn.validation.fields import NAME, WHOLE_MAX, Boolean, Choice, Integer, Text
+from forewarn.validation.fields import NAME, WHOLE_MAX, Boolean, Choice, Integer, Schema, Text
 from forewarn.validation.forms import Field
 from forewarn.validation.json_reader import JSON
 
@@ -219,6 +219,9 @@ def _server_sent(recorded: Recorded) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (recorded.seq, encoded(schemas.ENTRY.of(recorded)))
 
 
+_NAMES: Schema = {"type": "array", "items": {"type": "string"}}
+
+
 async def _health(call: ApiCall) -> ApiResponse:
     try:
         async with asyncio.timeout(READY_S_MAX):
@@ -229,7 +232,17 @@ async def _health(call: ApiCall) -> ApiResponse:
     except (TimeoutError, ForewarnError) as error:
         reason = str(error) or f"no answer within {READY_S_MAX:g} s"
     loop = call.desk.loop
-    told = {"live": True, "ready": not reason, "state": loop.state.value, "shows": loop.shows}
+    told: dict[str, object] = {
+        "live": True,
+        "ready": not reason,
+        "state": loop.state.value,
+        "shows": loop.shows,
+    }
+    nodes = loop.node_troubles()
+    if nodes.behind:
+        told["nodes_behind"] = list(nodes.behind)
+    if nodes.refused:
+        told["nodes_refused"] = list(nodes.refused)
     if reason:
         told["reason"] = reason
     return ApiResponse(told, 503 if reason else 200)
@@ -346,6 +359,14 @@ _SERVICE = (
                 "ready": {"type": "boolean"},
                 "state": {"enum": [*(each.value for each in ServiceState), "standby"]},
                 "shows": {"type": "boolean"},
+                "nodes_behind": {
+                    **_NAMES,
+                    "description": "Metadata nodes that do not show everything, or are away.",
+                },
+                "nodes_refused": {
+                    **_NAMES,
+                    "description": "What metadata nodes asked for that is not theirs, lately.",
+                },
                 "reason": {"type": "string", "description": "Why it is not ready."},
             },
             "required": ["live", "ready", "state"],

@@ -26,6 +26,7 @@ from forewarn.replication.messages import (
     Follow,
     Ping,
     Pong,
+    Refused,
 )
 from forewarn.replication.node_store import NodeStore, Position
 from forewarn.replication.nodes import SILENT_S_MAX
@@ -92,6 +93,14 @@ class FeedOlder(PeerError):
     )
 
 
+class FeedRefused(PeerError):
+    """The control plane does not let this node follow."""
+
+    code = "feed-refused"
+    message = "The control plane refuses this node: {reason}"
+    advice = "Look at its name, its certificate or token, and at [feed] hosts there."
+
+
 @value
 class NodeIdentity:
     """How a node introduces itself, and by what it knows the other end."""
@@ -141,6 +150,8 @@ class Follower:
         self._polled: set[str] = set()
         self.followed = asyncio.Event()
         """Set while the node is up to date with a feed that is there."""
+        #: Called when the feed is lost after it was followed.
+        self.on_lost: Callable[[], None] = lambda: None
         self.failures = 0
         """Times it failed at what it was told."""
         self._doubts: list[asyncio.TimerHandle] = []
@@ -230,7 +241,14 @@ class Follower:
         while True:
             try:
                 await self._connect_and_read()
-            except (OSError, FeedUnreadable, FeedBroken, FeedOlder, ValueError) as error:
+            except (
+                OSError,
+                FeedUnreadable,
+                FeedBroken,
+                FeedOlder,
+                FeedRefused,
+                ValueError,
+            ) as error:
                 if isinstance(error, FeedBroken):
                     self._shows = self._nothing
                 if str(error) != trouble:
@@ -240,11 +258,12 @@ class Follower:
             except Exception:  # noqa: BLE001 - a node that stops following shows old news for ever
                 self._fail()
             finally:
-                if self.followed.is_set():
-                    pause_s, trouble = RETRY_S, ""
                 self._writer = None
                 self._assembly = None
-                self.followed.clear()
+                if self.followed.is_set():
+                    pause_s, trouble = RETRY_S, ""
+                    self.followed.clear()
+                    self.on_lost()
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, RETRY_S_MAX)
 
@@ -290,6 +309,8 @@ class Follower:
                 self._answered(message)
             case Ping():
                 writer.write(feed.line_of(Pong()))
+            case Refused(reason):
+                raise FeedRefused(reason=reason)
             case FeedStart():
                 self._begin(message)
             case FeedPortion():
@@ -334,6 +355,8 @@ class Follower:
 
     def _catch_up(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
+        shows, facts = self._shows.sequence, {"action": "feed-followed"}
+        _LOG.info("%s follows the feed, up to change %d", self._identity.name, shows, extra=facts)
         self.followed.set()
         for line, _ in tuple(self._pending.values()):
             writer.write(line)

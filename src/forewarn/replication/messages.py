@@ -87,6 +87,15 @@ class PublishResult(msgspec.Struct, frozen=True):
     """The hosts whose VMs those nodes serve; empty: they serve every VM."""
 
 
+class NodeTroubles(msgspec.Struct, frozen=True):
+    """What people should know of metadata nodes now. Source: M-4, M-5."""
+
+    behind: tuple[str, ...] = ()
+    """Names of those that do not show everything, or are away."""
+    refused: tuple[str, ...] = ()
+    """What some asked for that is not theirs, the latest ones."""
+
+
 class CallerIdentity(Row, frozen=True):
     """How a node knew a VM: as its record had it there. All empty: by no record. Source: S-6."""
 
@@ -145,6 +154,12 @@ class FeedPortion(Row, frozen=True, tag="portion"):
 
 class FeedCurrent(Row, frozen=True, tag="current"):
     """The node has been sent everything there is; from now on publications wait for it."""
+
+
+class Refused(Row, frozen=True, tag="refused"):
+    """A node may not follow; the connection ends with it. Source: M-5."""
+
+    reason: str
 
 
 class Ping(Row, frozen=True, tag="ping"):
@@ -234,7 +249,7 @@ class _DocumentRow(Row, frozen=True):
     events: tuple[_EventRow, ...]
 
 
-Told: TypeAlias = FeedStart | FeedPortion | FeedCurrent | Answered | Ping
+Told: TypeAlias = FeedStart | FeedPortion | FeedCurrent | Answered | Ping | Refused
 """What a node is told."""
 Asked: TypeAlias = Follow | Ack | Pong | ApproveMessage | EnableMessage | PollMessage
 """What a node says; `Follow` first."""

@@ -77,4 +77,4 @@ class NodeRequests:
     def _lied(self, what: str, name: str) -> None:
         text = "metadata node %s asked to %s %s, which is not on its hosts"
         _LOG.warning(text, self._feed.name, what, name[:80], extra={"action": "node.refused"})
-        self._on_lie(f"{what} {name[:80]}")
+        self._on_lie(text % (self._feed.name, what, name[:80]))

@@ -67,6 +67,7 @@ class NodeStore:
         self._whole_bytes = self._grown_bytes = 0
         self.position = Position()
         self.state = FeedState()
+        self.directory = directory
         #: Why what is shown is not on the disk; empty if it is.
         self.trouble = ""
         try:

@@ -94,6 +94,15 @@ class Scopes:
         yield self.everything
         yield from self._feeds.values()
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts that have VMs."""
+        return tuple(host for host, vms in self._vms_on.items() if vms)
+
+    def latest(self, name: str) -> int:
+        """Return the last change that a node is to show."""
+        return self._feeds.get(name, self.everything).log.sequence
+
     def has(self, name: str) -> bool:
         """Whether a node is one of some hosts."""
         return name in self._feeds

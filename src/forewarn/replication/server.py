@@ -11,14 +11,14 @@ import asyncio
 import contextlib
 import logging
 import os
-from functools import partial
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from forewarn.ids import Ids
 from forewarn.replication import messages as feed
 from forewarn.replication.access import NodeRefused
 from forewarn.replication.feed_state import digest_of
-from forewarn.replication.messages import FeedStart, FeedUnreadable, Ping
+from forewarn.replication.messages import FeedStart, FeedUnreadable, NodeTroubles, Ping, Refused
 from forewarn.replication.node_requests import NodeRequests
 from forewarn.replication.node_session import ASKED_LINE_BYTES_MAX, NodeSession, read_greeting
 from forewarn.replication.nodes import SILENT_S_MAX, NodeTable
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 HEARTBEAT_S = 1.0
 """How often each node is asked for a sign of life."""
+
+REFUSED_MAX = 20
+"""Refusals that are remembered for people."""
 
 NODES_MAX = 1000
 """Connected nodes; DESIGN gives direct connections some hundred."""
@@ -64,8 +67,8 @@ class FeedServer:
         self.nodes = NodeTable()
         #: Called with the name of each node that counts and has been silent for too long.
         self.on_silent: Callable[[str], None] = lambda _: None
-        #: Called with a node's name and what it asked for that is not its own. Source: M-5.
-        self.on_lie: Callable[[str, str], None] = lambda *_: None
+        #: What nodes asked for that is not theirs, the latest ones. Source: M-5.
+        self.refused: deque[str] = deque(maxlen=REFUSED_MAX)
         self._upstream = upstream
         self._epoch = epoch or Ids().guid("feed")
         self._access = access
@@ -150,6 +153,16 @@ class FeedServer:
         concerned.update(self._access.expected(self._scopes.hosts_shown(change)))
         return frozenset(concerned)
 
+    def troubles(self) -> NodeTroubles:
+        """Return which nodes are behind or away, and what was refused; costs what nodes are."""
+        behind = set(self._access.expected(self._scopes.hosts)) if self._access else set()
+        connected = {session.name for session in self._sessions}
+        for name in self.nodes.names:
+            behind.add(name)
+            if name in connected and self.nodes.shown(name) >= self._scopes.latest(name):
+                behind.discard(name)
+        return NodeTroubles(tuple(sorted(behind)), tuple(self.refused))
+
     def hosts_of(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the hosts these nodes serve; none if one of them serves every VM."""
         if self._access is None:
@@ -181,6 +194,11 @@ class FeedServer:
         portions: tuple[Portion, ...] = tuple(cut(change, log.checksum))
         lines = tuple(portion.line for portion in portions)
         log.append(change.sequence, lines, portions[-1].checksum)
+
+    def _refuse(self, what: str) -> None:
+        """Remember what was refused, each once: a node that comes again and again says it."""
+        if what not in self.refused:
+            self.refused.append(what)
 
     def _wake(self) -> None:
         slowest: dict[ScopedFeed, int] = {}
@@ -255,7 +273,8 @@ class FeedServer:
                     self._settle_moves(session.name)
         except NodeRefused as refused:
             _LOG.warning("%s", refused, extra={"action": refused.code})
-            self.on_lie(str(refused.facts["name"]), str(refused))
+            self._refuse(str(refused))
+            writer.write(feed.line_of(Refused(str(refused))))
         except (OSError, FeedUnreadable, ValueError) as error:
             name = session.name if session else "(unnamed)"
             text = "Metadata node %s broke off: %s."
@@ -278,8 +297,7 @@ class FeedServer:
         if access is not None:
             hosts = access.admit(said, writer.get_extra_info("peercert"))
             scoped = self._scopes.open(said.name, hosts)
-            on_lie = partial(self.on_lie, said.name)
-            upstream = NodeRequests(self._upstream, self._scopes, feed=scoped, on_lie=on_lie)
+            upstream = NodeRequests(self._upstream, self._scopes, feed=scoped, on_lie=self._refuse)
         session = NodeSession(writer, upstream, nodes=self.nodes, feed=scoped)
         session.greeted(said)
         return session

@@ -164,6 +164,8 @@ class Daemon:
         self.feed = self._new_feed(bridge)
         workers = self.workers = self._new_workers(self.feed)
         wait_s = settings.policy.show_timeout_s
+        if self.feed is not None:
+            self.control.node_troubles = self.feed.troubles
         bridge.connect(self.control, self.metadata, far=self.feed, wait_s=wait_s)
         # Whoever asks first is told the truth, not that nobody knows him.
         await asyncio.wrap_future(await asyncio.to_thread(self.control.recover))

@@ -19,6 +19,7 @@ from forewarn.metadata.server import MetadataServer, freeze_garbage
 from forewarn.replication.access import TlsFiles
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.node_store import NodeStore
+from forewarn.replication.spool import Spool
 from forewarn.service.process import notify
 from forewarn.service.settings_check import is_local
 from forewarn.settings import SettingInvalid
@@ -58,7 +59,13 @@ class MetadataNode:
             node.name or socket.gethostname(), hosts=node.hosts, token=node.token, tls=tls
         )
         self.follower = Follower(node.follow, self._apply, identity=identity, store=self._store)
-        self.server = MetadataServer(settings.metadata, self.follower, clock=self.clock)
+        upstream: Follower | Spool = self.follower
+        self._spool: Spool | None = None
+        if node.max_spooled_approvals:
+            upstream = self._spool = Spool(
+                self.follower, self._store, size_max=node.max_spooled_approvals
+            )
+        self.server = MetadataServer(settings.metadata, upstream, clock=self.clock)
 
     async def run(self, ended: asyncio.Event, started: Callable[[tuple[str, ...]], None]) -> int:
         """Serve until told to stop, or until it fails at what it is told; return the exit status.
@@ -86,6 +93,8 @@ class MetadataNode:
             for task in waits:
                 task.cancel()
             await self.server.stop()
+            if self._spool is not None:
+                await self._spool.stop()
             await follower.stop()
             self._store.close()
         return int(not first.done() or first.cancelled())

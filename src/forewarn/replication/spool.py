@@ -1,0 +1,192 @@
+"""Approvals that a node accepts while the control plane is away, until they are delivered.
+
+What is accepted here is on the node's disk, and is handed on in its order once the feed is
+followed again; an approval that is delivered twice counts once. Whether it comes in time is for
+the control plane to say. Source: M-3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from forewarn.errors import ForewarnError
+from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest
+
+if TYPE_CHECKING:
+    from forewarn.replication.follower import Follower
+    from forewarn.replication.node_store import NodeStore
+
+FILE = "approvals"
+"""Name of the file in the node's directory."""
+
+UNKNOWN = "Bad request. An event id is not known"
+RETRY_S = 1.0
+"""Pause before an approval is handed on again that could not be."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class Spool:
+    """The `Upstream` of a node that may accept approvals on its own."""
+
+    def __init__(self, follower: Follower, store: NodeStore, *, size_max: int) -> None:
+        """Read what was accepted before; call on the event loop.
+
+        Args:
+            follower: hands requests on.
+            store: what the node shows, and whose directory this is kept in, too.
+            size_max: how many approvals may wait.
+        """
+        self._follower = follower
+        self._store = store
+        self._path = store.directory / FILE
+        self._size_max = size_max
+        self._waiting: dict[bytes, ApprovalRequest] = {}
+        self._under_way: dict[asyncio.Future[ApprovalAnswer], ApprovalRequest] = {}
+        self._arrived = asyncio.Event()
+        self._file = self._path.open("a+b")
+        self._load()
+        follower.on_lost = self._take_over
+        self._task = asyncio.get_running_loop().create_task(self._deliver())
+
+    @property
+    def waiting(self) -> int:
+        """Return how many approvals are to be delivered."""
+        return len(self._waiting)
+
+    def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
+        """Hand an approval on, or accept it here while the control plane is away. M-3, A-6."""
+        answer: asyncio.Future[ApprovalAnswer] = asyncio.get_running_loop().create_future()
+        if not self._follower.followed.is_set():
+            self._accept(request, answer)
+            return answer
+        asked = self._follower.approve(request)
+        self._under_way[answer] = request
+        asked.add_done_callback(lambda done: self._answered(done, answer))
+        answer.add_done_callback(lambda _: asked.cancel())
+        return answer
+
+    def enable(self, vm: str) -> asyncio.Future[None]:
+        """Have a group enabled; that is the control plane's to do. Source: B-1."""
+        return self._follower.enable(vm)
+
+    def polled(self, groups: frozenset[str]) -> None:
+        """Hand poll marks on. Source: B-2."""
+        self._follower.polled(groups)
+
+    async def stop(self) -> None:
+        """Stop delivering; what waits is kept."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._follower.on_lost = lambda: None
+        self._file.close()
+
+    def _answered(
+        self, asked: asyncio.Future[ApprovalAnswer], answer: asyncio.Future[ApprovalAnswer]
+    ) -> None:
+        self._under_way.pop(answer, None)
+        if answer.done():
+            return
+        error = None if asked.cancelled() else asked.exception()
+        if error is not None:
+            answer.set_exception(error)
+        elif not asked.cancelled():
+            answer.set_result(asked.result())
+
+    def _take_over(self) -> None:
+        """Accept what was handed on and not answered: the feed is lost. Source: M-3."""
+        under_way, self._under_way = self._under_way, {}
+        for answer, request in under_way.items():
+            if not answer.done():
+                self._accept(request, answer)
+
+    def _accept(self, request: ApprovalRequest, answer: asyncio.Future[ApprovalAnswer]) -> None:
+        """Make an approval durable here and answer it; one that cannot be is not answered."""
+        if not self._shows(request):
+            answer.set_result(ApprovalAnswer(accepted=False, error=UNKNOWN))
+            return
+        line = msgspec.json.encode(request) + b"\n"
+        if line not in self._waiting:
+            reason = f"{self._size_max} wait already"
+            if len(self._waiting) < self._size_max:
+                reason = self._append(line)
+            if reason:
+                text, facts = "an approval of %s cannot be kept: %s", {"action": "spool.failed"}
+                _LOG.error(text, request.vm, reason, extra=facts)
+                answer.cancel()
+                return
+            self._waiting[line] = request
+            self._arrived.set()
+            text, facts = "an approval of %s waits for the control plane", {"action": "spool.kept"}
+            _LOG.info(text, request.vm, extra=facts)
+        answer.set_result(ApprovalAnswer(accepted=True))
+
+    def _shows(self, request: ApprovalRequest) -> bool:
+        """Whether the VM is shown all these events now. Source: A-3, M-5."""
+        caller = self._store.state.callers.get(request.vm)
+        shown = self._store.state.publications.get(caller.view) if caller else None
+        ids = {event.event_id.upper() for event in shown.document.events} if shown else set()
+        return bool(request.event_ids) and ids.issuperset(request.event_ids)
+
+    def _append(self, line: bytes) -> str:
+        """Write a line through to the disk; return why that failed, empty if it did not."""
+        end = self._file.seek(0, os.SEEK_END)
+        try:
+            self._file.write(line)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with contextlib.suppress(OSError):  # half a line would spoil the next
+                self._file.truncate(end)
+            return error.strerror or str(error)
+        return ""
+
+    def _load(self) -> None:
+        """Read what waits; half a line at the end was never answered."""
+        self._file.seek(0)
+        whole = 0
+        for line in self._file:
+            try:
+                request = msgspec.json.decode(line, type=ApprovalRequest)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                if line.endswith(b"\n"):
+                    text = "a line of %s is damaged: one approval is lost"
+                    _LOG.error(text, self._path, extra={"action": "spool.damaged"})
+                    whole += len(line)
+                continue
+            if line.endswith(b"\n"):
+                self._waiting[line] = request
+                whole += len(line)
+        self._file.truncate(whole)
+        if self._waiting:
+            self._arrived.set()
+
+    async def _deliver(self) -> None:
+        """Hand on what waits, one after the other, whenever the feed is there."""
+        while True:
+            await self._arrived.wait()
+            await self._follower.followed.wait()
+            line, request = next(iter(self._waiting.items()))
+            try:
+                answer = await self._follower.approve(request)
+            except (ForewarnError, asyncio.CancelledError) as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
+                    raise
+                await asyncio.sleep(RETRY_S)
+                continue
+            text, facts = "the approval of %s is delivered: %s", {"action": "spool.delivered"}
+            _LOG.info(text, request.vm, answer.error or "it counts", extra=facts)
+            del self._waiting[line]
+            if not self._waiting:
+                self._arrived.clear()
+                with contextlib.suppress(OSError):
+                    self._file.truncate(0)
+                    os.fsync(self._file.fileno())

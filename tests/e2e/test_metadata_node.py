@@ -1,0 +1,137 @@
+"""A control plane and metadata nodes as processes: outages, kills, moves, and who may ask what."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.node_processes import FLEET, VMS, Cloud
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.e2e.node_processes import Process
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="nodes are killed"),
+    pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificates"),
+]
+
+KILLS = 4
+LOOKS_MAX = 1000
+"""Looks at the health of the service until it must be as expected."""
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[Cloud]:
+    """Return a cloud without any process."""
+    cloud = Cloud(tmp_path)
+    yield cloud
+    cloud.stop()
+
+
+def incarnation(process: Process, vm: str) -> int:
+    """Return what a node shows a VM."""
+    status, document = process.ask(vm)
+    assert status == 200, document
+    return int(str(document["DocumentIncarnation"]))
+
+
+def event_ids(process: Process, vm: str) -> list[str]:
+    """Return the events a node shows a VM."""
+    events = process.ask(vm)[1]["Events"]
+    assert isinstance(events, list)
+    return [str(event["EventId"]) for event in events]
+
+
+def test_nodes_answer_while_everything_else_is_killed(cloud: Cloud) -> None:
+    """Control plane and node die in the middle; every GET is answered as before. M-1, M-2, M-3."""
+    control = cloud.control()
+    cloud.order("/v1/topology", FLEET, "PUT")
+    one, two = cloud.node("h1").serving(), cloud.node("h2").serving()
+    assert (one.ask("web_1")[0], two.ask("web_0")[0]) == (404, 404)
+    assert (incarnation(one, "web_0"), incarnation(two, "web_1")) == (0, 0)
+    cloud.order("/v1/hosts/h1/migrate", {})
+    [event] = event_ids(two, "web_1")
+    assert event_ids(one, "web_0") == [event]
+    control.kill()
+    one.kill()
+    one = cloud.node("h1").serving()
+    assert (event_ids(one, "web_0"), event_ids(two, "web_1")) == ([event], [event])
+    control = cloud.control()
+    one.logged("follows the feed")
+    assert one.ask("web_0", "POST", {"StartRequests": [{"EventId": event}]})[0] == 200
+    assert event_ids(one, "web_0") == [event] or incarnation(one, "web_0") > 1
+
+
+def test_no_incarnation_goes_back_whoever_is_killed(cloud: Cloud) -> None:
+    """Nodes and control plane die at random moments; VMs move meanwhile. Source: M-1, M-2, L-7."""
+    chance = random.Random(7)
+    control = cloud.control()
+    cloud.order("/v1/topology", FLEET, "PUT")
+    nodes = {name: cloud.node(name).serving() for name in ("h1", "h2")}
+    seen: dict[str, int] = {}
+    for _ in range(KILLS):
+        cloud.order(f"/v1/hosts/{chance.choice(('h1', 'h2'))}/migrate", {})
+        for vm, name in (("web_0", "h1"), ("web_1", "h2"), ("db_0", "h1")):
+            shows = incarnation(nodes[name], vm)
+            assert shows >= seen.get(vm, 0)
+            seen[vm] = shows
+        died = chance.choice(("h1", "h2", "control"))
+        if died == "control":
+            control.kill()
+            control = cloud.control()
+        else:
+            nodes[died].kill()
+            nodes[died] = cloud.node(died).serving()
+    assert max(seen.values()) > 0
+
+
+def test_work_goes_on_without_a_node_that_is_away(cloud: Cloud) -> None:
+    """After the time that is set, people are told which node and which VMs. Source: M-4."""
+    cloud.control()
+    cloud.order("/v1/topology", FLEET, "PUT")
+    one = cloud.node("h1").serving()
+    assert incarnation(one, "web_0") == 0
+    cloud.order("/v1/hosts/h1/migrate", {})
+    cloud.processes[0].logged("node h2 did not show op-1 in time: other VMs of its groups")
+    assert any(cloud.health()["nodes_behind"] == ["h2"] for _ in range(LOOKS_MAX))
+    assert event_ids(one, "web_0")
+
+
+def test_vm_that_moves_is_never_unknown(cloud: Cloud) -> None:
+    """Its new node has its document before the old one stops answering. Source: M-1."""
+    control = cloud.control()
+    cloud.order("/v1/topology", FLEET, "PUT")
+    one, two = cloud.node("h1").serving(), cloud.node("h2").serving()
+    assert (incarnation(one, "db_0"), incarnation(one, "web_0")) == (0, 0)
+    cloud.order("/v1/hosts/h1/migrate", {})
+    for vm in ("db_0", "web_0"):
+        [event] = event_ids(one, vm)
+        assert one.ask(vm, "POST", {"StartRequests": [{"EventId": event}]})[0] == 200
+    control.logged("op-1 has succeeded")
+    before = incarnation(one, "db_0")
+    assert before > 1
+    moved = {**FLEET, "vms": {**VMS, "db_0": {"host": "h2", "group": "db"}}}
+    cloud.order("/v1/topology", moved, "PUT")
+    while one.ask("db_0")[0] == 200:
+        pass
+    assert incarnation(two, "db_0") >= before
+
+
+def test_node_with_a_foreign_certificate_is_refused(cloud: Cloud) -> None:
+    """It is sent nothing, it says why, and people are told. Source: M-5."""
+    cloud.control()
+    cloud.order("/v1/topology", FLEET, "PUT")
+    liar = cloud.node("h2", "--name", "h1")
+    liar.logged("its certificate is that of h2")
+    refused = cloud.health()["nodes_refused"]
+    assert refused == ["Metadata node h1 is refused: its certificate is that of h2."]
+    greedy = cloud.node("h1", "--hosts", "h1,h2")
+    greedy.logged("it may not serve host h2")

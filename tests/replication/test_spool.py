@@ -1,0 +1,171 @@
+"""Approvals a node accepts on its own: durable, bounded, delivered, once to effect."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, DocumentChange
+from forewarn.replication.spool import FILE, Spool
+from tests.metadata.feeds import run, until
+from tests.metadata.live import FREEZE
+from tests.replication.rig import WHOLE, Feed, Node, shown
+
+OWN = ApprovalRequest("web_0", (FREEZE.event_id,), "10.0.0.1")
+ACCEPTED = ApprovalAnswer(accepted=True)
+
+
+def spool_of(node: Node, *, size_max: int = 10) -> Spool:
+    """Let a node accept approvals."""
+    return Spool(node.follower, node.store, size_max=size_max)
+
+
+async def away(directory: Path) -> tuple[Feed, Node, Spool]:
+    """Return a node whose control plane has just gone away."""
+    feed = await Feed(directory).start()
+    node = await feed.node("n1")
+    spool = spool_of(node)
+    await feed.server.stop()
+    await until(lambda: not node.follower.followed.is_set())
+    return feed, node, spool
+
+
+def test_approval_outlives_node_and_outage(tmp_path: Path) -> None:
+    """What was answered 200 is delivered once the control plane is back. Source: M-3, A-6."""
+
+    async def story() -> None:
+        feed, node, spool = await away(tmp_path)
+        assert [await spool.approve(OWN), await spool.approve(OWN)] == [ACCEPTED] * 2
+        await spool.stop()
+        await node.stop()
+        await feed.restart(WHOLE)
+        node = Node(feed.address, "n1", tmp_path)
+        node.follower.take_up()
+        spool = spool_of(node)
+        assert spool.waiting == 1
+        node.follower.start()
+        await until(lambda: spool.waiting == 0)
+        assert feed.control.approvals == [OWN]
+        assert (tmp_path / "n1" / FILE).stat().st_size == 0
+        await spool.stop()
+        await node.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_approval_under_way_is_taken_over(tmp_path: Path) -> None:
+    """The control plane dies before it has answered: the node answers. Source: M-3."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        feed.control.answer = None
+        node = await feed.node("n1")
+        spool = spool_of(node)
+        asked = spool.approve(OWN)
+        await until(lambda: feed.control.approvals != [])
+        await feed.server.stop()
+        assert await asked == ACCEPTED
+        assert spool.waiting == 1
+        await spool.stop()
+        await node.stop()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ApprovalRequest("db_9", OWN.event_ids, ""),
+        ApprovalRequest("web_1", OWN.event_ids, ""),
+        ApprovalRequest("web_0", ("NONE",), ""),
+    ],
+    ids=["nobody", "foreign", "no-event"],
+)
+def test_node_accepts_only_what_its_vms_are_shown(
+    tmp_path: Path, request_: ApprovalRequest
+) -> None:
+    """It refuses what the control plane would refuse. Source: A-3, M-5."""
+
+    async def story() -> None:
+        _, node, spool = await away(tmp_path)
+        assert not (await spool.approve(request_)).accepted
+        assert spool.waiting == 0
+        await spool.stop()
+        await node.stop()
+
+    run(story())
+
+
+def test_full_spool_accepts_nothing(tmp_path: Path) -> None:
+    """Bounded: beyond that nobody is told 200. Source: M-3."""
+
+    async def story() -> None:
+        _, node, spool = await away(tmp_path)
+        spool._size_max = 1
+        other = ApprovalRequest("db_0", OWN.event_ids, "")
+        assert await spool.approve(OWN) == ACCEPTED
+        assert spool.approve(other).cancelled()
+        await spool.stop()
+        await node.stop()
+
+    run(story())
+
+
+def test_full_disk_accepts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An approval that is not on the disk is not answered 200. Source: M-3, A-6."""
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def story() -> None:
+        _, node, spool = await away(tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr("forewarn.replication.spool.os.fsync", full)
+            assert spool.approve(OWN).cancelled()
+        assert spool.waiting == 0
+        assert await spool.approve(OWN) == ACCEPTED
+        await spool.stop()
+        assert spool_of(node).waiting == 1
+        await node.stop()
+
+    run(story())
+
+
+def test_half_a_line_was_never_answered(tmp_path: Path) -> None:
+    """A crash while an approval is written leaves those before it. Source: M-3."""
+
+    async def story() -> None:
+        _, node, spool = await away(tmp_path)
+        assert await spool.approve(OWN) == ACCEPTED
+        await spool.stop()
+        path = tmp_path / "n1" / FILE
+        path.write_bytes(path.read_bytes() + b'["db_0",["C7')
+        again = spool_of(node)
+        assert again.waiting == 1
+        assert path.read_bytes().count(b"\n") == 1
+        await again.stop()
+        await node.stop()
+
+    run(story())
+
+
+def test_approval_goes_to_the_control_plane_while_it_is_there(tmp_path: Path) -> None:
+    """A node accepts nothing on its own then, and what came too late is let go. Source: M-3."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        feed.control.answer = ApprovalAnswer(accepted=False, error="late")
+        node = await feed.node("n1")
+        spool = spool_of(node)
+        assert await spool.approve(OWN) == feed.control.answer
+        assert spool.waiting == 0
+        assert await feed.shows(DocumentChange(2, publications=(shown("db", 2),))) == ()
+        await spool.stop()
+        await node.stop()
+        await feed.server.stop()
+
+    run(story())
