@@ -13,7 +13,7 @@ PYTEST ?= $(BIN)/pytest
 # Two cores: a test goes to the process that is free.
 PARALLEL ?= -n auto --dist worksteal
 BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
-	bench-planner bench-scale
+	bench-planner bench-scale bench-nodes
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
@@ -113,6 +113,9 @@ bench-start: $(DEV)  ## from typing `forewarn emulate` to its first answer, and 
 
 bench-scale: $(DEV)  ## a step's cost as the fleet grows to a million VMs; ARGS=--quick for less
 	$(BIN)/python -m bench.scale $(ARGS)
+
+bench-nodes: $(DEV)  ## metadata nodes: how late, what one takes, how they begin; ARGS=--quick
+	$(BIN)/python -m bench.nodes $(ARGS)
 
 bench-store: $(DEV) system  ## the commit of a step on SQLite and on PostgreSQL
 	$(BIN)/python -m bench.store.run $(ARGS)

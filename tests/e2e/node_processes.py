@@ -26,6 +26,7 @@ VERSION = "2020-07-01"
 WAIT_S = 40.0
 EVENTS = f"/metadata/scheduledevents?api-version={VERSION}"
 
+TOKEN = "s3cret"
 SETTINGS = """
 [metadata]
 vm_by_query = true
@@ -46,6 +47,7 @@ listen = "127.0.0.1:{feed}"
 certificate = "{directory}/control.pem"
 key = "{directory}/control.key"
 client_ca = "{directory}/ca.pem"
+tokens = ["h2:s3cret"]
 """
 VMS = {
     "web_0": {"host": "h1", "group": "web"},
@@ -81,7 +83,7 @@ class Process:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "forewarn.cli.main", *self.words],
             cwd=self.cwd,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "FOREWARN_NODE_TOKEN": TOKEN},
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -157,12 +159,12 @@ class Cloud:
         control.logged("serving operators")
         return control
 
-    def node(self, name: str, *more: str) -> Process:
-        """Start a node."""
+    def node(self, name: str, *more: str, token: bool = False) -> Process:
+        """Start a node, which proves its name by a certificate or by its token."""
+        proof = () if token else ("--certificate", f"{name}.pem", "--key", f"{name}.key")
         return self._started(
             *("metadata", "--config", "node.toml", "--follow", f"127.0.0.1:{self.feed}"),
-            *("--store", f"store-{name}", "--name", name, "--ca", "ca.pem"),
-            *("--certificate", f"{name}.pem", "--key", f"{name}.key"),
+            *("--store", f"store-{name}", "--name", name, "--ca", "ca.pem", *proof),
             *("--listen", "127.0.0.1:0", *more),
         )
 

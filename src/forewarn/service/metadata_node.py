@@ -56,7 +56,10 @@ class MetadataNode:
             tls = client_context(TlsFiles(node.certificate, node.key, node.ca))
         self._store = NodeStore(Path(node.store))
         identity = NodeIdentity(
-            node.name or socket.gethostname(), hosts=node.hosts, token=node.token, tls=tls
+            str(node.name) or socket.gethostname(),
+            hosts=tuple(map(str, node.hosts)),
+            token=str(node.token),  # the environment's texts are of a kind that knows its variable
+            tls=tls,
         )
         self.follower = Follower(node.follow, self._apply, identity=identity, store=self._store)
         upstream: Follower | Spool = self.follower

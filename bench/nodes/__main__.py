@@ -1,0 +1,245 @@
+"""Metadata nodes on loopback: how late the last one shows a change, what one node takes.
+
+The feed, the followers and their files are the real ones; nodes share child processes, but for
+the one whose memory and CPU are measured, which is `forewarn metadata`. `--child` is one of those
+processes. Only loopback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from forewarn.protocol.documents import Document
+from forewarn.replication.access import NodeAccess
+from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.messages import Caller, DocumentChange, Publication
+from forewarn.replication.node_store import NodeStore
+from forewarn.replication.server import FeedServer
+from tests.metadata.live import FREEZE, Control
+
+NODES, CHILDREN = 100, 4
+VMS, QUICK_VMS = 1_000_000, 100_000
+CHANGES, QUICK_CHANGES = 500, 100
+NODE_VMS, NODE_S = 100, 20
+WAIT_S = 300.0
+GROUP_VMS = 20
+
+
+def fleet(vms: int) -> DocumentChange:
+    """Return a fleet on `NODES` hosts; a group has 20 VMs on as many hosts, `all` one on each."""
+    facts = {"vmSize": "Standard_D2s_v5", "osType": "Linux", "location": "north", "zone": "1"}
+    groups = [f"group-{number // GROUP_VMS}" for number in range(vms)]
+    callers = tuple(
+        Caller(
+            f"vm-{number}",
+            group,
+            group,
+            (f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}",),
+            instance=facts,
+            host=f"n{number % NODES}",
+        )
+        for number, group in enumerate(groups)
+    )
+    everywhere = tuple(
+        Caller(f"all-{host}", "all", "all", host=f"n{host}") for host in range(NODES)
+    )
+    views = tuple(
+        Publication(group, enabled=True, document=Document(1)) for group in dict.fromkeys(groups)
+    )
+    shown = (*views, Publication("all", enabled=True, document=Document(1)))
+    return DocumentChange(1, whole=True, callers=(*callers, *everywhere), publications=shown)
+
+
+async def child(address: str, directory: Path, names: list[str]) -> None:
+    """Run some nodes until standard input ends; print a line once all follow."""
+    nodes = []
+    for name in names:
+        store = NodeStore(directory / name)
+        follower = Follower(
+            address, lambda _: None, identity=NodeIdentity(name, token="t"), store=store
+        )
+        follower.start()
+        nodes.append(follower)
+    for node in nodes:
+        await node.followed.wait()
+    print("followed", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+
+class Nodes:
+    """A feed and its nodes."""
+
+    def __init__(self, directory: Path) -> None:
+        """Start nothing yet."""
+        self._directory = directory
+        names = [f"n{number}" for number in range(NODES)]
+        access = NodeAccess(["*"], [f"{name}:t" for name in names])
+        self.server = FeedServer(Control(), epoch="bench", access=access)
+        self._names = names
+        self._children: list[asyncio.subprocess.Process] = []
+
+    async def start(self, whole: DocumentChange) -> float:
+        """Start the feed and all nodes; return the seconds until the last follows."""
+        self.server.apply(whole)
+        address = await self.server.start_network("127.0.0.1:0", None)
+        begun = time.perf_counter()
+        for number in range(CHILDREN):
+            self._children.append(
+                await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "bench.nodes", "--child", address),
+                    *(str(self._directory), *self._names[number::CHILDREN]),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                )
+            )
+        for process in self._children:
+            assert process.stdout is not None
+            assert await asyncio.wait_for(process.stdout.readline(), WAIT_S) == b"followed\n"
+        return time.perf_counter() - begun
+
+    async def change(self, sequence: int) -> float:
+        """Show all nodes a change; return ms until the last has confirmed it."""
+        document = Document(sequence, (FREEZE,))
+        begun = time.perf_counter()
+        concerned = self.server.apply(
+            DocumentChange(
+                sequence, publications=(Publication("all", enabled=True, document=document),)
+            )
+        )
+        assert concerned is not None
+        assert len(concerned) == NODES
+        assert await self.server.confirmed(sequence, WAIT_S, concerned) == ()
+        return (time.perf_counter() - begun) * 1000
+
+    async def stop(self) -> None:
+        """End the nodes and the feed."""
+        for process in self._children:
+            assert process.stdin is not None
+            process.stdin.close()
+            await process.wait()
+        await self.server.stop()
+
+
+async def latency(changes: int) -> None:
+    """Print how late the last of all nodes shows a change."""
+    with tempfile.TemporaryDirectory() as directory:
+        nodes = Nodes(Path(directory))
+        await nodes.start(fleet(NODES * NODE_VMS))
+        times = [await nodes.change(sequence) for sequence in range(2, changes + 2)]
+        await nodes.stop()
+    cuts = statistics.quantiles(times, n=100)
+    print(
+        f"commit to the last of {NODES} nodes, durable there, {changes} changes:"
+        f" median {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms, max {max(times):.1f} ms"
+    )
+
+
+async def bootstrap(vms: int) -> None:
+    """Print how long it takes until every node has its VMs."""
+    with tempfile.TemporaryDirectory() as directory:
+        nodes = Nodes(Path(directory))
+        whole_s = await nodes.start(fleet(vms))
+        await nodes.stop()
+    print(f"{vms:,} VMs over {NODES} nodes: all nodes follow after {whole_s:.1f} s")
+
+
+async def one_node(seconds: int) -> None:
+    """Print what one node takes while 100 VMs poll it once a second."""
+    with tempfile.TemporaryDirectory() as directory:
+        server = FeedServer(Control(), epoch="bench", access=NodeAccess(["*"], ["n0:t"]))
+        callers = tuple(
+            Caller(f"vm-{number}", f"g-{number}", f"g-{number}", (address_of(number),), host="n0")
+            for number in range(NODE_VMS)
+        )
+        shown = tuple(
+            Publication(each.view, enabled=True, document=Document(1, (FREEZE,)))
+            for each in callers
+        )
+        server.apply(DocumentChange(1, whole=True, callers=callers, publications=shown))
+        address = await server.start_network("127.0.0.1:0", None)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "forewarn.cli.main", "metadata", "--follow", address),
+            *("--store", f"{directory}/n0", "--name", "n0"),
+            *("--listen", "127.0.0.1:0"),
+            env={**os.environ, "FOREWARN_NODE_TOKEN": "t"},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stderr is not None
+        port = 0
+        while not port and process.returncode is None:
+            line = (await process.stderr.readline()).decode()
+            port = int(line.rpartition(":")[2]) if "serving VMs" in line else 0
+        before_s = cpu_s(process.pid)
+        await asyncio.to_thread(poll, port, seconds)
+        used_s, memory = cpu_s(process.pid) - before_s, resident_mib(process.pid)
+        process.terminate()
+        await process.wait()
+        await server.stop()
+    print(
+        f"a node with {NODE_VMS} VMs, each polling once a second over {seconds} s:"
+        f" {memory:.1f} MiB, {used_s / seconds:.2%} of a core"
+    )
+
+
+def poll(port: int, seconds: int) -> None:
+    """Be 100 VMs, each with a connection of its own."""
+    connections = [
+        http.client.HTTPConnection("127.0.0.1", port, source_address=(address_of(number), 0))
+        for number in range(NODE_VMS)
+    ]
+    path = "/metadata/scheduledevents?api-version=2020-07-01"
+    begun = time.perf_counter()
+    for second in range(seconds):
+        for number, connection in enumerate(connections):
+            due = begun + second + number / NODE_VMS
+            time.sleep(max(0.0, due - time.perf_counter()))
+            connection.request("GET", path, headers={"Metadata": "true"})
+            assert connection.getresponse().read()
+
+
+def address_of(number: int) -> str:
+    """Return the address of a VM: all of them are this machine's."""
+    return f"127.0.1.{number + 1}"
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time a process has used, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mib(pid: int) -> float:
+    """Return the memory a process has, in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    [line] = [each for each in status.splitlines() if each.startswith("VmRSS")]
+    return int(line.split()[1]) / 1024
+
+
+def main() -> None:
+    """Measure all three."""
+    parser = argparse.ArgumentParser(prog="python -m bench.nodes")
+    parser.add_argument("--quick", action="store_true", help="fewer changes, a smaller fleet")
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        address, directory, *names = options.child
+        asyncio.run(child(address, Path(directory), names))
+        return
+    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(f"load average {os.getloadavg()[0]:.1f}", flush=True)
+    asyncio.run(one_node(5 if options.quick else NODE_S))
+    asyncio.run(latency(QUICK_CHANGES if options.quick else CHANGES))
+    asyncio.run(bootstrap(QUICK_VMS if options.quick else VMS))
+
+
+if __name__ == "__main__":
+    main()
