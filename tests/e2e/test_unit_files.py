@@ -20,7 +20,10 @@ def test_unit_is_sound(unit: Path, tmp_path: Path) -> None:
     copy = tmp_path / unit.name
     copy.write_text(text)
     found = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True
+        ["systemd-analyze", "verify", "--man=no", str(copy)],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     said = [line for line in found.stderr.splitlines() if unit.name in line]
     assert not said

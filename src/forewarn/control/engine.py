@@ -103,8 +103,7 @@ class ControlEngine:
         self._shown: Future[None] = Future()
         #: Called on the loop's thread after each commit was handed to the publisher; must be quick.
         self.on_committed: Callable[[Committed], None] = lambda _: None
-        #: What is wrong with metadata nodes: those behind, and what was refused; event loop only.
-        self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles
+        self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles  # set by the service
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
     @property
@@ -328,8 +327,7 @@ class ControlEngine:
     def _carry_out(self, follow_up: FollowUp, result: PublishResult) -> None:
         """Do what had to wait until it was shown, to all that policy waits for. Source: M-4."""
         if result.unconfirmed and follow_up:
-            nodes, hosts = result.unconfirmed, result.hosts
-            self._report(NotShown(follow_up.operations, nodes, hosts), "metadata")
+            self._report(NotShown(follow_up.operations, *result.missing), "metadata")
         now_ms = self._clock.now_ms()
         for operation in follow_up.begin:
             self._drivers.begin(operation, now_ms)

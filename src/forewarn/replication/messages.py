@@ -86,6 +86,11 @@ class PublishResult(msgspec.Struct, frozen=True):
     hosts: tuple[str, ...] = ()
     """The hosts whose VMs those nodes serve; empty: they serve every VM."""
 
+    @property
+    def missing(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The nodes that did not confirm, and their hosts."""
+        return self.unconfirmed, self.hosts
+
 
 class NodeTroubles(msgspec.Struct, frozen=True):
     """What people should know of metadata nodes now. Source: M-4, M-5."""

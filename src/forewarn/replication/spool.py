@@ -13,13 +13,13 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from forewarn.errors import ForewarnError
-from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest
+from forewarn.replication import messages as feed
+from forewarn.replication.messages import ApprovalAnswer, ApproveMessage, FeedUnreadable
 
 if TYPE_CHECKING:
     from forewarn.replication.follower import Follower
+    from forewarn.replication.messages import ApprovalRequest
     from forewarn.replication.node_store import NodeStore
 
 FILE = "approvals"
@@ -112,7 +112,7 @@ class Spool:
         if not self._shows(request):
             answer.set_result(ApprovalAnswer(accepted=False, error=UNKNOWN))
             return
-        line = msgspec.json.encode(request) + b"\n"
+        line = feed.line_of(ApproveMessage(0, request))
         if line not in self._waiting:
             reason = f"{self._size_max} wait already"
             if len(self._waiting) < self._size_max:
@@ -154,15 +154,15 @@ class Spool:
         whole = 0
         for line in self._file:
             try:
-                request = msgspec.json.decode(line, type=ApprovalRequest)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+                message = feed.read_asked(line)
+            except FeedUnreadable:
                 if line.endswith(b"\n"):
                     text = "a line of %s is damaged: one approval is lost"
                     _LOG.error(text, self._path, extra={"action": "spool.damaged"})
                     whole += len(line)
                 continue
-            if line.endswith(b"\n"):
-                self._waiting[line] = request
+            if line.endswith(b"\n") and isinstance(message, ApproveMessage):
+                self._waiting[line] = message.request
                 whole += len(line)
         self._file.truncate(whole)
         if self._waiting:
