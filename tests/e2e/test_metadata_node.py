@@ -93,6 +93,27 @@ def test_no_incarnation_goes_back_whoever_is_killed(cloud: Cloud) -> None:
     assert max(seen.values()) > 0
 
 
+def test_approval_given_in_an_outage_counts_once(cloud: Cloud) -> None:
+    """Answered 200 by the node alone, it outlives the node, and counts afterwards. Source: M-3."""
+    (cloud.directory / "spool.toml").write_text("[node]\nmax_spooled_approvals = 10\n")
+    control = cloud.control()
+    cloud.order("/v1/topology", FLEET, "PUT")
+    one = cloud.node("h1", "--config", "spool.toml").serving()
+    assert incarnation(one, "db_0") == 0
+    cloud.order("/v1/hosts/h1/migrate", {})
+    [event] = event_ids(one, "db_0")
+    control.kill()
+    one.logged("is away")
+    assert one.ask("db_0", "POST", {"StartRequests": [{"EventId": event}]})[0] == 200
+    one.kill()
+    control = cloud.control()
+    cloud.node("h1", "--config", "spool.toml").logged(
+        "the approval of db_0 is delivered: it counts"
+    )
+    control.logged(f"event {event} is approved for db")
+    assert sum("is approved" in line for line in control.lines) == 1
+
+
 def test_work_goes_on_without_a_node_that_is_away(cloud: Cloud) -> None:
     """After the time that is set, people are told which node and which VMs. Source: M-4."""
     cloud.control()

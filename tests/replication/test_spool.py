@@ -129,7 +129,9 @@ def test_full_disk_accepts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert spool.waiting == 0
         assert await spool.approve(OWN) == ACCEPTED
         await spool.stop()
-        assert spool_of(node).waiting == 1
+        again = spool_of(node)
+        assert again.waiting == 1
+        await again.stop()
         await node.stop()
 
     run(story())
