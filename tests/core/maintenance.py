@@ -8,14 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from forewarn.control.planning import planned_from, snapshot
+from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
+from forewarn.core.maintenance.why import why_host, why_maintenance
 from forewarn.core.policy import Policy
 from forewarn.core.step import Outcome, next_deadline_ms
 from forewarn.core.stimulus import ChangeTopology, Enable, Stimulus, Tick
 from forewarn.core.topology import Group, Host, Vm
+from forewarn.planning.blockers import Blocker
 from tests.core.rig import Rig
 
 
@@ -62,6 +65,15 @@ class MaintenanceRig(Rig):
     def maintenance(self, number: int) -> Maintenance:
         """A maintenance as it is now, ended or not."""
         return self.maintenances[number]
+
+    def waits(self, number: int, host: str = "") -> Blocker:
+        """What a maintenance, or one of its hosts, waits for first."""
+        draft = Draft(self.state, self.now_ms, self.terms())
+        maintenance = self.state.maintenances[number]
+        found = why_host(draft, maintenance, host) if host else why_maintenance(draft, maintenance)
+        assert found is not None
+        assert found.sentence(host)
+        return found
 
     def working(self, number: int) -> dict[str, Operation]:
         """The hosts that a maintenance works on, with their operations."""

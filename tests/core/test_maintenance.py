@@ -19,6 +19,7 @@ from forewarn.core.policy import Policy
 from forewarn.core.refusals import Unknown
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import Complete, DriverFailed, Recover, Repair, Tick
+from forewarn.planning.blockers import Code
 from forewarn.planning.plan import Asked, Bound, Plan
 from forewarn.planning.policy import Budget, Scope
 from forewarn.planning.policy import Policy as MaintenancePolicy
@@ -220,8 +221,8 @@ def test_work_starts_only_in_its_window() -> None:
     rig = fleet(policy=Policy(maintenance=MaintenancePolicy(windows=(opens,))))
     number = rig.start("h0", "h1", "h2")
     began: dict[str, int] = {}
-    for _ in range(3 * 24 * 60):
-        rig.wait(MINUTE_MS)
+    for _ in range(24 * 24):
+        rig.wait(5 * MINUTE_MS)
         rig.show()
         for operation in rig.working(number).values():
             if operation.state is OperationState.RUNNING:
@@ -285,3 +286,37 @@ def test_maintenance_that_contradicts_itself_is_refused(asked: dict[str, object]
     rig = fleet()
     form = {"cause": Cause.HOST_REBOOT, "hosts": ("h0", "h1"), "duration_s": 600} | asked
     rig.refuses(words.CreateMaintenance(**form), MaintenanceInvalid)  # type: ignore[arg-type]
+
+
+def test_each_state_has_its_first_blocker() -> None:
+    """What a maintenance waits for is named in every state, with who can clear it. Source: F-4."""
+    rig = fleet()
+    number = rig.create("h0", "h1")
+    assert rig.waits(number).code is Code.OPERATOR
+    rig.tell(words.StartMaintenance(number))
+    assert rig.waits(number).code is Code.APPROVAL
+    assert rig.waits(number, host="h1").code is Code.PREVIOUS_WAVE
+    rig.tell(words.PauseMaintenance(number, "a game is on"))
+    assert "a game is on" in rig.waits(number).sentence("")
+    rig.plans_made = False
+    rig.tell(words.ResumeMaintenance(number))
+    assert rig.waits(number).code is Code.PLANNING
+    rig.make_plan(number)
+    rig.ask(Cause.HARDWARE_FAILURE, "h1")
+    assert rig.waits(number, host="h1").code is Code.HOST_FAILED
+
+
+def test_nothing_waits_without_a_blocker() -> None:
+    """At each moment of a life a running maintenance has a first blocker. Source: F-4."""
+    rig = fleet()
+    number = rig.start("h0", "h1", "h2", "h3")
+    seen = set()
+    while rig.maintenance(number).live:
+        seen.add(rig.waits(number).code)
+        rig.show()
+        for operation in rig.working(number).values():
+            seen.add(rig.waits(number, host=operation.host).code)
+            if operation.state is OperationState.RUNNING:
+                rig.finish(operation)
+        rig.wait(MINUTE_MS)
+    assert {Code.APPROVAL, Code.DRIVER} <= seen

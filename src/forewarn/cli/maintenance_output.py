@@ -63,6 +63,7 @@ def print_full(answer: Answer, now_ms: int) -> None:
             ("expected end", when(made["expected_end"], now_ms)),
             ("deadline", when(made["deadline"], now_ms)),
             ("ended", when(made["ended"], now_ms)),
+            ("waits for", answer["waits_for"]["text"] if answer["waits_for"] else ""),
         )
     )
     if answer["waves"]:
@@ -155,7 +156,7 @@ def watch(client: ApiClient, path: str, *, as_json: bool) -> int:
                 continue
             answer = client.get(path)
             made = answer["maintenance"]
-            line = _line(made, client.now_ms)
+            line = _line(answer, client.now_ms)
             if line != told:
                 print_json_line(answer) if as_json else print(line, flush=True)
                 told = line
@@ -167,17 +168,16 @@ def watch(client: ApiClient, path: str, *, as_json: bool) -> int:
     return OK if made["state"] == "done" and not made["failed"] else REFUSED
 
 
-def _line(made: Answer, now_ms: int) -> str:
+def _line(answer: Answer, now_ms: int) -> str:
+    made, waits = answer["maintenance"], answer["waits_for"]
     text = f"{made['id']} {made['state']}  {progress(made)}"
     if made["halted_by"]:
         return f"{text}: {made['halted_by']}"
-    if made["planning"]:
-        return f"{text}; a plan is being made"
     if made["wave"]:
-        return f"{text}; wave {made['wave']}"
-    if made["next_wave"]:
-        return f"{text}; next wave {offset(timestamps.parse(made['next_wave']) - now_ms)}"
-    return text
+        text += f"; wave {made['wave']}"
+    if made["expected_end"]:
+        text += f", ends {offset(timestamps.parse(made['expected_end']) - now_ms)}"
+    return f"{text}; waits: {waits['text']}" if waits else text
 
 
 def _by_code(blocked: Iterable[Answer]) -> dict[str, list[str]]:

@@ -160,8 +160,11 @@ class ControlPlane:
         operation = self.state.operations.get(number)
         if operation is None:
             return ()
-        draft = Draft(self.state, now_ms, Terms(self.policy, "", self._new_guid))
-        return admission.why(draft, operation, driver=driver)
+        return admission.why(self.draft(now_ms), operation, driver=driver)
+
+    def draft(self, now_ms: int) -> Draft:
+        """Return a draft to look at what is; nothing of it is kept."""
+        return Draft(self.state, now_ms, Terms(self.policy, "", self._new_guid))
 
     def _away_ms(self, now_ms: int) -> int:
         """How long there was no sign of the service, in ms: no entry of history, no poll. (B-2)."""

@@ -20,6 +20,7 @@ from forewarn.operator_api import (
     maintenance_routes,
     openapi,
     read_routes,
+    why_routes,
     work_routes,
 )
 from forewarn.operator_api.auth import Authenticator
@@ -89,6 +90,7 @@ def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
         *fleet_routes.routes(),
         *work_routes.routes(),
         *maintenance_routes.routes(),
+        *why_routes.routes(),
         *read_routes.routes(),
         *extra,
     )

@@ -80,7 +80,7 @@ def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
 
 
 async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
-    """Return what the form asks for."""
+    """Return what a form asks for; costs the fleet where it names hosts by a selector."""
     form, now_ms = call.form, call.desk.clock.now_ms()
     topology = await call.desk.fleet()
     hosts = await call.desk.compute(lambda: _selected(topology, call))

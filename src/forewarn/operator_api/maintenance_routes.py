@@ -17,6 +17,7 @@ from forewarn.core.maintenance.records import (
     TargetState,
 )
 from forewarn.core.maintenance.refusals import UnknownMaintenance
+from forewarn.core.maintenance.why import why_maintenance
 from forewarn.core.refusals import Unknown
 from forewarn.operator_api import request_forms as forms
 from forewarn.operator_api.maintenance_forms import MAINTENANCE_FORM, PAUSE_FORM, asked_of
@@ -57,8 +58,9 @@ _FULL: Schema = {
         "maintenance": MAINTENANCE.schema(),
         "waves": {"type": "array", "items": WAVE.schema()},
         "blocked": {"type": "array", "items": BLOCKER.schema()},
+        "waits_for": {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
     },
-    "required": ["maintenance", "waves", "blocked"],
+    "required": ["maintenance", "waves", "blocked", "waits_for"],
     "additionalProperties": False,
 }
 _PREVIEW: Schema = {
@@ -133,6 +135,7 @@ def _number(call: ApiCall) -> int:
 
 async def _find(call: ApiCall, number: int) -> MaintenanceView:
     """Return a maintenance, ended or not; costs the hosts it has touched."""
+    now_ms = call.desk.clock.now_ms()
 
     def live(plane: ControlPlane) -> MaintenanceView | None:
         state = plane.state
@@ -140,7 +143,9 @@ async def _find(call: ApiCall, number: int) -> MaintenanceView:
         if maintenance is None:
             return None
         targets = dict(state.progress.of(number).targets)
-        return MaintenanceView(maintenance, targets, state.plans.get(maintenance.plan))
+        blocker = why_maintenance(plane.draft(now_ms), maintenance)
+        plan = state.plans.get(maintenance.plan)
+        return MaintenanceView(maintenance, targets, plan, blocker)
 
     def ended(store: Store) -> MaintenanceView | None:
         found = store.maintenances.get(number)
@@ -178,6 +183,7 @@ def _full(view: MaintenanceView) -> dict[str, object]:
         "maintenance": MAINTENANCE.of(view),
         "waves": WAVE.each(_waves(view)),
         "blocked": BLOCKER.each(Waits(name, each) for name, each in blocked if name not in touched),
+        "waits_for": BLOCKER.of(Waits(view.maintenance.id, view.blocker)) if view.blocker else None,
     }
 
 

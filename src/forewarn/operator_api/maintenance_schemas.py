@@ -40,6 +40,7 @@ class MaintenanceView:
     maintenance: Maintenance
     targets: Mapping[str, Target] = field(default_factory=dict)
     plan: MaintenancePlan | None = None
+    blocker: Blocker | None = None
 
     def count(self, state: TargetState) -> int:
         """How many hosts stand so."""

@@ -27,9 +27,16 @@ class Code(Word):
     NOTICE = "notice"
     POSTPONED = "postponed"
     EARLIEST_START = "earliest-start"
+    APPROVAL = "approval"
+    COUPLED = "coupled"
+    TIME = "time"
+    DRIVER = "driver"
+    OPERATOR = "operator"
+    PLANNING = "planning"
+    WAVE = "wave"
 
 
-#: Code -> its sentence; `{host}` waits for `{subject}`.
+#: Code -> its sentence; `{host}`, or whatever waits, waits for `{subject}`.
 SENTENCES: dict[Code, str] = {
     Code.UNKNOWN_HOST: "host {host} is not in the fleet",
     Code.HOST_FAILED: "host {host} has failed; repair it first",
@@ -47,6 +54,13 @@ SENTENCES: dict[Code, str] = {
     Code.NOTICE: "the owners of host {host} must be told in advance",
     Code.POSTPONED: "host {host} is postponed at the request of {subject}",
     Code.EARLIEST_START: "the maintenance may not disturb host {host} yet",
+    Code.APPROVAL: "{host} waits for group {subject} to approve",
+    Code.COUPLED: "{host} waits for {subject} of the same request to be approved",
+    Code.TIME: "{host} waits for its NotBefore",
+    Code.DRIVER: "the driver works on {subject}",
+    Code.OPERATOR: "{host} waits for an operator: {subject}",
+    Code.PLANNING: "a plan of {subject} is being made",
+    Code.WAVE: "{host} waits for the hosts of {subject}",
 }
 assert set(SENTENCES) == set(Code), "every code has a sentence"
 
@@ -62,7 +76,9 @@ class Blocker:
     since_ms: int
     #: The earliest time at which it can clear, ms since the epoch UTC; 0 if nobody can say.
     clears_ms: int = 0
+    #: The sentence, where it says more than that of its code.
+    text: str = ""
 
     def sentence(self, host: str) -> str:
         """Say it for people."""
-        return SENTENCES[self.code].format(host=host, subject=self.subject)
+        return self.text or SENTENCES[self.code].format(host=host, subject=self.subject)

@@ -82,6 +82,7 @@ def create(draft: Draft, asked: stimuli.CreateMaintenance) -> int:
         canary_hosts=asked.canary_hosts,
         max_failures=asked.max_failures,
         plan_wanted=True,
+        moved_ms=draft.now_ms,
     )
     count = len(maintenance.hosts)
     text = f"{maintenance.id} is a draft: {asked.cause.value} of {count} hosts"
@@ -126,7 +127,7 @@ def start(draft: Draft, word: stimuli.StartMaintenance) -> None:
     """Have a draft begin: it is planned for now, and its waves follow. Source: F-1."""
     maintenance = _movable(draft, word.maintenance, MaintenanceState.DRAFT, asked="started")
     started = replace(
-        move_maintenance(maintenance, MaintenanceMove.START),
+        move_maintenance(maintenance, MaintenanceMove.START, draft.now_ms),
         started_ms=draft.now_ms,
         plan_wanted=True,
     )
@@ -138,7 +139,7 @@ def pause(draft: Draft, word: stimuli.PauseMaintenance) -> None:
     """Announce nothing more, and withdraw what is announced. Source: F-6."""
     maintenance = _movable(draft, word.maintenance, MaintenanceState.RUNNING, asked="paused")
     paused = replace(
-        move_maintenance(maintenance, MaintenanceMove.PAUSE),
+        move_maintenance(maintenance, MaintenanceMove.PAUSE, draft.now_ms),
         halted_by=word.reason,
         keeps_announced=word.keep_announced,
         plan_wanted=False,
@@ -163,7 +164,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
             draft.remove("maintenance.retried", text, *failed)
         forgiven = draft.maintenances.counts(number)[2]
     resumed = replace(
-        move_maintenance(maintenance, MaintenanceMove.RESUME),
+        move_maintenance(maintenance, MaintenanceMove.RESUME, draft.now_ms),
         halted_by="",
         keeps_announced=False,
         wave=0,
@@ -181,7 +182,7 @@ def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
     states.remove(MaintenanceState.DONE)
     maintenance = _movable(draft, word.maintenance, *states, asked="cancelled")
     cancelled = replace(
-        move_maintenance(maintenance, MaintenanceMove.CANCEL),
+        move_maintenance(maintenance, MaintenanceMove.CANCEL, draft.now_ms),
         halted_by=word.reason,
         ended_ms=draft.now_ms,
         plan_wanted=False,

@@ -99,6 +99,8 @@ class Maintenance:
     rests_until_ms: int = 0
     #: Number of the wave whose hosts are being announced or worked on; 0: between waves.
     wave: int = 0
+    #: When it came into its state.
+    moved_ms: int = 0
     #: Why it is paused or stopped.
     halted_by: str = ""
     #: While it is paused: whether what is announced stays so. Source: F-6.
@@ -172,7 +174,7 @@ def target_key(maintenance: int, host: str) -> str:
     return f"{maintenance}/{host}"
 
 
-def move_maintenance(maintenance: Maintenance, move: MaintenanceMove) -> Maintenance:
+def move_maintenance(maintenance: Maintenance, move: MaintenanceMove, now_ms: int) -> Maintenance:
     """Return the maintenance after a move.
 
     Raises:
@@ -183,4 +185,4 @@ def move_maintenance(maintenance: Maintenance, move: MaintenanceMove) -> Mainten
         before = maintenance.state.value
         raise IllegalMove(subject=maintenance.id, state=before, move=move.value)
     assert maintenance.live, maintenance
-    return replace(maintenance, state=state)
+    return replace(maintenance, state=state, moved_ms=now_ms)

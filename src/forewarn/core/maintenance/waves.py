@@ -90,7 +90,7 @@ def _conclude(draft: Draft, number: int) -> None:
         return
     if touched == len(maintenance.hosts):
         done = replace(
-            move_maintenance(maintenance, MaintenanceMove.FINISH),
+            move_maintenance(maintenance, MaintenanceMove.FINISH, draft.now_ms),
             ended_ms=draft.now_ms,
             plan_wanted=False,
             due_ms=0,
@@ -111,7 +111,7 @@ def _conclude(draft: Draft, number: int) -> None:
 def stop(draft: Draft, maintenance: Maintenance, reason: str) -> None:
     """Stop a maintenance by its gate; what is announced is withdrawn, what runs ends. F-5."""
     stopped = replace(
-        move_maintenance(maintenance, MaintenanceMove.STOP),
+        move_maintenance(maintenance, MaintenanceMove.STOP, draft.now_ms),
         halted_by=reason,
         plan_wanted=False,
         due_ms=0,

@@ -28,6 +28,7 @@ CREATE TABLE maintenance (
     plan_due BIGINT NOT NULL CHECK (plan_due IN (0, 1)),
     rests_until_ms BIGINT NOT NULL,
     wave BIGINT NOT NULL CHECK (wave >= 0),
+    moved_ms BIGINT NOT NULL,
     halted_by TEXT NOT NULL,
     keeps_announced BIGINT NOT NULL CHECK (keeps_announced IN (0, 1)),
     forgiven BIGINT NOT NULL CHECK (forgiven >= 0)

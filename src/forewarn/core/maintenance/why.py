@@ -1,0 +1,127 @@
+"""What a maintenance, one of its waves or one of its hosts waits for first; nothing is changed.
+
+Source: F-4. What an operation waits for is said in `core/admission.py`, in the same words.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.admission import why as why_operation
+from forewarn.core.maintenance.records import Maintenance, MaintenanceState, TargetState
+from forewarn.core.topology import Health
+from forewarn.planning.blockers import Blocker, Code
+from forewarn.planning.plan_text import read_blocked
+
+if TYPE_CHECKING:
+    from forewarn.core.admission import Waiting
+    from forewarn.core.draft import Draft
+    from forewarn.core.lifecycle import Operation
+    from forewarn.planning.plan import Wave
+
+
+def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
+    """Return what a maintenance waits for first, None if it has ended. Costs its working hosts."""
+    if not maintenance.live:
+        return None
+    halted = _why_halted(maintenance)
+    if halted is not None:
+        return halted
+    if maintenance.plan_wanted:
+        return Blocker(Code.PLANNING, maintenance.id, maintenance.moved_ms)
+    working = draft.maintenances.working(maintenance.number)
+    if working:
+        number = min(target.operation for target in working)
+        operation = draft.operation(number)
+        return blocker_of(draft, operation) if operation else None
+    plan = draft.maintenances.plan(maintenance.plan)
+    if plan is None or maintenance.plan_due or not plan.waves:
+        blocked = read_blocked(plan.body) if plan else ()
+        if blocked:
+            host, first = blocked[0]
+            return Blocker(
+                first.code,
+                first.subject,
+                first.since_ms,
+                first.clears_ms,
+                text=first.sentence(host),
+            )
+        return Blocker(
+            Code.PLANNING, maintenance.id, maintenance.moved_ms, clears_ms=maintenance.due_ms
+        )
+    return _of_wave(plan.waves[0])
+
+
+def why_wave(draft: Draft, maintenance: Maintenance, number: int) -> Blocker | None:
+    """Return what a wave waits for first; None if it is over, or never was in the plan."""
+    plan = draft.maintenances.plan(maintenance.plan)
+    waves = plan.waves if plan else ()
+    wave = next((each for each in waves if each.number == number), None)
+    if wave is None or not maintenance.live:
+        return None
+    if number == maintenance.wave or wave is waves[0]:
+        return why_maintenance(draft, maintenance)
+    return _why_halted(maintenance) or _of_wave(wave)
+
+
+def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | None:
+    """Return what a host of a maintenance waits for first; None if it is done. Costs the hosts."""
+    if not maintenance.live:
+        return None
+    target = draft.maintenances.target(maintenance.number, host)
+    if target is not None:
+        operation = draft.operation(target.operation)
+        if target.state is TargetState.WORKING and operation is not None:
+            return blocker_of(draft, operation)
+        return None
+    halted = _why_halted(maintenance)
+    if halted is not None:
+        return halted
+    known = draft.topology.hosts.get(host)
+    if known is None or known.health is Health.FAILED:
+        code = Code.HOST_FAILED if known else Code.UNKNOWN_HOST
+        return Blocker(code, host, maintenance.moved_ms)
+    plan = draft.maintenances.plan(maintenance.plan)
+    if plan is None:
+        return why_maintenance(draft, maintenance)
+    blocked = dict(read_blocked(plan.body))
+    if host in blocked:
+        return blocked[host]
+    for wave in plan.waves:
+        if host in wave.hosts:
+            return why_wave(draft, maintenance, wave.number)
+    return Blocker(Code.PLANNING, maintenance.id, maintenance.moved_ms)
+
+
+def blocker_of(draft: Draft, operation: Operation, *, driver: str = "") -> Blocker | None:
+    """Return what an operation waits for first, None if it has ended."""
+    waiting = why_operation(draft, operation, driver=driver)
+    return as_blocker(waiting[0], operation) if waiting else None
+
+
+def as_blocker(waiting: Waiting, operation: Operation) -> Blocker:
+    """Return one thing that an operation waits for, in the words of plans."""
+    since_ms = operation.started_ms or operation.announced_ms or operation.created_ms
+    subject = ", ".join(waiting.on) or operation.id
+    text = f"{operation.id} of {operation.target}: {waiting.text}"
+    return Blocker(Code(waiting.reason), subject, since_ms, waiting.until_ms, text=text)
+
+
+def _why_halted(maintenance: Maintenance) -> Blocker | None:
+    """Return that somebody must speak before a maintenance goes on; None if it runs."""
+    if maintenance.running:
+        return None
+    subject = {
+        MaintenanceState.DRAFT: f"start {maintenance.id}",
+        MaintenanceState.PAUSED: f"resume {maintenance.id}, which is paused",
+    }.get(maintenance.state, f"look at {maintenance.id}, which is stopped, and resume it")
+    if maintenance.halted_by:
+        subject += f" ({maintenance.halted_by})"
+    return Blocker(Code.OPERATOR, subject, maintenance.moved_ms)
+
+
+def _of_wave(wave: Wave) -> Blocker:
+    """Return what a wave waits for, which clears when it is announced."""
+    waits = wave.waits
+    text = waits.sentence(f"of wave {wave.number}")
+    return Blocker(waits.code, waits.subject, waits.since_ms, wave.told_ms, text=text)
