@@ -68,7 +68,7 @@ def test_wrong_command_line_is_2(words: tuple[str, ...]) -> None:
         ("host list --zon=a", "forewarn host list: there is no option --zon; did you mean --zone?"),
         ("host list -z", "forewarn host list: there is no option -z."),
         ("host list h", "forewarn host list: nothing is expected where 'h' stands."),
-        ("why", "forewarn why: the following arguments are required: ID."),
+        ("retry", "forewarn retry: the following arguments are required: ID."),
         ("vm reboot v --source user", "argument --source: there is no source 'user'; did you mean"),
     ],
 )

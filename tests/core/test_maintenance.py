@@ -129,7 +129,7 @@ def test_driver_failure_beyond_the_budget_stops_it() -> None:
     rig.wait(20 * MINUTE_MS)
     rig.tell(DriverFailed(first.number, 1, "no power"))
     assert rig.maintenance(number).state is S.STOPPED
-    assert "1 hosts failed; 0 may" in rig.maintenance(number).halted_by
+    assert "1 host failed; 0 may" in rig.maintenance(number).halted_by
     rig.finish(second)
     rig.tell(Complete(first.number, failed=True))
     rig.wait(24 * 3_600_000)

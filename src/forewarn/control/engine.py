@@ -87,7 +87,9 @@ class ControlEngine:
         self._inbox = Inbox(self._status)
         self._publishing = Publishing(publisher, self._inbox.put)
         self._drivers = DriverHost(plane, drivers, deliver=self._inbox.put, report=self._report)
-        self._planner = PlannerHost(plane, clock, deliver=self._inbox.put, report=self._report)
+        self._planner = PlannerHost(
+            plane, clock, drivers.executor, deliver=self._inbox.put, report=self._report
+        )
         self._time = Timekeeping(clock, plane)
         self._on_lost = on_lost
         #: Reports the store would not take yet, in their order.
@@ -158,7 +160,6 @@ class ControlEngine:
         self.wake()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
-        self._planner.stop()
         self._clock.unlisten(self.wake)
 
     def submit(self, stimulus: Stimulus, actor: str, *, shown: bool = False) -> Future[Committed]:

@@ -6,7 +6,8 @@ What a plan is made from is in `planning.py`; whether it takes force is decided 
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.control.planning import planned_from, snapshot
@@ -17,14 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from forewarn.clock import Clock
+    from forewarn.control.driver_calls import Executor
     from forewarn.control.plane import ControlPlane
     from forewarn.control.planning import Snapshot
     from forewarn.core.stimulus import Stimulus
 
 log = logging.getLogger("forewarn.control")
-
-#: Plans made at a time; the rest wait.
-PLANNING_MAX = 1
 
 
 class PlannerHost:
@@ -34,6 +33,7 @@ class PlannerHost:
         self,
         plane: ControlPlane,
         clock: Clock,
+        executor: Executor,
         *,
         deliver: Callable[[PlanMade | PlanFailed], None],
         report: Callable[[Stimulus, str], None],
@@ -41,35 +41,33 @@ class PlannerHost:
         """Plan for a plane; `deliver` is called on another thread, `report` on the loop's."""
         self._plane, self._clock = plane, clock
         self._deliver, self._report = deliver, report
-        self._pool = ThreadPoolExecutor(PLANNING_MAX, thread_name_prefix="planner")
-        #: Maintenances whose plan is being made.
-        self._making: set[int] = set()
+        self._executor = executor
+        #: Maintenance whose plan is being made, 0: none; and those that wait for it to be made.
+        self._making = 0
+        self._waiting: deque[int] = deque()
 
     def request(self, numbers: Iterable[int]) -> None:
-        """Have plans made for maintenances that want one. On the loop's thread only."""
-        for number in numbers:
-            self._request(number)
+        """Have plans made for maintenances that want one, one at a time. On the loop's thread."""
+        self._waiting.extend(number for number in numbers if number not in self._waiting)
+        while self._waiting and not self._making:
+            self._begin(self._waiting.popleft())
 
     def take(self, made: PlanMade | PlanFailed) -> None:
         """Have a plan take force; if it cannot, another is made where one is wanted."""
-        self._making.discard(made.maintenance)
+        self._making = 0
         self._report(made, "planner")
-        self._request(made.maintenance)
+        self.request((made.maintenance,))
 
-    def _request(self, number: int) -> None:
+    def _begin(self, number: int) -> None:
         maintenance = self._plane.state.maintenances.get(number)
-        if maintenance is None or not maintenance.plan_wanted or number in self._making:
+        if maintenance is None or not maintenance.plan_wanted:
             return
         plane, now_ms = self._plane, self._clock.now_ms()
         taken = snapshot(
             plane.state, maintenance, topology=plane.fleet(), policy=plane.policy, now_ms=now_ms
         )
-        self._making.add(number)
-        self._pool.submit(self._make, taken)
-
-    def stop(self) -> None:
-        """Take no more; what is being made is lost, and made again after the next start."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._making = number
+        self._executor.submit(partial(self._make, taken))
 
     def _make(self, taken: Snapshot) -> None:
         number = taken.maintenance.number

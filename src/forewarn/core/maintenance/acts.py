@@ -16,6 +16,7 @@ from forewarn.core.maintenance.records import (
     MaintenancePlan,
     MaintenanceState,
     TargetState,
+    counted,
     move_maintenance,
 )
 from forewarn.core.maintenance.refusals import (
@@ -85,7 +86,7 @@ def create(draft: Draft, asked: stimuli.CreateMaintenance) -> int:
         moved_ms=draft.now_ms,
     )
     count = len(maintenance.hosts)
-    text = f"{maintenance.id} is a draft: {asked.cause.value} of {count} hosts"
+    text = f"{maintenance.id} is a draft: {asked.cause.value} of {counted(count)}"
     draft.put("maintenance.created", text, maintenance)
     draft.maintenances.unplanned.add(maintenance.number)
     return maintenance.number
@@ -160,7 +161,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
         targets = draft.maintenances.targets(number).values()
         failed = [each for each in targets if each.state is TargetState.FAILED]
         if failed:
-            text = f"{len(failed)} hosts of {maintenance.id} that failed are tried again"
+            text = f"{counted(len(failed))} of {maintenance.id} that failed: tried again"
             draft.remove("maintenance.retried", text, *failed)
         forgiven = draft.maintenances.counts(number)[2]
     resumed = replace(
@@ -211,9 +212,9 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
     planned = replace(
         maintenance, plan=plan.id, plan_wanted=False, due_ms=due_ms, plan_due=plan_due
     )
-    text = f"{planned.id} is planned in {len(plan.waves)} waves"
+    text = f"{planned.id} is planned in {counted(len(plan.waves), 'wave')}"
     if plan.blocked:
-        text += f"; {len(plan.blocked)} hosts have none"
+        text += f"; {counted(len(plan.blocked))} cannot be done now"
     draft.put("maintenance.planned", text, planned, kept)
     draft.maintenances.touched.add(planned.number)
 

@@ -186,3 +186,8 @@ def move_maintenance(maintenance: Maintenance, move: MaintenanceMove, now_ms: in
         raise IllegalMove(subject=maintenance.id, state=before, move=move.value)
     assert maintenance.live, maintenance
     return replace(maintenance, state=state, moved_ms=now_ms)
+
+
+def counted(count: int, noun: str = "host") -> str:
+    """Return a count with its noun: `1 host`, `2 hosts`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

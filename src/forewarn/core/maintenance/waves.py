@@ -17,6 +17,7 @@ from forewarn.core.maintenance.records import (
     Maintenance,
     MaintenanceMove,
     Target,
+    counted,
     move_maintenance,
     target_key,
 )
@@ -83,7 +84,7 @@ def _conclude(draft: Draft, number: int) -> None:
         return
     touched, working, failed = draft.maintenances.counts(number)
     if failed > maintenance.max_failures + maintenance.forgiven:
-        reason = f"{failed} hosts failed; {maintenance.max_failures} may"
+        reason = f"{counted(failed)} failed; {maintenance.max_failures} may"
         stop(draft, maintenance, reason)
         return
     if working:
@@ -103,7 +104,7 @@ def _conclude(draft: Draft, number: int) -> None:
             maintenance, wave=0, plan_wanted=True, rests_until_ms=draft.now_ms + pause_ms
         )
         left = len(maintenance.hosts) - touched
-        text = f"wave {maintenance.wave} of {between.id} is over; {left} hosts are left"
+        text = f"wave {maintenance.wave} of {between.id} is over; {counted(left)} left"
         draft.put("maintenance.wave-over", text, between)
         draft.maintenances.unplanned.add(number)
 
@@ -154,7 +155,7 @@ def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
     wave = waves[0]
     if not maintenance.wave:
         maintenance = replace(maintenance, wave=wave.number)
-        text = f"wave {wave.number} of {maintenance.id} begins: {len(wave.hosts)} hosts"
+        text = f"wave {wave.number} of {maintenance.id} begins: {counted(len(wave.hosts))}"
         draft.put("maintenance.wave-begun", text, maintenance)
     admission = Admission(draft, maintenance)
     announced = 0

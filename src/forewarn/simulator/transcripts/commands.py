@@ -27,6 +27,7 @@ from forewarn.errors import ForewarnError
 from forewarn.simulator.transcripts.change_report import ChangeReport
 from forewarn.simulator.transcripts.fault_commands import FaultCommands
 from forewarn.simulator.transcripts.grammar import meant, read
+from forewarn.simulator.transcripts.maintenance_commands import MaintenanceCommands
 from forewarn.simulator.transcripts.scripted_deployment import (
     BY_PROXY,
     ScriptedDeployment,
@@ -79,6 +80,7 @@ class CommandRunner:
             driver.passes = self.deployment.crash_point.passes
         self._report = ChangeReport(self.deployment)
         self._silent: set[str] = set()
+        self._maintenances = MaintenanceCommands(self.deployment, self._tell)
         self._inside = VmCommands(self.deployment, self._report)
         self._commands: dict[str, Callable[[Words, Options], list[str]]] = {
             "host": self._host,
@@ -112,7 +114,7 @@ class CommandRunner:
             pass
         lines = [*self._inside.heard(), *self.deployment.news]
         self.deployment.news.clear()
-        return [*lines, *self._report.changes()]
+        return [*lines, *self._maintenances.changes(), *self._report.changes()]
 
     # ---- the fleet -----------------------------------------------------------------------------
 
@@ -197,6 +199,8 @@ class CommandRunner:
             event_ids = tuple(self._report.id_of(each) for each in rest)
             self.deployment.checker.acknowledged.update(event_ids)
             return self._tell(Acknowledge(event_ids))
+        if verb == "maintenance" or (rest and rest[0].startswith("m-")):
+            return self._maintenances.operator(verb, rest, options)
         number = int(rest[0].removeprefix("op-"))
         reason = " ".join(rest[1:])
         if verb == "why":

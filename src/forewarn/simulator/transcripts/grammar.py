@@ -35,11 +35,16 @@ USAGES = (
     "move NAME to=HOST",
     "remove host|group|vm NAME",
     f"operator reboot|update|network|migrate|degrade|fail|lose HOST… {_ASKING}",
-    "operator cancel|complete OP [REASON…]",
+    "operator cancel|complete WORK [REASON…]",
     "operator give-up OP REASON…",
-    "operator retry|why OP",
+    "operator retry|why WORK",
     "operator acknowledge EVENT…",
     "operator repair HOST",
+    "operator maintenance HOST… [at-once=N] [takes=DURATION] [failures=N] [deadline=TIME]"
+    " [canary=HOSTS]",
+    "operator start|resume MAINTENANCE",
+    "operator pause MAINTENANCE [REASON…] [keep=yes]",
+    "operator gate MAINTENANCE REASON…",
     f"user reboot|redeploy|delete|reimage VM… {_ASKING}",
     f"platform evict|reboot|redeploy|delete|reimage VM… {_ASKING}",
     "vm NAME polls [full] [version=V]",
@@ -77,6 +82,7 @@ _PATTERNS: Mapping[str, tuple[str, str]] = {
     "HH:MM:SS": (r"\d{1,4}:\d\d:\d\d", "is no time since the beginning; write 00:15:00"),
     "N": (r"\d{1,9}", "is no number of 0 or more"),
     "OP": (r"op-\d{1,9}", "is no operation; write op-1"),
+    "WORK": (r"(op|m)-\d{1,9}", "is no operation; write op-1"),
     "EVENT": (r"ev-\d{1,9}", "is no event; write ev-1"),
 }
 """What fits where a kind of value stands, and what is wrong with what does not."""

@@ -1,0 +1,113 @@
+"""The commands of transcripts about maintenances, and what became of those that were asked for.
+
+`operator maintenance h1 h2 at-once=1` describes one and has it begin; the other commands name it.
+No expectation is compared in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import Cause
+from forewarn.core.maintenance import stimuli
+from forewarn.core.maintenance.why import why_host, why_maintenance
+from forewarn.planning.policy import Budget, Scope
+from forewarn.simulator.transcripts.time_spans import clock_time, seconds
+from forewarn.simulator.world.event_queue import START_MS
+from forewarn.store import HistoryPage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.core.stimulus import Stimulus
+    from forewarn.simulator.transcripts.grammar import Options, Words
+    from forewarn.simulator.transcripts.scripted_deployment import ScriptedDeployment
+
+#: What of history is told: each move of a maintenance and of its waves.
+_TOLD = tuple(
+    f"maintenance.{what}"
+    for what in (
+        "created",
+        "started",
+        "planned",
+        "unplanned",
+        "wave-begun",
+        "wave-blocked",
+        "wave-over",
+        "host-failed",
+        "retried",
+        "paused",
+        "resumed",
+        "stopped",
+        "done",
+        "cancelled",
+    )
+)
+_ENTRIES_MAX = 1000
+
+
+class MaintenanceCommands:
+    """Does what operators say of maintenances."""
+
+    def __init__(self, deployment: ScriptedDeployment, tell: Callable[[Stimulus], list[str]]) -> None:
+        """Speak to a deployment; `tell` submits a stimulus and returns what was answered."""
+        self._deployment, self._tell = deployment, tell
+        #: Number of the last maintenance described, and where its history was read up to.
+        self._last = 0
+        self._seq = 0
+
+    def operator(self, verb: str, rest: Words, options: Options) -> list[str]:
+        """Do what an operator says."""
+        if verb == "maintenance":
+            return self._create(rest, options)
+        number, reason = int(rest[0].removeprefix("m-")), " ".join(rest[1:])
+        if verb == "why":
+            return self._why(number, reason)
+        word: dict[str, Stimulus] = {
+            "start": stimuli.StartMaintenance(number),
+            "pause": stimuli.PauseMaintenance(number, reason, "keep" in options),
+            "resume": stimuli.ResumeMaintenance(number),
+            "cancel": stimuli.CancelMaintenance(number, reason),
+            "gate": stimuli.GateFailed(number, reason),
+        }
+        if verb not in word:
+            raise ValueError(f"nobody can {verb} a maintenance")
+        return self._tell(word[verb])
+
+    def changes(self) -> list[str]:
+        """Tell what has become of maintenances since it was asked last."""
+        archive = self._deployment.service.archive
+        if not self._last or archive is None:
+            return []
+        page = HistoryPage(after=self._seq, limit=_ENTRIES_MAX)
+        found = archive.history(page)
+        self._seq = found[-1].seq if found else self._seq
+        return [each.entry.text for each in found if each.entry.action in _TOLD]
+
+    def _create(self, hosts: Words, options: Options) -> list[str]:
+        at_once = int(options.get("at-once", 0))
+        deadline = options.get("deadline")
+        asked = stimuli.CreateMaintenance(
+            Cause.HOST_REBOOT,
+            tuple(hosts),
+            seconds(options.get("takes", "10m")),
+            budgets=(Budget(Scope.FLEET, at_once),) if at_once else (),
+            max_failures=int(options.get("failures", 0)),
+            deadline_ms=START_MS + clock_time(deadline) * 1000 if deadline else 0,
+            canary_hosts=tuple(each for each in options.get("canary", "").split(",") if each),
+        )
+        refused = self._tell(asked)
+        self._last = self._last or 1
+        return refused
+
+    def _why(self, number: int, host: str) -> list[str]:
+        loop = self._deployment.service.loop
+        assert loop is not None
+        plane = loop.plane
+        maintenance = plane.state.maintenances.get(number)
+        if maintenance is None:
+            return ["waits for nothing"]
+        draft = plane.draft(self._deployment.service.clock.now_ms())
+        found = why_host(draft, maintenance, host) if host else why_maintenance(draft, maintenance)
+        name = host or maintenance.id
+        return [f"{found.code.value}: {found.sentence(name)}" if found else "waits for nothing"]
