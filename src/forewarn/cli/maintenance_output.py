@@ -12,7 +12,7 @@ from forewarn.exit_codes import OK, REFUSED
 from forewarn.protocol import timestamps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from forewarn.cli.api_client import Answer, ApiClient
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 NAMED_MAX = 6
 #: Blocked hosts that are told one by one; more are counted by what they wait for.
 BLOCKED_MAX = 10
-_ENDED = {"done", "cancelled"}
-_HALTED = {"stopped", "paused"}
+#: States in which nothing changes until an operator speaks.
+_AT_REST = {"draft", "done", "cancelled", "stopped", "paused"}
 _BAR = 30
 
 
@@ -145,27 +145,49 @@ def print_report(answer: Answer, now_ms: int) -> None:
 
 def watch(client: ApiClient, path: str, *, as_json: bool) -> int:
     """Follow a maintenance until it has ended or is halted; return the exit status."""
-    answer = client.get(path)
-    made, told = answer["maintenance"], ""
+    newest = client.get("/v1/history", order="newest", limit=1)["entries"]
+    made: Answer = {}
     try:
-        for entry in client.lines("/v1/watch"):
-            if entry is not None and "end" in entry:
-                note(f"the server ended the stream: {entry['end']}")
-                break
-            if told and entry is not None and not entry["action"].startswith("maintenance."):
-                continue
-            answer = client.get(path)
-            made = answer["maintenance"]
-            line = _line(answer, client.now_ms)
-            if line != told:
-                print_json_line(answer) if as_json else print(line, flush=True)
-                told = line
-            if made["state"] in _ENDED | _HALTED:
+        for made in _changes(client, path, newest[0]["sequence"] if newest else 0, as_json=as_json):
+            if made["state"] in _AT_REST:
                 break
     except KeyboardInterrupt:
-        note(f"no longer watching; the work goes on: forewarn maintenance show {made['id']}")
+        note("no longer watching; the work goes on: see `forewarn maintenance list`")
         raise
     return OK if made["state"] == "done" and not made["failed"] else REFUSED
+
+
+def _changes(client: ApiClient, path: str, after: int, *, as_json: bool) -> Iterator[Answer]:
+    """Tell how a maintenance is, and again whenever history says that it has changed."""
+    told: list[object] = []
+    answer = client.get(path)
+    _tell(answer, client.now_ms, as_json=as_json)
+    yield answer["maintenance"]
+    for entry in client.lines("/v1/watch", after=after):
+        if entry is not None and "end" in entry:
+            note(f"the server ended the stream: {entry['end']}")
+            return
+        if entry is None or entry["action"].startswith("maintenance."):
+            answer = client.get(path)
+            made, waits = answer["maintenance"], answer["waits_for"]
+            sign = [
+                made["state"],
+                made["done"],
+                made["failed"],
+                made["wave"],
+                waits and waits["code"],
+            ]
+            if sign != told:
+                told = sign
+                _tell(answer, client.now_ms, as_json=as_json)
+            yield made
+
+
+def _tell(answer: Answer, now_ms: int, *, as_json: bool) -> None:
+    if as_json:
+        print_json_line(answer)
+    else:
+        print(_line(answer, now_ms), flush=True)
 
 
 def _line(answer: Answer, now_ms: int) -> str:

@@ -73,7 +73,7 @@ def add_commands(commands: Commands) -> None:
 def _why(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of, part  # noqa: PLC0415 - `--help` needs no client
 
-    if bool(arguments.id) == arguments.all:
+    if (arguments.id is not None) == arguments.all:
         raise SubjectUnnamed
     client = client_of(arguments)
     if arguments.all:

@@ -13,6 +13,8 @@ from forewarn.control import publication
 from forewarn.core import admission
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.maintenance.refusals import MaintenanceWrongState
+from forewarn.core.maintenance.stimuli import WORDS, OperatorWord
 from forewarn.core.refusals import Unknown, WrongState
 from forewarn.core.state import Entry, State
 from forewarn.core.step import next_deadline_ms, step
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from forewarn.core.state import Changes
     from forewarn.core.stimulus import Stimulus
     from forewarn.core.topology import Topology
+    from forewarn.errors import CallerError
     from forewarn.replication.messages import DocumentChange
     from forewarn.store import Store
 
@@ -195,8 +198,10 @@ class ControlPlane:
         ]
         return found[0] if found else None
 
-    def _ended(self, stimulus: Stimulus) -> WrongState | None:
-        """Say that an operation has ended, rather than that it is not there."""
+    def _ended(self, stimulus: Stimulus) -> CallerError | None:
+        """Say that an operation or maintenance has ended, rather than that it is not there."""
+        if isinstance(stimulus, OperatorWord):
+            return self._ended_maintenance(stimulus)
         asked = {Cancel: "cancelled", Complete: "completed", Retry: "retried"}
         if not isinstance(stimulus, (Cancel, Complete, Retry)):
             return None
@@ -204,3 +209,10 @@ class ControlPlane:
         if known is None:
             return None
         return WrongState(operation=known.id, state=known.state.value, asked=asked[type(stimulus)])
+
+    def _ended_maintenance(self, word: OperatorWord) -> MaintenanceWrongState | None:
+        ended = self.store.maintenances.get(word.maintenance)
+        if ended is None:
+            return None
+        state, asked = ended.state.value, WORDS[type(word)]
+        return MaintenanceWrongState(maintenance=ended.id, state=state, asked=asked)

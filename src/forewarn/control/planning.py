@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 #: Time between the plan's announcement of a wave and the notice that counts, in seconds: for the
 #: clock, the store and portions of a large wave. A host that takes longer is done in a later wave.
 ANNOUNCING_S = 60
+#: The same in margins, where those are longer: the emulator's clock runs faster than its machine.
+MARGINS = 5
 #: Most work that goes into fewer waves, in steps of the planner.
 STEPS_MAX = 200_000
 
@@ -121,9 +123,10 @@ def fleet_of(topology: Topology) -> planned.Fleet:
 def policy_of(taken: Snapshot) -> MaintenancePolicy:
     """Return the policy a plan keeps, with the notice that is owed and time to announce it."""
     policy = taken.policy
-    owed_s = policy.notice_s[taken.maintenance.impact] + -(-policy.notice_margin_ms // SECOND_MS)
+    margin_s = -(-policy.notice_margin_ms // SECOND_MS)
     base = policy.maintenance
-    notice_s = max(base.notice_s, owed_s) + ANNOUNCING_S
+    owed_s = max(base.notice_s, policy.notice_s[taken.maintenance.impact])
+    notice_s = owed_s + margin_s + max(ANNOUNCING_S, MARGINS * margin_s)
     return replace(base, notice_s=notice_s)
 
 
@@ -151,6 +154,7 @@ def state_of(taken: Snapshot) -> State:
         failed=failed,
         done=tuple(sorted(taken.targets)),
         owners_disturbed=_owners_disturbed(taken),
+        last_wave=max((each.wave for each in taken.targets.values()), default=0),
         in_force=plan_of(taken.in_force, asked_of(taken.maintenance)) if taken.in_force else None,
     )
 

@@ -70,6 +70,8 @@ class State:
     in_force: Plan | None = None
     #: Hosts of the plan in force that are announced or running: they stay as they are.
     announced: tuple[str, ...] = ()
+    #: Number of the last wave that was announced by any plan before; 0: none was.
+    last_wave: int = 0
 
 
 @value

@@ -185,6 +185,8 @@ class Timetable:
                 code, subject = Code.WINDOW, batch.calendar.subject
             earliest_ms = max(start_ms - notice_ms, opens_ms, *(each[0] for each in started))
             return earliest_ms, start_ms, Blocker(code, subject, self._terms.now_ms, start_ms)
+        if not batch.calendar.windows and not self._terms.policy.freezes:
+            return 0, 0, Blocker(code, subject or "its notice", self._terms.now_ms)
         return 0, 0, Blocker(Code.WINDOW, batch.calendar.subject, self._terms.now_ms)
 
     def _told_after(self, batch: Batch) -> list[_Earliest]:
@@ -260,6 +262,7 @@ def _last_touched(terms: Terms) -> int:
     """Return the number of the last wave of the plan in force that is announced or done."""
     plan = terms.state.in_force
     if plan is None:
-        return 0
+        return terms.state.last_wave
     touched = {*terms.state.announced, *terms.state.done}
-    return max((each.wave for each in plan.entries if each.host in touched), default=0)
+    waves = [each.wave for each in plan.entries if each.host in touched]
+    return max(waves, default=terms.state.last_wave)

@@ -86,13 +86,17 @@ class GateFailed:
     reason: str
 
 
+OperatorWord: TypeAlias = (
+    StartMaintenance | PauseMaintenance | ResumeMaintenance | CancelMaintenance
+)
+#: What an operator may say of one that is there -> what it is then, for a refusal.
+WORDS: dict[type[object], str] = {
+    StartMaintenance: "started",
+    PauseMaintenance: "paused",
+    ResumeMaintenance: "resumed",
+    CancelMaintenance: "cancelled",
+}
+
 MaintenanceStimulus: TypeAlias = (
-    CreateMaintenance
-    | StartMaintenance
-    | PauseMaintenance
-    | ResumeMaintenance
-    | CancelMaintenance
-    | PlanMade
-    | PlanFailed
-    | GateFailed
+    CreateMaintenance | OperatorWord | PlanMade | PlanFailed | GateFailed
 )

@@ -24,6 +24,7 @@ Options = Mapping[str, str]
 
 _GROUP = "[kind=KIND] [owner=WHO] [domains=N] [strict] [automatic=IMPACT,…]"
 _GROUP += " [terminate=DURATION] [reimage] [disabled] [together=status|shared]"
+_OF_MANY = "[at-once=N] [takes=DURATION] [failures=N] [deadline=TIME] [canary=HOSTS]"
 _ASKING = "[not-before=HH:MM:SS] [duration=DURATION] [description=TEXT] [impact=IMPACT]"
 _ASKING += " [source=SOURCE] [to=HOST]"
 
@@ -40,8 +41,7 @@ USAGES = (
     "operator retry|why WORK",
     "operator acknowledge EVENT…",
     "operator repair HOST",
-    "operator maintenance HOST… [at-once=N] [takes=DURATION] [failures=N] [deadline=TIME]"
-    " [canary=HOSTS]",
+    f"operator maintenance HOST… {_OF_MANY}",
     "operator start|resume MAINTENANCE",
     "operator pause MAINTENANCE [REASON…] [keep=yes]",
     "operator gate MAINTENANCE REASON…",
