@@ -38,7 +38,7 @@ def blocks(language: str = "") -> list[str]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """The emulator of the page, on a free port, its clock faster and not set going yet; its operator API."""
+    """The emulator of the page, its clock faster and not set going yet; its operator API."""
     [program] = blocks("python")
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=WAIT_S)
     topology = (tmp_path / "fleet.toml").read_text()
