@@ -32,7 +32,7 @@ def run(actor: CommandRunner, point: str, nth: int) -> None:
         actor.do(command)
         actor.changes()
     for number in range(ROUNDS_MAX):
-        if not actor.stage.judge.mirror.maintenances:
+        if not actor.deployment.checker.state.maintenances:
             break
         if number == nth:
             actor.do(f"crash {point}")
@@ -40,7 +40,7 @@ def run(actor: CommandRunner, point: str, nth: int) -> None:
             for each in _meant(actor, command):
                 actor.do(each)
                 actor.changes()
-            if not actor.stage.service.up:
+            if not actor.deployment.service.up:
                 actor.do("restart")
                 actor.changes()
 
@@ -49,7 +49,7 @@ def _meant(actor: CommandRunner, command: str) -> list[str]:
     """The commands that one of a round stands for: a driver finishes all that runs."""
     if command != "driver finishes":
         return [command]
-    operations = actor.stage.judge.operations.values()
+    operations = actor.deployment.checker.operations.values()
     running = [each.id for each in operations if each.state is OperationState.RUNNING]
     return [f"driver finishes {each}" for each in running]
 
@@ -59,32 +59,32 @@ def _meant(actor: CommandRunner, command: str) -> list[str]:
 def test_maintenance_goes_on_after_a_crash_at(point: str, nth: int) -> None:
     """Each host is done once, one at a time, wherever the process died. Source: L-7, F-3."""
     actor = CommandRunner()
-    with closing(actor.stage.disk), actor.stage.listening():
+    with closing(actor.deployment.disk), actor.deployment.captured_logs():
         run(actor, point, nth)
         done = [
             each
-            for each in actor.stage.judge.operations.values()
+            for each in actor.deployment.checker.operations.values()
             if each.state is OperationState.SUCCEEDED
         ]
         assert sorted(each.host for each in done) == ["h1", "h2", "h3"]
         done.sort(key=lambda each: each.started_ms)
         assert all(one.ended_ms <= next_.announced_ms for one, next_ in pairwise(done))
-        assert not actor.stage.judge.mirror.maintenances
-        archive = actor.stage.service.archive
-        assert archive is not None
-        [ended] = archive.maintenances.page()
+        assert not actor.deployment.checker.state.maintenances
+        store = actor.deployment.service.store
+        assert store is not None
+        [ended] = store.maintenances.page()
         assert ended.state is MaintenanceState.DONE
 
 
 def test_restart_keeps_the_plan_in_force() -> None:
     """A restart in the middle of a wave takes no plan's force away. Source: F-2, L-7."""
     actor = CommandRunner()
-    with closing(actor.stage.disk), actor.stage.listening():
+    with closing(actor.deployment.disk), actor.deployment.captured_logs():
         for command in (*FLEET, "operator start m-1", "wait 5m"):
             actor.do(command)
             actor.changes()
-        before = dict(actor.stage.judge.mirror.plans)
+        before = dict(actor.deployment.checker.state.plans)
         actor.do("crash")
         actor.do("restart")
         actor.changes()
-        assert actor.stage.judge.mirror.plans == before
+        assert actor.deployment.checker.state.plans == before

@@ -49,7 +49,9 @@ _ENTRIES_MAX = 1000
 class MaintenanceCommands:
     """Does what operators say of maintenances."""
 
-    def __init__(self, deployment: ScriptedDeployment, tell: Callable[[Stimulus], list[str]]) -> None:
+    def __init__(
+        self, deployment: ScriptedDeployment, tell: Callable[[Stimulus], list[str]]
+    ) -> None:
         """Speak to a deployment; `tell` submits a stimulus and returns what was answered."""
         self._deployment, self._tell = deployment, tell
         #: Number of the last maintenance described, and where its history was read up to.
@@ -76,11 +78,11 @@ class MaintenanceCommands:
 
     def changes(self) -> list[str]:
         """Tell what has become of maintenances since it was asked last."""
-        archive = self._deployment.service.archive
-        if not self._last or archive is None:
+        store = self._deployment.service.store
+        if not self._last or store is None:
             return []
         page = HistoryPage(after=self._seq, limit=_ENTRIES_MAX)
-        found = archive.history(page)
+        found = store.history(page)
         self._seq = found[-1].seq if found else self._seq
         return [each.entry.text for each in found if each.entry.action in _TOLD]
 
