@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 _CODES = {"host-busy": Code.HOST_BUSY, "fault-domain": Code.FAULT_DOMAIN}
 
 
+_FLEET: Subject = (Scope.FLEET, "")
+#: What VMs count for.
+_OF_VMS = frozenset({Scope.GROUP, Scope.OWNER})
+
+
 class Admission:
     """One look at one maintenance; what is disturbed is counted once, when first needed."""
 
@@ -40,6 +45,8 @@ class Admission:
         plan = draft.maintenances.plan(maintenance.plan)
         #: Limit of each subject that could bind when the plan was made.
         self._limits = read_limits(plan.body) if plan else {}
+        #: Whether VMs need to be counted at all.
+        self._of_people = any(scope in _OF_VMS for scope, _ in self._limits)
         self._used: Counter[Subject] | None = None
 
     def blocker(self, host: str, wave: Wave) -> Blocker | None:
@@ -110,38 +117,42 @@ class Admission:
         draft = self._draft
         hosts: set[str] = set()
         for state in (OperationState.ANNOUNCED, OperationState.RUNNING):
-            for operation in draft.operations(("state", state.value)):
-                if operation.state is not state or not is_counted(operation):
+            for number in draft.numbers(("state", state.value)):
+                operation = draft.operation(number)
+                if operation is None or operation.state is not state or not is_counted(operation):
                     continue
                 if operation.of_vm:
-                    used.update(self._of_vms(operation.vms))
+                    self._add_vms(used, operation.vms)
                 elif operation.host not in hosts:
                     hosts.add(operation.host)
-                    used.update(self._taken(operation.host))
+                    self._add(used, operation.host)
         return used
 
     def _taken(self, host: str) -> Counter[Subject]:
         """Return what work on a host takes of each budget."""
-        topology = self._draft.topology
-        known = topology.hosts.get(host)
         taken: Counter[Subject] = Counter()
-        if known is not None:
-            taken[Scope.FLEET, ""] += 1
-            taken[Scope.ZONE, known.zone] += 1
-            taken[Scope.RACK, dict(known.labels).get(RACK, "")] += 1
-            taken.update((Scope.LABEL, word) for word in words_of(known))
-        taken.update(self._of_vms(topology.vms_on(host)))
+        self._add(taken, host)
         return taken
 
-    def _of_vms(self, names: Iterable[str]) -> Counter[Subject]:
+    def _add(self, counts: Counter[Subject], host: str) -> None:
         topology = self._draft.topology
-        taken: Counter[Subject] = Counter()
+        known = topology.hosts.get(host)
+        if known is not None:
+            rack = dict(known.labels).get(RACK, "")
+            words = ((Scope.LABEL, word) for word in words_of(known))
+            for subject in (_FLEET, (Scope.ZONE, known.zone), (Scope.RACK, rack), *words):
+                if subject in self._limits:
+                    counts[subject] += 1
+        if self._of_people:
+            self._add_vms(counts, topology.vms_on(host))
+
+    def _add_vms(self, counts: Counter[Subject], names: Iterable[str]) -> None:
+        topology = self._draft.topology
         for name in names:
             vm = topology.vms.get(name)
             if vm is not None:
-                taken[Scope.GROUP, vm.group] += 1
-                taken[Scope.OWNER, topology.groups[vm.group].owner] += 1
-        return taken
+                counts[Scope.GROUP, vm.group] += 1
+                counts[Scope.OWNER, topology.groups[vm.group].owner] += 1
 
 
 def is_counted(operation: Operation) -> bool:
