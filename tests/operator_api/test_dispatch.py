@@ -23,7 +23,7 @@ JSON = {"Content-Type": "application/json"}
 @pytest.mark.parametrize(
     ("method", "path", "body", "headers", "status", "code"),
     [
-        ("GET", "/", None, {}, 404, "no-such-path"),
+        ("POST", "/", None, {}, 404, "no-such-path"),
         ("GET", "/v1", None, {}, 404, "no-such-path"),
         ("GET", "/v1/hosts/", None, {}, 404, "no-such-path"),
         ("GET", "/v2/hosts", None, {}, 404, "no-such-path"),

@@ -59,6 +59,10 @@ class Committed:
     plan: tuple[int, ...] = ()
     #: The maintenance the stimulus was about, as it is now.
     maintenance: Maintenance | None = None
+    #: What was written, for those who keep a copy of the state; None: nothing.
+    changes: Changes | None = None
+    #: Grows by one with each commit that has written something.
+    sequence: int = 0
 
 
 class ControlPlane:
@@ -124,6 +128,8 @@ class ControlPlane:
             rest=outcome.rest,
             plan=outcome.plan,
             maintenance=self._maintenance(outcome.operations, written),
+            changes=written or None,
+            sequence=self._sequence,
         )
 
     def settle(self) -> None:
@@ -146,6 +152,11 @@ class ControlPlane:
         if self._fleet is None:
             self._fleet = self.state.topology.copy()
         return self._fleet
+
+    @property
+    def sequence(self) -> int:
+        """What `Committed.sequence` of the last commit was."""
+        return self._sequence
 
     def loaded(self) -> DocumentChange:
         """What metadata nodes may know while nothing can be decided."""

@@ -7,6 +7,7 @@ requests and answers in `answering`. No rule about what may happen lives in this
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from forewarn.operator_api import (
     fleet_routes,
     maintenance_routes,
     openapi,
+    overview_routes,
     read_routes,
     why_routes,
     work_routes,
@@ -26,10 +28,12 @@ from forewarn.operator_api import (
 from forewarn.operator_api.auth import Authenticator
 from forewarn.operator_api.control_client import ControlClient
 from forewarn.operator_api.dispatch import Dispatch, refuse, refuse_path
+from forewarn.operator_api.fleet_watch import FleetWatch
 from forewarn.operator_api.path_table import Table
 from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import ApiCall, ApiResponse, Route
 from forewarn.operator_api.watch import HistoryWatch
+from forewarn.operator_api.web_files import WebPage, web_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,18 +72,22 @@ def build_app(
     ours = every_route([each for each in extra_routes if isinstance(each, Route)])
     watch = HistoryWatch(store, settings.max_streams_per_operator)
     timeout_s, topology_bytes = settings.answer_timeout_s, settings.max_topology_bytes
-    desk = ControlClient(loop, store, clock, watch, timeout_s, topology_bytes)
+    overview = FleetWatch(loop, clock, watch.streams)
+    desk = ControlClient(loop, store, clock, watch, overview, timeout_s, topology_bytes)
     by_path = groupby(sorted(ours, key=_path), key=_path)
     table = Table({path: Dispatch(desk, list(rows)) for path, rows in by_path})
     further = [each for each in extra_routes if not isinstance(each, Route)]
     public = frozenset(route.path for route in ours if route.public)
+    guard = Middleware(
+        Authenticator, clock=clock, settings=settings, public=public, page=frozenset(web_files())
+    )
     app = Starlette(
-        routes=[table, *further],
-        middleware=[Middleware(Authenticator, clock=clock, settings=settings, public=public)],
+        routes=[table, WebPage(), *further],
+        middleware=[guard],
         exception_handlers={ForewarnError: refuse, HTTPException: refuse_path},
     )
     app.router.redirect_slashes = False
-    app.state.stop_streams = desk.tail.stop
+    app.state.stop_streams = partial(_stop, watch, overview)
     app.build_middleware_stack()  # says now, not at the first request, that a token is none
     return app
 
@@ -92,6 +100,7 @@ def every_route(extra: Sequence[Route] = ()) -> tuple[Route, ...]:
         *maintenance_routes.routes(),
         *why_routes.routes(),
         *read_routes.routes(),
+        *overview_routes.routes(),
         *extra,
     )
     return (*found, _document_route(found))
@@ -121,6 +130,11 @@ class _Document:
         if not self.body:
             self.body = encoded(openapi.document((*self.routes, _document_route(())), "v1"))
         return ApiResponse(self.body)
+
+
+def _stop(watch: HistoryWatch, overview: FleetWatch) -> None:
+    watch.stop()
+    overview.stop()
 
 
 def _path(route: Route) -> str:

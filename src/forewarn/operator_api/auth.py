@@ -104,7 +104,13 @@ class Authenticator:
     """
 
     def __init__(
-        self, app: ASGIApp, *, clock: Clock, settings: OperatorSettings, public: frozenset[str]
+        self,
+        app: ASGIApp,
+        *,
+        clock: Clock,
+        settings: OperatorSettings,
+        public: frozenset[str],
+        page: frozenset[str] = frozenset(),
     ) -> None:
         """Guard an application.
 
@@ -113,6 +119,7 @@ class Authenticator:
             clock: the service's time.
             settings: tokens, and whether this machine needs one.
             public: paths anybody may read.
+            page: paths of the page's files, which hold nothing secret: links lead to them.
 
         Raises:
             TokenInvalid: a token of the settings cannot be one.
@@ -122,6 +129,7 @@ class Authenticator:
         self._tokens = read_tokens(settings.tokens)
         self._open_on_loopback = settings.open_on_loopback
         self._public = public
+        self._page = page
         self._refused = RefusedTokens(settings.max_refused_tokens, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -147,6 +155,8 @@ class Authenticator:
         await self._app(scope, receive, stamped)
 
     def _operator(self, scope: Scope) -> str:
+        if scope["path"] in self._page:
+            return ""
         headers: dict[bytes, bytes] = dict(scope["headers"])
         _check_site(headers)
         authorization = _text(headers, b"authorization")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from forewarn.core.admission import Waiting
     from forewarn.core.stimulus import Stimulus
     from forewarn.core.topology import Topology
+    from forewarn.operator_api.fleet_watch import FleetWatch
     from forewarn.operator_api.watch import HistoryWatch
     from forewarn.store import Store
 
@@ -65,6 +66,8 @@ class ControlClient:
     store: Store
     clock: Clock
     tail: HistoryWatch
+    #: The fleet at a glance.
+    overview: FleetWatch
     #: How long an answer may take, in seconds.
     answer_timeout_s: float
     #: Largest topology taken, in bytes.

@@ -103,6 +103,28 @@ class OperationSummary:
     operation: Operation
 
 
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """A live operation, and how many of its events are approved."""
+
+    operation: Operation
+    approved: int
+    asked: int
+
+
+_AT_A_GLANCE = frozenset(
+    (
+        *("id", "number", "cause", "impact", "source", "state", "target_kind", "target", "host"),
+        *("silent", "duration_s", "not_before", "announced", "started", "ended", "reason"),
+        *("alerted", "description"),
+    )
+)
+
+
+def _glanced(member: Member[Operation]) -> Member[Glance]:
+    return Member(member.name, member.schema, lambda g: member.of(g.operation), member.meaning)
+
+
 HOST: ObjectSchema[Placed[Host]] = ObjectSchema(
     "Host",
     "A physical machine.",
@@ -204,6 +226,16 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
         Member("alerted", FLAG, lambda o: o.alerted, "It is stuck or runs too long."),
         Member("destination", TEXT, lambda o: o.destination),
         Member("actor", TEXT, lambda o: o.actor, "Who asked for it."),
+    ),
+)
+GLANCE: ObjectSchema[Glance] = ObjectSchema(
+    "OperationGlance",
+    "An operation in few words, for those who follow many.",
+    (
+        *(_glanced(each) for each in OPERATION.members if each.name in _AT_A_GLANCE),
+        Member("vm_count", WHOLE, lambda g: len(g.operation.vms)),
+        Member("asked", WHOLE, lambda g: g.asked, "Its events that are shown."),
+        Member("approved", WHOLE, lambda g: g.approved, "Those that are approved or started."),
     ),
 )
 EVENT: ObjectSchema[OperationSummary] = ObjectSchema(

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from forewarn.control.inbox import Overloaded
 from forewarn.errors import CallerError, ForewarnError
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from forewarn.store import Recorded, Store
+
+T = TypeVar("T")
 
 #: Streams open at a time; beyond it 503.
 FOLLOWERS_MAX = 200
@@ -47,18 +49,48 @@ class TooManyStreams(CallerError):
     advice = "End one first, or raise `max_streams_per_operator` in [operator]."
 
 
+class OpenStreams:
+    """Who holds how many streams, of all kinds together."""
+
+    def __init__(self, max_per_operator: int = FOLLOWERS_MAX) -> None:
+        """Count none yet."""
+        self._max_per_operator = max_per_operator
+        self.count = 0
+        self._held: Counter[str] = Counter()
+
+    def enter(self, operator: str) -> None:
+        """Count a stream in.
+
+        Raises:
+            TooManyStreams: this operator holds as many as one may.
+            Overloaded: there are too many already.
+        """
+        if self._held[operator] >= self._max_per_operator:
+            raise TooManyStreams(operator=operator, limit=self._max_per_operator)
+        if self.count >= FOLLOWERS_MAX:
+            raise Overloaded(count=self.count)
+        self.count += 1
+        self._held[operator] += 1
+
+    def leave(self, operator: str) -> None:
+        """Count a stream out."""
+        self.count -= 1
+        self._held[operator] -= 1
+        if not self._held[operator]:
+            del self._held[operator]
+
+
 class HistoryWatch:
     """Tells followers when history grows, and keeps its last entries at hand."""
 
     def __init__(self, store: Store, max_per_operator: int = FOLLOWERS_MAX) -> None:
         """Watch nothing yet: the first follower starts the watch, the last one ends it."""
-        self._max_per_operator = max_per_operator
+        #: Streams of every kind, this one's and the page's.
+        self.streams = OpenStreams(max_per_operator)
         self._store = store
         self._recent: deque[Recorded] = deque(maxlen=RECENT_MAX)
         self._waiting: list[asyncio.Future[None]] = []
         self._followers = 0
-        #: Streams by the operators who hold them.
-        self._held: Counter[str] = Counter()
         self._watching = False
         self._stopped = False
         self._reading = asyncio.Lock()
@@ -75,12 +107,8 @@ class HistoryWatch:
             TooManyStreams: this operator holds as many as one may.
             Overloaded: too many follow already.
         """
-        if self._held[operator] >= self._max_per_operator:
-            raise TooManyStreams(operator=operator, limit=self._max_per_operator)
-        if self._followers >= FOLLOWERS_MAX:
-            raise Overloaded(count=self._followers)
+        self.streams.enter(operator)
         self._followers += 1
-        self._held[operator] += 1
         if not self._watching:
             self._start()
 
@@ -99,9 +127,7 @@ class HistoryWatch:
                     yield []
         finally:
             self._followers -= 1
-            self._held[operator] -= 1
-            if not self._held[operator]:
-                del self._held[operator]
+            self.streams.leave(operator)
 
     async def _page(self, after: int) -> list[Recorded]:
         """Return the next entries, from memory where they are there."""
@@ -154,14 +180,14 @@ class HistoryWatch:
             self._start()
 
 
-class WatchStream:
+class WatchStream(Generic[T]):
     """Sends the tail to one follower until either side ends it; an ASGI application."""
 
     def __init__(
         self,
-        pages: AsyncGenerator[list[Recorded], None],
+        pages: AsyncGenerator[list[T], None],
         media: str,
-        line: Callable[[Recorded], bytes],
+        line: Callable[[T], bytes],
         *,
         alive: bytes,
         last: bytes,

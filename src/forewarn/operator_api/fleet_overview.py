@@ -1,0 +1,352 @@
+"""A fleet at a glance: one letter for each host, counts for each rack, the live operations.
+
+It is a copy of what it needs, kept by what each commit has written, so that nobody who looks at
+it visits the writer. What a commit changes costs what it touches; hosts that come, go or move
+cost the number of hosts, once for all of a moment. No thread and no JSON in here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from forewarn.core.indexes import Members
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.topology import Health
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from forewarn.core.lifecycle import Event, Operation
+    from forewarn.core.state import Changes
+    from forewarn.core.topology import Host, Topology
+
+#: What a host or VM is doing, by its letter; the first that is true of it counts.
+STATES: dict[str, str] = {
+    "s": "stuck",
+    "f": "failed",
+    "r": "running",
+    "a": "announced",
+    "p": "planned",
+    "d": "degraded",
+    "h": "quiet",
+}
+#: Racks shown; of more than that, neighbours are counted together.
+RACKS_MAX = 1000
+#: Hosts shown one by one; of more than that only racks are.
+HOSTS_SHOWN_MAX = 250_000
+#: Live operations shown at first, the most urgent ones.
+OPERATIONS_MAX = 200
+#: Changed hosts named one by one; after more than that everything is read again.
+CHANGED_HOSTS_MAX = 5000
+
+_RANK = {letter: rank for rank, letter in enumerate(STATES)}
+_OF_HEALTH = {Health.FAILED: "f", Health.DEGRADED: "d", Health.HEALTHY: "h"}
+_OF_OPERATION = {
+    OperationState.RUNNING: "r",
+    OperationState.ANNOUNCED: "a",
+    OperationState.PLANNED: "p",
+}
+
+
+@dataclass(slots=True)
+class Rack:
+    """Hosts of one fault domain of a zone, or of several neighbouring ones."""
+
+    zone: str
+    first: int
+    last: int
+    #: Hosts by their letters.
+    hosts: Counter[str] = field(default_factory=Counter)
+    #: VMs that something happens to, by their letters.
+    disturbed: Counter[str] = field(default_factory=Counter)
+    #: All its VMs.
+    vms: int = 0
+
+
+@dataclass(slots=True)
+class Difference:
+    """What has changed since it was asked for last."""
+
+    #: Whether hosts have come, gone or moved: everything is to be read again.
+    laid_out: bool = False
+    hosts: dict[int, str] = field(default_factory=dict)
+    racks: tuple[int, ...] = ()
+    operations: tuple[Operation, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything has changed."""
+        return bool(self.laid_out or self.hosts or self.racks or self.operations)
+
+
+class FleetOverview:
+    """What is shown of a fleet. Not for several threads."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        operations: Mapping[int, Operation],
+        events: Mapping[str, Event],
+    ) -> None:
+        """Begin with a whole state; costs the fleet."""
+        self._hosts: dict[str, Host] = dict(topology.hosts)
+        self._host_of = {vm.name: vm.host for vm in topology.vms.values()}
+        self._vms_on = Counter(self._host_of.values())
+        self.operations: dict[int, Operation] = {}
+        self.events: dict[str, Event] = dict(events)
+        self._on_host: Members[str] = Members()
+        self._of_vm: Members[str] = Members()
+        #: VMs that something happens to: rack, letter.
+        self._disturbed: dict[str, tuple[int, str]] = {}
+        self._changed_hosts: set[int] = set()
+        self._changed_racks: set[int] = set()
+        self._changed_operations: dict[int, Operation] = {}
+        self._laid_out = True
+        self._told_layout = 0
+        self._place: dict[str, int] = {}
+        self._rack_of: dict[str, int] = {}
+        #: The host on whose account an operation stands in `_on_host`.
+        self._seats: dict[int, str] = {}
+        #: Grows when hosts come, go or move: places of one layout mean nothing in another.
+        self.layout = 0
+        self.names: list[str] = []
+        self.states = bytearray()
+        self.racks: list[Rack] = []
+        for operation in operations.values():
+            self._index(operation)
+        self.settle()
+        self.difference()
+
+    @property
+    def moving(self) -> bool:
+        """Whether hosts have come, gone or moved since it was settled."""
+        return self._laid_out
+
+    def adopt(self, changes: Changes) -> None:
+        """Take over what a commit has written; costs that."""
+        hosts: set[str] = set()
+        vms = set(changes.vms)
+        self._adopt_vms(changes, hosts)
+        for event in changes.events.values():
+            if event.live:
+                self.events[event.id] = event
+            else:
+                self.events.pop(event.id, None)
+            known = self.operations.get(event.operation)
+            if known is not None:
+                self._changed_operations[known.number] = known
+        for number, operation in changes.operations.items():
+            before = self.operations.get(number)
+            if before is not None:
+                vms.update(before.vms)
+                hosts.add(self._seats[number])
+                self._unindex(before)
+            if operation.live:
+                self._index(operation)
+                hosts.add(self._seats[number])
+            vms.update(operation.vms)
+            self._changed_operations[number] = operation
+        hosts |= self._adopt_hosts(changes)
+        if not self._laid_out:
+            for name in vms:
+                hosts |= self._refresh_vm(name)
+            for name in hosts:
+                self._refresh_host(name)
+
+    def settle(self) -> None:
+        """Lay the hosts out again, if any has come, gone or moved; costs their number then."""
+        if not self._laid_out:
+            return
+        self.layout += 1
+        self.names = sorted(self._hosts, key=lambda name: (*self._rack_key(name), name))
+        self._place = {name: place for place, name in enumerate(self.names)}
+        self._lay_racks()
+        for number in tuple(self._seats):
+            self._seat(self.operations[number])
+        self.states = bytearray(b"h") * len(self.names)
+        for name in self.names:
+            letter = self._letter_of_host(name)
+            self.racks[self._rack_of[name]].hosts[letter] += 1
+            self.states[self._place[name]] = ord(letter)
+        disturbed, self._disturbed = self._disturbed, {}
+        for name in {*disturbed, *(vm for each in self.operations.values() for vm in each.vms)}:
+            self._refresh_vm(name)
+        self._laid_out = False
+        self._changed_hosts.clear()
+        self._changed_racks.clear()
+
+    def _lay_racks(self) -> None:
+        found = [(key, list(names)) for key, names in groupby(self.names, self._rack_key)]
+        fold = max(-(-len(found) // RACKS_MAX), 1)
+        zones = len({zone for (zone, _), _ in found})
+        if fold > 1 and zones < RACKS_MAX // 2:
+            fold = -(-len(found) // (RACKS_MAX - zones))  # each zone's last one may not be full
+        self.racks, self._rack_of = [], {}
+        folded = 0
+        for (zone, domain), names in found:
+            apart = zones < RACKS_MAX // 2 and self.racks and self.racks[-1].zone != zone
+            if not self.racks or apart or folded == fold:
+                self.racks.append(Rack(zone, domain, domain))
+                folded = 0
+            folded += 1
+            rack = self.racks[-1]
+            rack.last = domain
+            for name in names:
+                self._rack_of[name] = len(self.racks) - 1
+                rack.vms += self._vms_on[name]
+
+    def difference(self, operations_max: int = OPERATIONS_MAX) -> Difference:
+        """Return what has changed since the last call; what there is no room for is kept."""
+        layout, self._told_layout = self._told_layout, self.layout
+        numbers = list(self._changed_operations)[:operations_max]
+        found = Difference(
+            laid_out=layout != self.layout or len(self._changed_hosts) > CHANGED_HOSTS_MAX,
+            racks=tuple(sorted(self._changed_racks)),
+            operations=tuple(self._changed_operations.pop(number) for number in numbers),
+        )
+        if not found.laid_out:
+            found.hosts = {place: chr(self.states[place]) for place in self._changed_hosts}
+        self._changed_hosts.clear()
+        self._changed_racks.clear()
+        return found
+
+    def urgent(self, limit: int = OPERATIONS_MAX) -> list[Operation]:
+        """Return the operations that run, then those that start next; costs the live ones."""
+        return heapq.nsmallest(limit, self.operations.values(), key=_urgency)
+
+    def counts(self) -> Counter[str]:
+        """Return how many operations are live, by their states."""
+        return Counter(each.state.value for each in self.operations.values())
+
+    def approvals(self, operation: Operation) -> tuple[int, int]:
+        """Return how many of an operation's events are approved or under way, and of how many."""
+        events = [self.events[each] for each in operation.events if each in self.events]
+        return sum(1 for event in events if event.state.value != "scheduled"), len(events)
+
+    def runs(self) -> str:
+        """Return every host's letter in the order of names, repeats counted: `h40r1h9`."""
+        if len(self.names) > HOSTS_SHOWN_MAX:
+            return ""
+        letters = self.states.decode("ascii")
+        return "".join(f"{letter}{sum(1 for _ in same)}" for letter, same in groupby(letters))
+
+    def hosts(self, first: int, count: int) -> list[tuple[str, int]]:
+        """Return names and numbers of VMs of hosts by their places."""
+        return [(name, self._vms_on[name]) for name in self.names[first : first + count]]
+
+    def place_of(self, host: str) -> int | None:
+        """Return the place of a host; None if there is none of that name."""
+        return self._place.get(host)
+
+    # --- keeping it ---------------------------------------------------------------------------
+
+    def _adopt_vms(self, changes: Changes, hosts: set[str]) -> None:
+        for name, vm in changes.vms.items():
+            before = self._host_of.pop(name, None)
+            if before is not None:
+                self._vms_on[before] -= 1
+                self._count_vm(before, -1)
+            if vm is not None:
+                self._host_of[name] = vm.host
+                self._vms_on[vm.host] += 1
+                self._count_vm(vm.host, 1)
+            for number in self._of_vm.of(name):
+                hosts.add(self._seats[number])
+                hosts.add(self._seat(self.operations[number]))
+
+    def _count_vm(self, host: str, count: int) -> None:
+        rack = self._rack_of.get(host)
+        if rack is not None:
+            self.racks[rack].vms += count
+            self._changed_racks.add(rack)
+
+    def _adopt_hosts(self, changes: Changes) -> set[str]:
+        for name, host in changes.hosts.items():
+            before = self._hosts.get(name)
+            if host is None:
+                self._hosts.pop(name, None)
+                self._vms_on.pop(name, None)
+            else:
+                self._hosts[name] = host
+            if before is None or host is None or before.fault_zone != host.fault_zone:
+                self._laid_out = True
+        return set(changes.hosts)
+
+    def _index(self, operation: Operation) -> None:
+        self.operations[operation.number] = operation
+        self._seat(operation)
+        for vm in operation.vms:
+            self._of_vm.add(vm, operation.number)
+
+    def _unindex(self, operation: Operation) -> None:
+        del self.operations[operation.number]
+        self._on_host.discard(self._seats.pop(operation.number), operation.number)
+        for vm in operation.vms:
+            self._of_vm.discard(vm, operation.number)
+
+    def _seat(self, operation: Operation) -> str:
+        """Count an operation on its host, or on the one its VM is on; return that one."""
+        host = operation.host
+        if operation.of_vm:
+            host = self._host_of.get(operation.target, host)
+        self._on_host.discard(self._seats.get(operation.number, ""), operation.number)
+        self._on_host.add(host, operation.number)
+        self._seats[operation.number] = host
+        return host
+
+    def _refresh_vm(self, name: str) -> set[str]:
+        """Count a VM where it is now; return the host whose letter may have changed."""
+        rack, letter = self._disturbed.pop(name, (-1, ""))
+        if letter:
+            self.racks[rack].disturbed[letter] -= 1
+            self._changed_racks.add(rack)
+        host = self._host_of.get(name)
+        numbers = self._of_vm.of(name)
+        if host is None or not numbers:
+            return {host} if host else set()
+        letter = _first(self._letter_of(number) for number in numbers)
+        rack = self._rack_of[host]
+        self.racks[rack].disturbed[letter] += 1
+        self._disturbed[name] = rack, letter
+        self._changed_racks.add(rack)
+        return {host}
+
+    def _refresh_host(self, name: str) -> None:
+        place = self._place.get(name)
+        if place is None:
+            return
+        before, letter = chr(self.states[place]), self._letter_of_host(name)
+        if before != letter:
+            rack = self._rack_of[name]
+            self.racks[rack].hosts[before] -= 1
+            self.racks[rack].hosts[letter] += 1
+            self.states[place] = ord(letter)
+            self._changed_hosts.add(place)
+            self._changed_racks.add(rack)
+
+    def _letter_of_host(self, name: str) -> str:
+        health = _OF_HEALTH[self._hosts[name].health]
+        return _first((health, *map(self._letter_of, self._on_host.of(name))))
+
+    def _letter_of(self, number: int) -> str:
+        operation = self.operations[number]
+        return "s" if operation.alerted else _OF_OPERATION[operation.state]
+
+    def _rack_key(self, name: str) -> tuple[str, int]:
+        return self._hosts[name].fault_zone
+
+
+def _first(letters: Iterable[str]) -> str:
+    return min(letters, key=_RANK.__getitem__)
+
+
+def _urgency(operation: Operation) -> tuple[int, int, int]:
+    """Order by state, then by when it began or may begin."""
+    if operation.state is OperationState.RUNNING:
+        return 0, operation.started_ms, operation.number
+    if operation.state is OperationState.ANNOUNCED:
+        return 1, operation.not_before_ms, operation.number
+    return 2, operation.asked_ms or operation.created_ms, operation.number

@@ -1,0 +1,140 @@
+// The operator API: requests, refusals, the token, and streams of server-sent events.
+
+const KEY = "forewarn-token";
+let signIn = () => {};
+/** Milliseconds by which the service's clock is ahead of this machine's steady one. */
+const clock = { at: Date.now(), seen: performance.now(), speed: 1 };
+
+/** A request the service has refused, with its reason and its advice. */
+export class Refusal extends Error {
+  constructor(status, told) {
+    super(told.message ?? `The service answered ${status}.`);
+    this.status = status;
+    this.code = told.code ?? "";
+    this.advice = told.advice ?? "";
+  }
+}
+
+export const token = {
+  get: () => sessionStorage.getItem(KEY) ?? "",
+  set: (text) => (text ? sessionStorage.setItem(KEY, text) : sessionStorage.removeItem(KEY)),
+};
+
+/** Says who is to ask for a token when one is needed. */
+export function onSignIn(action) {
+  signIn = action;
+}
+
+/** The service's time, ms since the epoch. */
+export function now() {
+  return clock.at + (performance.now() - clock.seen) * clock.speed;
+}
+
+/** Takes over the service's time, and its speed where an emulator tells it. */
+export function setTime(text, speed = clock.speed) {
+  const at = Date.parse(text);
+  if (Number.isNaN(at)) return;
+  clock.at = at;
+  clock.seen = performance.now();
+  clock.speed = speed;
+}
+
+function headers(more = {}) {
+  const found = { ...more };
+  if (token.get()) found.Authorization = `Bearer ${token.get()}`;
+  return found;
+}
+
+async function send(method, path, { body, media, more, signal } = {}) {
+  const found = headers(more);
+  if (body !== undefined) found["Content-Type"] = media ?? "application/json";
+  const text = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
+  let answer;
+  try {
+    answer = await fetch(path, { method, headers: found, body: text, signal, cache: "no-store" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refusal(0, { message: "The service does not answer.", advice: "See whether it runs." });
+  }
+  if (!answer.ok) {
+    const told = await answer.json().catch(() => ({}));
+    if (answer.status === 401) signIn(told.error?.code === "token-wrong");
+    throw new Refusal(answer.status, told.error ?? {});
+  }
+  return answer;
+}
+
+/** Asks, and returns what is answered as JSON; null where there is nothing. */
+export async function call(method, path, body, options = {}) {
+  const answer = await send(method, path, { body, ...options });
+  const text = await answer.text();
+  return text ? JSON.parse(text) : null;
+}
+
+export const get = (path, options) => call("GET", path, undefined, options);
+
+/** Reads an answer as it is, byte for byte. */
+export async function getText(path) {
+  return (await send("GET", path)).text();
+}
+
+/** Returns a path with a query; what is empty is left out. */
+export function query(path, asked) {
+  const found = new URLSearchParams();
+  for (const [name, value] of Object.entries(asked)) {
+    if (value !== "" && value !== undefined && value !== null) found.set(name, value);
+  }
+  const text = found.toString();
+  return text ? `${path}?${text}` : path;
+}
+
+/** A segment of a path. */
+export const part = encodeURIComponent;
+
+/**
+ * Follows a stream, and takes it up where it broke off.
+ * EventSource cannot send a token, so its few lines are here.
+ */
+export async function follow(path, place, { onEvent, onState, signal }) {
+  let last = place;
+  let pause = 500;
+  while (!signal.aborted) {
+    try {
+      const more = { Accept: "text/event-stream" };
+      if (last) more["Last-Event-ID"] = last;
+      const answer = await send("GET", path, { more, signal });
+      onState("live");
+      pause = 500;
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = "";
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        const blocks = (rest + value).split("\n\n");
+        rest = blocks.pop();
+        for (const block of blocks) last = take(block, onEvent) || last;
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Refusal && error.status === 401) return;
+      if (error instanceof Refusal && error.status === 429) pause = 5000;
+    }
+    if (signal.aborted) return;
+    onState("lost");
+    await new Promise((done) => setTimeout(done, pause));
+    pause = Math.min(pause * 2, 8000);
+  }
+}
+
+function take(block, onEvent) {
+  let id = "";
+  let event = "message";
+  const data = [];
+  for (const line of block.split("\n")) {
+    if (line.startsWith("id: ")) id = line.slice(4);
+    else if (line.startsWith("event: ")) event = line.slice(7);
+    else if (line.startsWith("data: ")) data.push(line.slice(6));
+  }
+  if (data.length) onEvent(event, JSON.parse(data.join("\n")));
+  return id;
+}

@@ -1,0 +1,64 @@
+// Making and changing elements; nothing of Forewarn may go in here.
+
+/** Returns an element: properties, `on…` listeners, `aria`/`data` maps, then children. */
+export function h(name, properties = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (key === "aria" || key === "data") {
+      for (const [part, text] of Object.entries(value)) element.setAttribute(`${key}-${part}`, text);
+    } else if (key in element && key !== "list" && key !== "form") element[key] = value;
+    else element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.flat(4).filter((each) => each !== null && each !== undefined && each !== false && each !== ""));
+  return element;
+}
+
+/** Puts children in place of what an element holds. */
+export function fill(element, ...children) {
+  element.replaceChildren(...children.flat(4).filter((each) => each !== null && each !== undefined && each !== false && each !== ""));
+  return element;
+}
+
+/** Has a list hold one element for each key, in order, made once and changed in place. */
+export function keyed(list, items, keyOf, make, change) {
+  const known = list.known ?? (list.known = new Map());
+  const wanted = new Set();
+  let place = list.firstElementChild;
+  for (const item of items) {
+    const key = keyOf(item);
+    wanted.add(key);
+    let element = known.get(key);
+    if (!element) known.set(key, (element = make(item)));
+    change(element, item);
+    if (element === place) place = place.nextElementSibling;
+    else list.insertBefore(element, place);
+  }
+  for (const [key, element] of known) {
+    if (!wanted.has(key)) {
+      element.remove();
+      known.delete(key);
+    }
+  }
+}
+
+/** Sets a text only where it differs: a screen reader speaks of what changes. */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Has a screen reader say a sentence. */
+export function say(text) {
+  setText(document.getElementById("said"), text);
+}
+
+let noteCount = 0;
+
+/** Shows a sentence for some seconds; errors stay until they are closed. */
+export function note(text, kind = "done", ...more) {
+  const close = h("button", { type: "button", className: "icon", aria: { label: "Close" }, onclick: () => box.remove() }, "×");
+  const box = h("div", { className: `note ${kind}`, id: `note-${++noteCount}` }, h("p", {}, text, ...more), close);
+  document.getElementById("notes").append(box);
+  if (kind === "done") setTimeout(() => box.remove(), 8000);
+}

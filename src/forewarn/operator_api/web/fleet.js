@@ -1,0 +1,123 @@
+// The fleet at a glance: totals, the map, what is under way, and racks as a table.
+
+import { offer } from "./actions.js";
+import { fill, h, keyed, setText } from "./dom.js";
+import { chip, count, interruption, plural, ticking, words } from "./format.js";
+import { heatmap } from "./heatmap.js";
+import { listen, live, sorted, totals } from "./live.js";
+
+const LISTED_MAX = 60;
+const RACKS_LISTED_MAX = 200;
+
+export function fleet(main) {
+  const map = heatmap((name) => (location.hash = `#/hosts/${encodeURIComponent(name)}`));
+  window.forewarnMap = map; // for measurements
+  const bars = { hosts: bar("Hosts"), vms: bar("VMs") };
+  const work = workList();
+  const racks = h("tbody");
+  const table = h("details", { className: "card racks", ontoggle: () => table.open && drawRacks(racks) },
+    h("summary", {}, "Zones and racks as a table"),
+    h("div", { className: "scroll", tabIndex: 0, role: "region", aria: { label: "Zones and racks" } },
+      h("table", {}, h("thead", {}, h("tr", {}, ["Zone", "Fault domain", "Hosts", "VMs", "Announced", "Running", "Failed or stuck"].map((each) => h("th", { scope: "col" }, each)))), racks)));
+  fill(main,
+    h("div", { className: "head" }, h("h1", {}, "Fleet"), offer.fleet()),
+    h("section", { className: "totals", aria: { label: "Totals" } }, bars.hosts.element, bars.vms.element),
+    h("div", { className: "glance" },
+      h("section", { className: "card map-card", aria: { label: "Map of the hosts" } }, map.element),
+      h("section", { className: "card under-way", aria: { label: "Announced and running" } }, work.element)),
+    table);
+  const draw = () => {
+    const found = totals();
+    bars.hosts.draw(found.hosts);
+    bars.vms.draw(found.vms);
+    if (table.open) drawRacks(racks);
+  };
+  const all = () => {
+    draw();
+    work.draw();
+    map.update();
+  };
+  if (live.layout >= 0) all();
+  const unlisten = listen((what, more) => {
+    if (what === "all") all();
+    else if (what === "hosts") map.change(more);
+    else if (what === "names") map.redraw();
+    else if (what === "racks") draw();
+    else if (what === "operations") work.draw();
+    else if (what === "theme") map.update();
+  });
+  return () => {
+    unlisten();
+    map.close();
+  };
+}
+
+function bar(title) {
+  const total = h("strong");
+  const stripe = h("div", { className: "stripe", aria: { hidden: "true" } });
+  const legend = h("ul", { className: "legend" });
+  const draw = (found) => {
+    const sum = Object.values(found).reduce((one, other) => one + other, 0);
+    setText(total, count(sum));
+    const shown = Object.keys(live.states).filter((letter) => found[letter] || letter === "h");
+    keyed(stripe, shown, (each) => each, (each) => h("span", { className: `fill-${each}` }), (element, each) => {
+      const share = sum ? (found[each] ?? 0) / sum : 0;
+      element.style.flexGrow = share && Math.max(share, 0.004);
+    });
+    keyed(legend, shown, (each) => each,
+      (each) => h("li", {}, h("span", { className: `dot fill-${each}`, aria: { hidden: "true" } }), h("b"), ` ${live.states[each]}`),
+      (element, each) => setText(element.querySelector("b"), count(found[each] ?? 0)));
+  };
+  return { element: h("div", { className: "card total" }, h("h2", {}, title, " ", total), stripe, legend), draw };
+}
+
+/** What is announced and running, with countdowns; kept in place as it changes. */
+export function workList(filter = () => true) {
+  const list = h("ol", { className: "work" });
+  const title = h("h2", {}, "Announced and running");
+  const more = h("p", { className: "more" });
+  const empty = h("div", { className: "empty" }, h("p", {}, "Nothing is going to happen."), h("p", { className: "soft" }, "Work that is announced or running appears here at once."));
+  const draw = () => {
+    const found = sorted().filter(filter);
+    const total = Object.values(live.counts).reduce((sum, each) => sum + each, 0);
+    keyed(list, found.slice(0, LISTED_MAX), (each) => each.id, row, change);
+    empty.hidden = found.length > 0;
+    const parts = Object.entries(live.counts).map(([state, each]) => `${count(each)} ${state}`);
+    fill(more, total > LISTED_MAX ? h("a", { href: "#/work" }, `All ${plural(total, "operation")}: ${parts.join(", ")}`) : "");
+  };
+  return { element: h("div", {}, title, empty, list, more), draw };
+}
+
+function row(each) {
+  return h("li", { className: "job" }, h("a", { href: `#/operations/${each.id}` },
+    h("span", { className: "what" }, chip(each.impact), h("b", {}, each.target), h("span", { className: "soft" }, words(each.cause))),
+    h("span", { className: "when" })));
+}
+
+function change(element, each) {
+  const state = `${each.state} ${each.approved} ${each.asked} ${each.not_before} ${each.alerted}`;
+  if (element.shown === state) return;
+  element.shown = state;
+  const when = element.querySelector(".when");
+  const asked = each.asked > 1 || each.state === "announced";
+  fill(when,
+    chip(each.alerted ? "stuck" : each.state),
+    each.state === "running" && each.started ? ticking(each.started, "started ") : "",
+    each.state === "announced" && each.not_before ? ticking(each.not_before, "starts ") : "",
+    each.state === "planned" ? h("span", {}, "waits") : "",
+    asked && each.state === "announced" ? h("span", { className: "soft" }, each.asked ? `${each.approved} of ${each.asked} approved` : "nobody to ask") : "",
+    h("span", { className: "soft" }, `${plural(each.vm_count, "VM")}, interruption ${interruption(each.duration_s)}`));
+}
+
+function drawRacks(body) {
+  const shown = live.racks.slice(0, RACKS_LISTED_MAX).map((rack, index) => ({ rack, index }));
+  const sum = (counts, letters) => count([...letters].reduce((total, letter) => total + (counts[letter] ?? 0), 0));
+  keyed(body, shown, (each) => each.index, () => h("tr"), (element, { rack }) => {
+    const text = JSON.stringify(rack);
+    if (element.shown === text) return;
+    element.shown = text;
+    const hosts = Object.values(rack.hosts).reduce((one, other) => one + other, 0);
+    const domains = rack.first === rack.last ? rack.first : `${rack.first}–${rack.last}`;
+    fill(element, [rack.zone || "—", domains, count(hosts), count(rack.vms), sum(rack.hosts, "a"), sum(rack.hosts, "r"), sum(rack.hosts, "fs")].map((cell) => h("td", {}, cell)));
+  });
+}

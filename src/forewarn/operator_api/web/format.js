@@ -1,0 +1,58 @@
+// Times, durations and words as people read them.
+
+import { now } from "./api.js";
+import { h } from "./dom.js";
+
+/** `4:09`, `1 h 04 min`, `3 d 2 h` of milliseconds. */
+export function span(ms) {
+  const seconds = Math.max(Math.round(ms / 1000), 0);
+  const [days, hours, minutes] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
+  if (days) return `${days} d ${hours} h`;
+  if (hours) return `${hours} h ${String(minutes).padStart(2, "0")} min`;
+  return `${minutes}:${String(seconds % 60).padStart(2, "0")}`;
+}
+
+/** The time until a moment, or since it. */
+export function countdown(text) {
+  const ms = Date.parse(text) - now();
+  return ms >= 0 ? `in ${span(ms)}` : `${span(-ms)} ago`;
+}
+
+/** A moment in the reader's own time zone; the title tells it in UTC. */
+export function moment(text) {
+  if (!text) return "—";
+  const at = new Date(text);
+  const day = at.toDateString() === new Date(now()).toDateString() ? "" : `${at.toLocaleDateString([], { day: "numeric", month: "short" })}, `;
+  return h("time", { dateTime: text, title: `${text} (UTC)` }, day + at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" }));
+}
+
+/** A countdown that runs by itself, wherever it stands. */
+export function ticking(text, prefix = "") {
+  return h("span", { className: "ticking", data: { until: text, prefix } }, prefix + countdown(text));
+}
+
+/** Moves every countdown on the page. */
+export function tick() {
+  for (const each of document.querySelectorAll(".ticking")) {
+    const text = each.dataset.prefix + countdown(each.dataset.until);
+    if (each.firstChild.data !== text) each.firstChild.data = text;
+  }
+}
+
+/** Seconds of interruption, as an event tells them. */
+export function interruption(seconds) {
+  if (seconds < 0) return "unknown";
+  return seconds === 0 ? "none" : seconds < 60 ? `${seconds} s` : span(seconds * 1000);
+}
+
+export const count = (number) => number.toLocaleString("en");
+
+export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+
+/** `host-reboot` -> `Host reboot`. */
+export const words = (text) => text.charAt(0).toUpperCase() + text.slice(1).replaceAll("-", " ");
+
+/** A small coloured word: a state or an impact. */
+export const chip = (text, kind = text) => h("span", { className: `chip ${String(kind).toLowerCase()}` }, text);
+
+export const link = (kind, name, text = name) => (name ? h("a", { href: `#/${kind}/${encodeURIComponent(name)}` }, text) : "");

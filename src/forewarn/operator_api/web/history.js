@@ -1,0 +1,88 @@
+// Everything that happened, with filters; the newest first.
+
+import { get, query } from "./api.js";
+import { fill, h } from "./dom.js";
+import { link, moment } from "./format.js";
+import { listen } from "./live.js";
+
+const PAGE = 100;
+const SHORT = 25;
+
+function row(each) {
+  return h("tr", {},
+    h("td", { className: "when-cell" }, moment(each.at)),
+    h("td", {}, each.text, h("div", { className: "soft" }, each.actor, each.operation ? [" · ", link("operations", each.operation)] : "", each.vm ? [" · ", link("vms", each.vm)] : "", each.host ? [" · ", link("hosts", each.host)] : "")),
+    h("td", {}, h("code", {}, each.action)));
+}
+
+function table(body) {
+  return h("div", { className: "scroll", tabIndex: 0, role: "region", aria: { label: "History" } }, h("table", { className: "history" },
+    h("thead", {}, h("tr", {}, ["When", "What", "Action"].map((each) => h("th", { scope: "col" }, each)))), body));
+}
+
+/** The latest entries about one thing. */
+export function historyOf(filter) {
+  const body = h("tbody");
+  const box = h("div", {}, table(body), h("p", {}, h("a", { href: query("#/history", filter) }, "All of it")));
+  get(query("/v1/history", { ...filter, order: "newest", limit: SHORT }))
+    .then((told) => fill(body, told.entries.map(row)))
+    .catch((error) => fill(box, h("p", { className: "soft" }, error.message)));
+  return box;
+}
+
+const FILTERS = [["host", "Host"], ["vm", "VM"], ["group", "Group"], ["operation", "Operation"], ["event", "Event"], ["action", "Action"]];
+
+export async function history(main, asked) {
+  const filter = Object.fromEntries(FILTERS.map(([name]) => [name, asked.get(name) ?? ""]));
+  const actions = await knownActions();
+  const form = h("form", { className: "filters", role: "search", aria: { label: "Filters of history" } },
+    FILTERS.map(([name, label]) => h("label", {}, label, name === "action"
+      ? h("select", { name }, h("option", { value: "" }, "any"), actions.map((each) => h("option", { selected: each === filter.action }, each)))
+      : h("input", { name, value: filter[name], autocomplete: "off", spellcheck: false }))),
+    h("button", { type: "submit" }, "Filter"));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    location.hash = query("#/history", Object.fromEntries(new FormData(form)));
+  });
+  const body = h("tbody");
+  const more = h("button", { type: "button", className: "plain" }, "Older");
+  const refusal = h("p", { role: "alert" });
+  let before = "", newest = 0;
+  const read = async () => {
+    try {
+      const told = await get(query("/v1/history", { ...filter, order: "newest", limit: PAGE, before }));
+      newest ||= told.entries[0]?.sequence ?? 0;
+      body.append(...told.entries.map(row));
+      before = told.next ?? "";
+      more.hidden = !told.next;
+    } catch (error) {
+      fill(refusal, h("b", {}, error.message), " ", error.advice);
+      more.hidden = true;
+    }
+  };
+  more.addEventListener("click", read);
+  fill(main, h("div", { className: "head" }, h("h1", {}, "History")), h("section", { className: "card" }, form, refusal, table(body), more));
+  await read();
+  let waiting = null;
+  const unlisten = listen((what) => {
+    if ((what !== "operations" && what !== "all") || waiting) return;
+    waiting = setTimeout(async () => {
+      waiting = null;
+      const told = await get(query("/v1/history", { ...filter, after: newest, limit: PAGE })).catch(() => ({ entries: [] }));
+      if (!told.entries.length) return;
+      newest = told.entries.at(-1).sequence;
+      body.prepend(...told.entries.reverse().map(row));
+    }, 300);
+  });
+  return unlisten;
+}
+
+let actions = null;
+
+async function knownActions() {
+  if (!actions) {
+    const told = await get("/v1/openapi.json");
+    actions = told.paths["/v1/history"].get.parameters.find((each) => each.name === "action").schema.enum;
+  }
+  return actions;
+}

@@ -1,0 +1,182 @@
+// The fleet as it is now: read once, then kept by the stream. No element is made in here.
+
+import { follow, get, query, setTime } from "./api.js";
+
+/** Live operations the page holds; those that matter least go first. */
+const HELD_MAX = 1000;
+const ENDED_MAX = 50;
+const ORDER = { running: 0, announced: 1, planned: 2 };
+
+export const live = {
+  layout: -1,
+  states: {},
+  hostCount: 0,
+  letters: new Uint8Array(0),
+  racks: [],
+  counts: {},
+  operations: new Map(),
+  ended: [],
+  connection: "connecting",
+};
+
+const listeners = new Set();
+let stopping = null;
+let reading = null;
+let again = false;
+
+/** Calls back with what has changed: `all`, `hosts`, `racks`, `operations`, `connection`, `time`. */
+export function listen(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+function tell(what, more) {
+  for (const listener of [...listeners]) listener(what, more);
+}
+
+/** Reads everything, and follows what changes from there. */
+export async function start() {
+  stop();
+  const place = await read();
+  stopping = new AbortController();
+  follow("/v1/overview/watch", place, { onEvent: take, onState: connection, signal: stopping.signal });
+}
+
+export function stop() {
+  stopping?.abort();
+  stopping = null;
+}
+
+function connection(state) {
+  if (live.connection !== state) {
+    live.connection = state;
+    tell("connection");
+  }
+}
+
+async function read() {
+  const told = await get("/v1/overview");
+  setTime(told.now);
+  live.layout = told.layout;
+  live.states = told.states;
+  live.hostCount = told.hosts;
+  live.letters = unpack(told.host_states, told.hosts);
+  live.racks = told.racks;
+  live.counts = told.counts;
+  live.operations = new Map(told.operations.map((each) => [each.id, each]));
+  tell("all");
+  return told.place;
+}
+
+function reread() {
+  if (reading) {
+    again = true;
+    return;
+  }
+  reading = read()
+    .catch(() => {})
+    .finally(() => {
+      reading = null;
+      if (again) {
+        again = false;
+        reread();
+      }
+    });
+}
+
+/** Reads the operations again: some that are due next are not held. */
+let topping = 0;
+function top() {
+  const total = Object.values(live.counts).reduce((sum, count) => sum + count, 0);
+  if (live.operations.size >= Math.min(total, 100) || performance.now() - topping < 2000) return;
+  topping = performance.now();
+  reread();
+}
+
+function take(event, told) {
+  setTime(told.now);
+  if (event === "reload") reread();
+  else if (event === "change") change(told);
+  else if (event === "time") tell("time");
+}
+
+function change(told) {
+  for (const [place, letter] of told.hosts) live.letters[place] = letter.charCodeAt(0);
+  if (told.hosts.length) tell("hosts", told.hosts);
+  for (const [place, rack] of told.racks) live.racks[place] = rack;
+  live.counts = told.counts;
+  if (told.racks.length) tell("racks", told.racks);
+  for (const each of told.operations) {
+    if (each.state in ORDER) live.operations.set(each.id, each);
+    else {
+      live.operations.delete(each.id);
+      live.ended = [each, ...live.ended.filter((other) => other.id !== each.id)].slice(0, ENDED_MAX);
+    }
+  }
+  if (live.operations.size > HELD_MAX) {
+    const kept = sorted().slice(0, HELD_MAX / 2);
+    live.operations = new Map(kept.map((each) => [each.id, each]));
+  }
+  if (told.operations.length) tell("operations", told.operations);
+  top();
+}
+
+/** Live operations, the most urgent first. */
+export function sorted() {
+  const when = (each) => Date.parse((each.state === "running" ? each.started : each.not_before) ?? "") || 0;
+  return [...live.operations.values()].sort(
+    (one, other) => ORDER[one.state] - ORDER[other.state] || when(one) - when(other) || one.number - other.number,
+  );
+}
+
+/** Counts of hosts and of VMs by letter, over all racks or those of a zone. */
+export function totals(racks = live.racks) {
+  const found = { hosts: {}, vms: {} };
+  for (const rack of racks) {
+    let disturbed = 0;
+    for (const [letter, count] of Object.entries(rack.hosts)) found.hosts[letter] = (found.hosts[letter] ?? 0) + count;
+    for (const [letter, count] of Object.entries(rack.disturbed)) {
+      found.vms[letter] = (found.vms[letter] ?? 0) + count;
+      disturbed += count;
+    }
+    found.vms.h = (found.vms.h ?? 0) + rack.vms - disturbed;
+  }
+  return found;
+}
+
+const names = { layout: -1, known: new Map(), asked: new Set() };
+const NAMES_AT_ONCE = 1000;
+
+/** The host at a place, if its name is known yet; else it is asked for, and `names` is told. */
+export function hostAt(place) {
+  if (names.layout !== live.layout) {
+    names.layout = live.layout;
+    names.known.clear();
+    names.asked.clear();
+  }
+  const found = names.known.get(place);
+  if (found) return found;
+  const first = Math.floor(place / NAMES_AT_ONCE) * NAMES_AT_ONCE;
+  if (!names.asked.has(first)) {
+    names.asked.add(first);
+    const layout = names.layout;
+    get(query("/v1/overview/hosts", { from: first, limit: NAMES_AT_ONCE }))
+      .then((told) => {
+        if (layout !== names.layout || told.layout !== layout) return;
+        if (names.known.size > 50 * NAMES_AT_ONCE) names.known.clear();
+        told.hosts.forEach((host, index) => names.known.set(first + index, host));
+        tell("names");
+      })
+      .catch(() => names.asked.delete(first));
+  }
+  return null;
+}
+
+function unpack(text, count) {
+  const found = new Uint8Array(text ? count : 0);
+  let place = 0;
+  for (const [, letter, repeats] of text.matchAll(/([a-z])(\d+)/g)) {
+    found.fill(letter.charCodeAt(0), place, (place += Number(repeats)));
+  }
+  return found;
+}

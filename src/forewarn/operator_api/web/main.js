@@ -1,0 +1,166 @@
+// Beginning, signing in, and which view is shown for which address.
+
+import { get, now, onSignIn, Refusal, token } from "./api.js";
+import { fill, h, note, setText } from "./dom.js";
+import { clock, emulator, readClock } from "./emulator.js";
+import { fleet } from "./fleet.js";
+import { tick } from "./format.js";
+import { history } from "./history.js";
+import { listen, live, start, stop } from "./live.js";
+import { group, host, list, operation, refused, vm, work } from "./records.js";
+
+const main = document.getElementById("main");
+const VIEWS = [["", "Fleet"], ["work", "Work"], ["vms", "VMs"], ["history", "History"]];
+let hasEmulator = false;
+let leave = null;
+let turn = 0;
+
+const ROUTES = {
+  "": () => fleet(main),
+  work: (_, asked) => work(main, asked),
+  history: (_, asked) => history(main, asked),
+  emulator: () => emulator(main),
+  hosts: (name) => (name ? host(main, name) : list(main, "hosts")),
+  vms: (name) => (name ? vm(main, name) : list(main, "vms")),
+  groups: (name) => (name ? group(main, name) : list(main, "groups")),
+  operations: (name) => operation(main, name),
+};
+
+async function route() {
+  const mine = ++turn;
+  const [path, asked] = location.hash.replace(/^#\/?/, "").split("?");
+  const [view, name] = path.split("/").map(decodeURIComponent);
+  const old = leave;
+  leave = null;
+  old?.();
+  delete main.dataset.shows;
+  drawViews(view);
+  const show = ROUTES[view] ?? (() => refused(main, new Refusal(404, { message: "There is no such view." })));
+  let left = null;
+  try {
+    left = await show(name, new URLSearchParams(asked ?? ""));
+  } catch (error) {
+    if (!(error instanceof Refusal)) console.error(error);
+    if (mine === turn && error.status !== 401) refused(main, error);
+  }
+  if (mine !== turn) left?.();
+  else leave = left ?? null;
+  const title = main.querySelector("h1")?.textContent;
+  document.title = title && title !== "Fleet" ? `${title} · Forewarn` : "Forewarn";
+}
+
+function drawViews(view) {
+  const shown = hasEmulator ? [...VIEWS, ["emulator", "Emulator"]] : VIEWS;
+  const parents = { operations: "work", hosts: "vms", groups: "vms" };
+  const current = parents[view] ?? view;
+  fill(document.getElementById("views"), shown.map(([name, label]) => h("a", { href: `#/${name}`, aria: name === current ? { current: "page" } : {} }, label)));
+}
+
+// --- signing in -------------------------------------------------------------------------------
+
+let asking = false;
+
+function askToken(wrong) {
+  if (asking) return;
+  asking = true;
+  stop();
+  token.set("");
+  leave?.();
+  leave = null;
+  const input = h("input", { id: "token", type: "password", required: true, autocomplete: "current-password", aria: { describedby: "token-hint" } });
+  const refusal = h("p", { className: "refusal", role: "alert" }, wrong ? "This token is not known here." : "");
+  const form = h("form", { className: "card sign-in" }, h("img", { src: "/web/mark.svg", alt: "", width: 44, height: 44 }), h("h1", {}, "Sign in to Forewarn"),
+    h("div", { className: "field" }, h("label", { htmlFor: "token" }, "Operator's token"), input, h("span", { className: "hint", id: "token-hint" }, "It is kept for this tab only, and goes nowhere but to this service.")),
+    refusal, h("button", { type: "submit", className: "first" }, "Sign in"));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    token.set(input.value.trim());
+    try {
+      await get("/v1/version");
+      asking = false;
+      await begin();
+    } catch (error) {
+      token.set("");
+      fill(refusal, `${error.message} ${error.advice ?? ""}`);
+      input.select();
+    }
+  });
+  fill(main, form);
+  input.focus();
+}
+
+// --- the bar ----------------------------------------------------------------------------------
+
+const CONNECTION = { live: "Live", lost: "Connection lost, trying again", connecting: "Connecting" };
+
+function drawConnection() {
+  const box = document.getElementById("connection");
+  box.className = `connection ${live.connection}`;
+  setText(box, CONNECTION[live.connection]);
+}
+
+function drawClock() {
+  const box = document.getElementById("clock");
+  const slow = clock && (clock.paused ? " · paused" : clock.speed !== 1 ? ` · ×${clock.speed}` : "");
+  setText(box, `${new Date(now()).toISOString().slice(11, 19)} UTC${slow ?? ""}`);
+}
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  localStorage.setItem("forewarn-theme", theme);
+  document.getElementById("theme").textContent = theme === "dark" ? "☀" : "☾";
+}
+
+function startBar() {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  setTheme(localStorage.getItem("forewarn-theme") ?? (dark ? "dark" : "light"));
+  document.getElementById("theme").addEventListener("click", () => {
+    setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+    route();
+  });
+  document.getElementById("sign-out").addEventListener("click", () => askToken(false));
+  document.getElementById("find").addEventListener("submit", find);
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) return;
+    event.preventDefault();
+    document.getElementById("find-name").focus();
+  });
+  setInterval(() => {
+    tick();
+    drawClock();
+  }, 500);
+}
+
+/** Opens what has a name: an operation or event, else a host, VM or group. */
+async function find(event) {
+  event.preventDefault();
+  const input = document.getElementById("find-name");
+  const name = input.value.trim();
+  if (!name) return;
+  const paths = [["vms", `/v1/vms/`], ["hosts", `/v1/hosts/`], ["groups", `/v1/groups/`], ["operations", `/v1/operations/`]];
+  for (const [kind, path] of paths) {
+    const found = await get(path + encodeURIComponent(name)).catch(() => null);
+    if (!found) continue;
+    input.value = "";
+    location.hash = `#/${kind}/${encodeURIComponent(found.operation?.id ?? name)}`;
+    return;
+  }
+  note(`There is no host, VM, group or operation ${name}.`, "refused");
+}
+
+async function begin() {
+  await start();
+  document.getElementById("sign-out").hidden = !token.get();
+  await route();
+  hasEmulator = await readClock();
+  drawViews(location.hash.replace(/^#\/?/, "").split(/[/?]/)[0]);
+}
+
+startBar();
+onSignIn(askToken);
+listen((what) => {
+  if (what === "connection") drawConnection();
+  if (hasEmulator && (what === "time" || what === "all")) readClock().then(drawClock);
+});
+window.addEventListener("hashchange", () => asking || route());
+begin().catch((error) => error.status !== 401 && refused(main, error));
