@@ -148,7 +148,7 @@ def test_stream_tells_what_has_changed(live: Live) -> None:
     told = live.get("/v1/overview")
     with following(live, told["place"]) as events:
         live.post("/v1/hosts/h03/reboot")
-        changes = {}
+        changes: dict[int, str] = {}
         for _, event, change in events:
             assert event == "change"
             changes |= dict(change["hosts"])
@@ -172,7 +172,7 @@ def test_stream_is_taken_up_where_it_broke_off(live: Live) -> None:
         with following(live, "1-1") as unknown:
             assert next(unknown)[1] == "reload"
         live.call("PUT", "/v1/hosts/another", {})
-        assert "reload" in {next(events)[1], next(events)[1]}
+        assert any(event == "reload" for _, event, _ in events)
 
 
 def test_streams_count_with_the_watch(live: Live) -> None:
