@@ -51,7 +51,8 @@ class Browser:
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
-        script = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
+        # By path: Debian's sh knows descriptors of one digit only.
+        script = f'exec "$@" 3</dev/fd/{to_browser} 4>/dev/fd/{from_browser}'
         command = [PROGRAM, *FLAGS, f"--user-data-dir={self._profile.name}"]
         command += [f"--window-size={width},{height}", "about:blank"]
         self._process = subprocess.Popen(

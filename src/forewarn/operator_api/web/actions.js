@@ -32,7 +32,7 @@ const EXAMPLES = { not_before: "+30m, or 2027-01-15T08:00:00Z", duration: "90s, 
 let api = null;
 
 /** The API's own description, read once: names of operations -> path, method, form. */
-async function described() {
+export async function described() {
   if (api) return api;
   const told = await get("/v1/openapi.json");
   const routes = new Map();

@@ -53,12 +53,43 @@ export function say(text) {
   setText(document.getElementById("said"), text);
 }
 
+/** Draws anew, and has the focus where it was. */
+export function keepFocus(main, draw) {
+  const before = document.activeElement;
+  const alike = (one) => one.tagName === before.tagName && one.id === before.id && one.dataset.act === before.dataset.act
+    && one.getAttribute("href") === before.getAttribute("href") && one.textContent === before.textContent;
+  const place = main.contains(before) ? [...main.querySelectorAll(before.tagName)].filter(alike).indexOf(before) : -1;
+  const tops = [...main.querySelectorAll(".scroll")].map((each) => each.scrollTop);
+  draw();
+  [...main.querySelectorAll(".scroll")].forEach((each, index) => (each.scrollTop = tops[index] ?? 0));
+  if (place >= 0 && !before.isConnected) [...main.querySelectorAll(before.tagName)].filter(alike)[place]?.focus({ preventScroll: true });
+}
+
+let pressed = false;
+const released = new Set();
+addEventListener("pointerdown", () => (pressed = true), true);
+for (const name of ["pointerup", "pointercancel"]) {
+  addEventListener(name, () => {
+    pressed = false;
+    setTimeout(() => {
+      for (const each of released) each();
+      released.clear();
+    });
+  }, true);
+}
+
+/** Waits until no button is held down: what is pressed may not be replaced before it is released. */
+export const unpressed = () => (pressed ? new Promise((done) => released.add(done)) : Promise.resolve());
+
+const NOTES_MAX = 3;
 let noteCount = 0;
 
 /** Shows a sentence for some seconds; errors stay until they are closed. */
 export function note(text, kind = "done", ...more) {
   const close = h("button", { type: "button", className: "icon", aria: { label: "Close" }, onclick: () => box.remove() }, "×");
   const box = h("div", { className: `note ${kind}`, id: `note-${++noteCount}` }, h("p", {}, text, ...more), close);
-  document.getElementById("notes").append(box);
+  const notes = document.getElementById("notes");
+  notes.append(box);
+  while (notes.children.length > NOTES_MAX) notes.firstElementChild.remove();
   if (kind === "done") setTimeout(() => box.remove(), 8000);
 }

@@ -1,6 +1,6 @@
 // The emulator: its clock, scenarios and faults.
 
-import { act, dialog } from "./actions.js";
+import { act, described, dialog } from "./actions.js";
 import { call, get, now, part, setTime } from "./api.js";
 import { fill, h, note } from "./dom.js";
 import { chip, link } from "./format.js";
@@ -12,7 +12,11 @@ const FAULTS = ["slow-first", "empty-200", "410", "429", "500", "reset", "trunca
 
 export let clock = null;
 
-/** Reads the emulator's clock; false where none is: this is the service itself. */
+/** Says whether this is an emulator, and reads its clock. */
+export async function isEmulator() {
+  return (await described()).routes.has("get_clock") && readClock();
+}
+
 export async function readClock() {
   try {
     clock = await get("/v1/clock");
@@ -24,6 +28,7 @@ export async function readClock() {
 }
 
 export async function emulator(main) {
+  if (!clock) await readClock();
   const time = h("p", { className: "big-clock", role: "timer", aria: { label: "The emulator's clock" } });
   const speed = h("span", { className: "soft" });
   const pause = h("button", { type: "button" });

@@ -50,7 +50,7 @@ export const count = (number) => number.toLocaleString("en");
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 
 /** `host-reboot` -> `Host reboot`. */
-export const words = (text) => text.charAt(0).toUpperCase() + text.slice(1).replaceAll("-", " ");
+export const words = (text) => (text.charAt(0).toUpperCase() + text.slice(1).replaceAll("-", " ")).replace(/^Vm/, "VM");
 
 /** A small coloured word: a state or an impact. */
 export const chip = (text, kind = text) => h("span", { className: `chip ${String(kind).toLowerCase()}` }, text);

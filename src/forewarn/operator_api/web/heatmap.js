@@ -11,6 +11,8 @@ const ZOOM_MAX = 60;
 const DRAWN_FROM = 7;
 const NAMED_FROM = 52;
 const HEADER = 24;
+/** Widths of racks to their heights that are tried: the one with the largest cells is taken. */
+const ASPECTS = [1.6, 1, 0.6, 0.35, 2.6, 6];
 
 export function heatmap(open) {
   const canvas = h("canvas", { className: "map", tabIndex: 0, role: "application", aria: { label: "Hosts", describedby: "map-help" } });
@@ -18,25 +20,26 @@ export function heatmap(open) {
   const button = (text, label, act) => h("button", { type: "button", className: "icon", aria: { label }, title: label, onclick: act }, text);
   const tools = h("div", { className: "map-tools" }, button("+", "Zoom in", () => zoomBy(2)), button("−", "Zoom out", () => zoomBy(0.5)), button("⤢", "Show all", () => reset()));
   const help = h("p", { id: "map-help", className: "quiet-label" }, "Arrow keys choose a host, Enter opens it, plus and minus zoom, 0 shows all.");
-  const box = h("div", { className: "map-box" }, canvas, tools, tip, help);
+  const box = h("div", { className: "map-box" }, canvas, tip, help);
+  const whole = h("div", {}, h("div", { className: "head" }, h("h2", {}, "Hosts by zone and rack"), tools), box);
   const pen = canvas.getContext("2d", { alpha: false });
   const bitmap = document.createElement("canvas");
   let width = 0, height = 0, ratio = 1, cell = 1;
   let blocks = [], zones = [], columns = 1, rows = 1, colours = {};
   let zoom = 1, left = 0, above = 0;
   let chosen = -1, hovered = -1, framed = false;
-  const view = { element: box, frames: 0, drawn: 0 };
+  const view = { element: whole, frames: 0, drawn: 0 };
 
   // --- laying out -----------------------------------------------------------------------------
 
-  function flow(size) {
+  function flow(size, aspect) {
     const wide = Math.max(Math.floor(width / size), 1);
     const header = Math.ceil(HEADER / size);
     const found = { blocks: [], zones: [], rows: 0, wide };
     let x = 0, y = 0, tall = 0, place = 0, zone = null;
     for (const [index, rack] of live.racks.entries()) {
       const hosts = Object.values(rack.hosts).reduce((sum, each) => sum + each, 0);
-      const across = Math.min(Math.max(Math.ceil(Math.sqrt(hosts * 1.6)), 1), wide);
+      const across = Math.min(Math.max(Math.ceil(Math.sqrt(hosts * aspect)), 1), wide);
       const down = Math.ceil(hosts / across);
       if (rack.zone !== zone) {
         y += tall + (zone === null ? 0 : 1);
@@ -54,16 +57,19 @@ export function heatmap(open) {
   }
 
   function layOut() {
-    let [low, high] = [0.5, CELL_MAX];
-    for (let turn = 0; turn < 14; turn += 1) {
-      const size = (low + high) / 2;
-      const found = flow(size);
-      const fits = found.rows * size <= height && found.blocks.every((each) => each.across < found.wide || size <= 1);
-      if (fits) low = size;
-      else high = size;
+    let best = { size: 0, aspect: 1 };
+    for (const aspect of ASPECTS) {
+      let [low, high] = [0.5, CELL_MAX];
+      for (let turn = 0; turn < 12; turn += 1) {
+        const size = (low + high) / 2;
+        const found = flow(size, aspect);
+        if (found.rows * size <= height && found.blocks.every((each) => each.across < found.wide || size <= 1)) low = size;
+        else high = size;
+      }
+      if (low > best.size * 1.04) best = { size: low, aspect };
     }
-    cell = low;
-    const found = flow(cell);
+    cell = best.size;
+    const found = flow(cell, best.aspect);
     ({ blocks, zones, rows } = found);
     columns = found.wide;
     bitmap.width = columns;

@@ -1,5 +1,6 @@
 // Everything that happened, with filters; the newest first.
 
+import { described } from "./actions.js";
 import { get, query } from "./api.js";
 import { fill, h } from "./dom.js";
 import { link, moment } from "./format.js";
@@ -81,7 +82,7 @@ let actions = null;
 
 async function knownActions() {
   if (!actions) {
-    const told = await get("/v1/openapi.json");
+    const { told } = await described();
     actions = told.paths["/v1/history"].get.parameters.find((each) => each.name === "action").schema.enum;
   }
   return actions;

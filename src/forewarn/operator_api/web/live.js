@@ -37,6 +37,7 @@ function tell(what, more) {
 /** Reads everything, and follows what changes from there. */
 export async function start() {
   stop();
+  left = false;
   const place = await read();
   stopping = new AbortController();
   follow("/v1/overview/watch", place, { onEvent: take, onState: connection, signal: stopping.signal });
@@ -45,6 +46,29 @@ export async function start() {
 export function stop() {
   stopping?.abort();
   stopping = null;
+}
+
+/** Seconds a tab may be hidden before it lets go: a browser has six connections for all its tabs. */
+const HIDDEN_S_MAX = 10;
+let hiding = 0;
+
+function resume() {
+  clearTimeout(hiding);
+  if (live.layout >= 0 && !stopping && !left) start().catch(() => {});
+}
+
+addEventListener("pagehide", stop);
+addEventListener("pageshow", resume);
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) hiding = setTimeout(stop, HIDDEN_S_MAX * 1000);
+  else resume();
+});
+
+/** Follows no longer, until `start`: nobody is signed in. */
+let left = false;
+export function leave() {
+  left = true;
+  stop();
 }
 
 function connection(state) {

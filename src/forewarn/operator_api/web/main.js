@@ -2,11 +2,11 @@
 
 import { get, now, onSignIn, Refusal, token } from "./api.js";
 import { fill, h, note, setText } from "./dom.js";
-import { clock, emulator, readClock } from "./emulator.js";
+import { clock, emulator, isEmulator, readClock } from "./emulator.js";
 import { fleet } from "./fleet.js";
 import { tick } from "./format.js";
 import { history } from "./history.js";
-import { listen, live, start, stop } from "./live.js";
+import { leave as unfollow, listen, live, start } from "./live.js";
 import { group, host, list, operation, refused, vm, work } from "./records.js";
 
 const main = document.getElementById("main");
@@ -34,6 +34,7 @@ async function route() {
   leave = null;
   old?.();
   delete main.dataset.shows;
+  fill(main); // nobody may act on what the address names no longer
   drawViews(view);
   const show = ROUTES[view] ?? (() => refused(main, new Refusal(404, { message: "There is no such view." })));
   let left = null;
@@ -63,7 +64,7 @@ let asking = false;
 function askToken(wrong) {
   if (asking) return;
   asking = true;
-  stop();
+  unfollow();
   token.set("");
   leave?.();
   leave = null;
@@ -152,7 +153,7 @@ async function begin() {
   await start();
   document.getElementById("sign-out").hidden = !token.get();
   await route();
-  hasEmulator = await readClock();
+  hasEmulator = await isEmulator();
   drawViews(location.hash.replace(/^#\/?/, "").split(/[/?]/)[0]);
 }
 

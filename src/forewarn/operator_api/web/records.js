@@ -2,7 +2,7 @@
 
 import { buttons } from "./actions.js";
 import { get, getText, now, part, query } from "./api.js";
-import { fill, h } from "./dom.js";
+import { fill, h, keepFocus, unpressed } from "./dom.js";
 import { chip, count, interruption, link, moment, plural, ticking, words } from "./format.js";
 import { historyOf } from "./history.js";
 import { listen } from "./live.js";
@@ -11,7 +11,7 @@ const LIST_LIMIT = 100;
 
 /** Shows a page that is read again when what it shows has changed. */
 async function kept(main, { read, concerns, draw }) {
-  let running = false, dirty = false, gone = false;
+  let running = false, dirty = false, gone = false, shown = "";
   const again = async () => {
     if (running) {
       dirty = true;
@@ -20,7 +20,10 @@ async function kept(main, { read, concerns, draw }) {
     running = true;
     try {
       const found = await read();
-      if (!gone) draw(found);
+      await unpressed();
+      const text = JSON.stringify(found);
+      if (!gone && text !== shown) keepFocus(main, () => draw(found));
+      shown = text;
     } catch (error) {
       if (!gone && !main.querySelector("h1")) refused(main, error);
     }
@@ -83,7 +86,7 @@ export function operation(main, id) {
         h("section", { className: "card" }, h("h2", {}, "How it stands"), life(each), each.reason ? h("p", { className: "reason" }, each.reason) : "",
           facts([
             ["State", chip(each.alerted ? "stuck" : each.state)], ["Impact", chip(each.impact)], ["Asked for by", each.actor], ["Source", each.source],
-            [words(each.target_kind), link(`${each.target_kind}s`, each.target)], ["Host", link("hosts", each.host)], ["VMs", names("vms", each.vms)],
+            [each.target_kind === "vm" ? "VM" : "Host", link(`${each.target_kind}s`, each.target)], ["Host", each.target_kind === "host" ? "" : link("hosts", each.host)], ["VMs", names("vms", each.vms)],
             ["Notice owed", interruption(each.notice_s)], ["Not before", each.not_before ? [moment(each.not_before), " ", ticking(each.not_before)] : ""],
             ["Interruption", interruption(each.duration_s)], ["Destination", link("hosts", each.destination)], ["Description", each.description], ["Attempt", each.attempt || ""],
           ])),
@@ -96,7 +99,7 @@ export function operation(main, id) {
 function whyOf(each, waiting) {
   if (each.ended) return h("p", { className: "soft" }, "It is over.");
   if (!waiting.length) return h("p", { className: "soft" }, "It waits for nothing.");
-  return h("ul", { className: "why" }, waiting.map((one) => h("li", {}, h("b", {}, one.text), one.until ? [" ", ticking(one.until, "until ")] : "",
+  return h("ul", { className: "why" }, waiting.map((one) => h("li", {}, h("b", {}, one.text), one.until ? [" ", h("span", { className: "soft" }, "at the latest ", ticking(one.until))] : "",
     one.on.length ? h("p", { className: "soft" }, one.on.slice(0, 20).join(", ")) : "")));
 }
 
@@ -248,7 +251,11 @@ function timeline(operations) {
   if (!shown.length) return "";
   const current = now();
   const times = shown.flatMap((each) => [each.announced, each.started, each.not_before, each.ended].filter(Boolean).map(Date.parse));
-  const [first, last] = [Math.min(...times), Math.max(...times, current)];
+  const ahead = times.filter((at) => at > current).map((at) => at - current).sort((one, other) => one - other);
+  const horizon = Math.min(ahead.at(-1) ?? 0, (ahead[Math.floor(ahead.length / 2)] ?? 0) * 3); // a far one squeezes nobody
+  const behind = times.filter((at) => at <= current).map((at) => current - at).sort((one, other) => one - other);
+  const past = Math.min(behind.at(-1) ?? 0, Math.max((behind[Math.floor(behind.length / 2)] ?? 0) * 3, horizon));
+  const [first, last] = [current - past, current + horizon];
   const width = Math.max(last - first, 60000) * 1.04;
   const place = (at) => `${((at - first) / width) * 100}%`;
   const piece = (name, from, to) => {
@@ -259,7 +266,7 @@ function timeline(operations) {
   };
   const line = h("span", { className: "present" });
   line.style.left = place(current);
-  return h("div", { className: "timeline", role: "img", aria: { label: `Time line of ${plural(shown.length, "operation")}; the table below says the same.` } },
+  return h("div", { className: "timeline", aria: { hidden: "true" } },
     shown.map((each) => {
       const start = Date.parse(each.started ?? each.ended ?? each.not_before);
       const end = Date.parse(each.ended ?? "") || Math.max(current, start);

@@ -1,0 +1,313 @@
+"""The page in a real browser: each action by mouse and again by keyboard, against a real service.
+
+What the operator API answers is tested beside it; here is what people see and press.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.operator_api.live import SETTINGS, TOKEN, Live
+from tests.page.browser import PROGRAM, Browser
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PROGRAM, reason="there is no chromium; Debian's package has it"),
+]
+AXE = Path(__file__).parents[2] / ".build/axe/axe.min.js"
+FLEET: dict[str, dict[str, dict[str, object]]] = {
+    "hosts": {f"h{n}": {"fault_domain": n, "zone": "1"} for n in range(1, 7)},
+    "groups": {"web": {"kind": "scale-set"}, "db": {}, "images": {"reimage_notice": True}},
+    "vms": {
+        "web-0": {"host": "h1", "group": "web", "spot": True},
+        "web-1": {"host": "h2", "group": "web"},
+        "db-0": {"host": "h1", "group": "db"},
+        "gone-0": {"host": "h5", "group": "images"},
+        "gone-1": {"host": "h6", "group": "db", "spot": True},
+    },
+}
+VIEWS = ("#/", "#/work", "#/vms", "#/history", "#/hosts/h1", "#/vms/web-0")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for all tests: it takes a second to start."""
+    made = Browser()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Browser]:
+    """The browser, which must have had nothing to complain of in the end."""
+    browser.problems.clear()
+    browser.asked.clear()
+    browser.resize(1360, 850)
+    yield browser
+    assert browser.problems == []
+
+
+@pytest.fixture
+def service(page: Browser) -> Iterator[Live]:
+    """A service whose groups are enabled; the page leaves it before it stops."""
+    live = Live()
+    live.fleet(**FLEET)
+    live.enable("web-0", "db-0")
+    yield live
+    page.open("about:blank")
+    live.stop()
+
+
+@contextmanager
+def emulating() -> Iterator[str]:
+    """Yield the address of an emulator's page."""
+    program = str(Path(sys.executable).with_name("forewarn"))
+    command = [program, "--json", "emulate", "--listen", "127.0.0.1:0"]
+    command += ["--operator-listen", "127.0.0.1:0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["operator"]
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+def show(page: Browser, url: str) -> None:
+    """Open a view from the beginning."""
+    page.open("about:blank")
+    page.open(url)
+    page.until("document.querySelector('h1') && document.querySelector('.connection.live')")
+
+
+def press(page: Browser, hand: str, selector: str) -> None:
+    """Press a button by mouse, or find it with Tab and press Enter."""
+    if hand == "mouse":
+        page.click(selector)
+    else:
+        page.tab_to(selector)
+        page.key("Enter")
+
+
+def fill(page: Browser, hand: str, selector: str, text: str) -> None:
+    """Put a text in place of what a field holds."""
+    if hand == "mouse":
+        page.click(selector)
+    else:
+        page.tab_to(selector)
+    page.run("document.activeElement.select()")
+    page.type(text)
+
+
+HANDS = pytest.mark.parametrize("hand", ["mouse", "keyboard"])
+#: View, what is pressed, fields, and what history must then tell of.
+STORY: tuple[tuple[str, str, dict[str, str], str], ...] = (
+    ("#/hosts/h1", "update_host", {"duration": "9s"}, "operation.announced"),
+    ("#/operations/op-1", "approve_operation", {}, "operation.started"),
+    ("#/operations/op-1", "retry_operation", {}, "operation.retried"),
+    ("#/operations/op-1", "complete_operation", {"reason": "seen"}, "operation.succeeded"),
+    ("#/hosts/h2", "reboot_host", {"not_before": "+1h"}, "operation.announced"),
+    ("#/operations/op-2", "cancel_operation", {"reason": "another day"}, "operation.cancelled"),
+    ("#/hosts/h2", "migrate_host", {}, "operation.announced"),
+    ("#/operations/op-3", "approve_event", {}, "operation.started"),
+    ("#/operations/op-3", "complete_operation", {}, "operation.succeeded"),
+    ("#/hosts/h3", "degrade_host", {}, "operation.planned"),
+    ("#/hosts/h4", "fail_host", {}, "host.failed"),
+    ("#/hosts/h4", "repair_host", {}, "host.healthy"),
+    ("#/vms/web-0", "reboot_vm", {}, "operation.announced"),
+    ("#/vms/db-0", "redeploy_vm", {}, "operation.announced"),
+    ("#/vms/gone-0", "reimage_vm", {}, "operation.planned"),
+    ("#/vms/web-0", "evict_vm", {}, "operation.planned"),
+    ("#/vms/gone-1", "delete_vm", {}, "operation.planned"),
+    ("#/", "order_work", {"cause": "host-reboot", "targets": "h5, h6"}, "operation.planned"),
+    ("#/", "put_host", {"name": "h7", "zone": "2"}, "host.added"),
+    ("#/", "put_group", {"name": "cache", "owner": "shop"}, "group.added"),
+    ("#/", "put_vm", {"name": "cache-0", "host": "h7", "group": "cache"}, "vm.added"),
+    ("#/hosts/h7", "put_host", {"zone": "3"}, "host.changed"),
+    ("#/groups/cache", "put_group", {"owner": "bank"}, "group.changed"),
+    ("#/vms/cache-0", "put_vm", {"size": "Standard_D2s_v5"}, "vm.changed"),
+    ("#/vms/cache-0", "remove_vm", {}, "vm.removed"),
+    ("#/groups/cache", "remove_group", {}, "group.removed"),
+    ("#/hosts/h7", "remove_host", {}, "host.removed"),
+)
+
+
+@HANDS
+def test_every_action_is_done(page: Browser, service: Live, hand: str) -> None:
+    """Everything the command line does to hosts, VMs and operations is done from the page."""
+    show(page, f"{service.url}/")
+    seen = 0
+    for view, action, fields, expected in STORY:
+        page.run(f"location.hash = {view + '/'!r}; location.hash = {view!r}")
+        press(page, hand, f"main [data-act={action}]")
+        for name, text in fields.items():
+            if name == "cause":
+                page.until("document.querySelector('#field-cause')")
+                page.run(f"document.querySelector('#field-cause').value = {text!r}")
+            else:
+                fill(page, hand, f"#field-{name}", text)
+        press(page, hand, "dialog [type=submit]")
+        page.until("!document.querySelector('dialog')", f"{action} in {view} is done")
+        service.settle()
+        entries = service.get(f"/v1/history?after={seen}&limit=500")["entries"]
+        assert expected in {each["action"] for each in entries}, (action, entries[-8:])
+        seen = entries[-1]["sequence"]
+
+
+@HANDS
+def test_refusal_says_why_and_what_to_do(page: Browser, service: Live, hand: str) -> None:
+    """What is refused stays open, with the reason and the advice; Escape gives it up."""
+    show(page, f"{service.url}/#/hosts/h1")
+    press(page, hand, "[data-act=remove_host]")
+    press(page, hand, "dialog [type=submit]")
+    page.until("document.querySelector('.refusal').textContent.includes('h1')")
+    assert page.run("document.querySelectorAll('.refusal p').length") == 2
+    page.key("Escape")
+    page.until("!document.querySelector('dialog')")
+    assert page.run("document.activeElement.dataset.act") == "remove_host"
+    page.problems.clear()  # the browser notes each answer of 4xx
+
+
+def test_what_happens_is_shown_at_once(page: Browser, service: Live) -> None:
+    """An event asked for elsewhere appears, counts down, shows its approval, and goes."""
+    show(page, f"{service.url}/")
+    page.see("Nothing is going to happen.")
+    service.post("/v1/hosts/h1/reboot")
+    page.see("0 of 2 approved")
+    page.see("starts in 15:0")
+    service.post("/v1/operations/op-1/approve")
+    page.see("started")
+    assert page.run("document.querySelector('.legend').innerText").split()[:2] == ["1", "running"]
+    service.post("/v1/operations/op-1/complete")
+    page.see("Nothing is going to happen.")
+
+
+@HANDS
+def test_host_is_opened_from_the_map(page: Browser, service: Live, hand: str) -> None:
+    """A cell is a host: a click opens it, and so do the arrow keys and Enter."""
+    show(page, f"{service.url}/")
+    page.until("document.querySelector('.map').getAttribute('aria-label').includes('6 hosts')")
+    if hand == "mouse":
+        x, y = page.run("forewarnMap.middle(2)")
+        left, top = page.run(
+            "(({x, y}) => [x, y])(document.querySelector('.map').getBoundingClientRect())"
+        )
+        page.click_at(left + x, top + y)
+    else:
+        page.tab_to(".map")
+        page.key("Home")
+        page.key("ArrowRight", times=2)
+        page.until("document.querySelector('#said').textContent.startsWith('h3: quiet')")
+        page.key("Enter")
+    page.until("document.querySelector('h1').textContent.includes('Host h3')")
+
+
+def test_document_is_the_vms_own_in_every_version(page: Browser, service: Live) -> None:
+    """The page shows what the VM reads, for each api-version. Source: V-1."""
+    service.post("/v1/vms/web-0/reboot")
+    show(page, f"{service.url}/#/vms/web-0")
+    read = service.document("web-0")
+    assert json.loads(page.run("document.querySelector('.document').textContent")) == read
+    page.click("#api-version")
+    page.run("document.querySelector('#api-version').focus()")
+    page.type("2017-03-01")
+    page.run("""(() => { const choose = document.querySelector("#api-version");
+        choose.value = "2017-03-01"; choose.dispatchEvent(new Event("change")); })()""")
+    page.until("document.querySelector('.document').textContent.includes('_web-0')")
+
+
+def test_history_is_filtered(page: Browser, service: Live) -> None:
+    """Filters are in the address; a name that never was is refused with its reason."""
+    service.post("/v1/hosts/h1/reboot")
+    show(page, f"{service.url}/#/history?host=h1&action=operation.announced")
+    page.see("op-1 is announced")
+    assert page.run("document.querySelectorAll('.history tbody tr').length") == 1
+
+
+def test_signing_in_takes_the_operators_token(page: Browser) -> None:
+    """Without a token nothing is shown; it is kept for the tab, and forgotten by signing out."""
+    live = Live(replace(SETTINGS, operator=replace(SETTINGS.operator, open_on_loopback=False)))
+    try:
+        page.open("about:blank")
+        page.open(f"{live.url}/")
+        fill(page, "mouse", "#token", "no-such-token-0123456789")
+        press(page, "mouse", "[type=submit]")
+        page.see("not known here")
+        fill(page, "keyboard", "#token", TOKEN)
+        page.key("Enter")
+        page.until("document.querySelector('.connection.live')")
+        assert page.run("sessionStorage.getItem('forewarn-token')") == TOKEN
+        assert page.run("localStorage.getItem('forewarn-token')") is None
+        press(page, "keyboard", "#sign-out")
+        page.see("Sign in to Forewarn")
+        assert page.run("sessionStorage.getItem('forewarn-token')") is None
+        page.problems.clear()  # the browser notes each answer of 401
+        page.open("about:blank")
+    finally:
+        live.stop()
+
+
+@HANDS
+def test_tour_of_the_emulator(page: Browser, hand: str) -> None:
+    """The README's tour: a scenario, its event, the clock moved ahead; a fault set and cleared."""
+    with emulating() as url:
+        show(page, f"{url}/#/emulator")
+        press(page, hand, "[data-run=host-reboot]")
+        page.see("Scenario host-reboot begins.")
+        page.run("location.hash = '#/vms/vm-1'")
+        page.until("document.querySelector('.document')?.textContent.includes('Scheduled')")
+        page.run("location.hash = '#/emulator'")
+        press(page, hand, "[data-ahead='16m']")
+        page.run("location.hash = '#/vms/vm-1'")
+        page.until("document.querySelector('.document')?.textContent.includes('Started')")
+        page.run("location.hash = '#/emulator'")
+        press(page, hand, "[data-speed='60']")
+        page.see("60 s to a second")
+        press(page, hand, "[data-fault='500']")
+        press(page, hand, "dialog [type=submit]")
+        press(page, hand, "[aria-label^='Take 500']")
+        page.see("None: every answer is as it should be.")
+        page.open("about:blank")
+
+
+def test_page_asks_nobody_else(page: Browser, service: Live) -> None:
+    """Every request goes to the service that serves the page."""
+    for view in VIEWS:
+        show(page, f"{service.url}/{view}")
+    assert {each for each in page.asked if not each.startswith((service.url, "about:"))} == set()
+
+
+def test_page_fits_a_phone(page: Browser, service: Live) -> None:
+    """On a phone nothing has to be scrolled sideways."""
+    page.resize(390, 844, phone=True)
+    for view in VIEWS:
+        show(page, f"{service.url}/{view}")
+        assert page.run("document.documentElement.scrollWidth") <= 390, view
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not there; tools/axe fetches it")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(page: Browser, service: Live, theme: str) -> None:
+    """What people with a screen reader or weak eyes would stumble over is not there."""
+    service.post("/v1/hosts/h1/reboot")
+    service.post("/v1/hosts/h4/fail")
+    for view in ("#/operations/op-1", *(VIEWS if theme == "light" else VIEWS[:2])):
+        show(page, f"{service.url}/{view}")
+        page.run(f"localStorage.setItem('forewarn-theme', {theme!r})")
+        page.run(f"document.documentElement.dataset.theme = {theme!r}")
+        page.run(AXE.read_text("utf-8"))
+        found = page.run("axe.run().then((told) => told.violations)")
+        serious = [
+            (each["id"], each["nodes"][0]["html"], each["nodes"][0]["failureSummary"])
+            for each in found
+            if each["impact"] in {"serious", "critical"}
+        ]
+        assert serious == [], view
