@@ -13,7 +13,7 @@ PYTEST ?= $(BIN)/pytest
 # Two cores: a test goes to the process that is free.
 PARALLEL ?= -n auto --dist worksteal
 BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
-	bench-planner bench-scale bench-nodes
+	bench-planner bench-scale bench-nodes bench-page
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
@@ -45,6 +45,7 @@ $(DEV): $(RUNTIME)
 
 system:  ## see that the other programs the tests use are installed (PostgreSQL, curl, node, go)
 	@tools/system
+	@tools/axe
 
 fmt: $(DEV)  ## format the code, and mend what the linter can mend by itself
 	$(BIN)/ruff format .
@@ -116,6 +117,9 @@ bench-scale: $(DEV)  ## a step's cost as the fleet grows to a million VMs; ARGS=
 
 bench-nodes: $(DEV)  ## metadata nodes: how late, what one takes, how they begin; ARGS=--quick
 	$(BIN)/python -m bench.nodes $(ARGS)
+
+bench-page: $(DEV)  ## the page over 100,000 hosts in a real browser; ARGS=--quick for less
+	$(BIN)/python -m bench.page $(ARGS)
 
 bench-store: $(DEV) system  ## the commit of a step on SQLite and on PostgreSQL
 	$(BIN)/python -m bench.store.run $(ARGS)

@@ -120,7 +120,7 @@ def check(
 
 @lru_cache(maxsize=1)
 def paths() -> tuple[str, ...]:
-    """Return every file that git knows or would take, sorted."""
+    """Return every text that git knows or would take, sorted; a picture is none."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -128,7 +128,13 @@ def paths() -> tuple[str, ...]:
         capture_output=True,
         text=True,
     ).stdout.split("\0")
-    return tuple(sorted(path for path in set(listed) if path and (ROOT / path).is_file()))
+    return tuple(
+        sorted(
+            path
+            for path in set(listed)
+            if path and not path.endswith(".png") and (ROOT / path).is_file()
+        )
+    )
 
 
 @cache

@@ -24,9 +24,15 @@ const ACTIONS = {
     ["Retry", "retry_operation", "", (each) => each.state === "running"],
   ],
   events: [["Approve", "approve_event", "first"]],
+  maintenances: [
+    ["Start", "start_maintenance", "first", (each) => each.state === "draft"],
+    ["Pause", "pause_maintenance", "", (each) => each.state === "running"],
+    ["Resume", "resume_maintenance", "first", (each) => ["paused", "stopped"].includes(each.state)],
+    ["Cancel", "cancel_maintenance", "danger", (each) => !["done", "cancelled"].includes(each.state)],
+  ],
 };
 /** Members that are seldom needed: behind a fold. */
-const COMMON = new Set(["not_before", "duration", "reason", "failed", "lost", "network_only", "cause", "targets", "name", "host", "group", "zone", "fault_domain", "update_domain", "addresses", "size", "by", "speed", "fault", "vm", "text", "kind", "owner"]);
+const COMMON = new Set(["not_before", "duration", "reason", "failed", "lost", "network_only", "cause", "targets", "name", "host", "group", "zone", "fault_domain", "update_domain", "addresses", "size", "by", "speed", "fault", "vm", "text", "kind", "owner", "hosts", "selector", "all", "max_at_once", "keep_announced"]);
 const EXAMPLES = { not_before: "+30m, or 2027-01-15T08:00:00Z", duration: "90s, 15m or PT15M", by: "16m", reason: "why, for history" };
 
 let api = null;
@@ -69,7 +75,7 @@ export const offer = {
 };
 
 /** Opens the dialog of one action. */
-export async function act(route, { name = "", label, danger = false, record = {}, fresh = false, done = () => {}, given = {} }) {
+export async function act(route, { name = "", label, danger = false, record = {}, fresh = false, done = () => {}, given = {}, preview = null }) {
   let row;
   try {
     row = (await described()).routes.get(route);
@@ -85,7 +91,10 @@ export async function act(route, { name = "", label, danger = false, record = {}
   };
   const title = name ? `${label} ${name}` : label;
   const before = { ...(row.method === "PUT" && !fresh ? record : {}), ...given };
-  dialog({ title, text: row.summary, fields: fieldsOf(row.form, before, fresh), confirm: label, danger, ask, done: (told) => finished(label, name, told, done) });
+  dialog({ title, text: row.summary, fields: fieldsOf(row.form, before, fresh), confirm: label, danger, ask, preview, done: (told) => {
+    finished(label, name, told, done);
+    if (row.method === "DELETE") location.hash = `#/${row.path.split("/")[2]}`; // what it showed is gone
+  } });
 }
 
 function finished(label, name, told, done) {
@@ -153,9 +162,19 @@ function valuesOf(fields, form) {
 }
 
 /** Asks, and says in the same place why not, if it is refused. */
-export function dialog({ title, text, fields = [], confirm, danger = false, ask, done = () => {}, extra = "" }) {
+export function dialog({ title, text, fields = [], confirm, danger = false, ask, done = () => {}, extra = "", preview = null }) {
   const before = document.activeElement;
   const refusal = h("div", { className: "refusal", role: "alert" });
+  const found = h("div", { role: "status" });
+  const tried = async () => {
+    fill(found);
+    fill(refusal);
+    try {
+      fill(found, await preview(valuesOf(fields, form)));
+    } catch (error) {
+      fill(refusal, h("p", {}, h("b", {}, error.message)), h("p", {}, error.advice ?? ""));
+    }
+  };
   const many = fields.length > 5;
   const plain = fields.filter((each) => !many || each.required || COMMON.has(each.name) || each.name === "");
   const folded = fields.filter((each) => !plain.includes(each));
@@ -165,7 +184,7 @@ export function dialog({ title, text, fields = [], confirm, danger = false, ask,
     text ? h("p", { className: "soft" }, text) : "",
     plain.map(control),
     folded.length ? h("details", {}, h("summary", {}, "More"), folded.map(control)) : "",
-    extra, refusal,
+    extra, preview ? h("button", { type: "button", data: { act: "preview" }, onclick: () => tried() }, "Preview, change nothing") : "", found, refusal,
     h("div", { className: "buttons end" }, h("button", { type: "button", className: "plain", onclick: () => box.close() }, "Not now"), go));
   const box = h("dialog", { aria: { labelledby: "dialog-title" } }, form);
   form.addEventListener("submit", async (event) => {

@@ -7,10 +7,11 @@ import { fleet } from "./fleet.js";
 import { tick } from "./format.js";
 import { history } from "./history.js";
 import { leave as unfollow, listen, live, start } from "./live.js";
+import { maintenance, maintenances } from "./maintenances.js";
 import { group, host, list, operation, refused, vm, work } from "./records.js";
 
 const main = document.getElementById("main");
-const VIEWS = [["", "Fleet"], ["work", "Work"], ["vms", "VMs"], ["history", "History"]];
+const VIEWS = [["", "Fleet"], ["work", "Work"], ["maintenances", "Maintenances"], ["vms", "VMs"], ["history", "History"]];
 let hasEmulator = false;
 let leave = null;
 let turn = 0;
@@ -24,6 +25,7 @@ const ROUTES = {
   vms: (name) => (name ? vm(main, name) : list(main, "vms")),
   groups: (name) => (name ? group(main, name) : list(main, "groups")),
   operations: (name) => operation(main, name),
+  maintenances: (name) => (name ? maintenance(main, name) : maintenances(main)),
 };
 
 async function route() {

@@ -10,7 +10,7 @@ import { listen } from "./live.js";
 const LIST_LIMIT = 100;
 
 /** Shows a page that is read again when what it shows has changed. */
-async function kept(main, { read, concerns, draw }) {
+export async function kept(main, { read, concerns, draw, often = false }) {
   let running = false, dirty = false, gone = false, shown = "";
   const again = async () => {
     if (running) {
@@ -34,7 +34,7 @@ async function kept(main, { read, concerns, draw }) {
     }
   };
   const unlisten = listen((what, operations) => {
-    if (what === "all" || (what === "operations" && operations.some(concerns))) again();
+    if (what === "all" || (what === "operations" && operations.some(concerns)) || (often && what === "time")) again();
   });
   await again();
   return () => {

@@ -1,0 +1,1 @@
+"""What the page costs a browser as the fleet grows."""

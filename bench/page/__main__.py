@@ -1,0 +1,141 @@
+"""The page over a large fleet, in Debian's Chromium without a graphics card.
+
+    python -m bench.page [--quick]
+
+A store of 100,000 hosts and 1,000,000 VMs is served in this process. Measured are the first
+paint of the map after the address was opened, the time from an operator's call to the frame that
+shows its host changed, and the frames a second while 50 hosts a second change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from itertools import pairwise
+
+from forewarn.settings import StoreSettings
+from tests.operator_api.live import SETTINGS, Live
+from tests.page.browser import Browser
+
+CHANGES = 20
+SECONDS = 10
+CHANGES_A_SECOND = 50
+WATCH = """(() => {
+    window.frames = [];
+    const frame = (now) => { frames.push(now); requestAnimationFrame(frame); };
+    requestAnimationFrame(frame);
+})()"""
+FIRST = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
+DRAWN = "window.forewarnMap?.frames > 0 && document.querySelector('.legend b') && forewarnMap.drawn"
+
+
+def main() -> None:
+    """Measure, and print one table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="10,000 hosts")
+    hosts = 10_000 if parser.parse_args().quick else 100_000
+    with tempfile.TemporaryDirectory() as folder:
+        filling = "import sys; from pathlib import Path; from bench.scale.__main__ import fill;"
+        filling += "fill(Path(sys.argv[1]), int(sys.argv[2]))"
+        subprocess.run([sys.executable, "-c", filling, folder, str(hosts * 10)], check=True)
+        url = f"sqlite:///{folder}/scale.db"
+        live = Live(replace(SETTINGS, store=StoreSettings(url=url)))
+        browser = Browser(width=1600, height=1000)
+        try:
+            found = {"hosts": hosts, "vms": hosts * 10, **measure(live, browser)}
+            print(json.dumps(found, indent=1))
+        finally:
+            browser.open("about:blank")
+            browser.close()
+            live.stop()
+
+
+def measure(live: Live, browser: Browser) -> dict[str, object]:
+    """Return every figure, in milliseconds."""
+    began = time.monotonic()
+    size = len(live.call("GET", "/v1/overview").body)
+    first_read = time.monotonic() - began
+    painted, mapped = [], []
+    for _ in range(3):
+        browser.open("about:blank")
+        browser.open(f"{live.url}/")
+        mapped.append(browser.until(DRAWN))
+        painted.append(browser.run(FIRST))
+    answered: list[float] = []
+    latencies = [latency(live, browser, number, answered) for number in range(CHANGES)]
+    rate = frames(live, browser)
+    return {
+        "overview_bytes": size,
+        "first_overview_ms": round(first_read * 1000),
+        "first_paint_ms": round(statistics.median(painted)),
+        "map_drawn_ms": round(statistics.median(mapped)),
+        "change_answered_ms": round(statistics.median(answered)),
+        "change_to_screen_ms": round(statistics.median(latencies)),
+        "change_to_screen_worst_ms": round(max(latencies)),
+        **rate,
+    }
+
+
+def latency(live: Live, browser: Browser, number: int, answered: list[float]) -> float:
+    """Return the time from a call until the frame is drawn that shows it, in ms."""
+    host = f"h{number * 20 + 15}"
+    place = live.get(f"/v1/overview/hosts?host={host}")["from"]
+    waiting = f"""new Promise((done) => import("/web/live.js").then(({{ live }}) => {{
+        const before = live.letters[{place}];
+        const look = () => live.letters[{place}] !== before && !document.hidden
+            ? requestAnimationFrame(() => done(Date.now())) : setTimeout(look, 1);
+        window.ready = true;
+        look();
+    }}))"""
+    browser.run(f"window.ready = false; window.seen = {waiting}; null")
+    browser.until("window.ready")
+    asked = time.time() * 1000
+    live.post(f"/v1/hosts/{host}/fail")
+    answered.append(time.time() * 1000 - asked)
+    seen: float = browser.run("window.seen")
+    return seen - asked
+
+
+def frames(live: Live, browser: Browser) -> dict[str, object]:
+    """Return the frames a second while hosts change, and the longest pause between two."""
+    stop = threading.Event()
+    done = []
+
+    def change() -> None:
+        number = CHANGES
+        due = time.monotonic()
+        while not stop.is_set():
+            live.post(f"/v1/hosts/h{number * 8 + 6}/fail")
+            done.append(time.monotonic())
+            number += 1
+            due += 1 / CHANGES_A_SECOND
+            stop.wait(max(due - time.monotonic(), 0))
+
+    browser.run(WATCH)
+    changing = threading.Thread(target=change)
+    changing.start()
+    time.sleep(1)
+    browser.run("frames.length = 0")
+    first = len(done)
+    time.sleep(SECONDS)
+    times: list[float] = browser.run("frames")
+    changed = (len(done) - first) / SECONDS
+    stop.set()
+    changing.join()
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    return {
+        "changes_a_second": round(changed, 1),
+        "frames_a_second": round(len(times) / SECONDS, 1),
+        "longest_frame_ms": round(max(pauses)),
+    }
+
+
+if __name__ == "__main__":
+    main()
