@@ -14,10 +14,15 @@ import sys
 from pathlib import Path
 from types import CodeType
 
-from tests.simulator import mutants_around, mutants_core, mutants_seen
+from tests.simulator import mutants_around, mutants_core, mutants_seen, mutants_when
 from tests.simulator.mutant import Mutant
 
-MUTANTS = (*mutants_core.MUTANTS, *mutants_around.MUTANTS, *mutants_seen.MUTANTS)
+MUTANTS = (
+    *mutants_core.MUTANTS,
+    *mutants_around.MUTANTS,
+    *mutants_seen.MUTANTS,
+    *mutants_when.MUTANTS,
+)
 TRANSCRIPTS = Path(__file__).resolve().parents[1] / "transcripts"
 SEEDS = range(1, 9)
 HOSTS, VMS, DAYS = 8, 60, 2.0

@@ -29,6 +29,9 @@ class CountingObserver:
         """Count."""
         self.durable_count += 1
 
+    def note_trouble(self) -> None:
+        """Do nothing."""
+
 
 def test_dice_are_the_same_everywhere() -> None:
     """These draws are written down: a machine that draws others has other dice."""

@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Event, Operation
-    from forewarn.core.topology import Topology
+    from forewarn.core.topology import Group, Topology, Vm
     from forewarn.protocol.documents import ScheduledEvent
 
 OWED_S = {"Freeze": 900, "Reboot": 900, "Redeploy": 600, "Preempt": 30, "Terminate": 300}
 """Least notice of each impact in seconds; a group may set more for Terminate. Source: SPEC 7."""
+DAY_MS = 24 * 3600 * 1000
+"""How long a group is silent before it is disabled, in ms. Source: B-2."""
+PREDICTION_S = 7 * 24 * 3600
+"""How far ahead a predicted failure is announced where no time was given, in s. Source: N-2."""
 FAULTS = {"hardware-failure", "host-lost"}
 ROUTINE = {
     *("live-migration", "host-update", "host-reboot", "network-update"),
@@ -33,6 +37,8 @@ TYPES_SINCE = {
 }
 UNDERSCORE = "2017-03-01"
 DESCRIPTION_SINCE, SOURCE_SINCE, DURATION_SINCE = "2019-04-01", "2019-08-01", "2020-07-01"
+GPU_SIZES = "Standard_N"
+"""What the names of sizes with GPUs begin with. Source: S-3."""
 SIZES_NEVER_ANNOUNCED = tuple(f"Standard_{family}" for family in "GMNH")
 """Sizes whose reimage nobody is told of. Source: SPEC 10."""
 DATES_REMEMBERED = 1024
@@ -63,7 +69,27 @@ def owed_s(operation: Operation, topology: Topology) -> int:
     vm = topology.vms.get(operation.vms[0]) if operation.of_vm else None
     if operation.impact.value == "Terminate" and vm is not None:
         return max(topology.groups[vm.group].terminate_notice_s, OWED_S["Terminate"])
+    if is_prediction(operation):
+        return PREDICTION_S
     return OWED_S[operation.impact.value]
+
+
+def is_prediction(operation: Operation) -> bool:
+    """Whether a failure is predicted, and no time was given for it. Source: N-2."""
+    return operation.cause.value == "hardware-degraded" and not operation.asked_ms
+
+
+def view_owed(vm: Vm, group: Group) -> str:
+    """The document a VM reads: its group's, or its own. Source: S-1, S-3."""
+    splits = group.kind.value == "scale-set" and group.fault_domain_count == 1
+    has_gpu = vm.gpu or vm.size.startswith(GPU_SIZES)
+    return f"{group.name}/{vm.name}" if splits and has_gpu else group.name
+
+
+def views_owed(group: str, topology: Topology) -> set[str]:
+    """The documents a group has, its own among them."""
+    known = topology.groups[group]
+    return {group, *(view_owed(topology.vms[name], known) for name in topology.vms_in(group))}
 
 
 def is_a_users_wish(operation: Operation) -> bool:

@@ -14,12 +14,15 @@ from forewarn.core.lifecycle import EventState
 from forewarn.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forewarn.agent.core.records import EventRecord
     from forewarn.core.state import Changes
     from forewarn.protocol.documents import ScheduledEvent
     from forewarn.simulator.checkers.state_checker import StateChecker
     from forewarn.simulator.world.event_queue import EventQueue
     from forewarn.simulator.world.machine import Machine
+    from forewarn.simulator.world.metadata_node import SimulatedNode
     from forewarn.simulator.world.network import Network
 
 E = EventState
@@ -56,6 +59,8 @@ class CoordinationChecker:
         #: Events for which a VM has truly said that it is prepared.
         self._said: dict[str, set[str]] = {}
         self._decided: set[tuple[str, str]] = set()
+        #: Since when a node hears and shows everything; set by the world.
+        self.sound_since_ms: Callable[[SimulatedNode | None], int] = lambda _: 0
 
     def prepared(self, name: str, *, done: bool) -> None:
         """A VM's preparation is done, or is being undone."""
@@ -83,6 +88,9 @@ class CoordinationChecker:
         known = self._state_checker.events.get(event.event_id.upper())
         if known is None or known.state is not E.SCHEDULED:
             return  # another one has approved: it may have recovered since from what came after
+        self._check_turn(machine, event)
+        if not machine.profile.place:
+            return
         for resource in machine.identity.others_in(event.resources):
             other = resource.removeprefix("_")  # the oldest version writes it so
             if machine.profile.place == SHARED:  # what is noted there may be of an earlier time
@@ -94,6 +102,42 @@ class CoordinationChecker:
                     PROMISE, f"{name} approves {event.event_id} and {other} is not prepared"
                 )
 
+    def _check_turn(self, machine: Machine, event: ScheduledEvent) -> None:
+        """Who approves is the first in Resources, or stands in for those who cannot."""
+        names = [resource.removeprefix("_") for resource in event.resources]
+        name = machine.profile.name
+        if name not in names:
+            raise Violation(PROMISE, f"{name} approves {event.event_id}, which is of {names}")
+        leader = self.machines.get(names[0])
+        self._state_checker.premises["C-5: the leader approves"] += leader is machine
+        if leader is None or leader is machine:
+            return
+        self._state_checker.premises["C-5: a VM stands in"] += 1
+        if self._ready_for_ms(leader, event.event_id) > AGREE_MS:
+            raise Violation(PROMISE, f"{name} approves {event.event_id} for {names[0]}, it could")
+
+    def _ready_for_ms(self, machine: Machine, event_id: str) -> int:
+        """For how long a VM could have approved an event, with nothing in its way; 0 if not."""
+        record = _record_of(machine, event_id)
+        if record is None or record.stage != READY or machine.muted or machine.disk.full:
+            return 0
+        since_ms = max(
+            self._ready_ms(machine, record),
+            self._network.calm_since_ms,
+            self.sound_since_ms(self._network.node_of(machine.profile.name)),
+        )
+        ready = bool(self._ready_ms(machine, record))
+        return max(self._queue.now_ms - since_ms, 0) if ready else 0
+
+    def _check_leader(self, event_id: str, resources: tuple[str, ...]) -> None:
+        """Liveness: the first in Resources approves where it could for long enough."""
+        leader = self.machines.get(resources[0]) if resources else None
+        if leader is None or leader.profile.place or not leader.profile.habit.approves:
+            return
+        self._state_checker.premises["C-5: nobody approved"] += 1
+        if self._ready_for_ms(leader, event_id) > AGREE_MS:
+            raise Violation(PROMISE, f"{resources[0]} could approve {event_id} and did not")
+
     def durable(self, changes: Changes) -> None:
         """Whatever starts unapproved because its time has come: somebody could not approve."""
         for event in changes.events.values():
@@ -102,6 +146,7 @@ class CoordinationChecker:
                 operation = changes.operations.get(event.operation)
                 if operation is not None and operation.started_ms >= operation.not_before_ms:
                     self._check_unapproved(event.id, event.resources)
+                    self._check_leader(event.id, event.resources)
 
     def _check_unapproved(self, event_id: str, resources: tuple[str, ...]) -> None:
         """Liveness: where all were prepared for long enough, one of them has approved."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.protocol.documents import Document
-from forewarn.simulator.checkers.contract import row_owed, row_shown
+from forewarn.simulator.checkers.contract import row_owed, row_shown, views_owed
 from forewarn.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
@@ -46,13 +46,15 @@ class DocumentChecker:
             if group not in state.enrolments or group not in state.topology.groups:
                 continue
             live = [state.events[each] for each in state.event_ids_of(group)]
-            for key in state.topology.views_of(group):
+            for key in sorted(views_owed(group, state.topology)):
                 vm = key.partition("/")[2]
                 owed = {
                     event.id: row_owed(state.operations[event.operation], event)
                     for event in live
                     if not vm or vm in event.resources
                 }
+                if key not in state.views:
+                    raise Violation("S-3", f"{key} is owed a document of its own")
                 events = state.views[key].document.events
                 shown = {event.event_id: row_shown(event) for event in events}
                 if shown != owed:

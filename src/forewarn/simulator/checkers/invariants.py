@@ -12,7 +12,8 @@ from forewarn.core.history import Replay
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.stimulus import Acknowledge, Retry
 from forewarn.ids import Ids
-from forewarn.simulator.checkers.contract import body_owed
+from forewarn.simulator.checkers.client_checker import ClientChecker
+from forewarn.simulator.checkers.contract import body_owed, views_owed
 from forewarn.simulator.checkers.state_checker import ABORT_TRIES, StateChecker
 from forewarn.simulator.world.crash_points import Violation
 from forewarn.simulator.world.document_cache import read
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.core.policy import Policy
     from forewarn.core.records import Record
+    from forewarn.core.state import Changes
     from forewarn.core.stimulus import Stimulus
     from forewarn.protocol.documents import Document
     from forewarn.replication.messages import DocumentChange
@@ -55,6 +57,14 @@ class InvariantChecker(StateChecker):
         self._read: set[tuple[str, str, bytes]] = set()
         self._replay = Replay()
         self._refusals: dict[str, None] = {}
+        #: What clients were answered, and what must come of it.
+        self.clients = ClientChecker(self, policy)
+
+    def take(self, changes: Changes, service_ms: int) -> None:
+        """Take a change that has become durable, at this time of the service."""
+        self.clients.durable(changes, service_ms)
+        self.durable(changes)
+        self.clients.is_durable(changes)
 
     # ---- what nodes show -----------------------------------------------------------------------
 
@@ -178,7 +188,7 @@ class InvariantChecker(StateChecker):
             enrolment = self.state.enrolments.get(event.group)
             if enrolment is None or enrolment.enabled_ms >= operation.started_ms:
                 continue
-            for view in self.state.topology.views_of(event.group):
+            for view in views_owed(event.group, self.state.topology):
                 if view.partition("/")[2] not in {"", *event.resources}:
                     continue
                 document = self.shown.get(view)

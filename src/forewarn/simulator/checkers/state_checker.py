@@ -6,6 +6,7 @@ shown, begun and answered in `invariants.py`.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import EventState, OperationState
@@ -54,6 +55,8 @@ class StateChecker:
     def __init__(self, queue: EventQueue) -> None:
         """Begin with an empty fleet."""
         self.queue = queue
+        #: Rule -> how often there was something to hold it against.
+        self.premises: Counter[str] = Counter()
         #: What is durable now.
         self.state = State()
         #: Every operation and event that ever was, as it was last.

@@ -50,7 +50,11 @@ class FaultCommands:
             while queue.step(next_ms):
                 pass
             polling = frozenset(self.deployment.checker.state.enrolments) - self._silent
-            self.deployment.service.note(GroupsPolled(polling), "metadata")
+            service = self.deployment.service
+            if service.up and not service.paused:
+                now_ms = service.clock.now_ms()
+                self.deployment.checker.clients.marked(polling, now_ms)
+            service.note(GroupsPolled(polling), "metadata")
         return []
 
     def _crash(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002

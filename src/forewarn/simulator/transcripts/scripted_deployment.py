@@ -132,6 +132,7 @@ class ScriptedDeployment(Deployment):
 
     def replaced(self, why: str | None) -> None:
         """Remember that there is another writer, and how the old one ended."""
+        super().replaced(why)
         text = "a standby takes over" if why is None else f"the old writer ends: {why}"
         self.news.append(text)
 

@@ -141,7 +141,7 @@ class VmCommands:
         return self._approve(name, text.encode(), (), options)
 
     def _approve(self, name: str, body: bytes, ids: tuple[str, ...], options: Options) -> list[str]:
-        reply = self._send(name, nodes.post(options.get("version", VERSIONS[-1])), body)
+        reply = self._send(name, nodes.post(options.get("version", VERSIONS[-1])), body, ids)
         if reply.status == 200:
             self.deployment.checker.approved(name, ids)
             return []
@@ -153,13 +153,21 @@ class VmCommands:
         body = self._report.shorten(reply.body.decode())
         return [f"{name} is answered {reply.status} {body}".rstrip()]
 
-    def _send(self, name: str, raw: bytes, body: bytes = b"") -> SimulatedReply:
+    def _send(
+        self, name: str, raw: bytes, body: bytes = b"", ids: tuple[str, ...] = ()
+    ) -> SimulatedReply:
         if self.deployment.machines.get(name) in self._halted:
             raise ValueError(f"VM {name} is down")
         if name not in self.deployment.ever:
             raise ValueError(f"there never was a VM {name}{meant(name, self.deployment.ever)}")
-        node = self.deployment.network.node_of(name)
-        return node.ask(f"vm-{name}", raw, body)
+        node, clients = self.deployment.network.node_of(name), self.deployment.checker.clients
+        reply = node.ask(f"vm-{name}", raw, body)
+        now_ms = self.deployment.queue.now_ms
+        if body:
+            clients.approval(name, node, ids, status=reply.status, answered_ms=now_ms)
+        else:
+            clients.polled(name, node, reply, answered_ms=now_ms)
+        return reply
 
     # ---- what its agent does -------------------------------------------------------------------
 

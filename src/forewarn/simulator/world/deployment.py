@@ -53,7 +53,7 @@ class Deployment:
         self, seed: int, policy: Policy, *, nodes: int, drivers: Mapping[str, Driver]
     ) -> None:
         """Join the parts; the first driver is the default one, the first node the service's."""
-        self.publish_lag_ms = 0
+        self.publish_lag_ms = self._trouble_ms = 0
         #: Whether changes cannot be handed to nodes, and how many could not.
         self.publish_fails = False
         self.not_handed_on = 0
@@ -102,6 +102,8 @@ class Deployment:
             SimulatedNode(f"node-{n}", self._settings, self.service) for n in range(nodes)
         ]
         self._delivered = [0] * nodes
+        self.checker.clients.sound_since_ms = self.sound_since_ms
+        self.coordination_checker.sound_since_ms = self.sound_since_ms
 
     @property
     def topology(self) -> Topology:
@@ -143,8 +145,9 @@ class Deployment:
         self._delivered[0] = 0
         self.checker.own_node_died()
 
-    def replaced(self, why: str | None) -> None:
+    def replaced(self, why: str | None) -> None:  # noqa: ARG002 - either way
         """A standby is the writer now, or, with the reason, the old one has ended, too."""
+        self.note_trouble()
 
     def new_service(self) -> SimulatedControl:
         """A process that is down, on a machine of its own."""
@@ -211,12 +214,36 @@ class Deployment:
     def durable(self, changes: Changes) -> None:
         """A change is durable: the checker hears of it, machines come and go."""
         self.coordination_checker.durable(changes)
-        self.checker.durable(changes)
+        self.checker.take(changes, self.service.clock.now_ms())
         for name, vm in changes.vms.items():
             if vm is None:
                 self.machines.pop(name).scrap()
             elif name not in self.machines:
                 self.build_machine(vm)
+
+    def note_trouble(self) -> None:
+        """Something is, or was until now, wrong that keeps changes from nodes."""
+        self._trouble_ms = self.queue.now_ms
+
+    def sound_since_ms(self, node: SimulatedNode | None) -> int:
+        """Since when a change reaches a node at once, true time in ms; now, where none does.
+
+        Without a node, that of the service's own is meant.
+        """
+        service = self.service
+        wrong = (
+            not service.up
+            or service.paused
+            or self.publish_fails
+            or self.publish_lag_ms
+            or self.disk_fault_rates.permille
+            or self.replaced_writer is not None
+            or (service.store is not None and service.store.cut)
+            or (node is not None and not (node.connected and node.service is service))
+        )
+        if wrong:
+            self.note_trouble()
+        return max(self._trouble_ms, self.checker.recovered_ms)
 
     # ---- showing -------------------------------------------------------------------------------
 
@@ -228,6 +255,7 @@ class Deployment:
             raise Violation("8", "a writer that was replaced shows a change")
         if self.publish_fails:
             self.not_handed_on += 1
+            self.note_trouble()
             failed: Future[feed.PublishResult] = Future()
             failed.set_exception(OSError("the feed is broken"))
             return failed
@@ -262,6 +290,7 @@ class Deployment:
     ) -> None:
         if service.loop is loop:
             service.late_shows -= 1
+            self.note_trouble()
             self._apply(self.node_of(service), change)
             shown.set_result(feed.PublishResult())
             service.turn()
@@ -294,6 +323,7 @@ class Deployment:
         if node.connected:
             return
         node.connected = True
+        self.note_trouble()
         self.service.once_awake(partial(self._tell_all, node))
 
     def _tell_all(self, node: SimulatedNode) -> None:

@@ -61,6 +61,7 @@ class Failover:
             return
         self.away = False
         self._store.cut = False
+        self._deployment.note_trouble()
         if self._writer.loop is not self._loop:
             return
         if not self._cut:

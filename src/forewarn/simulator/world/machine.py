@@ -74,7 +74,7 @@ class Machine:
         self.identity = Identity(profile.name)
         self._rules = rules_of(profile.habit, together=bool(profile.place))
         self._core: AgentEngine | None = None
-        self._disk = AgentDisk()
+        self.disk = AgentDisk()
         self._hooks: dict[str, int] = {}
         self._poll_planned = False
         #: Whether a poll is on its way, and whether something has changed meanwhile.
@@ -116,14 +116,13 @@ class Machine:
         if self.up or self._scrapped:
             return
         self.up = True
-        self._disk.rebooted = True
+        self.disk.rebooted = True
         self.begin_agent()
 
     def halt(self) -> None:
         """Switch off: the agent, its hooks and requests are gone."""
         self.up = False
-        if self.profile.place:
-            self._peers.checks.prepared(self.profile.name, done=False)
+        self._peers.checks.prepared(self.profile.name, done=False)
         self.end_agent()
 
     def scrap(self) -> None:
@@ -138,13 +137,13 @@ class Machine:
         if not self.profile.habit.polls:
             self.habit_counts[self.profile.habit.name] += 1
             return
-        journal = self._disk.journal
+        journal = self.disk.journal
         self._core = AgentEngine(self.identity, self._rules, journal=journal)
-        self._disk.written = self._core.generation
+        self.disk.written = self._core.generation
         self.sees_ms = 0
         if journal is not None:
             found = dict.fromkeys(self._core.running(), "interrupted")
-            self._step(Resumed(found, rebooted=self._disk.rebooted))
+            self._step(Resumed(found, rebooted=self.disk.rebooted))
         self.plan_poll()
         if self.profile.place:
             self._peers.returned(self.profile.name)
@@ -153,7 +152,7 @@ class Machine:
         """End the agent's process: its hooks and requests are gone, the machine stays up."""
         self._life += 1
         if self._core is not None and not self.profile.habit.dies:
-            self._disk.write(self._core)
+            self.disk.write(self._core)
         self._core = None
         self._hooks.clear()
         self._asked.clear()
@@ -223,12 +222,12 @@ class Machine:
             self._die()  # before anything was written
             return
         self._unwritten += intents
-        if not self._disk.takes(core):
+        if not self.disk.takes(core):
             self.fault_counts["disk", "not written"] += 1
             self._plan_tick()
             return
         if self.profile.habit.dies:
-            self._disk.write(core)
+            self.disk.write(core)
         if dies:
             self._die()  # after that, before anything was done
             return
@@ -243,13 +242,13 @@ class Machine:
 
     def fill_disk(self) -> None:
         """Let nothing more be written; what is there stays."""
-        self._disk.fill(self._core)
+        self.disk.fill(self._core)
 
     def free_disk(self) -> None:
         """Let the agent write, and do, what has waited for it."""
-        self._disk.full = False
+        self.disk.full = False
         if self._core is not None:
-            self._disk.write(self._core)
+            self.disk.write(self._core)
             self._do_written()
 
     def _draws_death(self, intents: tuple[Intent, ...]) -> bool:
@@ -307,13 +306,12 @@ class Machine:
         elif isinstance(intent, AskPeersIntent):
             self._ask(intent.event, intent.names)
         elif isinstance(intent, ApproveIntent):
-            if self.profile.place:
-                self._peers.checks.approves(self, intent.event)
+            self._peers.checks.approves(self, intent.event)
             self._send(intent.event.event_id)
             self._approve_by_habit(intent.event)
 
     def _begin_hook(self, intent: HookIntent) -> None:
-        if self.profile.place and intent.key == DRAIN and not isinstance(intent, PrepareIntent):
+        if intent.key == DRAIN and not isinstance(intent, PrepareIntent):
             self._peers.checks.prepared(self.profile.name, done=False)
         low, high = self.profile.habit.hook_s
         status = 1 if self._dice.chance(self.profile.habit.hook_fails) else 0
@@ -325,7 +323,7 @@ class Machine:
         key = intent.key
         if self._hooks.get(key) == intent.run:
             del self._hooks[key]
-            if self.profile.place and key == DRAIN and not status:
+            if key == DRAIN and not status:
                 self._drained()
             self._step(HookEnded(key, status))
             if isinstance(intent, PrepareIntent) and not status:

@@ -117,11 +117,15 @@ class Network:
         body = reply.body if reply.status == 200 else None
         if body is not None:
             self._checker.read(machine.name, reply)
+        answered_ms = self._queue.now_ms
         if self._meets("answer lost", self.rates.answer_lost):
+            answered_ms = 0
             self._queue.after(self._failure_delay_ms(ANSWER_MS), partial(answered, None))
         elif self._meets("answer late", self.rates.answer_late):
-            self._queue.after(self._dice.between(1, ANSWER_MS - 1), partial(answered, body))
-        else:
+            answered_ms += self._dice.between(1, ANSWER_MS - 1)
+            self._queue.at(answered_ms, partial(answered, body))
+        self._checker.clients.polled(machine.name, node, reply, answered_ms=answered_ms)
+        if answered_ms == self._queue.now_ms:
             answered(body)
         return True
 
@@ -167,12 +171,17 @@ class Network:
         reply = self._ask(node, machine, nodes.post(machine.version), sending.body)
         if reply.status == 200:
             self._checker.approved(machine.name, sending.event_ids)
-        told = partial(sending.end, reply.status)
+        told, answered_ms = partial(sending.end, reply.status), self._queue.now_ms
         if self._meets("answer lost", self.rates.answer_lost):
+            answered_ms = 0
             self._queue.after(self._failure_delay_ms(APPROVAL_MS), sending.fail)
         elif self._meets("answer late", self.rates.answer_late):
-            self._queue.after(self._dice.between(1, APPROVAL_MS - 1), told)
-        else:
+            answered_ms += self._dice.between(1, APPROVAL_MS - 1)
+            self._queue.at(answered_ms, told)
+        self._checker.clients.approval(
+            machine.name, node, sending.event_ids, status=reply.status, answered_ms=answered_ms
+        )
+        if answered_ms == self._queue.now_ms:
             told()
 
     def _meets(self, fate: str, permille: int) -> bool:

@@ -77,6 +77,8 @@ class People:
         world.checker.operator_asks(stimulus)
         answer = world.service.submit(stimulus, actor)
         error = answer.exception() if answer.done() else None
+        if isinstance(stimulus, Acknowledge) and answer.done() and error is None:
+            world.checker.clients.acknowledged(stimulus.event_ids)
         if isinstance(error, CallerError):
             world.checker.operator_is_refused(stimulus)
             error.advice_text()
@@ -282,6 +284,9 @@ def _marks(people: People, dice: Dice) -> None:  # noqa: ARG001 - every activity
             node = world.network.node_of(name)
             if node.connected and node.serves:
                 groups[world.topology.vms[name].group] = None
+    if world.service.up and not world.service.paused:
+        now_ms = world.service.clock.now_ms()
+        world.checker.clients.marked(frozenset(groups), now_ms)
     world.service.note(GroupsPolled(frozenset(groups)), "metadata")
 
 

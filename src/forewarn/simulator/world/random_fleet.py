@@ -226,6 +226,7 @@ class RandomFleet(Deployment):
 
     def replaced(self, why: str | None) -> None:
         """A standby is the writer now, or the old one has ended."""
+        super().replaced(why)
         self.fault_counts["failover", "taken over"] += why is None
 
     def process_ended(self, why: str) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from forewarn.errors import PeerError
 from forewarn.store import Store
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
 from forewarn.store.migrations import migrate
@@ -34,6 +35,9 @@ class StoreObserver(Protocol):
 
     def durable(self, changes: Changes) -> None:
         """A change is durable now."""
+
+    def note_trouble(self) -> None:
+        """A change could not be made durable, or nobody knows whether it was."""
 
 
 class DiskFaultRates:
@@ -147,9 +151,10 @@ class SimulatedStore(Store):
         self._disk.happened = None
         try:
             reached = super().commit(changes)
-        except StoreUncertain:
-            if self._disk.lost_write_happened():
+        except PeerError as error:
+            if isinstance(error, StoreUncertain) and self._disk.lost_write_happened():
                 self._observer.durable(changes)
+            self._observer.note_trouble()
             raise
         self._observer.durable(changes)
         self._crash_point.passes("after commit")
@@ -167,4 +172,5 @@ class SimulatedStore(Store):
 
     def _reach(self) -> None:
         if self.cut:
+            self._observer.note_trouble()
             raise StoreUnavailable(place=self.place, reason="there is no way to it")
