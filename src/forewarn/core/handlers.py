@@ -285,6 +285,8 @@ def enable(draft: Draft, enabling: stimuli.Enable) -> tuple[int, ...]:
     text = f"Scheduled Events is enabled for {group.name}"
     draft.put("group.enabled", text, enrolment, *views)
     draft.touched_groups.add(group.name)
+    for operation, _ in draft.live_events_in(group.name):  # it may be approved already: N-3
+        draft.candidates.add(operation.number)
     return ()
 
 
