@@ -6,6 +6,7 @@ RUNTIME := $(VENV)/.runtime-installed
 DEV := $(VENV)/.dev-installed
 SEED ?= 1
 N ?= 100
+MINUTES ?= 30
 UPDATE ?=
 FULLY_COVERED := src/forewarn/core/*,src/forewarn/planning/*,src/forewarn/protocol/*
 FULLY_COVERED := $(FULLY_COVERED),src/forewarn/agent/core/*
@@ -17,7 +18,7 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
-	test-fast test-postgres coverage sim transcripts docs bench $(BENCHES) clean
+	test-fast test-postgres coverage sim hunt transcripts docs bench $(BENCHES) clean
 
 help:  ## list what can be made
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."
@@ -86,6 +87,9 @@ coverage: $(DEV) system  ## run all tests with branch coverage and show what the
 
 sim: $(RUNTIME)  ## run random simulated worlds (SEED=1 N=100)
 	$(BIN)/forewarn simulate --random --seed $(SEED) --runs $(N) $(ARGS)
+
+hunt: $(DEV)  ## random worlds of several sizes and rates, each with a new seed (MINUTES=30)
+	$(BIN)/python -m tests.simulator.hunt $(MINUTES) $(ARGS)
 
 transcripts: $(DEV)  ## check the transcripts; UPDATE=1 rewrites them
 	UPDATE=$(UPDATE) $(PYTEST) tests/transcripts

@@ -200,7 +200,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "        step_ms = clock.resume(NO_MARK, since_ms=announced_ms)\n",
             ),
         ),
-        caught_by="world 4: 6",
+        caught_by="world 5: 6",
     ),
     Mutant(
         "stale-answer",

@@ -116,6 +116,6 @@ MUTANTS: tuple[Mutant, ...] = (
                 "        held.status = rec.RUNNING\n        return False\n",
             ),
         ),
-        caught_by="world 2: 14",
+        caught_by="world 2: C-5",
     ),
 )

@@ -64,22 +64,27 @@ def test_world_without_faults_approves_early() -> None:
 
 @pytest.mark.slow
 def test_every_fault_does_everything_it_can() -> None:
-    """A few worlds meet each crash point, trouble, mode and fate of each kind. Source: L-7."""
-    effects, habits = _effects()
+    """A few worlds meet each fault's effects, and every rule's premise. Source: L-7."""
+    effects, habits, premises = _effects()
+    assert not [premise for premise, count in premises.items() if not count]
     assert {kind for kind, _ in effects} == set(KINDS)
     assert not [effect for effect, count in effects.items() if not count]
     assert not [habit for habit, count in habits.items() if not count]
     assert {*(point for kind, point in effects if kind == "crash")} > set(POINTS)
 
 
-def _effects() -> tuple[Counter[tuple[str, str]], Counter[str]]:
+def _effects() -> tuple[Counter[tuple[str, str]], Counter[str], Counter[str]]:
     effects: Counter[tuple[str, str]] = Counter()
     habits: Counter[str] = Counter()
-    for seed in (2, 5):
-        result = run_world(WorldPlan(seed, 6, 40, 5.0, rate=2))
+    premises: Counter[str] = Counter()
+    quiet = frozenset(KINDS) - {"silence"}  # groups fall silent, and the service hears of it
+    worlds = [WorldPlan(seed, 6, 40, 5.0, rate=2) for seed in (2, 5)]
+    for plan in (*worlds, WorldPlan(2, 6, 40, 4.0, quiet, rate=2)):
+        result = run_world(plan)
         effects.update(result.faults)
         habits.update(result.habits)
-    return effects, habits
+        premises.update(result.premises)
+    return effects, habits, premises
 
 
 def test_seed_repeats_to_the_byte() -> None:

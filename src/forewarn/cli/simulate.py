@@ -26,6 +26,8 @@ VMS_MAX = 20_000
 DAYS_MAX = 366
 RATE_MAX = 60
 JOBS_MAX = 64
+THOROUGH_RUNS = 100
+"""Worlds after which a rule that was never tested is a failure."""
 LIMITS: dict[str, tuple[int, int]] = {
     "runs": (1, RUNS_MAX),
     "hosts": (1, HOSTS_MAX),
@@ -172,7 +174,14 @@ def _worlds(arguments: argparse.Namespace) -> int:
     summary.print(json=arguments.json)
     if summary.broken:
         return REFUSED
-    return INTERRUPTED if interrupted else OK
+    if interrupted:
+        return INTERRUPTED
+    return REFUSED if _is_thorough(arguments) and summary.untested() else OK
+
+
+def _is_thorough(arguments: argparse.Namespace) -> bool:
+    """Whether so much is run that each rule must have had a chance to be broken."""
+    return arguments.runs >= THOROUGH_RUNS and not arguments.without
 
 
 def _shrink(found: WorldResult, summary: Summary) -> None:

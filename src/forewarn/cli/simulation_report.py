@@ -45,6 +45,7 @@ class Summary:
         self._operations: Counter[tuple[str, str]] = Counter()
         self._faults: Counter[tuple[str, str]] = Counter()
         self._habits: Counter[str] = Counter()
+        self._premises: Counter[str] = Counter()
         self._waits: dict[str, tuple[int, int, int]] = {}
         self._digests: dict[int, str] = {}
         #: Each broken promise as it was found, and the shortest run known to break the same.
@@ -59,6 +60,7 @@ class Summary:
         self._operations.update(result.operations)
         self._faults.update(result.faults)
         self._habits.update(result.habits)
+        self._premises.update(result.premises)
         self._digests[result.plan.seed] = result.digest
         for cause, (count, early, waited_s) in result.waits.items():
             known = self._waits.get(cause, (0, 0, 0))
@@ -103,12 +105,17 @@ class Summary:
         )
         note(f"faults: {faults or 'none'}")
         note(f"habits: {_counts(self._habits) or 'none'}")
+        note(f"rules that were never tested: {'; '.join(self.untested()) or 'none'}")
         days = round(self._lasted_ms / DAY_MS)
         note(
             f"{self._counted()}, {days:,} {noun(days, 'day')}, "
             f"{self._steps:,} {noun(self._steps, 'step')}, {self._speed():,.0f} times real time, "
             f"{len(self.broken)} {noun(len(self.broken), 'broken promise')}"
         )
+
+    def untested(self) -> list[str]:
+        """Rules that no world gave a chance to be broken."""
+        return [name for name, count in self._premises.items() if not count]
 
     def _counted(self) -> str:
         worlds = f"{self._runs} {noun(self._runs, 'world')}"
@@ -150,6 +157,7 @@ class Summary:
             },
             "faults": self._effects(),
             "habits": dict(self._habits),
+            "premises": dict(self._premises),
             "digests": {str(seed): digest for seed, digest in self._digests.items()},
             "violations": [
                 {**_violation(short), "found": _violation(found)}

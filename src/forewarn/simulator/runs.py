@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from forewarn.simulator.checkers.premises import PREMISES
 from forewarn.simulator.transcripts.time_spans import moment
 from forewarn.simulator.world.agent_habits import HABIT_EFFECTS
 from forewarn.simulator.world.crash_points import Violation
@@ -50,6 +51,8 @@ class WorldResult:
     faults: dict[tuple[str, str], int] = field(default_factory=dict)
     #: What machines did by habit -> how often.
     habits: dict[str, int] = field(default_factory=dict)
+    #: Rule -> how often there was something to hold it against.
+    premises: dict[str, int] = field(default_factory=dict)
     #: The violated invariant; empty if none was.
     invariant: str = ""
     text: str = ""
@@ -75,6 +78,7 @@ def run_world(plan: WorldPlan) -> WorldResult:
             waits=_waits(world),
             faults=world.faults.effects(),
             habits={effect: world.habit_counts[effect] for effect in HABIT_EFFECTS},
+            premises={name: world.checker.premises[name] for name in PREMISES},
             invariant=invariant,
             text=text,
             last=_last_entries(world) if invariant else (),

@@ -16,8 +16,6 @@ from forewarn.simulator.world.crash_points import Violation
 from forewarn.simulator.world.document_cache import read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from forewarn.core.lifecycle import Operation
     from forewarn.core.policy import Policy
     from forewarn.core.state import Changes
@@ -40,8 +38,6 @@ class ClientChecker:
     def __init__(self, states: StateChecker, policy: Policy) -> None:
         """Begin with nobody there."""
         self.history = ClientHistory()
-        #: Since when nothing has been wrong that keeps a change from a node; set by the world.
-        self.sound_since_ms: Callable[[SimulatedNode | None], int] = lambda _: 0
         self._states = states
         self._queue = states.queue
         self._policy = policy
@@ -115,7 +111,7 @@ class ClientChecker:
         self._premises["S-1: an older document read"] += 1
         since_ms = self._superseded.get((view, resets, incarnation), 0)
         oldest_ms = max(since_ms, self._superseded.get((view, resets, -1), 0))
-        if max(oldest_ms, self.sound_since_ms(node)) + STALE_MS < self._queue.now_ms:
+        if max(oldest_ms, self._states.sound_since_ms(node)) + STALE_MS < self._queue.now_ms:
             age_s = (self._queue.now_ms - oldest_ms) // 1000
             text = f"{vm} read {view} at {incarnation} at {node.name}, which is {age_s} s old"
             raise Violation("S-1", text)
@@ -132,7 +128,7 @@ class ClientChecker:
         if owed == view:
             return
         changed_ms = self._changed_ms.get(group.name, 0)
-        if max(changed_ms, self.sound_since_ms(node)) + STALE_MS < self._queue.now_ms:
+        if max(changed_ms, self._states.sound_since_ms(node)) + STALE_MS < self._queue.now_ms:
             raise Violation("S-3", f"{vm} reads {view} at {node.name} and is owed {owed}")
 
     # ---- approvals -----------------------------------------------------------------------------
@@ -162,8 +158,10 @@ class ClientChecker:
 
     def _await_event(self, event_id: str) -> None:
         event = self._states.events.get(event_id)
-        if event is not None:
-            self._await(event.operation)
+        operation = self._states.operations.get(event.operation) if event is not None else None
+        if operation is not None:
+            self._premises["L-1: everybody approved"] += self._are_answered(operation)
+            self._await(operation.number)
 
     def _await(self, number: int) -> None:
         """Have it seen that an operation starts, now that nothing of its VMs is missing."""
@@ -178,14 +176,13 @@ class ClientChecker:
         states, now_ms = self._states, self._queue.now_ms
         operation = states.state.operations.get(number)
         if operation is None or operation.state is not S.ANNOUNCED:
-            self._premises["L-1: everybody approved"] += 1
             return
         if not self._is_released(operation):
             self._awaited.discard(number)
             return
         if states.blocked(operation, states.state.topology, {}):
             free_since_ms = now_ms
-        free_since_ms = max(free_since_ms, self.sound_since_ms(None))
+        free_since_ms = max(free_since_ms, self._states.sound_since_ms(None))
         if free_since_ms + 2 * START_MS <= now_ms:
             since_s = (now_ms - free_since_ms) // 1000
             raise Violation("L-1", f"{operation.id} is approved for {since_s} s and not started")

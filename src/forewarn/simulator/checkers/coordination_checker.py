@@ -14,15 +14,12 @@ from forewarn.core.lifecycle import EventState
 from forewarn.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from forewarn.agent.core.records import EventRecord
     from forewarn.core.state import Changes
     from forewarn.protocol.documents import ScheduledEvent
     from forewarn.simulator.checkers.state_checker import StateChecker
     from forewarn.simulator.world.event_queue import EventQueue
     from forewarn.simulator.world.machine import Machine
-    from forewarn.simulator.world.metadata_node import SimulatedNode
     from forewarn.simulator.world.network import Network
 
 E = EventState
@@ -59,8 +56,6 @@ class CoordinationChecker:
         #: Events for which a VM has truly said that it is prepared.
         self._said: dict[str, set[str]] = {}
         self._decided: set[tuple[str, str]] = set()
-        #: Since when a node hears and shows everything; set by the world.
-        self.sound_since_ms: Callable[[SimulatedNode | None], int] = lambda _: 0
 
     def prepared(self, name: str, *, done: bool) -> None:
         """A VM's preparation is done, or is being undone."""
@@ -124,7 +119,7 @@ class CoordinationChecker:
         since_ms = max(
             self._ready_ms(machine, record),
             self._network.calm_since_ms,
-            self.sound_since_ms(self._network.node_of(machine.profile.name)),
+            self._state_checker.sound_since_ms(self._network.node_of(machine.profile.name)),
         )
         ready = bool(self._ready_ms(machine, record))
         return max(self._queue.now_ms - since_ms, 0) if ready else 0

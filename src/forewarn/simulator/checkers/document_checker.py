@@ -12,6 +12,7 @@ from forewarn.simulator.checkers.contract import row_owed, row_shown, views_owed
 from forewarn.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterable
 
     from forewarn.core.document import View
@@ -24,9 +25,10 @@ Events = tuple["ScheduledEvent", ...]
 class DocumentChecker:
     """Every document that ever durably was."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, premises: Counter[str]) -> None:
         """Begin with none; `state` is what is durable now, as the state checker has it."""
         self._state = state
+        self._premises = premises
         #: View -> every (incarnation, events) it ever durably had.
         self.ever: dict[str, dict[int, list[Events]]] = {}
         #: View -> the same since it was enabled last.
@@ -110,6 +112,7 @@ class DocumentChecker:
         ids, gone = {event.event_id for event in now.events}, self._gone.setdefault(key, set())
         if before is not None:
             gone |= {event.event_id for event in before.document.events} - ids
+        self._premises["3: an event has left a document"] += bool(gone)
         if gone & ids:
             raise Violation("3", f"{key} shows {sorted(gone & ids)} again")
         self.ever.setdefault(key, {}).setdefault(now.incarnation, []).append(now.events)
@@ -123,6 +126,7 @@ class DocumentChecker:
             if now.incarnation != since.incarnation + (now.events != since.events):
                 raise Violation("2", f"{key} begins at incarnation {now.incarnation}")
         elif now != before.document:
+            self._premises["2: a document changes"] += 1
             if now.events == before.document.events:
                 raise Violation("2", f"{key} moved to {now.incarnation} without a change")
             if now.incarnation != before.document.incarnation + 1:

@@ -15,6 +15,7 @@ from forewarn.simulator.checkers.contract import (
     OWED_S,
     is_a_users_wish,
     is_fault,
+    is_prediction,
     is_told,
     obstacle,
     owed_s,
@@ -23,12 +24,13 @@ from forewarn.simulator.checkers.document_checker import DocumentChecker
 from forewarn.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.core.state import Changes
     from forewarn.core.topology import Topology
     from forewarn.simulator.world.event_queue import EventQueue
+    from forewarn.simulator.world.metadata_node import SimulatedNode
 
 ABORT_TRIES = 8
 """How often a driver that does not hear is told that an operation has ended."""
@@ -55,6 +57,8 @@ class StateChecker:
     def __init__(self, queue: EventQueue) -> None:
         """Begin with an empty fleet."""
         self.queue = queue
+        #: Since when nothing has kept a change from a node; the world says it.
+        self.sound_since_ms: Callable[[SimulatedNode | None], int] = lambda _: 0
         #: Rule -> how often there was something to hold it against.
         self.premises: Counter[str] = Counter()
         #: What is durable now.
@@ -92,7 +96,7 @@ class StateChecker:
         #: How far new processes' clocks were ahead of those before them, summed up, in ms. Only
         #: the system's clock outlives a process: what it was put right by is no broken promise.
         self.jumped_ms = 0
-        self.documents = DocumentChecker(self.state)
+        self.documents = DocumentChecker(self.state, self.premises)
         self.groups_of: dict[str, set[str]] = {}
 
     def recovers(self) -> None:
@@ -151,6 +155,7 @@ class StateChecker:
         domains = {
             (topology.hosts[vm.host].zone, topology.hosts[vm.host].update_domain) for vm in machines
         }
+        self.premises["4: an event of several VMs"] += len(machines) > 1
         if len(domains) > 1:
             raise Violation("4", f"event {event.id} spans update domains {sorted(domains)}")
         if not machines or any(vm.group != event.group for vm in machines):
@@ -218,6 +223,7 @@ class StateChecker:
 
     def _check_abort(self, operation: Operation, before: Operation | None) -> None:
         """L-7: a driver is told of every end that came without it, whatever crashes."""
+        self.premises["L-7: a driver is owed an end"] += operation.abort_owed
         if operation.abort_owed:
             self.owed.setdefault(operation.number, self.queue.now_ms)
         if before is None or operation.abort_owed:
@@ -234,6 +240,8 @@ class StateChecker:
         """Invariant 6: notice is at least what is owed, from when it was shown."""
         if operation.number in self._untold:
             return
+        self.premises["6: notice is given"] += 1
+        self.premises["N-2: a failure is predicted"] += is_prediction(operation)
         least_s = OWED_S[operation.impact.value]
         if before is None or before.state is S.PLANNED:
             least_s = owed_s(operation, topology)
@@ -260,8 +268,10 @@ class StateChecker:
         announced = operation if before is None else before
         due = bool(announced.shown_ms) and announced.not_before_ms <= operation.started_ms
         if due:
+            self.premises["1: its time has come"] += 1
             self._check_true_notice(announced)
         else:
+            self.premises["1: everybody approved"] += 1
             self._check_early(operation, topology, changes)
         left_out = set(topology.vms_on(operation.host)) - set(operation.vms)
         if left_out and not operation.of_vm:
@@ -276,6 +286,7 @@ class StateChecker:
             return
         first_ms, ahead_ms = self.first_shown[announced.number]
         given_ms = self.queue.now_ms + self.jumped_ms - first_ms
+        self.premises["N-4: a promised time has come"] += 1
         promised_ms = max(ahead_ms, OWED_S[announced.impact.value] * 1000)
         slowest_ms = promised_ms * (PPM - RATE_PPM_MAX) // PPM
         if given_ms < slowest_ms - NOTICE_TOLERANCE_MS:
@@ -298,6 +309,7 @@ class StateChecker:
                 raise Violation("1", f"{operation.id} started without approval of {event_id}")
         if operation.impact.value != "Terminate":
             return
+        self.premises["A-8: an approved deletion starts"] += 1
         for other in self.state.operations.values():
             sibling = changes.operations.get(other.number, other)
             if (
@@ -318,6 +330,7 @@ class StateChecker:
         """Invariant 5: why an operation may not start beside those that run; empty if it may."""
         for other in {**self.state.operations, **changed}.values():
             if other.number != operation.number and other.state is S.RUNNING:
+                self.premises["5: something else runs"] += 1
                 blocked = obstacle(operation, other, topology)
                 if blocked:
                     return blocked
@@ -351,6 +364,7 @@ class StateChecker:
         if event_id in self.acknowledged or (before and before.state is E.APPROVED):
             return True
         group = topology.groups[event.group]
+        self.premises["A-7: a strict group is asked"] += group.strict_approval
         if operation.impact in group.automatic_approval and is_a_users_wish(operation):
             return True
         asked = self.asked.get(event_id, {})

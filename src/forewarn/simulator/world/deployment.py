@@ -102,8 +102,7 @@ class Deployment:
             SimulatedNode(f"node-{n}", self._settings, self.service) for n in range(nodes)
         ]
         self._delivered = [0] * nodes
-        self.checker.clients.sound_since_ms = self.sound_since_ms
-        self.coordination_checker.sound_since_ms = self.sound_since_ms
+        self.checker.sound_since_ms = self.sound_since_ms
 
     @property
     def topology(self) -> Topology:

@@ -182,10 +182,11 @@ def _predict(people: People, dice: Dice) -> None:
     """A host is predicted to fail."""
     world = people.world
     hosts = list(world.topology.hosts)
+    later_ms = world.service.clock.now_ms() + dice.between(1, 40) * HOUR_MS
     ask = RequestMaintenance(
         cause=Cause.HARDWARE_DEGRADED,
         targets=(dice.pick(hosts),),
-        not_before_ms=world.service.clock.now_ms() + dice.between(1, 40) * HOUR_MS,
+        not_before_ms=0 if dice.chance(100) else later_ms,
         destination=dice.pick(hosts) if dice.chance(700) else "",
     )
     people.tell(ask, "platform")

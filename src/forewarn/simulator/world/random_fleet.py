@@ -37,6 +37,9 @@ STEPS_PER_VM = 20
 """Steps in a simulated minute for each VM, besides the usual bound: it boots, polls, prepares."""
 FAULT_DOMAINS = 3
 UPDATE_DOMAINS = 5
+ZONES = ("1", "2", "3")
+USER_OPERATIONS_MAX = 4
+"""Users' work that may be scheduled for an owner: few enough to be met now and then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class RandomFleet(Deployment):
         self.driver = SimDriver(Dice(plan.seed, "driver"))
         self._clock_dice = Dice(plan.seed, "clock over a restart")
         self._runs_true = "clock" in plan.without
-        policy = Policy(notice_margin_ms=500)
+        policy = Policy(notice_margin_ms=500, max_user_operations=USER_OPERATIONS_MAX)
         drivers = {self.driver.name: self.driver}
         super().__init__(plan.seed, policy, nodes=NODES, drivers=drivers)
         self.driver.connect(self.queue, self.crash_point, self.machines)
@@ -86,7 +89,12 @@ class RandomFleet(Deployment):
     def populate(self) -> None:
         """Draw hosts, groups and VMs, and have the service know them."""
         hosts = tuple(
-            Host(f"h{n}", fault_domain=n % FAULT_DOMAINS, update_domain=n % UPDATE_DOMAINS)
+            Host(
+                f"h{n}",
+                fault_domain=n % FAULT_DOMAINS,
+                update_domain=n % UPDATE_DOMAINS,
+                zone=ZONES[n // FAULT_DOMAINS % len(ZONES)],
+            )
             for n in range(self.plan.hosts)
         )
         groups: list[Group] = []

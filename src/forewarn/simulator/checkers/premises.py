@@ -1,0 +1,39 @@
+"""The rules that are checked, by what must have happened for each to be worth anything.
+
+A rule whose premise never held in any world of a run was not checked. Nothing is counted in here.
+"""
+
+from __future__ import annotations
+
+PREMISES = (
+    "1: everybody approved",
+    "1: its time has come",
+    "2: a document changes",
+    "3: an event has left a document",
+    "4: an event of several VMs",
+    "5: something else runs",
+    "6: notice is given",
+    "7: a VM asks for another's event",
+    "8: a document is read",
+    "8: a driver is told to begin",
+    "9: a beginning is repeated",
+    "10: history is replayed",
+    "11: an approval is answered 200",
+    "12, 13, 14: a world heals",
+    "13: something runs",
+    "A-7: a strict group is asked",
+    "A-8: an approved deletion starts",
+    "B-2: a group is disabled",
+    "C-5: a VM stands in",
+    "C-5: nobody approved",
+    "C-5: the leader approves",
+    "D-1: the same document read again",
+    "L-1: everybody approved",
+    "L-7: a driver is owed an end",
+    "N-2: a failure is predicted",
+    "N-4: a promised time has come",
+    "O-1: an owner at the limit",
+    "S-1: an older document read",
+    "S-3: a VM reads its own document",
+)
+"""Each rule and its premise, as it is counted."""
