@@ -23,8 +23,8 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
             (
                 "forewarn.core.draft",
-                "        return self._state.starts.due(self.now_ms)\n",
-                "        return self._state.starts.due(self.now_ms + 300_000)\n",
+                "        return [*self._state.starts.due(self.now_ms), ",
+                "        return [*self._state.starts.due(self.now_ms + 300_000), ",
             ),
         ),
         caught_by="world 1: 1",

@@ -329,11 +329,10 @@ class ControlEngine:
         """Do what had to wait until it was shown, to all that policy waits for. Source: M-4."""
         if result.unconfirmed and follow_up:
             self._report(NotShown(follow_up.operations, *result.missing), "metadata")
-        now_ms = self._clock.now_ms()
         for operation in follow_up.begin:
-            self._drivers.begin(operation, now_ms)
+            self._drivers.begin(operation, self._clock.now_ms())
         for operation in follow_up.abort:
-            self._drivers.abort(operation.number, now_ms)
+            self._drivers.abort(operation.number, self._clock.now_ms())
         if follow_up.announced:
             self._report(NoticeShown(follow_up.announced), "clock")
 

@@ -129,7 +129,7 @@ class ControlPlane:
             plan=outcome.plan,
             maintenance=self._maintenance(outcome.operations, written),
             changes=written or None,
-            sequence=self._sequence,
+            sequence=self.sequence,
         )
 
     def settle(self) -> None:
@@ -156,7 +156,7 @@ class ControlPlane:
     @property
     def sequence(self) -> int:
         """What `Committed.sequence` of the last commit was."""
-        return self._sequence
+        return self.store.generation
 
     def loaded(self) -> DocumentChange:
         """What metadata nodes may know while nothing can be decided."""
