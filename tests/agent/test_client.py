@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,8 +17,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import forewarn
+from forewarn.agent.http_exchange import Line
+from forewarn.agent.sdk.client import KEEPALIVE
 from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT
 from forewarn.agent.sdk.discovery import endpoints, option_245
+from forewarn.agent.sdk.http import target_of
 from forewarn.protocol.documents import Document
 from forewarn.protocol.versions import VERSIONS
 from tests.agent.making import event
@@ -165,6 +169,31 @@ def late(gate: threading.Event) -> Fault:
             handler._answer(200, b"{}")
 
     return answer
+
+
+def test_connection_notices_that_its_vm_was_moved(service: Service) -> None:
+    """What was asked of the host before is not waited for at the next one. Source: C-6, C-7."""
+
+    async def asked() -> int:
+        async with forewarn.AsyncClient(service.endpoint) as client:
+            await client.get()
+            assert client._streams is not None
+            option = client._streams[1].get_extra_info("socket").getsockopt
+            return int(option(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+
+    with forewarn.Client(service.endpoint) as client:
+        client.get()
+        assert client._socket is not None
+        assert client._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if hasattr(socket, "TCP_KEEPIDLE"):  # macOS has another name for it
+            idle_s = client._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+            assert idle_s == KEEPALIVE["TCP_KEEPIDLE"]
+    assert asyncio.run(asked())
+    line = Line()
+    line.begin(target_of(service.endpoint), "GET", request=b"")
+    assert line._socket is not None
+    assert line._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    line.close()
 
 
 def test_cancelled_poll_does_not_answer_an_approval(service: Service) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import socket
 
-from forewarn.agent.sdk.client import CHUNK_BYTES
+from forewarn.agent.sdk.client import CHUNK_BYTES, keep_alive
 from forewarn.agent.sdk.http import HttpResponse, ResponseInvalid, ResponseReader
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
@@ -141,6 +141,7 @@ def _opened(target: Endpoint) -> socket.socket:
     connection = socket.socket(family, kind, protocol)
     connection.settimeout(0.0)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    keep_alive(connection)
     failure = connection.connect_ex(address)
     if failure not in UNDER_WAY:
         connection.close()

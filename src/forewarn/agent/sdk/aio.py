@@ -8,7 +8,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Self
 
-from forewarn.agent.sdk.client import CHUNK_BYTES, INTERVAL_S, PATIENCE_S, TIMEOUT_S, WAIT_S
+from forewarn.agent.sdk.client import (
+    CHUNK_BYTES,
+    INTERVAL_S,
+    PATIENCE_S,
+    TIMEOUT_S,
+    WAIT_S,
+    keep_alive,
+)
 from forewarn.agent.sdk.dialogue import NAME_PATH, Dialogue, TemporarilyUnavailable, pause_s
 from forewarn.agent.sdk.discovery import endpoints
 from forewarn.agent.sdk.http import HttpResponse, ResponseInvalid, ResponseReader
@@ -209,6 +216,7 @@ class AsyncClient:
                     self._streams = await asyncio.open_unix_connection(target.path)
                 else:
                     self._streams = await asyncio.open_connection(target.host, target.port)
+                    keep_alive(self._streams[1].get_extra_info("socket"))
         source, sink = self._streams
         sink.write(request)
         await sink.drain()

@@ -32,6 +32,9 @@ TIMEOUT_S = 10.0  # an answer that is not held takes milliseconds
 PATIENCE_S = 130.0  # the first answer may take two minutes. Source: B-1, C-1
 INTERVAL_S = 1.0  # Source: C-1
 WAIT_S = 60.0  # what the service is asked to hold an answer for, where it can
+#: When an answer that is waited for is first probed for, how often from then on, in seconds, and
+#: how many probes may stay without a reply.
+KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 
 
 class Client:
@@ -246,7 +249,7 @@ class Client:
 
 
 def connect(target: Endpoint, timeout_s: float) -> socket.socket:
-    """Return a connected socket; a TCP one sends at once."""
+    """Return a connected socket; a TCP one sends at once, and notices a lost other end."""
     if target.path:
         local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         local.settimeout(timeout_s)
@@ -254,4 +257,18 @@ def connect(target: Endpoint, timeout_s: float) -> socket.socket:
         return local
     connection = socket.create_connection((target.host, target.port), timeout_s)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    keep_alive(connection)
     return connection
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Have the system ask whether the other end of a TCP connection is still there.
+
+    A VM that was moved while it ran asks another host: what it waited for at the one before never
+    comes. The new host refuses the first such probe, and the client asks again.
+    """
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        option = getattr(socket, name, None)  # not every system has every one
+        if option is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
