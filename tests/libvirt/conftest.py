@@ -1,0 +1,24 @@
+"""One laboratory for a module's tests; skipped with a sentence where there can be none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.libvirt import laboratory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.libvirt.laboratory import Laboratory
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
+    """Start two libvirt hosts; end them, and all that runs on them, with the module."""
+    said = laboratory.missing()
+    if said:
+        pytest.skip(said)
+    with laboratory.laboratory_in(tmp_path_factory.mktemp("laboratory") / "lab") as made:
+        yield made
