@@ -37,6 +37,7 @@ ROOMS_OF_PACKAGES = {
         "forewarn.store",
         "forewarn.simulator",
     ),
+    "libvirt": ("forewarn.drivers.libvirt",),
     "psycopg": ("forewarn.store",),
     "yaml": ("forewarn.validation",),
     "shtab": ("forewarn.cli",),

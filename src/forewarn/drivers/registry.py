@@ -113,6 +113,13 @@ def _webhook(name: str, options: Options) -> Driver:
     return create(name, options)
 
 
+def _libvirt(name: str, options: Options) -> Driver:
+    from forewarn.drivers.libvirt.config import read_options  # noqa: PLC0415 - few have it
+    from forewarn.drivers.libvirt.driver import LibvirtDriver  # noqa: PLC0415
+
+    return LibvirtDriver(read_options(options), name)
+
+
 def _take_none(options: Options) -> None:
     if options:
         raise ValueError(f"it has no option {', '.join(options)}")
@@ -123,4 +130,5 @@ _BUILT_IN: dict[str, Factory] = {
     "simulated": _simulated,
     "command": _command,
     "webhook": _webhook,
+    "libvirt": _libvirt,
 }

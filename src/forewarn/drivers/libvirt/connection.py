@@ -1,0 +1,222 @@
+"""Connections to hypervisors: opened when needed, kept, and noticed when they die.
+
+The only module that touches libvirt's library; what it raises becomes an error of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from forewarn.drivers.libvirt.domain import Domain
+from forewarn.errors import CallerError, PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forewarn.drivers.libvirt.config import LibvirtConfig
+
+#: Seconds between two signs of life, and how many may be missed.
+KEEPALIVE_S, KEEPALIVE_COUNT = 2, 3
+
+
+class LibvirtMissing(CallerError):
+    """The client library of libvirt is not installed."""
+
+    code = "libvirt-missing"
+    status = 422
+    message = "The libvirt driver needs libvirt-python, which is not installed."
+    advice = "Install it with: pip install 'forewarn[libvirt]' (it needs libvirt's headers)."
+
+
+class HypervisorFailed(PeerError):
+    """A hypervisor that cannot be reached, or refuses."""
+
+    code = "hypervisor-failed"
+    message = "Host {host}: {reason}."
+    advice = "Look at libvirtd on that host; then retry, complete or fail the operation."
+
+
+class DomainGone(HypervisorFailed):
+    """A domain that has left its host since it was looked up."""
+
+    code = "domain-gone"
+    message = "Host {host} no longer has the domain: {reason}."
+
+
+class HostUnconfigured(CallerError):
+    """A host that the driver's file does not name."""
+
+    code = "host-unconfigured"
+    status = 422
+    message = "Host {host} is not in the libvirt configuration."
+    advice = "Add [hosts.{host}] with its uri to the driver's file."
+
+
+def library() -> Any:  # noqa: ANN401 - a module without types
+    """Return libvirt's library, with its event loop running.
+
+    Raises:
+        LibvirtMissing: it is not installed.
+    """
+    with _loading:
+        try:
+            import libvirt  # noqa: PLC0415 - an extra that few installations have
+        except ImportError as error:
+            raise LibvirtMissing from error
+        if not _loop:
+            libvirt.registerErrorHandler(lambda *_: None, None)  # they are raised as well
+            libvirt.virEventRegisterDefaultImpl()
+            thread = threading.Thread(target=_run_loop, args=(libvirt,), daemon=True)
+            _loop.append(thread)
+            thread.start()
+        return libvirt
+
+
+_loading = threading.Lock()
+_loop: list[threading.Thread] = []
+
+
+def _run_loop(libvirt: Any) -> None:  # noqa: ANN401 - the same
+    """Serve libvirt's timers: without them a host that is silent is waited for for ever."""
+    while True:
+        libvirt.virEventRunDefaultImpl()
+
+
+def host_name(uri: str) -> str:
+    """Ask a hypervisor what its host is called.
+
+    Raises:
+        HypervisorFailed: it cannot be reached.
+    """
+    with failing(uri):
+        connection = library().open(uri)
+        try:
+            return str(connection.getHostname())
+        finally:
+            connection.close()
+
+
+class Connections:
+    """Open connections to the hosts of one configuration; for any thread."""
+
+    def __init__(self, config: LibvirtConfig) -> None:
+        """Open none."""
+        self._config = config
+        self._open: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        #: Set when a domain of any host starts, moves or stops; None while nobody wants to know.
+        self._changed: threading.Event | None = None
+        #: Per host, so that one that is silent keeps nobody from another.
+        self._opening: dict[str, threading.Lock] = {}
+
+    def to(self, host: str) -> Any:  # noqa: ANN401 - libvirt's own, which has no types
+        """Return a connection to a host that is alive.
+
+        Raises:
+            HostUnconfigured: nobody knows how.
+            HypervisorFailed: it cannot be reached.
+        """
+        found = self._config.hosts.get(host)
+        if found is None:
+            raise HostUnconfigured(host=host)
+        with self._lock:
+            opening = self._opening.setdefault(host, threading.Lock())
+        libvirt = library()
+        with opening, failing(host):
+            connection = self._open.get(host)
+            if connection is not None and connection.isAlive():
+                return connection
+            self._open.pop(host, None)
+            connection = libvirt.open(found.uri)
+            connection.setKeepAlive(KEEPALIVE_S, KEEPALIVE_COUNT)
+            self._listen(libvirt, connection)
+            self._open[host] = connection
+            return connection
+
+    def watch(self) -> threading.Event:
+        """Return what is set whenever a domain starts, moves or stops on a host that is asked."""
+        self._changed = self._changed or threading.Event()
+        return self._changed
+
+    def _listen(self, libvirt: Any, connection: Any) -> None:  # noqa: ANN401 - no types
+        changed = self._changed
+        if changed is None:
+            return
+        kind = libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE
+        connection.domainEventRegisterAny(None, kind, lambda *_: changed.set(), None)
+
+    def forget(self, host: str) -> None:
+        """Open a connection of its own for whoever asks for a host next."""
+        connection = self._open.pop(host, None)
+        if connection is not None:
+            with contextlib.suppress(library().libvirtError):
+                connection.close()
+
+    def close(self) -> None:
+        """Close all that are open."""
+        for connection in self._open.values():
+            with contextlib.suppress(library().libvirtError):
+                connection.close()
+        self._open.clear()
+
+    def domain(self, host: str, name: str) -> Domain | None:
+        """Return a domain of a host; None if it has none of that name.
+
+        Raises:
+            HypervisorFailed: it cannot be reached.
+        """
+        libvirt, connection = library(), self.to(host)
+        with failing(host):
+            try:
+                return Domain(host, name, connection.lookupByName(name), libvirt)
+            except libvirt.libvirtError as error:
+                if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+                    return None
+                raise
+
+    def domains(self, host: str) -> list[Domain]:
+        """Return all domains of a host, running or not.
+
+        Raises:
+            HypervisorFailed: it cannot be reached.
+        """
+        libvirt, connection = library(), self.to(host)
+        with failing(host):
+            found = connection.listAllDomains()
+            return [Domain(host, each.name(), each, libvirt) for each in found]
+
+    def free_kib(self, host: str) -> int:
+        """Memory that is not promised to a running domain, in KiB.
+
+        Raises:
+            HypervisorFailed: it cannot be reached.
+        """
+        connection = self.to(host)
+        with failing(host):
+            total_kib = int(connection.getInfo()[1]) * 1024
+            running = [each for each in connection.listAllDomains() if each.isActive()]
+            return total_kib - sum(int(each.maxMemory()) for each in running)
+
+    def define(self, host: str, xml: str) -> None:
+        """Define a domain on a host; one that is defined there already is defined once more.
+
+        Raises:
+            HypervisorFailed: it cannot be reached, or refuses.
+        """
+        connection = self.to(host)
+        with failing(host):
+            connection.defineXML(xml)
+
+
+@contextlib.contextmanager
+def failing(host: str) -> Iterator[None]:
+    """Turn what libvirt raises into an error of ours."""
+    libvirt = library()
+    try:
+        yield
+    except libvirt.libvirtError as error:
+        gone = error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN
+        kind = DomainGone if gone else HypervisorFailed
+        raise kind(host=host, reason=str(error).removesuffix(".")) from error

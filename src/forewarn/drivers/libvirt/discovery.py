@@ -1,0 +1,142 @@
+"""What libvirt's hosts hold, as a topology: hosts, domains, their addresses, groups and tags.
+
+Nothing is changed at a hypervisor and nothing is sent anywhere from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+from forewarn.drivers.libvirt.connection import DomainGone, HypervisorFailed, failing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.drivers.libvirt.config import LibvirtConfig
+    from forewarn.drivers.libvirt.connection import Connections
+    from forewarn.drivers.libvirt.domain import Domain
+    from forewarn.drivers.libvirt.records import Records
+
+#: Of the element `vm` in a domain's metadata, which says what libvirt has no word for.
+NAMESPACE = "https://forewarn.dev/libvirt/1"
+#: Attributes of that element that are members of a VM, as text and as yes or no.
+TEXTS, FLAGS = ("group", "size", "location", "resource_group", "subscription"), ("spot", "gpu")
+
+
+@dataclass(slots=True)
+class Found:
+    """What was found, in the form that the operator API takes."""
+
+    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    vms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: Hosts that did not answer -> why; what runs there is not known.
+    silent: dict[str, str] = field(default_factory=dict)
+    #: VM -> how well it is placed where it was found: one that moves is on two hosts.
+    _rank: dict[str, tuple[bool, bool]] = field(default_factory=dict)
+
+    def place(self, name: str, form: dict[str, Any], rank: tuple[bool, bool]) -> None:
+        """Take a domain, unless it was found better placed."""
+        if name not in self.vms or rank > self._rank[name]:
+            self.vms[name], self._rank[name] = form, rank
+
+
+def discover(
+    config: LibvirtConfig, connections: Connections, records: Records | None = None
+) -> Found:
+    """Ask every host what it holds; costs two calls of a host and two of each domain.
+
+    Args:
+        config: the hosts.
+        connections: to them.
+        records: keep the definitions, so that a lost host's guests can be started elsewhere.
+    """
+    found = Found()
+    for name, host in config.hosts.items():
+        try:
+            domains = connections.domains(name)
+        except HypervisorFailed as error:
+            found.silent[name] = str(error)
+            continue
+        found.hosts[name] = {
+            "fault_domain": host.fault_domain,
+            "update_domain": host.update_domain,
+            "driver": "libvirt",
+        } | ({"zone": host.zone} if host.zone else {})
+        for domain in domains:
+            try:
+                _take(found, domain, records)
+            except DomainGone:
+                continue  # it has left since; its next host has it
+            except HypervisorFailed as error:
+                found.silent[name] = str(error)
+                break
+    return found
+
+
+def _take(found: Found, domain: Domain, records: Records | None) -> None:
+    with failing(domain.host):
+        active = domain.active
+        rank = (active, active and not domain.paused)
+        definition = domain.definition()
+    found.place(domain.name, vm_of(definition) | {"host": domain.host}, rank)
+    if records is not None and (active or rank >= (False, False)):
+        records.keep_definition(domain.name, definition)
+
+
+def vm_of(definition: str) -> dict[str, Any]:
+    """Return what a domain's definition says of a VM.
+
+    Its addresses are those that a `clean-traffic` filter holds it to, else what its metadata say:
+    only a filter makes sure that a guest asks from no other.
+    """
+    tree = ET.fromstring(definition)  # noqa: S314 - written by libvirt
+    said = tree.find(f"./metadata/{{{NAMESPACE}}}vm")
+    attributes = {} if said is None else said.attrib
+    form: dict[str, Any] = {name: attributes[name] for name in TEXTS if attributes.get(name)}
+    form |= {name: attributes[name] == "true" for name in FLAGS if name in attributes}
+    filtered = tree.findall("./devices/interface/filterref/parameter[@name='IP']")
+    addresses = [each.attrib["value"] for each in filtered]
+    addresses = addresses or attributes.get("addresses", "").split()
+    if addresses:
+        form["addresses"] = addresses
+    tags = [] if said is None else said.findall(f"./{{{NAMESPACE}}}tag")
+    if tags:
+        form["tags"] = {each.attrib["name"]: each.attrib.get("value", "") for each in tags}
+    uuid = tree.findtext("./uuid")
+    if uuid:
+        form["vm_id"] = form["instance_id"] = uuid
+    return form
+
+
+def difference(found: Found, known: dict[str, Any]) -> dict[str, Any]:
+    """Return the topology that brings what is known in step with what was found.
+
+    What libvirt does not know stays as it is. Domains that are gone are in `gone`.
+    """
+    changed: dict[str, Any] = {"hosts": {}, "groups": {}, "vms": {}}
+    groups = set(known.get("groups", {}))
+    for name, form in found.hosts.items():
+        before = known.get("hosts", {}).get(name)
+        after = form if before is None else {**before, "driver": "libvirt"}
+        if after != before:
+            changed["hosts"][name] = after
+    for name, form in found.vms.items():
+        before = known.get("vms", {}).get(name)
+        after = {**(before or {}), **form}
+        if after != before:
+            changed["vms"][name] = after
+            group = form.get("group")
+            if group and group not in groups:
+                changed["groups"][group] = {}
+    return changed
+
+
+def gone(found: Found, known: dict[str, Any], hosts: Callable[[str], bool]) -> list[str]:
+    """Return the VMs of hosts that answered which no host has any more."""
+    return [
+        name
+        for name, form in known.get("vms", {}).items()
+        if name not in found.vms and hosts(form["host"]) and form["host"] not in found.silent
+    ]

@@ -1,0 +1,148 @@
+"""One domain of one host, as the driver acts on it; each act may be repeated.
+
+No decision about what to do stands here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from forewarn.drivers.libvirt.mark import NAMESPACE, PREFIX, Mark, read_mark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A domain, where it is defined or runs. What libvirt refuses is raised as libvirt has it."""
+
+    host: str
+    name: str
+    handle: Any
+    libvirt: Any
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs, suspended or not."""
+        return bool(self.handle.isActive())
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is suspended."""
+        return bool(self.handle.state()[0] == self.libvirt.VIR_DOMAIN_PAUSED)
+
+    @property
+    def memory_kib(self) -> int:
+        """What it may take at most."""
+        return int(self.handle.maxMemory())
+
+    @property
+    def migrating(self) -> bool:
+        """Whether it is on its way to another host."""
+        return bool(self.handle.jobInfo()[0] != self.libvirt.VIR_DOMAIN_JOB_NONE)
+
+    def share(self) -> float:
+        """How much of a migration under way is done, 0 to 1."""
+        said: dict[str, int] = {}
+        with self._gone():
+            said = self.handle.jobStats()
+        total = said.get("data_total", 0)
+        return said.get("data_processed", 0) / total if total else 0.0
+
+    def mark(self) -> Mark | None:
+        """Return the mark it carries."""
+        kind = self.libvirt.VIR_DOMAIN_METADATA_ELEMENT
+        try:
+            return read_mark(self.handle.metadata(kind, NAMESPACE))
+        except self.libvirt.libvirtError as error:
+            if error.get_error_code() == self.libvirt.VIR_ERR_NO_DOMAIN_METADATA:
+                return None
+            raise
+
+    def put_mark(self, mark: Mark) -> None:
+        """Have it carry a mark; one that is pending only while this run of it lasts."""
+        lib = self.libvirt
+        if self.handle.isPersistent():
+            self._put(replace(mark, pending=False), lib.VIR_DOMAIN_AFFECT_CONFIG)
+        if self.active:
+            self._put(mark, lib.VIR_DOMAIN_AFFECT_LIVE)
+
+    def _put(self, mark: Mark, flags: int) -> None:
+        kind = self.libvirt.VIR_DOMAIN_METADATA_ELEMENT
+        self.handle.setMetadata(kind, mark.element, PREFIX, NAMESPACE, flags)
+
+    def definition(self) -> str:
+        """Return it as it would be started."""
+        flags = self.libvirt.VIR_DOMAIN_XML_SECURE
+        flags |= self.libvirt.VIR_DOMAIN_XML_INACTIVE if self.handle.isPersistent() else 0
+        return str(self.handle.XMLDesc(flags))
+
+    def shutdown(self) -> None:
+        """Press its power button."""
+        with self._gone():
+            self.handle.shutdown()
+
+    def destroy(self) -> None:
+        """Take its power away."""
+        with self._gone():
+            self.handle.destroy()
+
+    def create(self) -> None:
+        """Start it."""
+        if not self.active:
+            self.handle.create()
+
+    def suspend(self) -> None:
+        """Stop its processors."""
+        if self.active and not self.paused:
+            self.handle.suspend()
+
+    def resume(self) -> None:
+        """Let its processors go on."""
+        if self.active and self.paused:
+            self.handle.resume()
+
+    def undefine(self) -> None:
+        """Have its host forget it; its disks stay."""
+        with self._gone():
+            self.handle.undefineFlags(
+                self.libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+                | self.libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+                | self.libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM
+            )
+
+    def migrate(self, uri: str, *, mib_s: int, postcopy: bool, unsafe: bool) -> None:
+        """Move it alive; returns when it has moved. The hosts do it among themselves."""
+        lib = self.libvirt
+        flags = lib.VIR_MIGRATE_LIVE | lib.VIR_MIGRATE_PEER2PEER | lib.VIR_MIGRATE_AUTO_CONVERGE
+        if self.handle.isPersistent():
+            flags |= lib.VIR_MIGRATE_PERSIST_DEST | lib.VIR_MIGRATE_UNDEFINE_SOURCE
+        if unsafe:
+            flags |= lib.VIR_MIGRATE_UNSAFE
+        if postcopy:
+            flags |= lib.VIR_MIGRATE_POSTCOPY
+        parameters = {lib.VIR_MIGRATE_PARAM_BANDWIDTH: mib_s} if mib_s else {}
+        self.handle.migrateToURI3(uri, parameters, flags)
+
+    def end_precopy(self) -> None:
+        """Have a migration under way go on after its guest has gone over."""
+        with self._gone():
+            self.handle.migrateStartPostCopy()
+
+    def abort_migration(self) -> None:
+        """Have a migration under way end where it began."""
+        with self._gone():
+            self.handle.abortJob()
+
+    @contextlib.contextmanager
+    def _gone(self) -> Iterator[None]:
+        """Take it that what is not there any more needs no such act."""
+        lib = self.libvirt
+        try:
+            yield
+        except lib.libvirtError as error:
+            if error.get_error_code() not in {lib.VIR_ERR_OPERATION_INVALID, lib.VIR_ERR_NO_DOMAIN}:
+                raise

@@ -1,0 +1,195 @@
+"""The libvirt driver: each attempt is carried out on a thread of its own, behind the calls.
+
+What an attempt comes to is in `work.py`. After a restart of the service the thread is gone and
+`progress` starts another: every step looks first at what has been done.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from forewarn.drivers import Progress
+from forewarn.drivers.libvirt.connection import Connections
+from forewarn.drivers.libvirt.discovery import difference, discover
+from forewarn.drivers.libvirt.guests import Guests, Stopped, TaskSuperseded
+from forewarn.drivers.libvirt.records import Records
+from forewarn.drivers.libvirt.work import Work
+from forewarn.errors import PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.drivers import Task
+    from forewarn.drivers.libvirt.config import LibvirtConfig
+
+#: How often an attempt is asked after, in milliseconds.
+ASK_EVERY_MS = 500
+#: How long an attempt that is called off may take to stop, in seconds.
+STOP_S = 30.0
+#: Ended attempts whose end is remembered; the oldest is forgotten first.
+REMEMBERED_MAX = 10_000
+
+
+#: What is noted of a task.
+BEGUN, CALLED_OFF = "begun", "called off"
+
+
+class TaskUnknown(PeerError):
+    """A task that this driver was never told to begin."""
+
+    code = "task-unknown"
+    message = "The libvirt driver was never told to begin {task}."
+    advice = "Retry the operation; or complete or fail it."
+
+
+class TaskCalledOff(PeerError):
+    """A task that is to begin after its operation ended."""
+
+    code = "task-called-off"
+    message = "{task} was called off before it was begun."
+    advice = "Ask for the work again."
+
+
+class _Attempt:
+    """One attempt, on its thread."""
+
+    def __init__(self, task: Task, stopped: threading.Event) -> None:
+        self.task = task
+        self.stopped = stopped
+        self._failed = ""
+        self._text, self._share = "", 0.0
+        self._thread: threading.Thread | None = None
+
+    def start(self, work: Work) -> None:
+        """Carry it out."""
+        self._thread = threading.Thread(
+            target=self._run, args=(work,), name=f"libvirt {self.task.id}", daemon=True
+        )
+        self._thread.start()
+
+    def say(self, text: str, share: float) -> None:
+        """Take what is done, and how much of that, 0 to 1."""
+        self._text, self._share = text, share
+
+    def _run(self, work: Work) -> None:
+        try:
+            work.carry_out()
+        except Stopped:
+            self._failed = "it was called off"
+        except Exception as error:  # noqa: BLE001 - whatever it is, people must look
+            self._failed = str(error).removesuffix(".") or type(error).__name__
+
+    def progress(self, now_ms: int) -> Progress:
+        assert self._thread is not None, self.task
+        if self._thread.is_alive():
+            again_ms = now_ms + ASK_EVERY_MS
+            return Progress(again_ms=again_ms, text=self._text, share=self._share)
+        return Progress(failed=self._failed) if self._failed else Progress(done=True)
+
+    def stop(self) -> bool:
+        """Call it off; return whether it has stopped."""
+        assert self._thread is not None, self.task
+        self.stopped.set()
+        self._thread.join(STOP_S)
+        return not self._thread.is_alive()
+
+
+class LibvirtDriver:
+    """Carries operations out on hosts that run libvirt. Source: R-5."""
+
+    def __init__(self, config: LibvirtConfig, name: str = "libvirt") -> None:
+        """Connect to nobody yet."""
+        self.name = name
+        self._config = config
+        self._connections = Connections(config)
+        self._records = Records(config)
+        self._lock = threading.Lock()
+        #: Operation -> its newest attempt.
+        self._attempts: dict[int, _Attempt] = {}
+        #: The highest generation of a writer that has called.
+        self._generation = 0
+
+    def begin(self, task: Task) -> None:
+        """Begin an attempt, unless it is under way.
+
+        Raises:
+            TaskCalledOff: its operation has ended.
+            TaskSuperseded: a later writer has called.
+        """
+        number = task.operation.number
+        with self._lock:
+            self._check_writer(task)
+            before = self._attempts.get(number)
+        if before is not None and before.task.operation.attempt < task.operation.attempt:
+            before.stop()
+        if self._records.task(_key(task, operation=True)) == CALLED_OFF:
+            raise TaskCalledOff(task=task.id)
+        self._records.note_task(_key(task), BEGUN)
+        with self._lock:
+            self._attempt(task)
+
+    def progress(self, task: Task, now_ms: int) -> Progress:
+        """Say how far the attempt is; take it up where it was begun before a restart.
+
+        Raises:
+            TaskUnknown: it was never begun.
+            TaskSuperseded: a later writer has called.
+        """
+        with self._lock:
+            self._check_writer(task)
+            known = self._attempts.get(task.operation.number)
+            if known is None or known.task.operation.attempt != task.operation.attempt:
+                if self._records.task(_key(task)) != BEGUN:
+                    raise TaskUnknown(task=task.id)
+                if self._records.task(_key(task, operation=True)) == CALLED_OFF:
+                    raise TaskCalledOff(task=task.id)
+            return self._attempt(task).progress(now_ms)
+
+    def abort(self, task: Task) -> None:
+        """Call an operation off: a migration ends where it began, what is suspended goes on.
+
+        Raises:
+            TaskSuperseded: a later writer has called.
+        """
+        with self._lock:
+            self._check_writer(task)
+            self._records.note_task(_key(task, operation=True), CALLED_OFF)
+            attempt = self._attempts.pop(task.operation.number, None)
+        if attempt is not None and not attempt.stop():
+            raise TimeoutError(f"{task.id} has not stopped after {STOP_S:g} s")
+        self._work(_Attempt(task, threading.Event())).called_off()
+
+    def discover(self) -> Mapping[str, object]:
+        """Return hosts, groups and VMs as they are now. Source: R-4."""
+        found = discover(self._config, self._connections, self._records)
+        return difference(found, {})
+
+    def _check_writer(self, task: Task) -> None:
+        if task.generation < self._generation:
+            raise TaskSuperseded(generation=self._generation, vm=task.operation.target)
+        self._generation = task.generation
+
+    def _attempt(self, task: Task) -> _Attempt:
+        """Return the attempt, started if it is not known; with the lock held."""
+        number = task.operation.number
+        found = self._attempts.pop(number, None)
+        if found is None or found.task.operation.attempt != task.operation.attempt:
+            found = _Attempt(task, threading.Event())
+            found.start(self._work(found))
+        self._attempts[number] = found
+        while len(self._attempts) > REMEMBERED_MAX:
+            del self._attempts[next(iter(self._attempts))]
+        return found
+
+    def _work(self, attempt: _Attempt) -> Work:
+        task, stopped = attempt.task, attempt.stopped
+        parts = (self._connections, self._config)
+        guests = Guests(task, *parts, stopped=stopped, say=attempt.say)
+        return Work(task, guests, self._records, stopped=stopped)
+
+
+def _key(task: Task, *, operation: bool = False) -> str:
+    """Return the name of a task, or its operation, that no two stores share."""
+    name = task.operation.id if operation else task.id
+    return f"{name}@{task.operation.created_ms}"

@@ -1,0 +1,398 @@
+"""What can be done to one guest: moved, rebooted, removed, suspended; each may be repeated.
+
+Every act first looks at what is so at the hypervisors: it is safe after a crash at any point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from forewarn.clock import SystemClock
+from forewarn.drivers.libvirt.config import Fallback
+from forewarn.drivers.libvirt.connection import DomainGone, HypervisorFailed, failing
+from forewarn.drivers.libvirt.mark import Mark
+from forewarn.errors import ForewarnError, PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.drivers import Task
+    from forewarn.drivers.libvirt.config import LibvirtConfig
+    from forewarn.drivers.libvirt.connection import Connections
+    from forewarn.drivers.libvirt.domain import Domain
+
+#: How often a hypervisor is asked while something is under way, in seconds.
+LOOK_EVERY_S = 0.2
+#: How long a migration may take to be undone, in seconds.
+ABORT_S = 20.0
+#: How often a guest is looked for that leaves a host between two calls.
+LOOKS_MAX = 5
+
+
+class GuestMissing(PeerError):
+    """A VM that no host has."""
+
+    code = "guest-missing"
+    message = "No host of the libvirt configuration has a domain {vm}."
+    advice = "Look where it went, define it again, then retry; or fail the operation."
+
+
+class NoRoom(PeerError):
+    """There is no host that a guest could go to."""
+
+    code = "no-room"
+    message = "No other host that can be reached has {mib} MiB of memory for {vm}."
+    advice = "Make room or name a destination, then retry."
+
+
+class MigrationTimedOut(PeerError):
+    """A live migration that did not end in time."""
+
+    code = "migration-timed-out"
+    message = "The live migration of {vm} to {host} was given up after {seconds} s."
+    advice = "Retry at a quieter time, or set migration_fallback."
+
+
+class TaskSuperseded(PeerError):
+    """A later writer has begun something with the guest."""
+
+    code = "task-superseded"
+    message = "A later control plane (generation {generation}) works on {vm}."
+    advice = "End this process: another one is the writer."
+
+
+class Stopped(Exception):
+    """The operation ended without its driver."""
+
+
+class Guests:
+    """The guests of one task."""
+
+    def __init__(
+        self,
+        task: Task,
+        connections: Connections,
+        config: LibvirtConfig,
+        *,
+        stopped: threading.Event,
+        say: Callable[[str, float], None],
+    ) -> None:
+        """Do nothing yet.
+
+        Args:
+            task: in whose name everything is done.
+            connections: to the hosts.
+            config: limits and policies.
+            stopped: set when the task is called off.
+            say: is told what is done, and how much of that, 0 to 1.
+        """
+        self._task = task
+        self.connections = connections
+        self._clock = SystemClock()
+        self.config = config
+        self._stopped = stopped
+        self._say = say
+        #: Hosts that are known to be gone, and are not asked.
+        self.lost: set[str] = set()
+
+    # --- where it is ----------------------------------------------------------------------
+
+    def find(self, vm: str) -> Domain | None:
+        """Return where a guest is; None if no host has it. Costs a call of each host at worst.
+
+        While it moves it is on two hosts; then where it comes from counts.
+
+        Raises:
+            HypervisorFailed: it may be on a host that cannot be reached.
+        """
+        for _ in range(LOOKS_MAX - 1):
+            with contextlib.suppress(DomainGone):  # it has just arrived, or ended
+                return self._look(vm)
+        return self._look(vm)
+
+    def _look(self, vm: str) -> Domain | None:
+        operation = self._task.operation
+        first = (operation.host, operation.destination)
+        hosts = [each for each in dict.fromkeys((*first, *self.config.hosts)) if each]
+        found: list[Domain] = []
+        silent: ForewarnError | None = None
+        for host in hosts:
+            if host in self.lost:
+                continue
+            try:
+                domain = self.connections.domain(host, vm)
+            except HypervisorFailed as error:
+                silent = silent or error
+                continue
+            if domain is not None:
+                found.append(domain)
+        if not found:
+            if silent is not None:
+                raise silent
+            return None
+        return max(found, key=self._rank)
+
+    def needed(self, vm: str) -> Domain:
+        """Return where a guest is.
+
+        Raises:
+            GuestMissing: no host has it.
+        """
+        found = self.find(vm)
+        if found is None:
+            raise GuestMissing(vm=vm)
+        return found
+
+    def _rank(self, domain: Domain) -> tuple[bool, bool]:
+        with failing(domain.host):
+            mark = domain.mark()
+            return domain.active, mark is None or mark.to != domain.host
+
+    # --- what is done to it ---------------------------------------------------------------
+
+    def move_alive(self, vm: str) -> None:
+        """Move a running guest without its ceasing to run; one that is off is moved as it is."""
+        domain = self.needed(vm)
+        mark = self._marked(domain, moves=True)
+        if not mark.ran:
+            self.move_cold(vm)
+            return
+        while domain.host != mark.to:
+            if not domain.active:
+                raise HypervisorFailed(host=domain.host, reason=f"{vm} stopped while it moved")
+            self._migrate(domain, mark)
+            domain = self.needed(vm)
+        with failing(domain.host):
+            domain.resume()  # a migration that was helped along leaves it suspended
+
+    def move_cold(self, vm: str) -> None:
+        """Stop a guest, and start it on another host from the same disks. Source: D-4."""
+        domain = self.needed(vm)
+        mark = self._marked(domain, moves=True)
+        if domain.host != mark.to:
+            self._stop(domain, self.config.shutdown_timeout_s)
+            self._say(f"starting {vm} on {mark.to}", 0.5)
+            with failing(domain.host):
+                xml = domain.definition()
+            self.connections.define(mark.to, xml)
+            with failing(domain.host):
+                domain.undefine()  # before the other is started: it never runs twice
+        self._start(mark.to, vm, mark)
+
+    def reboot(self, vm: str) -> None:
+        """End a guest's run and begin another; one that is off stays so."""
+        self.stop(vm)
+        self.start(vm)
+
+    def stop(self, vm: str) -> None:
+        """End the run a guest was in when the task began."""
+        domain = self.needed(vm)
+        mark = self._marked(domain)
+        if mark.pending:
+            self._stop(domain, self.config.shutdown_timeout_s)
+
+    def start(self, vm: str) -> None:
+        """Start a guest that ran when the task began."""
+        domain = self.needed(vm)
+        self._start(domain.host, vm, self._marked(domain))
+
+    def remove(self, vm: str, grace_s: float) -> None:
+        """Shut a guest down, at the end of its grace by force, and have its host forget it."""
+        domain = self.find(vm)
+        if domain is None:
+            return
+        self._marked(domain)
+        self._stop(domain, grace_s)
+        with failing(domain.host):
+            domain.undefine()
+
+    def suspend(self, vm: str) -> None:
+        """Stop a guest's processors."""
+        domain = self.needed(vm)
+        self._marked(domain)
+        with failing(domain.host):
+            domain.suspend()
+
+    def resume(self, vm: str) -> None:
+        """Let a guest's processors go on, if it was this operation that stopped them."""
+        domain = self.find(vm)
+        if domain is None:
+            return
+        with failing(domain.host):
+            mark = domain.mark()
+            if mark and mark.operation == self._key and mark.ran:
+                domain.resume()
+
+    def bring_up(self, vm: str, definition: str | None) -> None:
+        """Start a guest of a lost host on another one, from its definition as it was seen last."""
+        domain = self.find(vm)
+        if domain is None and definition is None:
+            raise GuestMissing(vm=vm)
+        if domain is None:
+            assert definition is not None, vm
+            to = self._room(vm, 0)
+            self._say(f"starting {vm} on {to}", 0)
+            self.connections.define(to, definition)
+            domain = self.connections.domain(to, vm)
+            assert domain is not None, vm
+        with failing(domain.host):
+            domain.put_mark(self._fresh(ran=True, to=domain.host))
+            domain.create()
+
+    # --- steps ----------------------------------------------------------------------------
+
+    def _marked(self, domain: Domain, *, moves: bool = False) -> Mark:
+        """Return the mark that this operation has put on a guest, putting it if there is none."""
+        with failing(domain.host):
+            mark, active, attempt = domain.mark(), domain.active, self._task.operation.attempt
+            if mark is None or mark.operation != self._key:
+                mark = None
+            elif mark.generation > self._task.generation:
+                raise TaskSuperseded(generation=mark.generation, vm=domain.name)
+            elif not moves or domain.host == mark.to or mark.attempt == attempt:
+                return mark
+            to = self._destination(domain) if moves else ""
+            made = self._fresh(ran=mark.ran if mark else active, to=to, pending=active)
+            domain.put_mark(made)
+            return made
+
+    def _fresh(self, *, ran: bool, to: str = "", pending: bool = False) -> Mark:
+        operation = self._task.operation
+        return Mark(
+            self._key,
+            operation.attempt,
+            self._task.generation,
+            pending=pending,
+            to=to,
+            ran=ran,
+        )
+
+    @property
+    def _key(self) -> str:
+        """The operation's name in marks; a store that was begun anew counts from 1 again."""
+        operation = self._task.operation
+        return f"{operation.id}@{operation.created_ms}"
+
+    def _destination(self, domain: Domain) -> str:
+        return self._task.operation.destination or self._room(
+            domain.name, domain.memory_kib, but=domain.host
+        )
+
+    def _room(self, vm: str, kib: int, but: str = "") -> str:
+        """Return the host with the most room. Costs a call of each host."""
+        operation = self._task.operation
+        if operation.destination:
+            return operation.destination
+        room: dict[str, int] = {}
+        for host in self.config.hosts:
+            if host not in self.lost and host not in {but, operation.host}:
+                try:
+                    room[host] = self.connections.free_kib(host)
+                except HypervisorFailed:
+                    continue
+        best = max(room, key=lambda each: room[each], default="")
+        if not best or room[best] < kib:
+            raise NoRoom(vm=vm, mib=kib // 1024)
+        return best
+
+    def _start(self, host: str, vm: str, mark: Mark) -> None:
+        domain = self.connections.domain(host, vm)
+        if domain is None:
+            raise GuestMissing(vm=vm)
+        with failing(host):
+            if mark.ran:
+                domain.create()
+
+    def _stop(self, domain: Domain, grace_s: float) -> None:
+        """Shut a guest down, after its grace by force."""
+        self._say(f"shutting {domain.name} down", 0)
+        ends_ms = self._clock.now_ms() + int(grace_s * 1000)
+        with failing(domain.host):
+            if domain.active:
+                domain.resume()
+                domain.shutdown()
+            while domain.active and self._clock.now_ms() < ends_ms:
+                self._pause()
+            if domain.active:
+                domain.destroy()
+
+    def _migrate(self, domain: Domain, mark: Mark) -> None:
+        """Have one migration take place, or wait for one that is under way."""
+        self._say(f"migrating {domain.name} to {mark.to}", 0)
+        ended = threading.Event()
+        failed: list[Exception] = []
+        with failing(domain.host):
+            if domain.migrating:  # begun before a crash; the hosts go on among themselves
+                with contextlib.suppress(DomainGone):
+                    while domain.active and domain.migrating:
+                        self._watch(domain, mark)
+                return
+        uri = self.config.migration_uri(mark.to)
+        mib_s, unsafe = self.config.migration_mib_s, self.config.storage_is_shared
+        fallback = self.config.migration_fallback
+        postcopy = fallback is Fallback.POSTCOPY
+
+        def act() -> None:
+            try:
+                with failing(domain.host):
+                    domain.migrate(uri, mib_s=mib_s, postcopy=postcopy, unsafe=unsafe)
+            except Exception as error:  # noqa: BLE001 - raised by who waits
+                failed.append(error)
+            finally:
+                ended.set()
+
+        threading.Thread(target=act, name=f"migration of {domain.name}", daemon=True).start()
+        ends_ms = self._clock.now_ms() + self.config.migration_timeout_s * 1000
+        helped = False
+        while not ended.wait(LOOK_EVERY_S):
+            try:
+                self._watch(domain, mark)
+            except Stopped:
+                ended.wait(ABORT_S)  # until the other host has given up its half
+                raise
+            if self._clock.now_ms() > ends_ms and not helped:
+                self._hurry(domain)
+                helped = True
+        if failed and helped and fallback is Fallback.GIVE_UP:
+            seconds = self.config.migration_timeout_s
+            raise MigrationTimedOut(vm=domain.name, host=mark.to, seconds=seconds)
+        if failed:
+            raise failed[0]
+
+    def _watch(self, domain: Domain, mark: Mark) -> None:
+        """Say how far a migration is, and end it where the work was called off."""
+        if self._stopped.wait(LOOK_EVERY_S):
+            with failing(domain.host):
+                domain.abort_migration()
+            raise Stopped
+        with failing(domain.host):
+            self._say(f"migrating {domain.name} to {mark.to}", domain.share())
+
+    def _hurry(self, domain: Domain) -> None:
+        """Do with a migration that takes too long what the policy says."""
+        fallback = self.config.migration_fallback
+        with failing(domain.host):
+            if fallback is Fallback.SUSPEND:
+                domain.suspend()
+            elif fallback is Fallback.POSTCOPY:
+                domain.end_precopy()
+            else:
+                domain.abort_migration()
+
+    def _pause(self) -> None:
+        if self._stopped.wait(LOOK_EVERY_S):
+            raise Stopped
+
+    def leave(self, vm: str) -> None:
+        """Put a last mark on a guest, so that no superseded writer begins anything with it."""
+        domain = self.find(vm)
+        if domain is None:
+            return
+        with failing(domain.host):
+            mark = domain.mark()
+            if mark is None or mark.generation < self._task.generation:
+                base = mark or self._fresh(ran=domain.active)
+                domain.put_mark(replace(base, generation=self._task.generation))

@@ -1,0 +1,86 @@
+"""What the driver keeps on disk: definitions of domains, and which tasks and commands were begun.
+
+Nobody is called from here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forewarn.drivers.libvirt.config import LibvirtConfig
+
+
+class Records:
+    """Files of one directory, each written whole or not at all."""
+
+    def __init__(self, config: LibvirtConfig) -> None:
+        """Make nothing yet."""
+        self._directory = Path(config.directory)
+
+    def keep_definition(self, vm: str, xml: str) -> None:
+        """Keep a domain's definition, unless that is what is kept."""
+        path = self._definition(vm)
+        if not path.exists() or path.read_text("utf-8") != xml:
+            _write(path, xml)
+
+    def definition(self, vm: str) -> str | None:
+        """Return the definition of a domain as it was seen last."""
+        path = self._definition(vm)
+        return path.read_text("utf-8") if path.exists() else None
+
+    def note_task(self, key: str, state: str) -> None:
+        """Note that an attempt was begun, or that its operation was called off."""
+        if self.task(key) != state:
+            _write(self._task(key), state)
+
+    def task(self, key: str) -> str:
+        """Return what was noted of an attempt or operation; empty if nothing was."""
+        path = self._task(key)
+        return path.read_text("utf-8") if path.exists() else ""
+
+    def begin_command(self, key: str) -> bool:
+        """Note that a command is begun; False where that is noted already."""
+        path = self._command(key)
+        if path.exists():
+            return False
+        _write(path, "begun")
+        return True
+
+    def end_command(self, key: str) -> None:
+        """Note that a command has ended well."""
+        _write(self._command(key), "ended")
+
+    def command_ended(self, key: str) -> bool:
+        """Whether a command is known to have ended well."""
+        path = self._command(key)
+        return path.exists() and path.read_text("utf-8") == "ended"
+
+    def _definition(self, vm: str) -> Path:
+        return self._directory / "definitions" / f"{_safe(vm)}.xml"
+
+    def _task(self, key: str) -> Path:
+        return self._directory / "tasks" / _safe(key)
+
+    def _command(self, key: str) -> Path:
+        return self._directory / "commands" / _safe(key)
+
+
+def _safe(name: str) -> str:
+    """Return a file name for whatever a domain is called."""
+    plain = "".join(each if each.isalnum() or each in "-_" else "_" for each in name)[:80]
+    return f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with fresh.open("w", encoding="utf-8") as file:
+        fresh.chmod(0o600)  # a definition may hold a console's password
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

@@ -1,0 +1,237 @@
+"""What each operation comes to on libvirt hosts: which guests are moved, rebooted or removed.
+
+How one guest is is in `guests.py`; threads and answers to the control plane are in `driver.py`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+from forewarn.clock import SystemClock
+from forewarn.core.impact import TRAITS, Cause, Impact
+from forewarn.drivers.libvirt.connection import HypervisorFailed
+from forewarn.drivers.libvirt.guests import GuestMissing, Stopped
+from forewarn.errors import PeerError
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from forewarn.drivers import Task
+    from forewarn.drivers.libvirt.guests import Guests
+    from forewarn.drivers.libvirt.records import Records
+
+#: How long a guest that is removed has at least, where its notice is over, in seconds.
+FAREWELL_S = 5
+#: How often a host that is away is tried, in seconds.
+TRY_EVERY_S = 1.0
+#: Longest part of what a command printed that is kept as a reason, in characters.
+OUTPUT_MAX = 500
+
+
+class WorkUnsupported(PeerError):
+    """An operation that this driver has no way to carry out."""
+
+    code = "work-unsupported"
+    message = "The libvirt driver cannot carry out {cause} with impact {impact}: {reason}."
+    advice = "Do it by hand and say `forewarn complete`, or fail the operation."
+
+
+class CommandFailed(PeerError):
+    """A command of the configuration that failed."""
+
+    code = "command-failed"
+    message = "{setting} of host {host} {problem}."
+    advice = "Look at the host; retry the operation where the command has not done its work."
+
+
+class HostAway(PeerError):
+    """A host that does not come back."""
+
+    code = "host-away"
+    message = "Host {host} is not back after {seconds} s: {reason}"
+    advice = "Look at the host; then retry or fail the operation."
+
+
+class Work:
+    """One task, carried out from wherever it stands."""
+
+    def __init__(
+        self,
+        task: Task,
+        guests: Guests,
+        records: Records,
+        *,
+        stopped: threading.Event,
+    ) -> None:
+        """Do nothing yet."""
+        self._task = task
+        self._guests = guests
+        self._connections = guests.connections
+        self._config = guests.config
+        self._records = records
+        self._clock = SystemClock()
+        self._stopped = stopped
+
+    def carry_out(self) -> None:
+        """Do it, to its end.
+
+        Raises:
+            ForewarnError: why it failed.
+            Stopped: it was called off.
+        """
+        operation = self._task.operation
+        vms = operation.vms
+        fault = TRAITS[operation.cause].fault
+        if operation.impact in {Impact.PREEMPT, Impact.TERMINATE}:
+            self._remove()
+        elif fault and operation.impact is Impact.REDEPLOY:
+            self._bring_up_elsewhere()
+        elif fault:
+            self._start_again()
+        elif operation.impact is Impact.REDEPLOY:
+            self._each(vms, self._guests.move_cold)
+        elif operation.impact is Impact.FREEZE and TRAITS[operation.cause].moves:
+            self._each(vms, self._guests.move_alive)
+        elif operation.impact is Impact.FREEZE:
+            self._update()
+        elif operation.cause is Cause.REIMAGE:
+            raise self._unsupported("it does not know the guest's image")
+        elif operation.of_vm or not self._config.reboot_command:
+            self._each(vms, self._guests.reboot)
+        else:
+            self._reboot_host()
+
+    def called_off(self) -> None:
+        """Leave nothing suspended that this operation suspended."""
+        for vm in self._task.operation.vms:
+            self._guests.leave(vm)
+            self._guests.resume(vm)
+
+    def _each(self, vms: tuple[str, ...], act: Callable[[str], None]) -> None:
+        """Act on every guest, also where one fails; the first failure is raised at the end."""
+        failed: PeerError | None = None
+        for vm in vms:
+            if self._stopped.is_set():
+                raise Stopped
+            try:
+                act(vm)
+            except PeerError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _remove(self) -> None:
+        operation = self._task.operation
+        left_s = (operation.not_before_ms - operation.started_ms) / 1000
+        grace_s = max(left_s, FAREWELL_S)
+        self._each(operation.vms, lambda vm: self._guests.remove(vm, grace_s))
+
+    def _update(self) -> None:
+        """Run the update command, with the guests suspended unless no interruption is announced."""
+        operation = self._task.operation
+        if not self._config.update_command:
+            raise self._unsupported("update_command is not set")
+        quiet = operation.duration_s != 0
+        try:
+            if quiet:
+                self._each(operation.vms, self._guests.suspend)
+            self._command_once("update_command", self._config.update_command)
+        finally:
+            if quiet:
+                self._each(operation.vms, self._guests.resume)
+
+    def _reboot_host(self) -> None:
+        operation = self._task.operation
+        key = f"{self._task.id}:reboot_command"
+        if not self._records.command_ended(key):
+            self._each(operation.vms, self._guests.stop)
+            self._command_once("reboot_command", self._config.reboot_command)
+        self._connections.forget(operation.host)
+        self._wait_for_host()
+        self._each(operation.vms, self._guests.start)
+
+    def _start_again(self) -> None:
+        """Have the guests of a host that failed run again, once it is back."""
+        self._wait_for_host()
+        self._each(self._task.operation.vms, self._start_if_there)
+
+    def _start_if_there(self, vm: str) -> None:
+        found = self._guests.find(vm)
+        definition = self._records.definition(vm)
+        if found is None and definition is None:
+            raise GuestMissing(vm=vm)
+        if found is None:
+            assert definition is not None, vm
+            self._connections.define(self._task.operation.host, definition)
+        self._guests.bring_up(vm, definition)
+
+    def _bring_up_elsewhere(self) -> None:
+        """Start the guests of a lost host on others, once it is certain that it is off."""
+        operation = self._task.operation
+        if not self._config.fence_command:
+            raise self._unsupported("fence_command is not set, so the host may still be running")
+        self._command("fence_command", self._config.fence_command)
+        self._guests.lost.add(operation.host)
+        self._each(
+            operation.vms, lambda vm: self._guests.bring_up(vm, self._records.definition(vm))
+        )
+
+    def _wait_for_host(self) -> None:
+        host, limit_s = self._task.operation.host, self._config.reboot_timeout_s
+        ends_ms = self._clock.now_ms() + limit_s * 1000
+        while True:
+            try:
+                self._connections.to(host)
+            except HypervisorFailed as error:
+                if self._clock.now_ms() > ends_ms:
+                    raise HostAway(host=host, seconds=limit_s, reason=error) from error
+            else:
+                return
+            if self._stopped.wait(TRY_EVERY_S):
+                raise Stopped
+
+    def _command_once(self, setting: str, command: tuple[str, ...]) -> None:
+        """Run a command that must not run twice in one attempt."""
+        key = f"{self._task.id}:{setting}"
+        if self._records.command_ended(key):
+            return
+        if not self._records.begin_command(key):
+            host = self._task.operation.host
+            problem = "was begun before the service ended; whether it did its work is not known"
+            raise CommandFailed(setting=setting, host=host, problem=problem)
+        self._command(setting, command)
+        self._records.end_command(key)
+
+    def _command(self, setting: str, command: tuple[str, ...]) -> None:
+        host = self._task.operation.host
+        found = self._config.hosts.get(host)
+        facts = {"host": host, "uri": found.uri if found else ""}
+        words = [_filled(word, facts) for word in command]
+        try:
+            done = subprocess.run(  # noqa: S603 - the operator's own command, and no shell
+                words,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=self._config.command_timeout_s,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CommandFailed(setting=setting, host=host, problem=f"failed: {error}") from error
+        if done.returncode:
+            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()[-OUTPUT_MAX:]
+            problem = f"ended with {done.returncode}: {said}"
+            raise CommandFailed(setting=setting, host=host, problem=problem)
+
+    def _unsupported(self, reason: str) -> WorkUnsupported:
+        operation = self._task.operation
+        return WorkUnsupported(
+            cause=operation.cause.value, impact=operation.impact.value, reason=reason
+        )
+
+
+def _filled(word: str, facts: dict[str, str]) -> str:
+    for name, value in facts.items():
+        word = word.replace(f"{{{name}}}", value)
+    return word
