@@ -18,7 +18,7 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
-	test-fast test-postgres coverage sim hunt transcripts docs bench $(BENCHES) clean
+	demo-libvirt test-fast test-postgres coverage sim hunt transcripts docs bench $(BENCHES) clean
 
 help:  ## list what can be made
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."
@@ -33,6 +33,9 @@ emulate: $(RUNTIME)  ## set up what is needed and run the emulator (ARGS="--spee
 run-dev: $(RUNTIME)  ## run the service with its store kept in .build/dev (ARGS=...)
 	@mkdir -p .build/dev
 	$(BIN)/forewarn serve --config dist/dev.toml $(ARGS)
+
+demo-libvirt: $(DEV) system  ## a private cloud of two libvirt hosts is maintained (root, Debian)
+	$(BIN)/python -m tests.libvirt.film
 
 # -- to work on it -------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import note, print_json
+from forewarn.cli.topology_libvirt import add_import
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 
@@ -48,6 +49,7 @@ def add_commands(commands: Commands) -> None:
     apply.add_argument("--dry-run", action="store_true", help="only say what would change")
     show = topology.command("show", "print the fleet as a file that can be applied", run=_show)
     show.add_argument("--format", choices=("toml", "yaml", "json"), help="toml if not said")
+    add_import(topology)
 
 
 def _apply(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,27 @@
+"""The film, as a test: maintenance of a private cloud from its announcement to its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.libvirt import film
+from tests.libvirt.laboratory import laboratory_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.slow, pytest.mark.netns]
+
+
+def test_private_cloud_is_maintained(tmp_path: Path) -> None:
+    """Guests are asked, moved, rebooted and brought up again; none sees what is not its own.
+
+    Source: R-5, L-4, L-7, S-4, C-9.
+    """
+    said = film.missing()
+    if said:
+        pytest.skip(said)
+    with laboratory_in(tmp_path / "lab") as lab:
+        film.Film(lab, print).play()
