@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: What the laboratory needs besides Python and the guests' files.
 PROGRAMS = ("libvirtd", "qemu-system-x86_64", "virsh", "unshare", "nsenter", "ip", "ebtables")
 #: Longest a host or guest may take to start on a busy machine, in seconds.
-WAIT_S = 20
+WAIT_S = 90
 #: A guest's disk, which both hosts reach.
 DISK_BYTES = 4 * 1024 * 1024
 BRIDGE_MAC = "52:54:00:fe:a9:fe"

@@ -1,0 +1,64 @@
+"""libvirtd is killed while the driver works: a retry ends the work, and nothing is done twice.
+
+`LIBVIRT_KILLS=300 pytest tests/libvirt/test_kills.py` kills more often than the usual two times.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.core.impact import Cause
+from forewarn.drivers import Task
+from forewarn.drivers.libvirt.driver import LibvirtDriver
+from forewarn.values import replace
+from tests.libvirt.laboratory import WAIT_S
+from tests.libvirt.test_driver import boots, carried_out, config, guest, home, task
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from forewarn.drivers.libvirt.config import LibvirtConfig
+    from tests.libvirt.laboratory import Laboratory
+
+pytestmark = [pytest.mark.slow, pytest.mark.netns]
+
+__all__ = ["config", "guest"]
+KILLS = int(os.environ.get("LIBVIRT_KILLS", "2"))
+#: Progress is asked for up to so often before the kill: from the first step to the last.
+LOOKS_MAX = 300
+#: Retries until the work ends; one is enough where nothing else goes wrong.
+RETRIES_MAX = 5
+
+
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_work_ends_once_though_libvirtd_is_killed(
+    lab: Laboratory, guest: str, config: LibvirtConfig, seed: int
+) -> None:
+    """A killed libvirtd fails the attempt at most; the next one finds what was done. R-2."""
+    chance = random.Random(seed)
+    cause = (Cause.REBOOT, Cause.LIVE_MIGRATION)[seed % 2]
+    given, before = task(lab, cause), boots(lab)
+    driver = LibvirtDriver(config)
+    driver.begin(given)
+    looks, last = itertools.count(), chance.randrange(LOOKS_MAX)
+    wait_until(lambda: driver.progress(given, 0).done or next(looks) >= last, what="the moment")
+    victim = chance.choice(sorted(lab.hosts))
+    lab.kill_libvirtd(victim)
+    lab.start_libvirtd(victim)
+    ended = carried_out(driver, given)
+    for attempt in range(2, RETRIES_MAX):
+        if ended.done:
+            break
+        given = Task(replace(given.operation, attempt=attempt))
+        ended = carried_out(driver, given)
+    assert ended.done, ended
+    wanted = before + (cause is Cause.REBOOT)
+    wait_until(lambda: boots(lab) >= wanted, what="its boot", limit_s=WAIT_S)
+    assert boots(lab) == wanted
+    assert (home(lab) == given.operation.host) == (cause is Cause.REBOOT)
+    listed = [each for each in lab.hosts.values() if guest in each.run("virsh", "list", "--name")]
+    assert len(listed) == 1
