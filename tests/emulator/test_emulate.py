@@ -260,6 +260,7 @@ def test_windows_could_start_it() -> None:
     """Nothing that only POSIX has is imported on the way to the emulator and the client."""
     program = """
 import asyncio, pytest, socket, ssl, subprocess, sys, threading, types  # as Windows has them
+import zoneinfo
 blocked = {"uvloop", "fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog"}
 class Refusing:
     def find_spec(self, name, path=None, target=None):

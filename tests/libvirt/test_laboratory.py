@@ -23,7 +23,17 @@ def test_guest_moves_alive_and_shuts_down(lab: Laboratory, tmp_path: Path) -> No
     h1, h2 = lab.hosts.values()
     lab.define("h1", Guest("a1", 11, poller_image(tmp_path)))
     wait_until(lambda: polls(lab) > 1, what="the guest to poll", limit_s=WAIT_S)
-    h1.run("virsh", "migrate", "--live", "--p2p", "--persistent", "--undefinesource", "a1", h2.uri)
+    h1.run(
+        "virsh",
+        "migrate",
+        "--live",
+        "--unsafe",
+        "--p2p",
+        "--persistent",
+        "--undefinesource",
+        "a1",
+        h2.uri,
+    )
     before = polls(lab)
     wait_until(lambda: polls(lab) > before, what="the guest to poll on", limit_s=WAIT_S)
     assert sum(" up " in line for line in lab.console("a1")) == 1

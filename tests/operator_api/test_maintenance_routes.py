@@ -102,7 +102,7 @@ def test_plans_can_be_compared(fleet: Live) -> None:
     [
         ({"hosts": ["h1", "nowhere"]}, 404),
         ({"all": True}, 422),
-        ({"hosts": None, "selector": "zone=mars"}, 422),
+        ({"hosts": None, "selector": "zone=mars"}, 404),
         ({"cause": "hardware-failure"}, 422),
         ({"duration": "PT0S"}, 422),
     ],

@@ -26,7 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
                     "            self.state = copy.deepcopy(before)\n"
                     "            self.state.adopt(written)\n"
                     "            early = publication.difference(self.state, written, "
-                    "self._sequence, before=layout)\n"
+                    "self.store.generation, before=layout)\n"
                     "            if early:\n"
                     "                self.early(early)\n"
                     "            self.state = before\n"

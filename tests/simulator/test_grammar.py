@@ -113,6 +113,7 @@ def test_text_may_hold_what_looks_like_an_option() -> None:
 def test_forms_are_told_apart_by_their_words(form: CommandForm) -> None:
     """A line with the words of one form is of that form, whatever stands where values do."""
     filled = {"OP": "op-1", "EVENT": "ev-1", "DURATION": "1h", "STEP": "-1h", "WRITE": "full"}
+    filled |= {"WORK": "op-1", "MAINTENANCE": "m-1"}
     places = (place.split("|")[0].strip("[]…") for place in form.places)
     words = [filled.get(place, place) for place in places]
     options = {name: filled.get(form.options[name], "h1") for name in form.required}

@@ -23,8 +23,10 @@ T = TypeVar("T")
 
 #: Stops one move may make; a storm of a day has some thousands.
 STOPS_MAX = 100_000
-#: Looks at one stop until nothing is under way; at very high speeds something always is.
-LOOKS_MAX = 2_000
+#: Looks at one stop until nothing is under way.
+LOOKS_MAX = 20_000
+#: The same at such a speed or a higher one, at which something always is.
+FAST, FAST_LOOKS_MAX = 1_000.0, 1_000
 #: Real seconds between two looks after the first few.
 LOOK_S = 0.001
 
@@ -85,7 +87,7 @@ class ClockControl:
 
     async def settle(self) -> None:
         """Wait until nothing that is due now is still under way."""
-        for look in range(LOOKS_MAX):
+        for look in range(LOOKS_MAX if self._clock.speed < FAST else FAST_LOOKS_MAX):
             await self._read(_nothing)  # behind it the loop passes its time once
             busy = await self._read(self._busy)
             if not busy and all(sleeper.quiet for sleeper in self._sleepers()):

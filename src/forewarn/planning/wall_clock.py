@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 if TYPE_CHECKING:
     from forewarn.planning.windows import Window
@@ -28,6 +27,8 @@ def open_throughout(windows: tuple[Window, ...], start_ms: int, end_ms: int) -> 
 
 def _reads_open(window: Window, at_ms: int) -> bool:
     """Whether a clock on the wall shows a time within a window at a moment."""
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - only where there are windows
+
     wall = dt.datetime.fromtimestamp(at_ms / 1000, ZoneInfo(window.time_zone))
     minute, today, shut = wall.hour * 60 + wall.minute, wall.date(), set(window.except_dates)
     over_midnight = window.to_min <= window.from_min

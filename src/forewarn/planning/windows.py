@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 from forewarn.errors import CallerError
 from forewarn.values import value
@@ -70,7 +69,7 @@ class Window:
         if problem:
             raise WindowInvalid(name=self.name, problem=problem)
         try:
-            ZoneInfo(self.time_zone)
+            _zone(self.time_zone)
             for date in self.except_dates:
                 dt.date.fromisoformat(date)
         except (ValueError, OSError) as error:
@@ -173,7 +172,7 @@ def _days(dates: tuple[str, ...]) -> frozenset[int]:
 @functools.lru_cache(256)
 def _stretches(name: str, from_s: int, to_s: int) -> tuple[tuple[int, int, int], ...]:
     """Return stretches of time with one offset from UTC: (from, to, offset), all in seconds."""
-    zone = ZoneInfo(name)
+    zone = _zone(name)
     found: list[tuple[int, int, int]] = []
     begun, offset = from_s, _offset_s(zone, from_s)
     at = from_s
@@ -189,7 +188,13 @@ def _stretches(name: str, from_s: int, to_s: int) -> tuple[tuple[int, int, int],
     return tuple(stretch for stretch in found if stretch[0] < stretch[1])
 
 
-def _change_s(zone: ZoneInfo, before_s: int, after_s: int) -> int:
+def _zone(name: str) -> dt.tzinfo:
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - only where there are windows
+
+    return ZoneInfo(name)
+
+
+def _change_s(zone: dt.tzinfo, before_s: int, after_s: int) -> int:
     """Return the first second with another offset, by bisection."""
     old = _offset_s(zone, before_s)
     while after_s - before_s > 1:
@@ -201,7 +206,7 @@ def _change_s(zone: ZoneInfo, before_s: int, after_s: int) -> int:
     return after_s
 
 
-def _offset_s(zone: ZoneInfo, at_s: int) -> int:
+def _offset_s(zone: dt.tzinfo, at_s: int) -> int:
     offset = dt.datetime.fromtimestamp(at_s, zone).utcoffset()
     assert offset is not None, zone
     return offset.days * _DAY_S + offset.seconds

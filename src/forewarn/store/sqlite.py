@@ -72,6 +72,10 @@ PRAGMA journal_size_limit = {WAL_BYTES_MAX};
 """
 
 
+_DAMAGE = ("decode to UTF-8", "no such column", "has no column named")
+"""In SQLite's words: what only a damaged file can bring."""
+
+
 class SqliteEngine(Engine):
     """A SQLite database, held by this process alone as its writer."""
 
@@ -227,7 +231,9 @@ class SqliteEngine(Engine):
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         kind = _KINDS.get(code, StoreContradiction)
         # A text that is none has no number in Python's module, and a message may be made of one.
-        if isinstance(error, UnicodeDecodeError) or "decode to UTF-8" in str(error):
+        # A column that is not there is one whose name was damaged: steps of the schema are checked.
+        text = str(error)
+        if isinstance(error, UnicodeDecodeError) or any(sign in text for sign in _DAMAGE):
             kind = StoreDamaged
         return kind(place=self.place, reason=f"SQLite says: {error}")
 
