@@ -26,6 +26,7 @@ from forewarn.core.maintenance.records import (
     TargetState,
 )
 from forewarn.core.naming import DOMAIN_MAX
+from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import Record, key_of
 from forewarn.core.state import Changes
 from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
@@ -240,11 +241,16 @@ targets = st.builds(
     reason=prose,
 )
 
+policies = st.builds(
+    AppliedPolicy, name=st.just(FLEET_POLICY), applied_ms=times, actor=prose, body=prose
+)
+
 OF_KIND: dict[str, st.SearchStrategy[Record]] = {
     "host": hosts,
     "maintenance": maintenances,
     "plan": plans,
     "target": targets,
+    "policy": policies,
     "group": groups,
     "vm": vms,
     "operation": operations,

@@ -41,15 +41,38 @@ def add_commands(commands: Commands) -> None:
     """Add `topology`."""
     topology = commands.group("topology")
     apply = topology.command("apply", "make the fleet as a file describes it", run=_apply)
-    apply.add_argument("file", metavar="FILE", help=".toml, .yaml or .json; - is standard input")
-    apply.add_argument(
-        "--format", choices=("toml", "yaml", "json"), help="else by the file's ending"
-    )
+    add_file(apply)
     apply.add_argument("--prune", action="store_true", help="also remove what is not in it")
     apply.add_argument("--dry-run", action="store_true", help="only say what would change")
     show = topology.command("show", "print the fleet as a file that can be applied", run=_show)
     show.add_argument("--format", choices=("toml", "yaml", "json"), help="toml if not said")
     add_import(topology)
+
+
+def add_file(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments by which a file of one of the three forms is named."""
+    parser.add_argument("file", metavar="FILE", help=".toml, .yaml or .json; - is standard input")
+    parser.add_argument(
+        "--format", choices=("toml", "yaml", "json"), help="else by the file's ending"
+    )
+
+
+def described(arguments: argparse.Namespace, unreadable: type[CallerError]) -> tuple[bytes, str]:
+    """Return the bytes of the file that was named, and their media type.
+
+    Raises:
+        CallerError: of the kind that is given: the file cannot be read, or its form is not known.
+    """
+    ending = f".{arguments.format}" if arguments.format else Path(arguments.file).suffix.lower()
+    media = _MEDIA.get(ending)
+    if media is None:
+        raise unreadable(path=arguments.file, reason=f"its ending is {ending or 'none'}")
+    try:
+        if arguments.file == "-":
+            return sys.stdin.buffer.read(), media
+        return Path(arguments.file).read_bytes(), media
+    except OSError as error:
+        raise unreadable(path=arguments.file, reason=error.strerror) from error
 
 
 def _apply(arguments: argparse.Namespace) -> int:
@@ -60,17 +83,7 @@ def _apply(arguments: argparse.Namespace) -> int:
         portions_of,
     )
 
-    ending = f".{arguments.format}" if arguments.format else Path(arguments.file).suffix.lower()
-    media = _MEDIA.get(ending)
-    if media is None:
-        raise TopologyUnreadable(path=arguments.file, reason=f"its ending is {ending or 'none'}")
-    try:
-        if arguments.file == "-":
-            body = sys.stdin.buffer.read()
-        else:
-            body = Path(arguments.file).read_bytes()
-    except OSError as error:
-        raise TopologyUnreadable(path=arguments.file, reason=error.strerror) from error
+    body, media = described(arguments, TopologyUnreadable)
     try:
         portions = portions_of(body, media)
         asked = {"prune": arguments.prune, "dry_run": arguments.dry_run}

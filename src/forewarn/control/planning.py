@@ -15,6 +15,7 @@ from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance.admission import is_counted
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
 from forewarn.core.naming import RACK
+from forewarn.core.policy import maintenance_policy
 from forewarn.core.topology import Health
 from forewarn.errors import OurError
 from forewarn.planning import fleet as planned
@@ -73,7 +74,7 @@ def snapshot(
         tuple(state.operations.values()),
         dict(state.progress.of(maintenance.number).targets),
         state.plans.get(maintenance.plan),
-        policy,
+        replace(policy, maintenance=maintenance_policy(state.applied_policy, policy)),
         now_ms,
     )
 

@@ -44,6 +44,7 @@ ACTIONS: dict[str, str] = {
     "maintenance.stopped": "Its gate has stopped it.",
     "maintenance.done": "Every host has been worked on.",
     "maintenance.cancelled": "It ends for good; what runs ends.",
+    "policy.applied": "Another maintenance policy is in force.",
     "event.counted": "A VM of a strict group has approved, others have not yet.",
     "event.approved": "An event is approved for its group.",
     "document.updated": "A document shows something else, at another incarnation.",

@@ -16,6 +16,7 @@ from forewarn.core.indexes import Members, Place, deletion_key, is_placed_alike,
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.maintenance.drafted import DraftedMaintenances
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
+from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, maintenance_policy
 from forewarn.core.records import KIND_OF, Record, changed_row, key_of, to_row
 from forewarn.core.state import OF_TOPOLOGY, TABLES, Changes, Entry, Image, State
 from forewarn.core.topology import Group, Host, Vm
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from forewarn.core.policy import Policy
     from forewarn.core.topology import FleetChange
+    from forewarn.planning.policy import Policy as MaintenancePolicy
 
 
 @value
@@ -73,6 +75,21 @@ class Draft:
         self._places: Members[Place] = Members()
         self._waiting: Members[int] = Members()
         self._events_in: dict[str, dict[str, None]] = {}
+
+    @property
+    def maintenance_policy(self) -> MaintenancePolicy:
+        """Budgets, windows and pauses in force: those applied last, else those of the terms."""
+        return maintenance_policy(self._applied_policy, self.policy)
+
+    @property
+    def policy_applied_ms(self) -> int:
+        """When they were applied, ms since the epoch UTC; 0: never."""
+        applied = self._applied_policy
+        return applied.applied_ms if applied else 0
+
+    @property
+    def _applied_policy(self) -> AppliedPolicy | None:
+        return self.changes.policies.get(FLEET_POLICY) or self._state.applied_policy
 
     def operation(self, number: int) -> Operation | None:
         """Return an operation as drafted, or as it is; None if it is not live."""
@@ -289,7 +306,7 @@ class Draft:
                 entry = telling(vm=about.name, group=about.group, host=about.host)
             case Group():
                 entry = telling(group=about.name)
-            case Maintenance() | MaintenancePlan():
+            case Maintenance() | MaintenancePlan() | AppliedPolicy():
                 entry = telling()
             case Target():
                 entry = telling(operation=about.operation, host=about.host)

@@ -8,10 +8,29 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.impact import DAY_S, NOTICE_S, PREDICTION_S, Impact
 from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.policy_text import read_policy
 from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+#: The name under which the one policy of the fleet is kept.
+FLEET_POLICY = "fleet"
+
+
+@value
+class AppliedPolicy:
+    """The maintenance policy that an operator has applied, as it is kept. Source: F-3."""
+
+    #: Always `FLEET_POLICY`.
+    name: str
+    #: When it was applied, ms since the epoch UTC.
+    applied_ms: int
+    #: Who applied it.
+    actor: str
+    #: The policy as text; see `planning/policy_text.py`.
+    body: str
 
 
 @value
@@ -36,7 +55,7 @@ class Policy:
     disable_after_s: int = DAY_S
     #: An operation running longer than its duration plus this raises an alert. Source: L-8.
     overdue_after_s: int = 3600
-    #: Budgets, windows and pauses of maintenances. Source: F-3.
+    #: Budgets, windows and pauses of maintenances until an operator applies others. Source: F-3.
     maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
 
     def __post_init__(self) -> None:
@@ -52,3 +71,8 @@ class Policy:
                 raise ValueError(f"sets {name} to {getattr(self, name)}; the least is 1")
         if self.notice_margin_ms < 0 or self.prediction_s < NOTICE_S[Impact.FREEZE]:
             raise ValueError("would shorten notice by notice_margin_ms or prediction_s")
+
+
+def maintenance_policy(applied: AppliedPolicy | None, policy: Policy) -> MaintenancePolicy:
+    """Return the budgets, windows and pauses in force: those applied, else those of a policy."""
+    return read_policy(applied.body) if applied else policy.maintenance

@@ -22,6 +22,7 @@ from forewarn.core.maintenance.records import (
     Target,
     TargetState,
 )
+from forewarn.core.policy import AppliedPolicy
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
 from forewarn.planning.plan_text import budgets_text, read_budgets
 from forewarn.protocol.documents import Document, read_document, render_document
@@ -41,6 +42,7 @@ Record: TypeAlias = (
     | Maintenance
     | MaintenancePlan
     | Target
+    | AppliedPolicy
 )
 Row: TypeAlias = dict[str, str | int]
 _Write: TypeAlias = "Callable[[object], str | int]"
@@ -63,6 +65,7 @@ KINDS: dict[str, type[Record]] = {
     "plan": MaintenancePlan,
     "maintenance": Maintenance,
     "target": Target,
+    "policy": AppliedPolicy,
 }
 KIND_OF: dict[type[Record], str] = {kind: name for name, kind in KINDS.items()}
 
@@ -78,6 +81,7 @@ KEYS: dict[str, str] = {
     "plan": "id",
     "maintenance": "number",
     "target": "key",
+    "policy": "name",
 }
 
 #: Columns that never change once a record is there: what it belongs to. A store that leaves them
@@ -297,4 +301,5 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "keeps_announced": _TRUTH,
     },
     "target": {"state": _word(TargetState)},
+    "policy": {},
 }

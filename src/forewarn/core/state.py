@@ -20,6 +20,7 @@ from forewarn.core.maintenance.records import (
     Target,
     target_key,
 )
+from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import Record, Row
 from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.values import value
@@ -42,6 +43,7 @@ TABLES: dict[str, str] = {
     "plan": "plans",
     "maintenance": "maintenances",
     "target": "targets",
+    "policy": "policies",
 }
 
 OF_TOPOLOGY = frozenset({"host", "group", "vm"})
@@ -102,6 +104,8 @@ class State:
     maintenances: dict[int, Maintenance] = field(default_factory=dict)
     plans: dict[str, MaintenancePlan] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
+    #: The maintenance policy that was applied, by its one name; empty before the first one.
+    policies: dict[str, AppliedPolicy] = field(default_factory=dict)
     #: Highest operation number ever given out.
     last_number: int = 0
     #: Mark of the service's clock: boot and ms ahead of the time since it. Source: N-4.
@@ -140,6 +144,7 @@ class State:
                 self.polls.put(group, enrolment.polled_ms)
         _merge(self.views, changes.views)
         self._adopt_maintenances(changes)
+        self.policies.update(changes.policies)
         self._adopt_derived(changes)
         assert changes.last_number >= self.last_number, changes
         self.last_number = changes.last_number
@@ -238,6 +243,11 @@ class State:
             self.waits[number] = blocker
             self.waiting.add(blocker, number)
 
+    @property
+    def applied_policy(self) -> AppliedPolicy | None:
+        """The maintenance policy that an operator has applied; None before the first one."""
+        return self.policies.get(FLEET_POLICY)
+
     def event_ids_of(self, group: str) -> tuple[str, ...]:
         """Ids of a group's live events."""
         return tuple(self._by_group.get(group, ()))
@@ -260,6 +270,7 @@ class Changes:
     plans: dict[str, MaintenancePlan] = field(default_factory=dict)
     maintenances: dict[int, Maintenance] = field(default_factory=dict)
     targets: dict[str, Target | None] = field(default_factory=dict)
+    policies: dict[str, AppliedPolicy] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     mark: tuple[str, int] | None = None
     #: Operation -> the one whose end it waits for now, 0 for none: not durable, since derived.

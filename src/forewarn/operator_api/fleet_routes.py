@@ -298,6 +298,7 @@ _TOPOLOGY = (
             Field("dry_run", Boolean(), "Only say what would change."),
         ),
         takes=tuple(READERS),
+        taken=forms.TOPOLOGY.schema(),
         abandonable=True,
         answer={
             "type": "object",

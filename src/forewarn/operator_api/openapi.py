@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from forewarn.operator_api import maintenance_schemas, schemas
+from forewarn.operator_api import maintenance_schemas, policy_file, schemas
 from forewarn.operator_api import request_forms as forms
 from forewarn.operator_api.routes import Route
 from forewarn.validation.fields import Schema
@@ -68,7 +68,7 @@ def document(routes: Iterable[Route], version: str) -> dict[str, object]:
 def _schemas(routes: Iterable[Route]) -> dict[str, Schema]:
     found: dict[str, Schema] = {"Error": _ERROR}
     found |= {route.form.name: route.form.definition() for route in routes if route.form}
-    for module in (forms, schemas, maintenance_schemas):
+    for module in (forms, policy_file, schemas, maintenance_schemas):
         for each in vars(module).values():
             if isinstance(each, Form | schemas.ObjectSchema):
                 found[each.name] = each.definition()
@@ -90,7 +90,7 @@ def _operation(route: Route) -> dict[str, object]:
         content = {JSON: {"schema": route.form.schema()}}
         told["requestBody"] = {"required": required, "content": content}
     elif route.takes:
-        schema = forms.TOPOLOGY.schema()
+        schema = route.taken or {"type": "object"}
         content = {media: {"schema": schema} for media in route.takes}
         told["requestBody"] = {"required": True, "content": content}
     if route.public:

@@ -75,6 +75,8 @@ class Route:
     form: Form | None = None
     #: Media types of a body that is no JSON form.
     takes: tuple[str, ...] = ()
+    #: Schema of what such a body describes.
+    taken: Schema | None = None
     #: Media types of the answer.
     gives: tuple[str, ...] = (JSON,)
     #: Whether work on it goes on only as long as its caller waits.

@@ -44,7 +44,7 @@ def read_topology(body: bytes, media: str) -> ChangeTopology:
         ValidationFailed: a member is unknown, missing or of the wrong kind.
         FleetContradiction: a record cannot be true.
     """
-    return records_of(forms.TOPOLOGY.read(_parsed(body, media), "the topology"))
+    return records_of(forms.TOPOLOGY.read(parsed(body, media), "the topology"))
 
 
 def records_of(values: Values) -> ChangeTopology:
@@ -168,7 +168,12 @@ def _given(record: Host | Group | Vm, plain: object, without: tuple[str, ...]) -
     return found
 
 
-def _parsed(body: bytes, media: str) -> object:
+def parsed(body: bytes, media: str) -> object:
+    """Return what a file says, as plain values.
+
+    Raises:
+        BodyUnreadable: it cannot be read as what it says it is.
+    """
     if media == JSON:
         return read_json(body)
     try:
@@ -219,21 +224,23 @@ def _to_toml(kind: str, _part: int, records: _Batch) -> bytes:
     """Write TOML: a table for each record; JSON's texts, numbers and lists are TOML's too."""
     lines = []
     for name, members in records:
-        lines.append(f"[{kind}.{_toml_key(name)}]")
-        lines += [f"{key} = {_toml_value(value)}" for key, value in members.items()]
+        lines.append(f"[{kind}.{toml_key(name)}]")
+        lines += [f"{key} = {toml_value(value)}" for key, value in members.items()]
         lines.append("\n")
     return "\n".join(lines).encode()
 
 
-def _toml_key(name: str) -> str:
+def toml_key(name: str) -> str:
+    """Return a name as a key of TOML."""
     bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
     return name if bare else json.dumps(name, ensure_ascii=False)
 
 
-def _toml_value(value: object) -> str:
+def toml_value(value: object) -> str:
+    """Return a value as TOML."""
     if isinstance(value, dict):
         pairs = ", ".join(
-            f"{_toml_key(k)} = {json.dumps(v, ensure_ascii=False)}" for k, v in value.items()
+            f"{toml_key(k)} = {json.dumps(v, ensure_ascii=False)}" for k, v in value.items()
         )
         return f"{{ {pairs} }}"
     return json.dumps(value, ensure_ascii=False)

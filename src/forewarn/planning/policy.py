@@ -80,6 +80,8 @@ class Policy:
     canary_count: int = 0
     #: Least notice, from telling the VMs to the latest start.
     notice_s: int = 900
+    #: Hosts that may fail before a maintenance is stopped, where it does not say.
+    max_failures: int = 0
 
 
 #: Scope and name of what one limit is for, as in `("rack", "r7")`.

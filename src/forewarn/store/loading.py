@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from forewarn.core.document import Enrolment, View
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
+from forewarn.core.policy import AppliedPolicy
 from forewarn.core.refusals import FleetContradiction
 from forewarn.core.state import Changes
 from forewarn.core.topology import Group, Host, Topology, Vm
@@ -47,4 +48,5 @@ def loaded(
         plans={each.id: each for each in live(transaction, MaintenancePlan)},
         maintenances={each.number: each for each in live(transaction, Maintenance)},
         targets={each.key: each for each in live(transaction, Target)},
+        policies={each.name: each for each in live(transaction, AppliedPolicy)},
     )

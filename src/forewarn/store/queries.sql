@@ -98,6 +98,9 @@ SELECT {target} FROM maintenance_target WHERE maintenance IN (
     WHERE state = 'draft' OR state = 'running' OR state = 'paused' OR state = 'stopped'
 )
 
+-- name: load_policy
+SELECT {policy} FROM maintenance_policy
+
 -- name: maintenance
 SELECT {maintenance} FROM maintenance WHERE number = :number
 

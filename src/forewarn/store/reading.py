@@ -13,6 +13,7 @@ from forewarn.core.document import Enrolment, View
 from forewarn.core.history import CHECKPOINT
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
+from forewarn.core.policy import AppliedPolicy
 from forewarn.core.records import KIND_OF, Record, columns_of, from_values
 from forewarn.core.state import Entry
 from forewarn.core.topology import Group, Host, Vm
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         Maintenance,
         MaintenancePlan,
         Target,
+        AppliedPolicy,
     )
 
 

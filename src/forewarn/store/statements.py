@@ -19,6 +19,7 @@ TABLE_OF = dict(zip(KINDS, KINDS, strict=True)) | {
     "group": "vm_group",
     "plan": "maintenance_plan",
     "target": "maintenance_target",
+    "policy": "maintenance_policy",
 }
 
 

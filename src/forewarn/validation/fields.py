@@ -264,6 +264,48 @@ class Timestamp:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeOfDay:
+    """A time of day as `22:30`, read into minutes after midnight; 24:00 is the end of a day."""
+
+    def read(self, value: object, where: str) -> int:
+        """Return minutes after midnight."""
+        text = value if isinstance(value, str) else ""
+        if not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00", text):
+            raise wrong(where, value, "a time of day such as 22:30, from 00:00 to 24:00")
+        return int(text[:2]) * 60 + int(text[3:])
+
+    read_text = read
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        return {"type": "string", "pattern": "^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$"}
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """So many, or a percentage such as `10%`; read into the number and whether it is one."""
+
+    most: int = WHOLE_MAX
+
+    def read(self, value: object, where: str) -> tuple[int, bool]:
+        """Return the number, and whether it is a percentage."""
+        if isinstance(value, str) and re.fullmatch(r"[0-9]{1,3}%", value):
+            percent = int(value[:-1])
+            if 1 <= percent <= 100:
+                return percent, True
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= self.most:
+            return value, False
+        raise wrong(where, value, "a non-negative integer, or a percentage from 1% to 100%")
+
+    read_text = read
+
+    def schema(self) -> Schema:
+        """Return its schema."""
+        percent = {"type": "string", "pattern": "^([1-9]|[1-9][0-9]|100)%$"}
+        return {"anyOf": [Integer(0, self.most).schema(), percent]}
+
+
+@dataclass(frozen=True, slots=True)
 class IpAddress:
     """An IPv4 or IPv6 address, read into its canonical text."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.impact import SECOND_MS, TRAITS, Source, Target
 from forewarn.core.maintenance import stimuli
+from forewarn.core.maintenance.policy_change import apply_policy
 from forewarn.core.maintenance.records import (
     HOSTS_MAX,
     Maintenance,
@@ -45,6 +46,9 @@ def act(draft: Draft, stimulus: stimuli.MaintenanceStimulus) -> tuple[int, ...]:
     match stimulus:
         case stimuli.CreateMaintenance():
             return (create(draft, stimulus),)
+        case stimuli.ApplyPolicy():
+            apply_policy(draft, stimulus)
+            return ()
         case stimuli.StartMaintenance():
             start(draft, stimulus)
         case stimuli.PauseMaintenance():
@@ -200,7 +204,8 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
     if maintenance is None or not maintenance.live:
         raise UnknownMaintenance(name=f"m-{made.maintenance}")
     plan = made.plan
-    if plan.parent != maintenance.plan or not maintenance.plan_wanted:
+    outdated = plan.made_ms < draft.policy_applied_ms
+    if plan.parent != maintenance.plan or not maintenance.plan_wanted or outdated:
         raise PlanSuperseded(
             plan=plan.id,
             maintenance=maintenance.id,

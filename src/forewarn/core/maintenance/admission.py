@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.core.maintenance.records import Maintenance
     from forewarn.planning.plan import Wave
+    from forewarn.planning.windows import Span
 
 #: What stands in the way of an operation -> the code of a blocker.
 _CODES = {"host-busy": Code.HOST_BUSY, "fault-domain": Code.FAULT_DOMAIN}
@@ -90,14 +91,31 @@ class Admission:
             return ""
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
             return "it would end after the deadline"
-        host = draft.topology.hosts.get(operation.host)
-        policy = draft.policy.maintenance
-        labels = words_of(host) if host else frozenset[str]()
-        windows = [each for each in policy.windows if labels.issuperset(each.hosts)]
-        bound_by_windows = windows or policy.freezes
-        if bound_by_windows and not open_now(windows, policy.freezes, (draft.now_ms, end_ms)):
+        if not self._is_open(operation.host, (draft.now_ms, end_ms)):
             return "its window closes before it would end"
         return ""
+
+    def closed_since(self, operation: Operation) -> str:
+        """Say why announced work must be withdrawn by a policy applied since; empty if it stays.
+
+        It may start between its hold and its notice's end, so that the whole time must be open.
+        """
+        draft = self._draft
+        if draft.policy_applied_ms < operation.created_ms:
+            return ""
+        end_ms = operation.not_before_ms + self._maintenance.duration_s * SECOND_MS
+        start_ms = max(operation.hold_ms, draft.now_ms)
+        if start_ms < end_ms and not self._is_open(operation.host, (start_ms, end_ms)):
+            return "the new policy closes its time"
+        return ""
+
+    def _is_open(self, host: str, span: Span) -> bool:
+        """Whether windows and freezes leave a whole time open for a host."""
+        known = self._draft.topology.hosts.get(host)
+        policy = self._draft.maintenance_policy
+        labels = words_of(known) if known else frozenset[str]()
+        windows = [each for each in policy.windows if labels.issuperset(each.hosts)]
+        return not (windows or policy.freezes) or open_now(windows, policy.freezes, span)
 
     def _over(self, taken: Counter[Subject]) -> str:
         """Name the first budget that has no room for what a host takes; empty if all have."""

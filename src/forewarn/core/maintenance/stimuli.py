@@ -9,7 +9,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from forewarn.core.impact import Cause, Impact
     from forewarn.planning.plan import Plan
-    from forewarn.planning.policy import Budget
+    from forewarn.planning.policy import Budget, Policy
 
 
 @value
@@ -86,6 +86,13 @@ class GateFailed:
     reason: str
 
 
+@value
+class ApplyPolicy:
+    """An operator puts a maintenance policy in place of the one in force. Source: F-3."""
+
+    policy: Policy
+
+
 OperatorWord: TypeAlias = (
     StartMaintenance | PauseMaintenance | ResumeMaintenance | CancelMaintenance
 )
@@ -98,5 +105,5 @@ WORDS: dict[type[object], str] = {
 }
 
 MaintenanceStimulus: TypeAlias = (
-    CreateMaintenance | OperatorWord | PlanMade | PlanFailed | GateFailed
+    CreateMaintenance | OperatorWord | PlanMade | PlanFailed | GateFailed | ApplyPolicy
 )

@@ -99,7 +99,7 @@ def _conclude(draft: Draft, number: int) -> None:
         )
         draft.put("maintenance.done", f"{done.id} is done", done)
     elif maintenance.wave and not maintenance.due_ms:
-        pause_ms = draft.policy.maintenance.pause_s * SECOND_MS
+        pause_ms = draft.maintenance_policy.pause_s * SECOND_MS
         between = replace(
             maintenance, wave=0, plan_wanted=True, rests_until_ms=draft.now_ms + pause_ms
         )
@@ -139,9 +139,11 @@ def withdrawn_because(draft: Draft, operation: Operation) -> str:
         return f"m-{operation.maintenance} has ended"
     if not maintenance.running and not maintenance.keeps_announced:
         return f"{maintenance.id} is {maintenance.state.value}"
-    if draft.now_ms >= operation.not_before_ms > 0:
-        return Admission(draft, maintenance).too_late(operation)
-    return ""
+    admission = Admission(draft, maintenance)
+    closed = admission.closed_since(operation)
+    if not closed and draft.now_ms >= operation.not_before_ms > 0:
+        return admission.too_late(operation)
+    return closed
 
 
 def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:

@@ -1,0 +1,114 @@
+"""`forewarn policy` and `forewarn window`: what maintenances keep to, and the time it leaves open.
+
+The file is read by the server, whose time zones count; this only carries it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import TYPE_CHECKING
+
+from forewarn.cli.output import note, offset, print_json, print_table
+from forewarn.cli.parsing import whole_number
+from forewarn.cli.topology import add_file, described
+from forewarn.errors import CallerError
+from forewarn.exit_codes import OK
+from forewarn.protocol import timestamps
+
+if TYPE_CHECKING:
+    import argparse
+
+    from forewarn.cli.api_client import Answer
+    from forewarn.cli.parsing import Commands
+
+
+class PolicyUnreadable(CallerError):
+    """A policy file that cannot be read."""
+
+    code = "policy-unreadable"
+    message = "The policy {path} cannot be read: {reason}."
+    advice = "Name a file that ends in .toml, .yaml or .json, or - with --format."
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `policy` and `window`."""
+    policy = commands.group("policy")
+    apply = policy.command("apply", "put the policy of a file in force", run=_apply)
+    add_file(apply)
+    apply.add_argument("--dry-run", action="store_true", help="only say what would change")
+    check = policy.command("check", "check a file; changes nothing", run=_apply)
+    add_file(check)
+    check.set_defaults(dry_run=True)
+    show = policy.command("show", "print the policy as a file that can be applied", run=_show)
+    show.add_argument("--format", choices=("toml", "yaml", "json"), help="toml if not said")
+    window = commands.group("window")
+    spans = window.command("show", "list every time in which work may run", run=_windows)
+    spans.add_argument("--days", metavar="N", type=whole_number, help="how far ahead (default: 7)")
+    spans.add_argument("--host", metavar="NAME", help="only what is open for this host")
+
+
+def _apply(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
+
+    body, media = described(arguments, PolicyUnreadable)
+    dry_run = "true" if arguments.dry_run else "false"
+    path = f"/v1/policy?dry_run={dry_run}"
+    answer = json.loads(client_of(arguments).send("PUT", path, body=body, kind=media))
+    if arguments.json:
+        return print_json(answer)
+    for name in answer["changed"]:
+        print(f"~ {name}")
+    policy = answer["policy"]
+    counts = ", ".join(
+        f"{len(policy.get(name, ()))} {name}" for name in ("budgets", "windows", "freezes")
+    )
+    end = "" if answer["applied"] else "; nothing was changed"
+    note(f"the policy has {counts}{end}")
+    return OK
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+
+    form = "json" if arguments.json else arguments.format or "toml"
+    body = client_of(arguments).send("GET", f"/v1/policy?format={form}")
+    print(body.decode("utf-8"), end="")
+    return OK
+
+
+def _windows(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+
+    answer = client_of(arguments).get("/v1/windows", days=arguments.days, host=arguments.host)
+    if arguments.json:
+        return print_json(answer)
+    rows = [
+        (
+            each["window"] or "(always)",
+            _day(each["local_opens"]),
+            _day(each["local_closes"]),
+            _length(each),
+        )
+        for each in answer["spans"]
+    ]
+    empty = "nothing is open in this time"
+    print_table(("window", "opens", "closes", "for"), rows, empty=empty)
+    for name, zone, hosts in dict.fromkeys(
+        (each["window"], each["time_zone"], each["hosts"]) for each in answer["spans"]
+    ):
+        if name:
+            note(f"{name}: times of {zone}; {f'hosts with {hosts}' if hosts else 'every host'}")
+    return OK
+
+
+def _day(text: str) -> str:
+    """Return a local time with its weekday: `Sat 2026-11-21 22:00 +01:00`."""
+    at = dt.datetime.fromisoformat(text)
+    return f"{at:%a %Y-%m-%d %H:%M} {at.isoformat()[-6:]}"
+
+
+def _length(each: Answer) -> str:
+    return offset(timestamps.parse(each["closes"]) - timestamps.parse(each["opens"])).removeprefix(
+        "in "
+    )

@@ -1,0 +1,55 @@
+"""What follows from a policy that is applied while maintenances run. Source: F-2, F-3.
+
+Whether announced work still lies in open time is decided in `admission.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.maintenance.waves import withdraw
+from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
+from forewarn.planning.policy_text import policy_text
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.core.draft import Draft
+    from forewarn.core.maintenance.stimuli import ApplyPolicy
+
+
+def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
+    """Put a policy in force and have what is not announced yet planned again.
+
+    What is announced goes on, unless its time is no longer open. Costs what maintenances work on.
+    """
+    if word.policy == draft.maintenance_policy:
+        return
+    body = policy_text(word.policy)
+    applied = AppliedPolicy(FLEET_POLICY, draft.now_ms, draft.actor, body)
+    draft.put("policy.applied", _sentence(word), applied)
+    for number in draft.maintenances.live():
+        maintenance = draft.maintenances.get(number)
+        if maintenance is None or not maintenance.live:
+            continue
+        withdraw(draft, maintenance)
+        called = maintenance.wave > 0 and not maintenance.due_ms
+        planned = maintenance.running or maintenance.state is MaintenanceState.DRAFT
+        if called or maintenance.plan_wanted or not planned:
+            continue  # the plan that comes next is made by this policy
+        again = replace(maintenance, wave=0, plan_wanted=True, plan_due=False, due_ms=0)
+        draft.put("maintenance.replanning", f"{again.id} is planned by the new policy", again)
+        draft.maintenances.unplanned.add(number)
+
+
+def _sentence(word: ApplyPolicy) -> str:
+    policy = word.policy
+    parts = [
+        f"{len(found)} {name}"
+        for name, found in (
+            ("budgets", policy.budgets),
+            ("windows", policy.windows),
+            ("freezes", policy.freezes),
+        )
+    ]
+    return f"the maintenance policy has {', '.join(parts)}"

@@ -1,0 +1,48 @@
+"""A policy as JSON text, for the store and for history; and back. No file that people write.
+
+The form of such a file is in `operator_api/policy_file.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+from forewarn.planning.plan_text import budgets_text, read_budgets
+from forewarn.planning.policy import Policy
+from forewarn.planning.windows import Window
+
+#: Policies whose text is not read again: one is in force, and old ones are rarely asked for.
+POLICIES_REMEMBERED = 4
+#: Members that are plain numbers.
+_NUMBERS = ("pause_s", "owner_rest_s", "canary_count", "notice_s", "max_failures")
+
+
+def policy_text(policy: Policy) -> str:
+    """Return a policy as text; the same policy gives the same text."""
+    windows = [[getattr(each, name) for name in each.__match_args__] for each in policy.windows]
+    told = {
+        "budgets": json.loads(budgets_text(policy.budgets)),
+        "windows": windows,
+        "freezes": policy.freezes,
+        **{name: getattr(policy, name) for name in _NUMBERS},
+    }
+    return json.dumps(told, separators=(",", ":"), ensure_ascii=False)
+
+
+@lru_cache(POLICIES_REMEMBERED)
+def read_policy(text: str) -> Policy:
+    """Return a policy from its text; numbers that are missing have their defaults."""
+    told = json.loads(text)
+    return Policy(
+        budgets=read_budgets(json.dumps(told["budgets"])),
+        windows=tuple(
+            Window(name, zone, tuple(days), from_min, to_min, tuple(dates), tuple(hosts))
+            for name, zone, days, from_min, to_min, dates, hosts in told["windows"]
+        ),
+        freezes=tuple((start_ms, end_ms) for start_ms, end_ms in told["freezes"]),
+        **{name: told[name] for name in _NUMBERS if name in told},
+    )
+
+
+assert {*_NUMBERS, "budgets", "windows", "freezes"} == {*Policy.__match_args__}, "all is kept"

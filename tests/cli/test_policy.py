@@ -1,0 +1,62 @@
+"""`forewarn policy` and `forewarn window`, against a real service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from forewarn.exit_codes import REFUSED, USAGE
+from tests.cli.conftest import Run
+from tests.operator_api.live import Live
+
+FILE = """
+pause = "PT1M"
+
+[windows.nights]
+time_zone = "Europe/Berlin"
+from = "22:00"
+to = "04:00"
+"""
+
+
+def test_policy_is_checked_applied_and_shown(run: Run, live: Live, tmp_path: Path) -> None:
+    """A file is tried without a change, then applied; what is shown is that file."""
+    file = tmp_path / "policy.toml"
+    file.write_text(FILE)
+    checked = run("policy", "check", str(file))
+    assert checked.out == "~ pause\n~ windows\n"
+    assert "nothing was changed" in checked.err
+    assert live.get("/v1/policy") == {}
+    applied = run("policy", "apply", str(file))
+    assert applied.err == "the policy has 0 budgets, 1 windows, 0 freezes\n"
+    shown = run("policy", "show")
+    assert 'from = "22:00"' in shown.out
+    file.write_text(shown.out)
+    assert run("policy", "apply", str(file), "--json").json["changed"] == []
+    assert run("policy", "show", "--json").json["pause"] == "PT1M"
+
+
+def test_wrong_policy_says_where(run: Run, tmp_path: Path) -> None:
+    """A file that cannot be read or is refused is told by its place."""
+    (tmp_path / "p.toml").write_text("[windows.w]\nfrom = 'noon'\n")
+    refused = run("policy", "check", str(tmp_path / "p.toml"))
+    assert (refused.status, "the policy.windows.w.from must be" in refused.err) == (REFUSED, True)
+    assert run("policy", "apply", str(tmp_path / "p.txt")).status == USAGE
+    missing = run("policy", "apply", str(tmp_path / "none.toml"))
+    assert (missing.status, "No such file" in missing.err) == (USAGE, True)
+
+
+def test_window_show_lists_open_time_in_80_columns(run: Run, live: Live) -> None:
+    """Each span has its weekday, local time, offset and length. Source: F-7."""
+    assert run("window", "show").out.splitlines()[1].startswith("(always)")
+    live.call(
+        "PUT",
+        "/v1/policy",
+        {"windows": {"nights": {"time_zone": "Europe/Berlin", "from": "22:00", "to": "04:00"}}},
+    )
+    shown = run("window", "show", "--days", "3")
+    lines = shown.out.splitlines()
+    assert len(lines) in {4, 5}
+    assert all(len(line) <= 80 for line in lines)
+    assert "22:00 +0" in lines[2]
+    assert "nights: times of Europe/Berlin; every host" in shown.err
+    assert len(run("window", "show", "--days", "3", "--json").json["spans"]) == len(lines) - 1

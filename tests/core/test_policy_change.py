@@ -1,0 +1,105 @@
+"""A policy applied while maintenances run: kept, replayed, and what it changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.maintenance import stimuli as words
+from forewarn.core.maintenance.refusals import PlanSuperseded
+from forewarn.planning.plan import Asked, Bound, Plan
+from forewarn.planning.policy import Budget, Policy, Scope
+from forewarn.planning.policy_text import policy_text, read_policy
+from forewarn.planning.windows import Window
+from tests.core.maintenance import fleet
+from tests.core.rig import DAY_MS, MINUTE_MS
+
+FULL = Policy(
+    budgets=(Budget(Scope.RACK, 10, percent=True), Budget(Scope.LABEL, 1, name="tier=db")),
+    windows=(Window("nights", "Europe/Berlin", (0, 4), 1320, 240, ("2028-02-29",), ("zone=1",)),),
+    freezes=((1, 2), (5, 9)),
+    pause_s=60,
+    owner_rest_s=3600,
+    canary_count=2,
+    notice_s=1200,
+    max_failures=3,
+)
+
+
+def test_policy_is_the_same_after_its_text() -> None:
+    """What the store and history keep gives back the policy, member by member."""
+    assert read_policy(policy_text(FULL)) == FULL
+    assert read_policy(policy_text(Policy())) == Policy()
+
+
+def test_applied_policy_is_kept_and_replayed() -> None:
+    """It is one line of history, and replaying that gives it back. Source: F-3."""
+    rig = fleet()
+    outcome = rig.tell(words.ApplyPolicy(FULL))
+    assert [entry.action for entry in outcome.changes.entries] == ["policy.applied"]
+    assert rig.state.applied_policy is not None
+    assert read_policy(rig.state.applied_policy.body) == FULL
+    assert not rig.tell(words.ApplyPolicy(FULL)).changes.entries
+    rig.check_replay()
+
+
+def test_new_budget_holds_from_the_next_wave() -> None:
+    """A running maintenance is planned by the policy that was applied meanwhile. F-2, F-3."""
+    rig = fleet(domains=1)
+    rig.tell(words.ApplyPolicy(Policy(budgets=(Budget(Scope.FLEET, 3),))))
+    number = rig.start(*(f"h{n}" for n in range(6)))
+    assert len(rig.working(number)) == 3
+    rig.tell(words.ApplyPolicy(Policy(budgets=(Budget(Scope.FLEET, 1),))))
+    assert len(rig.working(number)) == 3, "what is announced stays"
+    assert [len(wave) for wave in rig.run()] == [3, 1, 1, 1]
+    rig.check_replay()
+
+
+def test_new_freeze_withdraws_what_it_closes() -> None:
+    """Announced work whose time a new policy closes is withdrawn and planned for later. F-3."""
+    rig = fleet()
+    number = rig.start("h0", "h1")
+    rig.show()
+    assert rig.working(number)
+    closed = (rig.now_ms, rig.now_ms + DAY_MS)
+    rig.tell(words.ApplyPolicy(Policy(freezes=(closed,))))
+    assert not rig.working(number)
+    rig.run()
+    assert rig.maintenance(number).ended_ms >= closed[1]
+    rig.check_replay()
+
+
+def test_new_window_leaves_what_it_allows() -> None:
+    """Announced work whose whole time stays open goes on. Source: F-2."""
+    rig = fleet()
+    number = rig.start("h0")
+    before = rig.working(number)
+    rig.tell(words.ApplyPolicy(Policy(windows=(Window("always"),))))
+    assert rig.working(number) == before
+
+
+def test_running_work_ends_whatever_is_applied() -> None:
+    """What disturbs VMs already is not cut off by a policy. Source: F-3."""
+    rig = fleet()
+    number = rig.start("h0")
+    rig.show()
+    [operation] = rig.working(number).values()
+    rig.wait(operation.not_before_ms - rig.now_ms + MINUTE_MS)
+    assert rig.working(number)["h0"].state is OperationState.RUNNING
+    rig.tell(words.ApplyPolicy(Policy(freezes=((rig.now_ms, rig.now_ms + DAY_MS),))))
+    assert rig.working(number)["h0"].state is OperationState.RUNNING
+
+
+def test_plan_made_by_the_old_policy_takes_no_force() -> None:
+    """A plan from before the policy is refused and changes nothing. Source: F-2."""
+    rig = fleet()
+    rig.plans_made = False
+    number = rig.create("h0")
+    made_ms = rig.now_ms
+    rig.now_ms += MINUTE_MS
+    rig.tell(words.ApplyPolicy(Policy(pause_s=1)))
+    before = rig.state.maintenances[number]
+    plan = Plan("p", "", made_ms, Asked(("h0",)), (), (), (), Bound(0, ""))
+    with pytest.raises(PlanSuperseded):
+        rig.tell(words.PlanMade(number, plan))
+    assert rig.state.maintenances[number] == before
