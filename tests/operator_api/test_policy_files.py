@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import re
+import textwrap
+from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from forewarn.operator_api.policy_file import read_policy_file, written_policy
+from forewarn.operator_api.policy_routes import open_time
 from forewarn.operator_api.topology_file import TOML, YAML
 from forewarn.planning.policy import Budget, Policy, Scope
 from forewarn.planning.windows import Window
+from forewarn.protocol import timestamps
 from forewarn.validation.fields import ValidationFailed
 from forewarn.validation.json_reader import JSON
 from tests.operator_api.live import Live
+
+HOWTO = Path(__file__).resolve().parents[2] / "docs/howto"
 
 FILE = b"""
 pause = "10m"
@@ -142,6 +151,17 @@ def test_open_time_is_of_each_window_or_of_a_host(live: Live) -> None:
     assert live.call("GET", "/v1/windows?host=h9").status == 404
 
 
+def test_policy_gives_the_failures_that_may_be(live: Live) -> None:
+    """A maintenance that does not say how many hosts may fail has the policy's number. F-5."""
+    live.fleet(hosts={"h1": {}})
+    live.call("PUT", "/v1/policy", {"max_failures": 2})
+    asked = {"cause": "host-reboot", "all": True, "duration": 600}
+    made = live.call("POST", "/v1/maintenances", asked).json["maintenance"]
+    assert made["max_failures"] == 2
+    strict = live.call("POST", "/v1/maintenances", {**asked, "max_failures": 0})
+    assert strict.json["maintenance"]["max_failures"] == 0
+
+
 def test_preview_keeps_the_applied_policy(live: Live) -> None:
     """A preview is made by the policy in force. Source: F-2."""
     live.fleet(hosts={f"h{n}": {} for n in range(4)})
@@ -150,3 +170,85 @@ def test_preview_keeps_the_applied_policy(live: Live) -> None:
     live.call("PUT", "/v1/policy", {"budgets": [{"for": "fleet", "limit": "25%"}]})
     assert len(live.post("/v1/maintenances/plan", **asked)["plan"]["waves"]) == 4
     assert json.loads(live.call("GET", "/v1/policy?format=json").body)["budgets"]
+
+
+@pytest.mark.parametrize("page", ["maintenance-windows", "maintenance-budgets"])
+def test_examples_of_the_howtos_can_be_applied(page: str, live: Live) -> None:
+    """What the documents tell a reader to write down, the service takes."""
+    text = (HOWTO / f"{page}.md").read_text("utf-8")
+    example = textwrap.dedent("\n".join(re.findall(r"```toml\n(.*?)```", text, re.DOTALL)))
+    reply = live.call("PUT", "/v1/policy", body=example.encode(), headers={"Content-Type": TOML})
+    assert reply.status == 200, reply
+    if page == "maintenance-windows":
+        live.fleet(hosts={"h1": {}, "d1": {"labels": {"tier": "db"}}})
+        named = {
+            host: {each["window"] for each in live.get(f"/v1/windows?host={host}")["spans"]}
+            for host in ("h1", "d1")
+        }
+        assert named == {"h1": {"nights"}, "d1": {"nights", "database-sundays"}}
+        return
+    racks = {f"h{n}": {"labels": {"rack": f"r{n % 4}"}} for n in range(20)}
+    live.fleet(hosts=racks)
+    asked = {"cause": "host-reboot", "all": True, "duration": 600}
+    waves = live.post("/v1/maintenances/plan", **asked)["plan"]["waves"]
+    sizes = [len(each["hosts"]) for each in waves]
+    assert (sizes[0], max(sizes), sum(sizes)) == (2, 2, 20)
+
+
+BERLIN = "Europe/Berlin"
+
+
+@pytest.mark.parametrize(
+    ("window", "day", "told"),
+    [
+        (  # 02:00 to 03:00 does not exist on 2028-03-26
+            Window("w", BERLIN, from_min=60, to_min=240),
+            "2028-03-26",
+            [("2028-03-26T01:00:00+01:00", "2028-03-26T04:00:00+02:00", 2)],
+        ),
+        (  # 02:00 to 03:00 comes twice on 2028-10-29
+            Window("w", BERLIN, from_min=60, to_min=240),
+            "2028-10-29",
+            [("2028-10-29T01:00:00+02:00", "2028-10-29T04:00:00+01:00", 4)],
+        ),
+        (
+            Window("w", "UTC", weekdays=(0,), from_min=1380, to_min=60),
+            "2028-02-28",
+            [("2028-02-28T23:00:00+00:00", "2028-02-29T01:00:00+00:00", 2)],
+        ),
+        (
+            Window("w", "UTC", from_min=1380, to_min=60, except_dates=("2028-02-29",)),
+            "2028-02-28T12",
+            [("2028-02-28T23:00:00+00:00", "2028-02-29T00:00:00+00:00", 1)],
+        ),
+    ],
+    ids=["spring", "autumn", "midnight", "leap-day"],
+)
+def test_open_time_is_told_in_local_time(
+    window: Window, day: str, told: list[tuple[str, str, int]]
+) -> None:
+    """Daylight saving, midnight and a leap day are told as a clock on the wall shows. F-7."""
+    zone = ZoneInfo(window.time_zone)
+    start = dt.datetime.fromisoformat(day).replace(tzinfo=zone)
+    start_ms = int(start.timestamp() * 1000)
+    spans = open_time(Policy(windows=(window,)), (start_ms, start_ms + 36 * 3_600_000))
+    found = [
+        (
+            each["local_opens"],
+            each["local_closes"],
+            (timestamps.parse(each["closes"]) - timestamps.parse(each["opens"])) // 3_600_000,
+        )
+        for each in spans
+    ]
+    assert found[: len(told)] == told
+
+
+def test_freeze_is_taken_out_of_open_time() -> None:
+    """A freeze cuts a window in two. Source: F-7."""
+    hour_ms = 3_600_000
+    policy = Policy(windows=(Window("w"),), freezes=((hour_ms, 2 * hour_ms),))
+    spans = open_time(policy, (0, 3 * hour_ms))
+    assert [(each["opens"][11:16], each["closes"][11:16]) for each in spans] == [
+        ("00:00", "01:00"),
+        ("02:00", "03:00"),
+    ]

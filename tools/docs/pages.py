@@ -11,6 +11,7 @@ from tools.docs.api import api_page
 from tools.docs.commands import cli_page
 from tools.docs.instance import instance_page
 from tools.docs.lifecycle import lifecycle_svg
+from tools.docs.policy import policy_page
 from tools.docs.reference import causes_page, errors_page, settings_file, settings_page
 from tools.docs.scenarios import scenarios_page
 
@@ -22,6 +23,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/cli.md": cli_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/instance-metadata.md": instance_page,
+    "docs/reference/policy.md": policy_page,
     "docs/reference/scenarios.md": scenarios_page,
     "docs/reference/settings.md": settings_page,
 }

@@ -86,7 +86,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--priority", metavar="N", type=int, help="higher ones come first")
     parser.add_argument("--max-at-once", metavar="N", type=whole_number, help="hosts at a time")
     parser.add_argument(
-        "--max-failures", metavar="N", type=int, help="hosts that may fail (default: 0)"
+        "--max-failures", metavar="N", type=int, help="hosts that may fail (default: of the policy)"
     )
     parser.add_argument(
         "--canary",

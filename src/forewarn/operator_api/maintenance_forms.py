@@ -13,6 +13,7 @@ from forewarn.core.maintenance import stimuli
 from forewarn.core.maintenance.acts import DURATION_S_MAX
 from forewarn.core.maintenance.records import HOSTS_MAX
 from forewarn.core.maintenance.refusals import MaintenanceInvalid
+from forewarn.core.policy import maintenance_policy
 from forewarn.operator_api import request_forms as forms
 from forewarn.planning.policy import Budget, Scope
 from forewarn.validation.durations import read_time_ms
@@ -49,7 +50,11 @@ MAINTENANCE_FORM = Form(
         Field("deadline", Timestamp(), "The last host is done by then."),
         Field("priority", Integer(0, COUNT_MAX), "Higher ones come first."),
         Field("max_at_once", Integer(1, COUNT_MAX), "Hosts disturbed at a time in the fleet."),
-        Field("max_failures", Integer(0, COUNT_MAX), "Hosts that may fail before it is stopped."),
+        Field(
+            "max_failures",
+            Integer(0, COUNT_MAX),
+            "Hosts that may fail before it is stopped; else as the policy says.",
+        ),
         Field("canary_hosts", ListOf(NAME, HOSTS_MAX), "Hosts of the first wave."),
     ),
 )
@@ -84,6 +89,9 @@ async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
     form, now_ms = call.form, call.desk.clock.now_ms()
     topology = await call.desk.fleet()
     hosts = await call.desk.compute(lambda: _selected(topology, call))
+    policy = await call.desk.read(
+        lambda plane: maintenance_policy(plane.state.applied_policy, plane.policy)
+    )
     at_once = form.get("max_at_once", 0)
     return stimuli.CreateMaintenance(
         cause=form["cause"],
@@ -97,5 +105,5 @@ async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
         priority=form.get("priority", 0),
         budgets=(Budget(Scope.FLEET, at_once),) if at_once else (),
         canary_hosts=tuple(form.get("canary_hosts", ())),
-        max_failures=form.get("max_failures", 0),
+        max_failures=form.get("max_failures", policy.max_failures),
     )

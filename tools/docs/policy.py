@@ -1,0 +1,64 @@
+"""The reference of the policy file, from the forms that read it."""
+
+from __future__ import annotations
+
+from forewarn.operator_api.policy_file import BUDGET, FREEZE, POLICY, WINDOW
+from forewarn.validation.fields import (
+    Choice,
+    Duration,
+    Integer,
+    Share,
+    Text,
+    TimeOfDay,
+    Timestamp,
+    ValueType,
+)
+from forewarn.validation.forms import Field, Form, ListOf, Named
+from tools.docs.reference import page, table
+
+_WORDS = {
+    Duration: "duration: `90`, `15m` or `PT15M`",
+    Integer: "integer",
+    Share: "integer, or percentage",
+    Text: "text",
+    TimeOfDay: "time of day: `22:30`",
+    Timestamp: "time: `2028-12-24T00:00:00+01:00`",
+}
+_PLACES = (
+    (POLICY, "The whole file"),
+    (BUDGET, "Budgets: `[[budgets]]`"),
+    (WINDOW, "Windows: `[windows.NAME]`"),
+    (FREEZE, "Freezes: `[[freezes]]`"),
+)
+
+
+def policy_page() -> str:
+    """Return the page of the policy file."""
+    lines = [
+        "What maintenances of many hosts keep to, beside the guarantees that always hold.",
+        "`forewarn policy apply FILE` puts a file in force: TOML, YAML or JSON, by its ending.",
+        "A file replaces the whole policy: what it does not say has its default.",
+        "Examples: [windows](../howto/maintenance-windows.md),",
+        "[budgets](../howto/maintenance-budgets.md).",
+    ]
+    for form, title in _PLACES:
+        lines += ["", f"## {title}", "", form.meaning, ""]
+        lines += table(("member", "kind", "meaning"), map(_row, form.fields))
+    return page("Policy file", *lines)
+
+
+def _row(each: Field) -> tuple[str, ...]:
+    name = f"`{each.name}`" + (" (required)" if each.required else "")
+    return name, _kind(each.kind), each.meaning
+
+
+def _kind(kind: ValueType) -> str:
+    if isinstance(kind, ListOf):
+        return f"list of {_kind(kind.kind)}"
+    if isinstance(kind, Named):
+        return "tables by name"
+    if isinstance(kind, Form):
+        return "tables"
+    if isinstance(kind, Choice):
+        return "one of " + ", ".join(f"`{word}`" for word in kind.values)
+    return _WORDS[type(kind)]
