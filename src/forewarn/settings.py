@@ -250,8 +250,8 @@ class PolicySettings:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverOptions:
-    """One table `[drivers.NAME]`, as written; its driver reads it. Source: R-4."""
+class NamedTable:
+    """One table `[drivers.NAME]` or `[gates.NAME]`, as written; whoever it is for reads it."""
 
     name: str
     values: Mapping[str, object]
@@ -267,8 +267,16 @@ class DriverSettings:
     """How long one call of a driver may take; then its operation is stuck. Source: R-1."""
     max_concurrent_calls: int = 32
     """Calls of one driver at a time, those that hang included. Source: R-1."""
-    tables: tuple[DriverOptions, ...] = ()
+    tables: tuple[NamedTable, ...] = ()
     """The tables `[drivers.NAME]`, by their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """Checks between the waves of a maintenance; each table `[gates.NAME]`, in a file, is one."""
+
+    tables: tuple[NamedTable, ...] = ()
+    """The tables `[gates.NAME]`, by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,4 +302,5 @@ class Settings:
     history: HistorySettings = HistorySettings()
     policy: PolicySettings = PolicySettings()
     drivers: DriverSettings = DriverSettings()
+    gates: GateSettings = GateSettings()
     log: LogSettings = LogSettings()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, get_args, get_origin, get_type_hints
 
 from forewarn.errors import CallerError
-from forewarn.settings import DriverOptions, SettingInvalid, Settings
+from forewarn.settings import NamedTable, SettingInvalid, Settings
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.fields import (
     WHOLE_MAX,
@@ -77,9 +77,9 @@ _WORDS = {"1": "true", "yes": "true", "0": "false", "no": "false", "true": "true
 _TEXT = Text(65_536, lines=True)
 
 Input: TypeAlias = dict[str, dict[str, object]]
-Setting: TypeAlias = str | int | float | bool | tuple[str, ...] | tuple[DriverOptions, ...]
-#: The section that has tables of its own, one for each driver.
-DRIVERS = "drivers"
+Setting: TypeAlias = str | int | float | bool | tuple[str, ...] | tuple[NamedTable, ...]
+#: The sections that have tables of their own, one for each driver or gate.
+WITH_TABLES = frozenset({"drivers", "gates"})
 
 
 class SettingsUnreadable(CallerError):
@@ -167,8 +167,8 @@ def _merge(merged: dict[str, dict[str, Setting]], written: Input, *, place: str)
         kinds = get_type_hints(sections[section])
         kinds.pop("tables", None)
         for name, value in values.items():
-            if section == DRIVERS and isinstance(value, dict) and name not in kinds:
-                _merge_table(merged, name, value)
+            if section in WITH_TABLES and isinstance(value, dict) and name not in kinds:
+                _merge_table(merged.setdefault(section, {}), name, value)
                 continue
             if name not in kinds:
                 raise SettingInvalid(
@@ -177,16 +177,13 @@ def _merge(merged: dict[str, dict[str, Setting]], written: Input, *, place: str)
             merged.setdefault(section, {})[name] = read_setting(section, name, value, place=place)
 
 
-def _merge_table(
-    merged: dict[str, dict[str, Setting]], name: str, values: Mapping[str, object]
-) -> None:
+def _merge_table(section: dict[str, Setting], name: str, values: Mapping[str, object]) -> None:
     """Add a table `[drivers.NAME]`, or its further options; what they mean its driver knows."""
-    section = merged.setdefault(DRIVERS, {})
     tables = section.get("tables", ())
     assert isinstance(tables, tuple), tables
-    known = {each.name: each for each in tables if isinstance(each, DriverOptions)}
+    known = {each.name: each for each in tables if isinstance(each, NamedTable)}
     before = known[name].values if name in known else {}
-    known[name] = DriverOptions(name, {**before, **values})
+    known[name] = NamedTable(name, {**before, **values})
     section["tables"] = tuple([known[each] for each in sorted(known)])
 
 

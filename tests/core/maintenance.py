@@ -29,6 +29,8 @@ class MaintenanceRig(Rig):
     maintenances: dict[int, Maintenance] = field(default_factory=dict)
     plans: dict[str, MaintenancePlan] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
+    #: Maintenances whose gate was to be checked, in order; the test says what it finds.
+    gates: list[int] = field(default_factory=list)
     #: Whether plans are made.
     plans_made: bool = True
 
@@ -37,6 +39,9 @@ class MaintenanceRig(Rig):
         self.maintenances.update(outcome.changes.maintenances)
         self.plans.update(outcome.changes.plans)
         for number in outcome.plan if self.plans_made else ():
+            if self.state.maintenances[number].gate_wanted:
+                self.gates.append(number)
+                continue
             self.make_plan(number)
         return outcome
 

@@ -15,7 +15,7 @@ from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSupersed
 from forewarn.drivers.webhook.driver import WebhookDriver
 from forewarn.drivers.webhook.request import WebhookFailed
 from forewarn.drivers.webhook.signing import REQUEST, ReportRefused, signed
-from forewarn.settings import DriverOptions
+from forewarn.settings import NamedTable
 from tests.drivers.tasks import now_ms, task
 from tests.drivers.ticket_system import SECRET, TicketSystem
 from tests.operator_api.live import SETTINGS, Live
@@ -195,7 +195,7 @@ def test_report_reaches_the_operation_through_the_operator_api(
     far: TicketSystem, options: dict[str, object]
 ) -> None:
     """A ticket that is closed ends the operation, with no token but its signature. R-4."""
-    tables = (DriverOptions("tickets", options),)
+    tables = (NamedTable("tickets", options),)
     drivers = replace(SETTINGS.drivers, default="tickets", tables=tables)
     live = Live(replace(SETTINGS, drivers=drivers))
     try:

@@ -152,8 +152,8 @@ def settings_of(kind: type) -> Iterator[Setting]:
     body = tree.body[0].body
     for field, after in zip(body, [*body[1:], ast.Pass()], strict=True):
         if isinstance(field, ast.AnnAssign) and field.value:
-            if "DriverOptions" in ast.unparse(field.annotation):
-                continue  # tables of their own, which docs/reference/drivers.md tells of
+            if "NamedTable" in ast.unparse(field.annotation):
+                continue  # tables of their own, which pages of their own tell of
             default = repr(ast.literal_eval(field.value))
             name, annotation = ast.unparse(field.target), ast.unparse(field.annotation)
             yield Setting(name, annotation, default, summary(docstring_of(after)))

@@ -88,6 +88,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-failures", metavar="N", type=int, help="hosts that may fail (default: of the policy)"
     )
+    parser.add_argument("--gate", metavar="NAME", help="gate of the settings, after each wave")
     parser.add_argument(
         "--canary",
         metavar="HOST",
@@ -122,6 +123,7 @@ def _form(arguments: argparse.Namespace) -> dict[str, object]:
         "priority",
         "max_at_once",
         "max_failures",
+        "gate",
         "canary_hosts",
     )
     return {"hosts": names or None, **{name: getattr(arguments, name) for name in kept}}

@@ -59,6 +59,7 @@ def print_full(answer: Answer, now_ms: int) -> None:
             ("because", made["halted_by"]),
             ("progress", progress(made)),
             ("started", when(made["started"], now_ms)),
+            ("gate", made["gate"] + (" (being checked)" if made["checking"] else "")),
             ("next wave", when(made["next_wave"], now_ms)),
             ("expected end", when(made["expected_end"], now_ms)),
             ("deadline", when(made["deadline"], now_ms)),

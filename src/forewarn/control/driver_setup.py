@@ -11,6 +11,7 @@ from forewarn.errors import CallerError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from forewarn.control.gate_checks import Gate
     from forewarn.drivers import Driver
 
 
@@ -33,6 +34,8 @@ class DriverSetup:
     default: str
     limits: CallLimits = field(default_factory=CallLimits)
     executor: Executor = field(default_factory=DaemonThreads)
+    #: Checks between the waves of maintenances, by name.
+    gates: Mapping[str, Gate] = field(default_factory=dict)
 
     def named(self, name: str) -> Driver:
         """Return a driver.

@@ -28,7 +28,7 @@ from forewarn.control.publishing import (
 )
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
-from forewarn.core.maintenance.stimuli import PlanFailed, PlanMade
+from forewarn.core.maintenance.stimuli import GateFailed, GatePassed, PlanFailed, PlanMade
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import ChangeTopology as FleetChange
 from forewarn.core.stimulus import NoticeShown, NotShown, Proceed, Stimulus, Tick
@@ -88,7 +88,7 @@ class ControlEngine:
         self._publishing = Publishing(publisher, self._inbox.put)
         self._drivers = DriverHost(plane, drivers, deliver=self._inbox.put, report=self._report)
         self._planner = PlannerHost(
-            plane, clock, drivers.executor, deliver=self._inbox.put, report=self._report
+            plane, clock, drivers, deliver=self._inbox.put, report=self._report
         )
         self._time = Timekeeping(clock, plane)
         self._on_lost = on_lost
@@ -262,7 +262,7 @@ class ControlEngine:
                 self._take_call(item)
             case PublicationEnded():
                 self._take_publication(item)
-            case PlanMade() | PlanFailed():
+            case PlanMade() | PlanFailed() | GatePassed() | GateFailed():
                 self._planner.take(item)
             case FollowUp():
                 self._carry_out(item, PublishResult())
@@ -296,6 +296,7 @@ class ControlEngine:
             raise StoreUnavailable(place=self._plane.store.place, reason="it is asked what it has")
         if isinstance(stimulus, FleetChange):
             self._drivers.check(stimulus.hosts)
+        self._planner.check(stimulus)
         try:
             committed = self._plane.commit(stimulus, actor=actor, now_ms=self._clock.now_ms())
         except StoreUncertain:
@@ -308,8 +309,7 @@ class ControlEngine:
         self._planner.request(committed.plan)
         follow_up = follow_up_of(committed)
         if committed.change:
-            changed = committed.changed
-            self._shown = self._publishing.publish(committed.change, changed, follow_up)
+            self._shown = self._publishing.publish(committed.change, committed.changed, follow_up)
         else:
             self._publishing.after(follow_up)
         self.on_committed(committed)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from forewarn.control.driver_calls import CallEnded
 from forewarn.control.publishing import FollowUp, PublicationEnded
-from forewarn.core.maintenance.stimuli import PlanFailed, PlanMade
+from forewarn.core.maintenance.stimuli import PlannerReport
 from forewarn.core.stimulus import Stimulus
 from forewarn.errors import OurError
 
@@ -76,14 +76,7 @@ class StateQuery(Generic[T]):
 
 #: One thing for the run loop to handle; None: it looks at the clock.
 Item: TypeAlias = (
-    Submission
-    | StateQuery[object]
-    | CallEnded
-    | PublicationEnded
-    | FollowUp
-    | PlanMade
-    | PlanFailed
-    | None
+    Submission | StateQuery[object] | CallEnded | PublicationEnded | FollowUp | PlannerReport | None
 )
 
 

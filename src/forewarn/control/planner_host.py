@@ -1,4 +1,4 @@
-"""Makes the plans of maintenances on a thread of its own, so that the writer never waits for one.
+"""Makes plans and checks gates of maintenances on other threads: the writer never waits for one.
 
 What a plan is made from is in `planning.py`; whether it takes force is decided in the core.
 """
@@ -10,17 +10,25 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
+from forewarn.control.gate_checks import GateUnknown, run_gate
 from forewarn.control.planning import planned_from, snapshot
-from forewarn.core.maintenance.stimuli import PlanFailed, PlanMade
+from forewarn.core.maintenance.stimuli import (
+    CreateMaintenance,
+    GateFailed,
+    GatePassed,
+    PlanFailed,
+    PlanMade,
+)
 from forewarn.errors import ForewarnError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from forewarn.clock import Clock
-    from forewarn.control.driver_calls import Executor
+    from forewarn.control.driver_setup import DriverSetup
     from forewarn.control.plane import ControlPlane
     from forewarn.control.planning import Snapshot
+    from forewarn.core.maintenance.stimuli import PlannerReport
     from forewarn.core.stimulus import Stimulus
 
 log = logging.getLogger("forewarn.control")
@@ -33,29 +41,49 @@ class PlannerHost:
         self,
         plane: ControlPlane,
         clock: Clock,
-        executor: Executor,
+        setup: DriverSetup,
         *,
-        deliver: Callable[[PlanMade | PlanFailed], None],
+        deliver: Callable[[PlannerReport], None],
         report: Callable[[Stimulus, str], None],
     ) -> None:
         """Plan for a plane; `deliver` is called on another thread, `report` on the loop's."""
         self._plane, self._clock = plane, clock
         self._deliver, self._report = deliver, report
-        self._executor = executor
+        self._executor, self._gates = setup.executor, setup.gates
+        #: Maintenances whose gate is being checked.
+        self._checking: set[int] = set()
         #: Maintenance whose plan is being made, 0: none; and those that wait for it to be made.
         self._making = 0
         self._waiting: deque[int] = deque()
 
     def request(self, numbers: Iterable[int]) -> None:
         """Have plans made for maintenances that want one, one at a time. On the loop's thread."""
-        self._waiting.extend(number for number in numbers if number not in self._waiting)
+        for number in numbers:
+            if self._wants_gate(number):
+                self._begin_check(number)
+            elif number not in self._waiting:
+                self._waiting.append(number)
         while self._waiting and not self._making:
             self._begin(self._waiting.popleft())
 
-    def take(self, made: PlanMade | PlanFailed) -> None:
-        """Have a plan take force; if it cannot, another is made where one is wanted."""
-        self._making = 0
-        self._report(made, "planner")
+    def check(self, stimulus: Stimulus) -> None:
+        """Refuse a maintenance that names a gate nobody has.
+
+        Raises:
+            GateUnknown: it does.
+        """
+        gate = stimulus.gate if isinstance(stimulus, CreateMaintenance) else ""
+        if gate and gate not in self._gates:
+            raise GateUnknown(name=gate, known=", ".join(self._gates) or "none")
+
+    def take(self, made: PlannerReport) -> None:
+        """Have a plan take force, or a gate decide; then make what is wanted now."""
+        if isinstance(made, GatePassed | GateFailed):
+            self._checking.discard(made.maintenance)
+            self._report(made, "gate")
+        else:
+            self._making = 0
+            self._report(made, "planner")
         self.request((made.maintenance,))
 
     def _begin(self, number: int) -> None:
@@ -68,6 +96,26 @@ class PlannerHost:
         )
         self._making = number
         self._executor.submit(partial(self._make, taken))
+
+    def _wants_gate(self, number: int) -> bool:
+        maintenance = self._plane.state.maintenances.get(number)
+        return maintenance is not None and maintenance.running and maintenance.gate_wanted
+
+    def _begin_check(self, number: int) -> None:
+        if number not in self._checking:
+            self._checking.add(number)
+            name = self._plane.state.maintenances[number].gate
+            self._executor.submit(partial(self._check, number, name))
+
+    def _check(self, number: int, name: str) -> None:
+        """Check a gate, on another thread; one that is no longer in the settings fails."""
+        gate = self._gates.get(name)
+        try:
+            problem = run_gate(gate, f"m-{number}") if gate else f"there is no gate {name}"
+        except Exception:
+            log.exception("gate %s of m-%s failed by a bug", name, number)
+            problem = f"gate {name} has a bug; see the log of the service"
+        self._deliver(GateFailed(number, problem) if problem else GatePassed(number))
 
     def _make(self, taken: Snapshot) -> None:
         number = taken.maintenance.number

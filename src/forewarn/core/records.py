@@ -109,6 +109,7 @@ _BEFORE: dict[str, Row] = {
     },
     "vm": {"instance": "[]"},
     "host": {"labels": "[]"},
+    "maintenance": {"gate": "", "gate_wanted": 0},
 }
 
 #: Rows remembered by their very records: each is written twice, to history and to its table.
@@ -299,6 +300,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "plan_wanted": _TRUTH,
         "plan_due": _TRUTH,
         "keeps_announced": _TRUTH,
+        "gate_wanted": _TRUTH,
     },
     "target": {"state": _word(TargetState)},
     "policy": {},

@@ -55,6 +55,7 @@ MAINTENANCE_FORM = Form(
             Integer(0, COUNT_MAX),
             "Hosts that may fail before it is stopped; else as the policy says.",
         ),
+        Field("gate", NAME, "Gate of the settings that is checked after each wave."),
         Field("canary_hosts", ListOf(NAME, HOSTS_MAX), "Hosts of the first wave."),
     ),
 )
@@ -105,5 +106,6 @@ async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
         priority=form.get("priority", 0),
         budgets=(Budget(Scope.FLEET, at_once),) if at_once else (),
         canary_hosts=tuple(form.get("canary_hosts", ())),
+        gate=form.get("gate", ""),
         max_failures=form.get("max_failures", policy.max_failures),
     )

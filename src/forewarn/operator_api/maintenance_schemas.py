@@ -133,6 +133,8 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
         Member("max_failures", WHOLE, lambda v: v.maintenance.max_failures),
         Member("canary_hosts", TEXTS, lambda v: list(v.maintenance.canary_hosts)),
         Member("wave", WHOLE, lambda v: v.maintenance.wave, "0: between waves."),
+        Member("gate", TEXT, lambda v: v.maintenance.gate, "Checked after each wave; else empty."),
+        Member("checking", FLAG, lambda v: v.maintenance.gate_wanted, "The gate is checked."),
         Member("plan", TEXT, lambda v: v.maintenance.plan, "Id of the plan in force."),
         Member("planning", FLAG, lambda v: v.maintenance.plan_wanted, "A plan is being made."),
         Member(

@@ -34,6 +34,7 @@ class Code(Word):
     OPERATOR = "operator"
     PLANNING = "planning"
     WAVE = "wave"
+    GATE = "gate"
 
 
 #: Code -> its sentence; `{host}`, or whatever waits, waits for `{subject}`.
@@ -61,6 +62,7 @@ SENTENCES: dict[Code, str] = {
     Code.OPERATOR: "{host} waits for an operator: {subject}",
     Code.PLANNING: "a plan of {subject} is being made",
     Code.WAVE: "{host} waits for the hosts of {subject}",
+    Code.GATE: "gate {subject} is being checked",
 }
 assert set(SENTENCES) == set(Code), "every code has a sentence"
 

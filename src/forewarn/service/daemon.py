@@ -19,6 +19,7 @@ from forewarn.clock import SystemClock
 from forewarn.control.driver_calls import CallLimits
 from forewarn.control.driver_setup import DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
+from forewarn.control.gate_checks import make_gates
 from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.control.plane import ControlPlane
 from forewarn.control.standby import TERM_MS, LeaseKeeper, become_writer, leave
@@ -75,6 +76,7 @@ class Daemon:
             DriverUnknown: the default driver is not there.
             DriverKindUnknown: a table of the settings is of a kind that nobody has.
             DriverUnusable: a driver cannot be made of its options.
+            GateInvalid: a gate contradicts itself.
             SettingInvalid: the policy would break a promise.
         """
         self.settings = settings
@@ -82,6 +84,7 @@ class Daemon:
         self.ids = ids
         tables = {each.name: each.values for each in settings.drivers.tables}
         self.drivers: dict[str, Driver] = make_drivers(tables)
+        self.gates = make_gates({each.name: each.values for each in settings.gates.tables})
         if settings.drivers.default not in self.drivers:
             known = ", ".join(self.drivers)
             raise DriverUnknown(name=settings.drivers.default, known=known)
@@ -154,6 +157,7 @@ class Daemon:
                     timeout_ms=int(settings.drivers.call_timeout_s * 1000),
                     max_concurrent=settings.drivers.max_concurrent_calls,
                 ),
+                gates=self.gates,
             ),
             publisher=bridge,
             on_lost=self._lost,

@@ -61,6 +61,8 @@ def act(draft: Draft, stimulus: stimuli.MaintenanceStimulus) -> tuple[int, ...]:
             plan_made(draft, stimulus)
         case stimuli.PlanFailed():
             plan_failed(draft, stimulus)
+        case stimuli.GatePassed():
+            gate_passed(draft, stimulus)
         case _:
             assert isinstance(stimulus, stimuli.GateFailed), stimulus
             gate_failed(draft, stimulus)
@@ -86,6 +88,7 @@ def create(draft: Draft, asked: stimuli.CreateMaintenance) -> int:
         budgets=asked.budgets,
         canary_hosts=asked.canary_hosts,
         max_failures=asked.max_failures,
+        gate=asked.gate,
         plan_wanted=True,
         moved_ms=draft.now_ms,
     )
@@ -204,7 +207,7 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
     if maintenance is None or not maintenance.live:
         raise UnknownMaintenance(name=f"m-{made.maintenance}")
     plan = made.plan
-    outdated = plan.made_ms < draft.policy_applied_ms
+    outdated = plan.made_ms < draft.policy_applied_ms or maintenance.gate_wanted
     if plan.parent != maintenance.plan or not maintenance.plan_wanted or outdated:
         raise PlanSuperseded(
             plan=plan.id,
@@ -246,6 +249,21 @@ def plan_failed(draft: Draft, failed: stimuli.PlanFailed) -> None:
     )
     text = f"no plan could be made for {later.id}: {failed.reason}"
     draft.put("maintenance.unplanned", text, later)
+
+
+def gate_passed(draft: Draft, passed: stimuli.GatePassed) -> None:
+    """Have a maintenance go on whose checks have found nothing wrong. Source: F-5."""
+    maintenance = draft.maintenances.get(passed.maintenance)
+    if maintenance is None or not maintenance.gate_wanted:
+        return
+    going_on = replace(maintenance, gate_wanted=False)
+    text = f"gate {maintenance.gate} lets {maintenance.id} go on"
+    draft.put("maintenance.gate-passed", text, going_on)
+    draft.maintenances.touched.add(maintenance.number)
+    if going_on.plan_wanted and draft.maintenances.counts(maintenance.number)[0] < len(
+        maintenance.hosts
+    ):
+        draft.maintenances.unplanned.add(maintenance.number)
 
 
 def gate_failed(draft: Draft, failed: stimuli.GateFailed) -> None:

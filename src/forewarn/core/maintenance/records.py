@@ -107,6 +107,10 @@ class Maintenance:
     keeps_announced: bool = False
     #: Failures that an operator has seen and let pass.
     forgiven: int = 0
+    #: Name of the gate that is checked after each wave; empty: none. Source: F-5.
+    gate: str = ""
+    #: Whether that check is still to be made, before which nothing goes on.
+    gate_wanted: bool = False
 
     @property
     def id(self) -> str:

@@ -28,6 +28,8 @@ class CreateMaintenance:
     budgets: tuple[Budget, ...] = ()
     canary_hosts: tuple[str, ...] = ()
     max_failures: int = 0
+    #: Name of the gate that is checked after each wave; empty: none.
+    gate: str = ""
 
 
 @value
@@ -87,6 +89,13 @@ class GateFailed:
 
 
 @value
+class GatePassed:
+    """Checks after a wave have found nothing wrong. Source: F-5."""
+
+    maintenance: int
+
+
+@value
 class ApplyPolicy:
     """An operator puts a maintenance policy in place of the one in force. Source: F-3."""
 
@@ -104,6 +113,6 @@ WORDS: dict[type[object], str] = {
     CancelMaintenance: "cancelled",
 }
 
-MaintenanceStimulus: TypeAlias = (
-    CreateMaintenance | OperatorWord | PlanMade | PlanFailed | GateFailed | ApplyPolicy
-)
+#: What work beside the writer brings back.
+PlannerReport: TypeAlias = PlanMade | PlanFailed | GatePassed | GateFailed
+MaintenanceStimulus: TypeAlias = CreateMaintenance | OperatorWord | PlannerReport | ApplyPolicy

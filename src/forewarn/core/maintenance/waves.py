@@ -87,9 +87,13 @@ def _conclude(draft: Draft, number: int) -> None:
         reason = f"{counted(failed)} failed; {maintenance.max_failures} may"
         stop(draft, maintenance, reason)
         return
-    if working:
+    if working or maintenance.gate_wanted:
         return
-    if touched == len(maintenance.hosts):
+    left = len(maintenance.hosts) - touched
+    over = maintenance.wave > 0 and (not maintenance.due_ms or not left)
+    if over and (left or maintenance.gate):
+        _wave_over(draft, maintenance, left)
+    elif not left:
         done = replace(
             move_maintenance(maintenance, MaintenanceMove.FINISH, draft.now_ms),
             ended_ms=draft.now_ms,
@@ -98,15 +102,22 @@ def _conclude(draft: Draft, number: int) -> None:
             wave=0,
         )
         draft.put("maintenance.done", f"{done.id} is done", done)
-    elif maintenance.wave and not maintenance.due_ms:
-        pause_ms = draft.maintenance_policy.pause_s * SECOND_MS
-        between = replace(
-            maintenance, wave=0, plan_wanted=True, rests_until_ms=draft.now_ms + pause_ms
-        )
-        left = len(maintenance.hosts) - touched
-        text = f"wave {maintenance.wave} of {between.id} is over; {counted(left)} left"
-        draft.put("maintenance.wave-over", text, between)
-        draft.maintenances.unplanned.add(number)
+
+
+def _wave_over(draft: Draft, maintenance: Maintenance, left: int) -> None:
+    """End a wave: its gate is checked, if there is one, and what is left is planned again."""
+    pause_ms = draft.maintenance_policy.pause_s * SECOND_MS
+    between = replace(
+        maintenance,
+        wave=0,
+        plan_wanted=True,
+        due_ms=0,
+        rests_until_ms=draft.now_ms + pause_ms,
+        gate_wanted=bool(maintenance.gate),
+    )
+    text = f"wave {maintenance.wave} of {between.id} is over; {counted(left)} left"
+    draft.put("maintenance.wave-over", text, between)
+    draft.maintenances.unplanned.add(between.number)
 
 
 def stop(draft: Draft, maintenance: Maintenance, reason: str) -> None:
@@ -115,6 +126,7 @@ def stop(draft: Draft, maintenance: Maintenance, reason: str) -> None:
         move_maintenance(maintenance, MaintenanceMove.STOP, draft.now_ms),
         halted_by=reason,
         plan_wanted=False,
+        gate_wanted=False,
         due_ms=0,
     )
     draft.put("maintenance.stopped", f"{stopped.id} is stopped: {reason}", stopped)

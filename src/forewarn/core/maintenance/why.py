@@ -27,6 +27,8 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     halted = _why_halted(maintenance)
     if halted is not None:
         return halted
+    if maintenance.gate_wanted:
+        return Blocker(Code.GATE, maintenance.gate, maintenance.moved_ms)
     if maintenance.plan_wanted:
         return Blocker(Code.PLANNING, maintenance.id, maintenance.moved_ms)
     working = draft.maintenances.working(maintenance.number)

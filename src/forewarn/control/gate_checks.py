@@ -1,0 +1,198 @@
+"""Gates: checks between the waves of a maintenance, by a command, HTTP or Prometheus. F-5.
+
+Each check is bounded in time and in what it reads. What a result means is decided in the core;
+which gates there are is said in the settings, since a gate runs programs with the service's rights.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import ssl
+import tempfile
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode, urlsplit
+
+from forewarn.drivers.command.program import Limits, ProgramFailed, Watch, run_program
+from forewarn.errors import CallerError
+from forewarn.validation.fields import Integer, Number, Text
+from forewarn.validation.forms import Field, Form, ListOf
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: What a check may read, in bytes.
+ANSWER_BYTES_MAX = 1024 * 1024
+#: Samples that a query may give.
+SAMPLES_MAX = 10_000
+#: Longest reason that is kept, in characters.
+REASON_MAX = 300
+
+_OPTIONS = Form(
+    "Gate",
+    "A check after each wave: one of `command`, `url` and `prometheus`.",
+    (
+        Field("command", ListOf(Text(4096), 100, 1), "Program and arguments; status 0 passes."),
+        Field("url", Text(4096), "Is asked with GET; any status from 200 to 299 passes."),
+        Field("prometheus", Text(4096), "Address of a Prometheus server, for `query`."),
+        Field("query", Text(4096), "PromQL; passes if it has a result."),
+        Field("min", Number(), "Each value of the query must be at least this."),
+        Field("max", Number(), "Each value of the query must be at most this."),
+        Field("ca_file", Text(4096), "Certificates that are trusted (default: the system's)."),
+        Field("timeout_s", Number(0.1, 3600), "How long one try may take (default: 30)."),
+        Field("tries", Integer(1, 1000), "Tries before the gate fails (default: 1)."),
+        Field("every_s", Number(0, 3600), "Time between two tries (default: 30)."),
+    ),
+)
+
+
+class GateInvalid(CallerError):
+    """A gate of the settings that cannot be used."""
+
+    code = "gate-invalid"
+    status = 422
+    message = "[gates.{name}] {problem}."
+    advice = "Correct its options; see docs/howto/maintenance-gates.md."
+
+
+class GateUnknown(CallerError):
+    """A gate that the settings do not have."""
+
+    code = "gate-unknown"
+    status = 422
+    message = "There is no gate {name}."
+    advice = "Gates are tables [gates.NAME] of the service's settings; there are: {known}."
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One check, as the settings describe it."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    url: str = ""
+    prometheus: str = ""
+    query: str = ""
+    min: float = -math.inf
+    max: float = math.inf
+    ca_file: str = ""
+    timeout_s: float = 30.0
+    tries: int = 1
+    every_s: float = 30.0
+
+
+def make_gates(tables: Mapping[str, Mapping[str, object]]) -> dict[str, Gate]:
+    """Return the gates that the settings describe, by name.
+
+    Raises:
+        GateInvalid: one of them contradicts itself.
+        ValidationFailed: an option is unknown or of the wrong kind.
+    """
+    return {name: _gate(name, options) for name, options in tables.items()}
+
+
+def _gate(name: str, options: Mapping[str, object]) -> Gate:
+    gate = Gate(name, **_OPTIONS.read(dict(options), f"[gates.{name}]"))
+    if sum(map(bool, (gate.command, gate.url, gate.prometheus))) != 1:
+        raise GateInvalid(name=name, problem="must have exactly one of command, url and prometheus")
+    if bool(gate.prometheus) != bool(gate.query):
+        raise GateInvalid(name=name, problem="must have prometheus and query together")
+    address = gate.url or gate.prometheus
+    if address and urlsplit(address).scheme not in {"http", "https"}:
+        raise GateInvalid(name=name, problem="must have an address with http:// or https://")
+    return gate
+
+
+def run_gate(gate: Gate, subject: str) -> str:
+    """Check a gate, a few times if need be; return why it fails, empty if it passes.
+
+    Args:
+        gate: what to check.
+        subject: id of the maintenance it is checked for; a command reads it.
+    """
+    problem = ""
+    for attempt in range(gate.tries):
+        if attempt:
+            threading.Event().wait(gate.every_s)
+        try:
+            problem = _check(gate, subject)
+        except ProgramFailed as error:
+            problem = str(error).removesuffix(".")
+        except (OSError, http.client.HTTPException) as error:
+            problem = f"{gate.url or gate.prometheus} cannot be reached: {error}"
+        if not problem:
+            return ""
+    problem = "".join(each if each.isprintable() else " " for each in problem)
+    return f"gate {gate.name}: {problem[:REASON_MAX]}"
+
+
+def _check(gate: Gate, subject: str) -> str:
+    if gate.command:
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(json.dumps({"maintenance": subject, "gate": gate.name}).encode() + b"\n")
+            stdin.seek(0)
+            limits = Limits(gate.timeout_s, ANSWER_BYTES_MAX)
+            run_program(gate.command, stdin, limits, watch=Watch(lambda _: None))
+        return ""
+    if gate.url:
+        status, _ = _get(gate, gate.url)
+        return "" if 200 <= status < 300 else f"{gate.url} answered {status}"
+    address = f"{gate.prometheus.rstrip('/')}/api/v1/query?{urlencode({'query': gate.query})}"
+    status, body = _get(gate, address)
+    return _of_query(gate, status, body)
+
+
+def _get(gate: Gate, address: str) -> tuple[int, bytes]:
+    """Return status and body of a GET; reading ends with the body's limit."""
+    parts = urlsplit(address)
+    host, timeout_s = parts.hostname or "", gate.timeout_s
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        context = ssl.create_default_context(cafile=gate.ca_file or None)
+        connection = http.client.HTTPSConnection(
+            host, parts.port, timeout=timeout_s, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+    path = parts.path or "/"
+    # A far side that sends a byte now and then would keep each read alive: the whole has a limit.
+    timer = threading.Timer(timeout_s, connection.close)
+    timer.daemon = True
+    timer.start()
+    try:
+        connection.request("GET", f"{path}?{parts.query}" if parts.query else path)
+        answer = connection.getresponse()
+        return answer.status, answer.read(ANSWER_BYTES_MAX + 1)
+    finally:
+        timer.cancel()
+        connection.close()
+
+
+def _of_query(gate: Gate, status: int, body: bytes) -> str:
+    """Say why the answer to a query fails the gate; empty if it passes."""
+    if len(body) > ANSWER_BYTES_MAX:
+        return f"the query gives more than {ANSWER_BYTES_MAX} bytes"
+    try:
+        told = json.loads(body)
+        if told["status"] != "success":
+            return f"Prometheus refused the query: {told.get('error', status)}"
+        values = _values(told["data"])
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        return f"the answer ({status}) is not one of Prometheus"
+    if not values:
+        return f"`{gate.query}` has no result"
+    bad = [each for each in values if not gate.min <= each <= gate.max]
+    return f"`{gate.query}` is {bad[0]:g}" if bad else ""
+
+
+def _values(data: Mapping[str, object]) -> list[float]:
+    """Return the values of an instant query: of a vector, or of a scalar."""
+    result = data["result"]
+    if not isinstance(result, list) or len(result) > SAMPLES_MAX:
+        raise ValueError(result)
+    if data["resultType"] == "scalar":
+        return [float(result[1])]
+    return [float(each["value"][1]) for each in result]

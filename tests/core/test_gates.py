@@ -1,0 +1,77 @@
+"""Gates: nothing goes on after a wave before its check has passed. Source: F-5."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.core.maintenance import stimuli as words
+from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.maintenance.refusals import PlanSuperseded
+from forewarn.core.stimulus import Recover
+from forewarn.planning.plan import Asked, Bound, Plan
+from tests.core.maintenance import MaintenanceRig, fleet
+
+S = MaintenanceState
+
+
+def at_its_gate() -> tuple[MaintenanceRig, int]:
+    """A maintenance of two waves whose first one is over."""
+    rig = fleet()
+    number = rig.start("h0", "h1", gate="errors")
+    rig.run()
+    return rig, number
+
+
+def test_gate_is_checked_after_each_wave() -> None:
+    """Each wave ends with a check, the last one too, and nothing goes on before. F-5, F-3."""
+    rig, number = at_its_gate()
+    assert rig.gates == [number]
+    assert rig.maintenance(number).gate_wanted
+    assert not rig.working(number)
+    rig.tell(words.GatePassed(number))
+    assert not rig.maintenance(number).gate_wanted
+    assert rig.run() == [{"h1"}]
+    assert rig.gates == [number, number]
+    assert rig.maintenance(number).state is S.RUNNING
+    rig.tell(words.GatePassed(number))
+    assert rig.maintenance(number).state is S.DONE
+    rig.check_replay()
+
+
+def test_failed_gate_stops_the_maintenance() -> None:
+    """A check that fails stops it; an operator's word has it go on. Source: F-1, F-5."""
+    rig, number = at_its_gate()
+    rig.tell(words.GateFailed(number, "gate errors: `rate` is 0.2"))
+    stopped = rig.maintenance(number)
+    assert (stopped.state, stopped.halted_by) == (S.STOPPED, "gate errors: `rate` is 0.2")
+    assert not stopped.gate_wanted
+    rig.tell(words.ResumeMaintenance(number))
+    assert rig.run() == [{"h1"}]
+    rig.check_replay()
+
+
+def test_gate_is_checked_again_after_a_restart() -> None:
+    """A check that a crash cut off is made again. Source: F-5."""
+    rig, number = at_its_gate()
+    rig.tell(Recover(0))
+    assert rig.gates == [number, number]
+
+
+def test_plan_takes_no_force_before_the_gate() -> None:
+    """While the check is made no plan takes force. Source: F-2, F-5."""
+    rig, number = at_its_gate()
+    before = rig.state.maintenances[number]
+    plan = Plan("p", before.plan, rig.now_ms, Asked(("h1",)), (), (), (), Bound(0, ""))
+    with pytest.raises(PlanSuperseded):
+        rig.tell(words.PlanMade(number, plan))
+    assert rig.state.maintenances[number] == before
+
+
+def test_pause_at_a_gate_has_it_checked_on_resuming() -> None:
+    """A result that comes while it is paused stops nothing; it is checked again. F-5, F-6."""
+    rig, number = at_its_gate()
+    rig.tell(words.PauseMaintenance(number))
+    rig.tell(words.GateFailed(number, "no"))
+    assert rig.maintenance(number).state is S.PAUSED
+    rig.tell(words.ResumeMaintenance(number))
+    assert rig.gates == [number, number]
