@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import note, offset, print_facts, print_json_line, print_table, when
+from forewarn.cli.plan_preview import calendar_lines, group_lines
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.protocol import timestamps
 
@@ -117,12 +118,16 @@ def print_blocked(blocked: list[Answer]) -> None:
         print(f"waits: {len(names)} hosts ({code}): {_some(names)}")
 
 
-def print_plan(plan: Answer, now_ms: int) -> None:
-    """Print a plan: its waves, its bound, and what cannot be done."""
+def print_preview(answer: Answer, now_ms: int) -> None:
+    """Print a plan: its bound, waves, calendar, what groups are left with, what cannot be done."""
+    plan = answer["plan"]
     hosts = sum(len(each["hosts"]) for each in plan["waves"])
     waves = len(plan["waves"])
     note(f"{hosts} hosts in {waves} waves; at least {plan['least_waves']}: {plan['argument']}")
     print_waves(plan["waves"], now_ms)
+    for lines in (calendar_lines(plan["waves"]), group_lines(answer["groups"])):
+        for number, line in enumerate(lines):
+            print(line if number else f"\n{line}")
     print_blocked(plan["blocked"])
 
 

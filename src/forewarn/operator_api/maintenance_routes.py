@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from forewarn.control.planning import plan_of, planned_from, snapshot
 from forewarn.core.impact import TRAITS
+from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import stimuli
+from forewarn.core.maintenance.outlook import outlook
 from forewarn.core.maintenance.records import (
     Maintenance,
     MaintenancePlan,
@@ -24,6 +26,7 @@ from forewarn.operator_api.maintenance_forms import MAINTENANCE_FORM, PAUSE_FORM
 from forewarn.operator_api.maintenance_schemas import (
     BLOCKER,
     MAINTENANCE,
+    OUTLOOK,
     PLAN,
     WAVE,
     MaintenanceView,
@@ -40,6 +43,7 @@ from forewarn.validation.forms import Field, Form
 
 if TYPE_CHECKING:
     from forewarn.control.plane import ControlPlane
+    from forewarn.control.planning import Snapshot
     from forewarn.store import Store
     from forewarn.validation.fields import Schema
 
@@ -63,10 +67,19 @@ _FULL: Schema = {
     "required": ["maintenance", "waves", "blocked", "waits_for"],
     "additionalProperties": False,
 }
-_PREVIEW: Schema = {
+_PLAN: Schema = {
     "type": "object",
     "properties": {"plan": PLAN.schema()},
     "required": ["plan"],
+    "additionalProperties": False,
+}
+_PREVIEW: Schema = {
+    "type": "object",
+    "properties": {
+        "plan": PLAN.schema(),
+        "groups": {"type": "array", "items": OUTLOOK.schema()},
+    },
+    "required": ["plan", "groups"],
     "additionalProperties": False,
 }
 _NAMES: Schema = {"type": "array", "items": {"type": "string"}}
@@ -111,13 +124,15 @@ async def _preview(call: ApiCall) -> ApiResponse:
     )
     now_ms = call.desk.clock.now_ms()
 
-    def take(plane: ControlPlane) -> object:
+    def take(plane: ControlPlane) -> Snapshot:
         return snapshot(plane.state, made, topology=topology, policy=plane.policy, now_ms=now_ms)
 
     taken = await call.desk.read(take)
-    plan = await call.desk.compute(lambda: planned_from(taken))  # type: ignore[arg-type]
+    plan = await call.desk.compute(lambda: planned_from(taken))
     kept = MaintenancePlan(plan.id, 0, "", plan.made_ms, plan_body(plan))
-    return ApiResponse({"plan": PLAN.of(kept)})
+    occupied = {each.host for each in taken.operations if each.state is OperationState.RUNNING}
+    groups = await call.desk.compute(lambda: outlook(plan, topology, occupied))
+    return ApiResponse({"plan": PLAN.of(kept), "groups": OUTLOOK.each(groups)})
 
 
 def _one(view: MaintenanceView, status: int = 200) -> ApiResponse:
@@ -359,7 +374,7 @@ _ROUTES = (
         summary="Read a plan of a maintenance.",
         act=_plan,
         query=(_PLAN_ID,),
-        answer=_PREVIEW,
+        answer=_PLAN,
     ),
     Route(
         method="GET",

@@ -27,6 +27,7 @@ from forewarn.validation.durations import written
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from forewarn.core.maintenance.outlook import GroupOutlook
     from forewarn.core.maintenance.records import MaintenancePlan
     from forewarn.planning.blockers import Blocker
     from forewarn.planning.plan import Wave
@@ -172,5 +173,20 @@ PLAN: ObjectSchema[MaintenancePlan] = ObjectSchema(
             {"type": "array", "items": BLOCKER.schema()},
             lambda p: BLOCKER.each(Waits(host, each) for host, each in read_blocked(p.body)),
         ),
+    ),
+)
+
+OUTLOOK: ObjectSchema[GroupOutlook] = ObjectSchema(
+    "GroupOutlook",
+    "How a group fares while a plan is carried out, if nothing else fails.",
+    (
+        Member("group", TEXT, lambda o: o.group),
+        Member("owner", TEXT, lambda o: o.owner, "Whose it is; empty: nobody's."),
+        Member("vms", WHOLE, lambda o: o.vms),
+        Member("up_before", WHOLE, lambda o: o.up_before, "VMs that are undisturbed now."),
+        Member("up_least", WHOLE, lambda o: o.up_least, "VMs that are left in the worst wave."),
+        Member("waves", WHOLE, lambda o: o.waves, "Waves that disturb it."),
+        Member("first_told", TIME, lambda o: written(o.first_told_ms), "By its documents."),
+        Member("last_told", TIME, lambda o: written(o.last_told_ms)),
     ),
 )

@@ -1,0 +1,109 @@
+"""`forewarn maintenance plan` for people: the calendar, the groups, and 80 columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from forewarn.cli.plan_preview import DAYS_MAX, GROUPS_MAX, WIDTH, calendar_lines, group_lines
+from forewarn.planning.ganeti import Cluster, Instance
+from tests.cli.conftest import Run
+from tests.operator_api.live import Live
+
+
+def wave(number: int, starts: str, ends: str) -> dict[str, object]:
+    """A wave as the API tells it."""
+    return {"number": number, "earliest_start": starts, "latest_end": ends}
+
+
+def test_calendar_shows_waves_in_their_half_hours() -> None:
+    """Each wave is its digit from its start to its end; days between without work are counted."""
+    lines = list(
+        calendar_lines(
+            [
+                wave(1, "2028-02-28T23:30:00Z", "2028-02-29T00:30:00Z"),
+                wave(2, "2028-02-29T00:40:00Z", "2028-02-29T01:00:00Z"),
+                wave(3, "2028-02-29T00:50:00Z", "2028-02-29T02:00:00Z"),
+                wave(12, "2028-03-04T12:00:00Z", "2028-03-04T12:10:00Z"),
+            ]
+        )
+    )
+    assert lines == [
+        "UTC             00    03    06    09    12    15    18    21",
+        f"Mon 2028-02-28  {'.' * 47}1",
+        f"Tue 2028-02-29  1*33{'.' * 44}",
+        f"{'':<15} (3 days without work)",
+        f"Sat 2028-03-04  {'.' * 24}2{'.' * 23}",
+    ]
+    assert all(len(line) <= WIDTH for line in lines)
+
+
+def test_calendar_of_a_long_maintenance_is_cut() -> None:
+    """A wave that may start for a year draws its first days, and says that there are more."""
+    lines = list(calendar_lines([wave(1, "2028-01-01T00:00:00Z", "2029-01-01T00:00:00Z")]))
+    assert len(lines) == DAYS_MAX + 2
+    assert lines[-1].strip() == "and further days"
+    assert list(calendar_lines([])) == []
+
+
+def test_groups_are_told_the_worst_first() -> None:
+    """So many groups are named, the others counted with what each keeps."""
+    group = {
+        "owner": "",
+        "vms": 7,
+        "up_before": 7,
+        "waves": 2,
+        "first_told": "2028-02-28T23:30:00Z",
+    }
+    groups = [{**group, "group": f"g{n}" * 20, "up_least": 6} for n in range(GROUPS_MAX + 2)]
+    lines = list(group_lines(groups))
+    assert len(lines) == GROUPS_MAX + 2
+    assert "100%" in lines[1]
+    assert " 85%" in lines[1]
+    assert lines[-1] == "and 2 groups more; each keeps at least 85%"
+    assert all(len(line) <= WIDTH for line in lines)
+
+
+def test_plan_is_shown_for_people_and_for_programs(run: Run, live: Live) -> None:
+    """Waves, calendar, groups and blockers; `--json` has the same. Source: F-2."""
+    hosts = {f"t{n}": {"fault_domain": n} for n in range(3)}
+    vms = {f"till-{n}": {"host": f"t{n}", "group": "till"} for n in range(3)}
+    live.fleet(hosts=hosts, groups={"till": {"owner": "shop"}}, vms=vms)
+    words = ("maintenance", "plan", "t0", "t1", "t2")
+    shown = run(*words)
+    assert "3 hosts in 3 waves" in shown.err
+    assert "UTC             00    03" in shown.out
+    [line] = [line for line in shown.out.splitlines() if line.startswith("till ")]
+    assert line.split()[1:5] == ["3", "100%", "66%", "3"]
+    [group] = run(*words, "--json").json["groups"]
+    assert (group["owner"], group["vms"], group["up_before"], group["up_least"]) == (
+        "shop",
+        3,
+        3,
+        2,
+    )
+    assert sorted(run(*words, "--format", "hroller").out.split()) == ["t0", "t1", "t2"]
+
+
+def test_outlook_counts_what_is_disturbed_already(run: Run, live: Live) -> None:
+    """A host that has failed is down before and during the work. Source: F-2."""
+    hosts = {f"t{n}": {"fault_domain": n % 2} for n in range(3)}
+    vms = {f"till-{n}": {"host": f"t{n}", "group": "till"} for n in range(3)}
+    live.fleet(hosts=hosts, groups={"till": {}}, vms=vms)
+    live.post("/v1/hosts/t2/fail")
+    [group] = run("maintenance", "plan", "t0", "--json").json["groups"]
+    assert (group["up_before"], group["up_least"]) == (2, 1)
+
+
+def test_cluster_of_ganeti_is_planned_without_a_server(run: Run, tmp_path: Path) -> None:
+    """Ganeti's text is read, and waves are written as `hroller` prints its groups."""
+    nodes = tuple((f"n{n}", "default") for n in range(4))
+    pairs = (("n0", "n1"), ("n2", "n3"), ("n0", "n2"))
+    instances = tuple(
+        Instance(f"i{number}", 128, first, second) for number, (first, second) in enumerate(pairs)
+    )
+    (tmp_path / "cluster").write_text(Cluster(nodes, instances).text())
+    planned = run("maintenance", "plan", "--ganeti", str(tmp_path / "cluster"))
+    waves = [line.split(",") for line in planned.out.splitlines()]
+    assert sorted(name for each in waves for name in each) == ["n0", "n1", "n2", "n3"]
+    assert not any({"n0", "n1"} <= set(each) for each in waves)
+    assert "waves; at least" in planned.err
