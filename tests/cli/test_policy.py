@@ -27,7 +27,7 @@ def test_policy_is_checked_applied_and_shown(run: Run, live: Live, tmp_path: Pat
     assert "nothing was changed" in checked.err
     assert live.get("/v1/policy") == {}
     applied = run("policy", "apply", str(file))
-    assert applied.err == "the policy has 0 budgets, 1 windows, 0 freezes\n"
+    assert applied.err == "the policy has 0 budgets, 1 window, 0 freezes\n"
     shown = run("policy", "show")
     assert 'from = "22:00"' in shown.out
     file.write_text(shown.out)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.cli.output import note, offset, print_json, print_table
 from forewarn.cli.parsing import whole_number
+from forewarn.cli.plurals import noun
 from forewarn.cli.topology import add_file, described
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
@@ -60,11 +61,12 @@ def _apply(arguments: argparse.Namespace) -> int:
     for name in answer["changed"]:
         print(f"~ {name}")
     policy = answer["policy"]
-    counts = ", ".join(
-        f"{len(policy.get(name, ()))} {name}" for name in ("budgets", "windows", "freezes")
-    )
+    counts = []
+    for thing in ("budget", "window", "freeze"):
+        number = len(policy.get(f"{thing}s", ()))
+        counts.append(f"{number} {noun(number, thing)}")
     end = "" if answer["applied"] else "; nothing was changed"
-    note(f"the policy has {counts}{end}")
+    note(f"the policy has {', '.join(counts)}{end}")
     return OK
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.maintenance.records import MaintenanceState, counted
 from forewarn.core.maintenance.waves import withdraw
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.planning.policy_text import policy_text
@@ -44,12 +44,9 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
 
 def _sentence(word: ApplyPolicy) -> str:
     policy = word.policy
-    parts = [
-        f"{len(found)} {name}"
-        for name, found in (
-            ("budgets", policy.budgets),
-            ("windows", policy.windows),
-            ("freezes", policy.freezes),
-        )
-    ]
+    parts = (
+        counted(len(policy.budgets), "budget"),
+        counted(len(policy.windows), "window"),
+        counted(len(policy.freezes), "freeze"),
+    )
     return f"the maintenance policy has {', '.join(parts)}"
