@@ -14,13 +14,14 @@ import sys
 from pathlib import Path
 from types import CodeType
 
-from tests.simulator import mutants_around, mutants_core, mutants_seen, mutants_when
+from tests.simulator import mutants_around, mutants_core, mutants_policy, mutants_seen, mutants_when
 from tests.simulator.mutant import Mutant
 
 MUTANTS = (
     *mutants_core.MUTANTS,
     *mutants_around.MUTANTS,
     *mutants_seen.MUTANTS,
+    *mutants_policy.MUTANTS,
     *mutants_when.MUTANTS,
 )
 TRANSCRIPTS = Path(__file__).resolve().parents[1] / "transcripts"

@@ -199,7 +199,7 @@ class CommandRunner:
             event_ids = tuple(self._report.id_of(each) for each in rest)
             self.deployment.checker.acknowledged.update(event_ids)
             return self._tell(Acknowledge(event_ids))
-        if verb == "maintenance" or (rest and rest[0].startswith("m-")):
+        if verb in {"maintenance", "policy"} or (rest and rest[0].startswith("m-")):
             return self._maintenances.operator(verb, rest, options)
         number = int(rest[0].removeprefix("op-"))
         reason = " ".join(rest[1:])

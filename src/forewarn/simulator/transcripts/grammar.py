@@ -25,6 +25,8 @@ Options = Mapping[str, str]
 _GROUP = "[kind=KIND] [owner=WHO] [domains=N] [strict] [automatic=IMPACT,…]"
 _GROUP += " [terminate=DURATION] [reimage] [disabled] [together=status|shared]"
 _OF_MANY = "[at-once=N] [takes=DURATION] [failures=N] [deadline=TIME] [canary=HOSTS]"
+_POLICY = "[window=HH:MM-HH:MM] [zone=ZONE] [freeze=DURATION] [at-once=N] [pause=DURATION]"
+_POLICY += " [canary=N]"
 _ASKING = "[not-before=HH:MM:SS] [duration=DURATION] [description=TEXT] [impact=IMPACT]"
 _ASKING += " [source=SOURCE] [to=HOST]"
 
@@ -42,6 +44,7 @@ USAGES = (
     "operator acknowledge EVENT…",
     "operator repair HOST",
     f"operator maintenance HOST… {_OF_MANY}",
+    f"operator policy {_POLICY}",
     "operator start|resume MAINTENANCE",
     "operator pause MAINTENANCE [REASON…] [keep=yes]",
     "operator gate MAINTENANCE REASON…",

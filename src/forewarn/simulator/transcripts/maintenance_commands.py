@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from forewarn.core.impact import Cause
 from forewarn.core.maintenance import stimuli
 from forewarn.core.maintenance.why import why_host, why_maintenance
-from forewarn.planning.policy import Budget, Scope
+from forewarn.planning.policy import Budget, Policy, Scope
+from forewarn.planning.windows import Window
 from forewarn.simulator.transcripts.time_spans import clock_time, seconds
 from forewarn.simulator.world.event_queue import START_MS
 from forewarn.store import HistoryPage
@@ -24,24 +25,27 @@ if TYPE_CHECKING:
     from forewarn.simulator.transcripts.scripted_deployment import ScriptedDeployment
 
 #: What of history is told: each move of a maintenance and of its waves.
-_TOLD = tuple(
-    f"maintenance.{what}"
-    for what in (
-        "created",
-        "started",
-        "planned",
-        "unplanned",
-        "wave-begun",
-        "wave-blocked",
-        "wave-over",
-        "host-failed",
-        "retried",
-        "paused",
-        "resumed",
-        "stopped",
-        "done",
-        "cancelled",
-    )
+_TOLD = (
+    "policy.applied",
+    *(
+        f"maintenance.{what}"
+        for what in (
+            "created",
+            "started",
+            "planned",
+            "unplanned",
+            "wave-begun",
+            "wave-blocked",
+            "wave-over",
+            "host-failed",
+            "retried",
+            "paused",
+            "resumed",
+            "stopped",
+            "done",
+            "cancelled",
+        )
+    ),
 )
 _ENTRIES_MAX = 1000
 
@@ -62,6 +66,8 @@ class MaintenanceCommands:
         """Do what an operator says."""
         if verb == "maintenance":
             return self._create(rest, options)
+        if verb == "policy":
+            return self._apply_policy(options)
         number, reason = int(rest[0].removeprefix("m-")), " ".join(rest[1:])
         if verb == "why":
             return self._why(number, reason)
@@ -102,6 +108,22 @@ class MaintenanceCommands:
         self._last = self._last or 1
         return refused
 
+    def _apply_policy(self, options: Options) -> list[str]:
+        """Put a policy in force; a freeze begins now."""
+        window, at_once = options.get("window"), int(options.get("at-once", 0))
+        now_ms = self._deployment.service.clock.now_ms()
+        frozen_ms = seconds(options.get("freeze", "0s")) * 1000
+        windows = (_window(window, options.get("zone", "UTC")),) if window else ()
+        policy = Policy(
+            budgets=(Budget(Scope.FLEET, at_once),) if at_once else (),
+            windows=windows,
+            freezes=((now_ms, now_ms + frozen_ms),) if frozen_ms else (),
+            pause_s=seconds(options.get("pause", "0s")),
+            canary_count=int(options.get("canary", 0)),
+        )
+        self._last = self._last or 1
+        return self._tell(stimuli.ApplyPolicy(policy))
+
     def _why(self, number: int, host: str) -> list[str]:
         loop = self._deployment.service.loop
         assert loop is not None
@@ -113,3 +135,9 @@ class MaintenanceCommands:
         found = why_host(draft, maintenance, host) if host else why_maintenance(draft, maintenance)
         name = host or maintenance.id
         return [f"{found.code.value}: {found.sentence(name)}" if found else "waits for nothing"]
+
+
+def _window(text: str, zone: str) -> Window:
+    """Return the window that `22:00-04:00` means on every day in a time zone."""
+    opens, closes = (clock_time(f"{each}:00") // 60 for each in text.split("-"))
+    return Window("daily", zone, from_min=opens, to_min=closes)

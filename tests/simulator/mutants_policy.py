@@ -1,0 +1,56 @@
+"""Breakages of the maintenance policy and its windows, and who is expected to notice each.
+
+Nothing is run in here: `mutate.py` runs one in a process of its own, never in the checkout.
+"""
+
+from __future__ import annotations
+
+from tests.simulator.mutant import Mutant
+
+CHANGE = "forewarn.core.maintenance.policy_change"
+ADMISSION = "forewarn.core.maintenance.admission"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "new-policy-keeps-old-plans",
+        "a policy that is applied has nothing planned again",
+        ((CHANGE, "if called or maintenance.plan_wanted or not planned:", "if planned:"),),
+        caught_by="transcript F-7-window-too-short",
+    ),
+    Mutant(
+        "new-freeze-keeps-announced",
+        "announced work goes on though a new policy closes its time",
+        ((ADMISSION, "if draft.policy_applied_ms < operation.created_ms:", "if operation:"),),
+        caught_by="transcript F-3-policy-changed",
+    ),
+    Mutant(
+        "same-policy-written-again",
+        "a policy that changes nothing is written into history",
+        ((CHANGE, "if word.policy == draft.maintenance_policy:", "if not draft:"),),
+        caught_by="transcript F-3-policy-changed",
+    ),
+    Mutant(
+        "windows-in-utc",
+        "windows are read in UTC, whatever their time zone",
+        (
+            (
+                "forewarn.planning.windows",
+                "    offset = dt.datetime.fromtimestamp(at_s, zone).utcoffset()\n",
+                "    offset = dt.timedelta(0)\n",
+            ),
+        ),
+        caught_by="transcript F-7-window-across-midnight",
+    ),
+    Mutant(
+        "freezes-forgotten",
+        "the store and history forget the freezes of a policy",
+        (
+            (
+                "forewarn.planning.policy_text",
+                "        freezes=tuple(",
+                "        freezes=() and tuple(",
+            ),
+        ),
+        caught_by="transcript F-3-policy-changed",
+    ),
+)
