@@ -74,6 +74,9 @@ class MetadataSettings:
     """Peers whose signed `X-Instance-ID` is believed; `unix` is every Unix socket. S-6."""
     proxy_secret: str = ""
     """Shared secret of the proxies; empty: no signature is ever right. Source: S-6."""
+    identity_key: str = ""
+    """Key with which VMs are given tokens for Azure Resource Manager; for the emulator only; empty:
+    none is given. Source: Z-3."""
     vm_by_query: bool = False
     """Whether `?vm=NAME` says who asks; for the emulator only."""
     default_vm: str = ""
@@ -195,6 +198,18 @@ class OperatorSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AzureSettings:
+    """Azure Resource Manager, for Azure's own tools; over TLS. Callers as for the operator API."""
+
+    listen: str = ""
+    """Address as `[listen] operator` has it; empty: it is not served."""
+    certificate: str = ""
+    """File of a certificate with its chain, PEM; empty: one for localhost is made at each start."""
+    key: str = ""
+    """File of the certificate's private key, PEM."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreSettings:
     """Where the state and the history are kept."""
 
@@ -298,6 +313,7 @@ class Settings:
     feed: FeedSettings = FeedSettings()
     node: NodeSettings = NodeSettings()
     operator: OperatorSettings = OperatorSettings()
+    azure: AzureSettings = AzureSettings()
     store: StoreSettings = StoreSettings()
     history: HistorySettings = HistorySettings()
     policy: PolicySettings = PolicySettings()

@@ -76,9 +76,23 @@ def add_commands(commands: Commands) -> None:
     )
     add("--seed", metavar="N", type=int, help="make event ids and chances repeat")
     add("--store", metavar="PATH", default="", help="keep the state in a file (else in memory)")
+    _add_azure(emulate)
     _add_manners(emulate)
     _add_versions(emulate)
     add("--quiet", action="store_true", help="say nothing unless something is wrong")
+
+
+def _add_azure(emulate: argparse.ArgumentParser) -> None:
+    """Add Azure Resource Manager."""
+    emulate.add_argument(
+        "--azure",
+        metavar="ADDRESS",
+        nargs="?",
+        const="127.0.0.1:8471",
+        default="",
+        help="serve Azure Resource Manager, too, and say how `az` and the SDK find it"
+        " (ADDRESS is 127.0.0.1:8471 unless given)",
+    )
 
 
 def _add_manners(emulate: argparse.ArgumentParser) -> None:
@@ -182,6 +196,7 @@ def _options(arguments: argparse.Namespace) -> Options:
     return Options(
         listen=tuple(arguments.listen) or (METADATA_ADDRESS,),
         operator="" if operator == "none" else operator,
+        azure=arguments.azure,
         vms=names,
         addresses=addresses,
         topology=text_of(arguments.topology) if arguments.topology else "",

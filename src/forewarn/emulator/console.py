@@ -119,6 +119,8 @@ def greeting(bound: Bound, *, vms: tuple[str, ...], speed: float) -> dict[str, o
     return {
         "metadata": [_url(place) for place in bound.metadata],
         "operator": _reached(bound.operator),
+        "azure": bound.azure,
+        "azure_certificate": bound.azure_certificate,
         "vms": list(vms),
         "speed": speed,
     }

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forewarn.settings import (
+    AzureSettings,
     DriverSettings,
     ListenSettings,
     MetadataSettings,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 METADATA_ADDRESS = "127.0.0.1:8169"
 OPERATOR_ADDRESS = "127.0.0.1:8470"
+AZURE_ADDRESS = "127.0.0.1:8471"
 #: Requests a second with `--rate-limit` alone: what the public service allows. Source: E-6.
 RATE_PER_S = 5.0
 #: Requests at once that `--rate-limit` allows, in seconds of its rate: as the service's defaults.
@@ -44,6 +46,8 @@ class Options:
     listen: tuple[str, ...] = (METADATA_ADDRESS,)
     #: Address of the operator API; empty: none.
     operator: str = OPERATOR_ADDRESS
+    #: Address of Azure Resource Manager; empty: none.
+    azure: str = ""
     #: Names of the VMs; empty: one by the usual name, or what the store or topology has.
     vms: tuple[str, ...] = ()
     #: Addresses VMs ask from, by their names. Source: S-6.
@@ -94,6 +98,7 @@ def settings_of(options: Options) -> Settings:
             enable_timeout_s=max(120.0, options.enable_delay_s + 5.0),
         ),
         operator=OperatorSettings(open_on_loopback=True, tokens=options.tokens),
+        azure=AzureSettings(listen=options.azure),
         store=StoreSettings(url=options.store or "sqlite::memory:"),
         policy=PolicySettings(
             notice_margin_ms=margin_ms(options.speed),

@@ -158,13 +158,13 @@ class Authenticator:
         if scope["path"] in self._page:
             return ""
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        _check_site(headers)
+        check_site(headers)
         authorization = _text(headers, b"authorization")
         if authorization:
             return self._owner(authorization, _address(scope))
         if self._open_on_loopback and _is_loopback(scope):
-            host = _host_name(_text(headers, b"host"))
-            if not _names_loopback(host):
+            host = host_name(_text(headers, b"host"))
+            if not names_loopback(host):
                 raise HostRefused(host=host)
             return LOCAL
         if scope["path"] in self._public:
@@ -260,7 +260,12 @@ def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:
     return headers.get(name, b"").decode("latin-1")
 
 
-def _check_site(headers: Mapping[bytes, bytes]) -> None:
+def check_site(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse what a page of another site has made a browser send.
+
+    Raises:
+        CrossSite: it is such a call.
+    """
     origin = _text(headers, b"origin")
     if origin:
         split = urlsplit(origin) if origin.count("/") == 2 else urlsplit("")
@@ -283,21 +288,24 @@ def _place(scope: Scope) -> str:
 
 def _is_loopback(scope: Scope) -> bool:
     address = _address(scope)  # at a Unix socket the file's permissions say who may connect
-    return not address or _is_loopback_address(address)
+    return not address or is_loopback_address(address)
 
 
-def _names_loopback(host: str) -> bool:
-    return host.lower() in {"", "localhost"} or _is_loopback_address(host)
+def names_loopback(host: str) -> bool:
+    """Whether a host name is this machine's; empty is."""
+    return host.lower() in {"", "localhost"} or is_loopback_address(host)
 
 
-def _host_name(host: str) -> str:
+def host_name(host: str) -> str:
+    """Return a `Host` header's name or address, without the port."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0]
 
 
 @lru_cache(ADDRESSES_REMEMBERED)
-def _is_loopback_address(text: str) -> bool:
+def is_loopback_address(text: str) -> bool:
+    """Whether an address is this machine's own."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

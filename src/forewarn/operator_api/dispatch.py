@@ -112,7 +112,7 @@ class Dispatch:
             allowed = ", ".join(self._allowed)
             raise MethodRefused(path=request.url.path, method=request.method, allowed=allowed)
         limit = self._desk.max_topology_bytes if route.takes else BODY_BYTES_MAX
-        body = await _body(request, limit) if route.method != "GET" else b""
+        body = await read_body(request, limit) if route.method != "GET" else b""
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         asked = route.act(
             ApiCall(
@@ -208,7 +208,12 @@ def _taken(route: Route, media: str, body: bytes) -> str:
     return media
 
 
-async def _body(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, limit: int) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        BodyTooLarge: it has more bytes than allowed.
+    """
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         raise BodyTooLarge(limit=limit)

@@ -81,14 +81,25 @@ class OperatorServer:
 
 
 async def start_operator(
-    app: ASGIApp, address: str, settings: OperatorSettings | None = None
+    app: ASGIApp,
+    address: str,
+    settings: OperatorSettings | None = None,
+    *,
+    certificate: tuple[str, str] | None = None,
 ) -> OperatorServer:
     """Serve an application at `IPV4:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0 takes a free one.
+
+    Args:
+        app: the application.
+        address: where to listen.
+        settings: limits of connections.
+        certificate: files of a certificate and its key; None: plain HTTP.
 
     Raises:
         OperatorAddressUnusable: the address cannot be read or is taken.
     """
     listener = open_listener(address)
+    certificate_file, key_file = certificate or (None, None)
     config = uvicorn.Config(
         app,
         http=factory(settings or OperatorSettings()),  # type: ignore[arg-type] # it is only called
@@ -100,6 +111,8 @@ async def start_operator(
         proxy_headers=False,
         backlog=BACKLOG,
         timeout_graceful_shutdown=STOP_S + FETCH_S,
+        ssl_certfile=certificate_file,
+        ssl_keyfile=key_file,
     )
     server = _Server(config)
     task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))

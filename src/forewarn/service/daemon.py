@@ -64,6 +64,9 @@ class Bound:
 
     metadata: tuple[str, ...]
     operator: str
+    #: URL of Azure Resource Manager, and the file of its certificate; empty: it is not served.
+    azure: str = ""
+    azure_certificate: str = ""
 
 
 class Daemon:
@@ -125,10 +128,11 @@ class Daemon:
             metadata = await self._start_planes()
             self.on_serving()
             operator = await self._start_operator()
+            azure, certificate = await self._start_azure()
         except BaseException:
             await self.stop()
             raise
-        self.bound = Bound(metadata, operator)
+        self.bound = Bound(metadata, operator, azure, certificate)
         return self.bound
 
     async def stop(self) -> None:
@@ -274,6 +278,17 @@ class Daemon:
         )
         self._closing.push_async_callback(operator.stop)
         return operator.address
+
+    async def _start_azure(self) -> tuple[str, str]:
+        """Serve Azure Resource Manager where it is wanted; returns its URL and certificate."""
+        if not self.settings.azure.listen:
+            return "", ""
+        (arm,) = await _imported("forewarn.operator_api.arm.server")
+        served = await arm.start_arm(
+            self.control, self.store, clock=self.clock, settings=self.settings
+        )
+        self._closing.push_async_callback(served.stop)
+        return served.url, served.certificate
 
     def _lost(self, error: ForewarnError) -> None:
         """End the service: another process writes its store. Called on any thread."""

@@ -1,0 +1,175 @@
+"""Azure Resource Manager as an ASGI application: from a request to a route and back. Source: Z.
+
+No rule about what may happen lives in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from forewarn.control.inbox import Stopping
+from forewarn.errors import CallerError, ForewarnError, OurError
+from forewarn.ids import Ids
+from forewarn.operator_api.arm import (
+    login_routes,
+    operations,
+    subscription_routes,
+    vm_routes,
+)
+from forewarn.operator_api.arm.callers import Callers
+from forewarn.operator_api.arm.refusals import ArmApiVersionMissing, azure_refusal
+from forewarn.operator_api.arm.resources import Resources
+from forewarn.operator_api.arm.routes import ArmCall, ArmResponse, ArmRoute, ArmTable
+from forewarn.operator_api.arm.tokens import TokenIssuer
+from forewarn.operator_api.control_client import ControlClient
+from forewarn.operator_api.dispatch import read_body
+from forewarn.operator_api.responses import encoded
+from forewarn.operator_api.routes import BODY_BYTES_MAX
+from forewarn.operator_api.watch import HistoryWatch
+from forewarn.validation.json_reader import BodyUnreadable, read_json
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from forewarn.clock import Clock
+    from forewarn.control.engine import ControlEngine
+    from forewarn.operator_api.arm.json_values import JsonObject
+    from forewarn.settings import OperatorSettings
+    from forewarn.store import Store
+
+log = logging.getLogger("forewarn.operator")
+
+#: The newest api-version whose resources are known here; a later one is answered like it. Z-3.
+NEWEST_KNOWN = "2025-11-01"
+#: Unknown api-versions noted, each once.
+NOTED_MAX = 100
+
+_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-[a-z]{1,20})?")
+
+
+def every_route() -> tuple[ArmRoute, ...]:
+    """Return the whole table of routes."""
+    return (
+        *login_routes.routes(),
+        *subscription_routes.routes(),
+        *vm_routes.routes(),
+        *operations.routes(),
+    )
+
+
+def build_arm(
+    loop: ControlEngine,
+    store: Store,
+    *,
+    clock: Clock,
+    settings: OperatorSettings,
+    token_key: bytes = b"",
+) -> ArmApp:
+    """Return Azure Resource Manager over a running service.
+
+    Args:
+        loop: what changes and reads the live state.
+        store: what ended work is read from.
+        clock: the service's time.
+        settings: who may call, and how long an answer may take.
+        token_key: what tokens are signed with; empty: a new one, known to nobody else.
+
+    Raises:
+        TokenInvalid: a token of the settings cannot be one.
+    """
+    watch = HistoryWatch(store, settings.max_streams_per_operator)
+    desk = ControlClient(loop, store, clock, watch, settings.answer_timeout_s)
+    tokens = TokenIssuer(token_key or Ids().token("arm").encode())
+    return ArmApp(desk, Callers(settings, clock, tokens), bookkeeping=settings.open_on_loopback)
+
+
+class ArmApp:
+    """The application."""
+
+    def __init__(self, desk: ControlClient, callers: Callers, *, bookkeeping: bool) -> None:
+        """Serve over a running service."""
+        self._desk = desk
+        self._callers = callers
+        self._resources = Resources(desk, bookkeeping)
+        self._table = ArmTable(every_route())
+        self._noted: OrderedDict[str, None] = OrderedDict()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        try:
+            response = await self._answer(Request(scope, receive))
+        except ForewarnError as error:
+            if not isinstance(error, CallerError):
+                log.error(  # noqa: TRY400 - the sentence says it; the trace is of no use
+                    "%s %s: %s", scope["method"], scope["path"], error
+                )
+            response = azure_refusal(error)
+        except ClientDisconnect:
+            return
+        except asyncio.CancelledError:  # only the end of the service cuts a call off
+            response = azure_refusal(Stopping())
+        except Exception:
+            log.exception("%s %s failed by a bug", scope["method"], scope["path"])
+            response = azure_refusal(OurError())
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        address = request.client.host if request.client else ""
+        self._callers.check_site(request.headers)
+        route, path = self._table.find(request.method, request.url.path)
+        actor = "" if route.public else self._callers.actor(request.headers, address)
+        if actor and "admit" in request.scope.get("state", {}):
+            request.scope["state"]["admit"]()
+        query = dict(request.query_params)
+        if not route.public:
+            self._note_version(query.get("api-version", ""))
+        body = await read_body(request, BODY_BYTES_MAX) if request.method != "GET" else b""
+        call = ArmCall(
+            desk=self._desk,
+            resources=self._resources,
+            tokens=self._callers.tokens,
+            admit=lambda name, secret: self._callers.admit(name, secret, address),
+            actor=actor,
+            base=f"{request.url.scheme}://{request.headers.get('host', 'localhost')}",
+            path=path,
+            query=query,
+            body=body,
+            json={} if route.public else _read_object(body),
+        )
+        return _response(await route.act(call), request.method)
+
+    def _note_version(self, version: str) -> None:
+        """Take any api-version, and say once which was not known. Source: Z-3."""
+        if not version:
+            raise ArmApiVersionMissing
+        known = _VERSION.fullmatch(version) and version[:10] <= NEWEST_KNOWN
+        if known or version in self._noted or len(self._noted) >= NOTED_MAX:
+            return
+        self._noted[version] = None
+        log.info("api-version %r is not known; answered like %s", version[:64], NEWEST_KNOWN)
+
+
+def _read_object(body: bytes) -> JsonObject:
+    """Return a JSON body; none is an empty one."""
+    if not body.strip():
+        return {}
+    value = read_json(body)
+    if not isinstance(value, dict):
+        raise BodyUnreadable(reason="it is not a JSON object")
+    return value
+
+
+def _response(answer: ArmResponse, method: str) -> Response:
+    headers = {"Cache-Control": "no-cache", **answer.headers}
+    body = b"" if answer.value is None or method == "HEAD" else encoded(answer.value)
+    media = None if answer.value is None else "application/json"
+    return Response(body, answer.status, headers, media_type=media)

@@ -1,0 +1,67 @@
+"""A certificate for this machine's own names, made by the program `openssl`.
+
+Azure's tools refuse to send a token over plain HTTP. Source: Z-3.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from forewarn.errors import CallerError
+
+#: How long the program may take, in seconds; it takes some 20 ms.
+TIMEOUT_S = 30
+#: How long a certificate is good for; it is made anew at each start.
+DAYS = 30
+
+_NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1"
+
+
+class CertificateUnmade(CallerError):
+    """A certificate that could not be made."""
+
+    code = "certificate-unmade"
+    status = 422
+    message = "No certificate could be made with openssl: {reason}."
+    advice = "Install openssl 1.1.1 or newer, or name a certificate and a key of your own."
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Where a certificate and its key are."""
+
+    path: Path
+    key: Path
+
+
+def make_certificate(directory: Path) -> Certificate:
+    """Make a certificate for localhost and its key in a directory that only its owner reads.
+
+    Raises:
+        CertificateUnmade: there is no `openssl`, or it failed.
+    """
+    made = Certificate(directory / "certificate.pem", directory / "key.pem")
+    program = shutil.which("openssl")
+    if program is None:
+        raise CertificateUnmade(reason="the program is not installed")
+    command = [
+        *(program, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+        *("-nodes", "-sha256", "-days", str(DAYS), "-subj", "/CN=Forewarn"),
+        *("-addext", _NAMES, "-addext", "keyUsage=critical,digitalSignature,keyCertSign"),
+        *("-addext", "extendedKeyUsage=serverAuth"),
+        *("-keyout", str(made.key), "-out", str(made.path)),
+    ]
+    try:
+        ended = subprocess.run(  # noqa: S603 - the program and its words are ours
+            command, capture_output=True, timeout=TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CertificateUnmade(reason=error) from error
+    if ended.returncode:
+        said = ended.stderr.decode(errors="replace").strip().splitlines()
+        raise CertificateUnmade(reason=said[-1][:200] if said else "it gave no reason")
+    made.key.chmod(0o600)
+    return made

@@ -1,0 +1,89 @@
+"""New VMs: bookkeeping of the fleet alone, since nothing here can make a machine. Source: Z-1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.topology import Group, GroupKind, Health, Vm
+from forewarn.ids import Ids
+from forewarn.operator_api.arm.event_settings import with_settings
+from forewarn.operator_api.arm.json_values import member, text_of
+from forewarn.operator_api.arm.refusals import ArmNotSupported
+from forewarn.operator_api.arm.vm_values import with_members
+
+if TYPE_CHECKING:
+    from forewarn.core.topology import Host, Topology
+    from forewarn.operator_api.arm.json_values import JsonObject
+    from forewarn.operator_api.arm.routes import ArmCall
+
+
+async def created_vm(call: ArmCall, name: str) -> Vm:
+    """Put a VM on the host with the fewest, in the set it names or in a group of its own.
+
+    Raises:
+        ArmNotSupported: this is a service, there is no host, or the name is taken elsewhere.
+    """
+    _check_allowed(call, name)
+    inventory = await call.resources.inventory()
+    if inventory.vm(name) is not None:
+        raise ArmNotSupported(
+            action="Create", name=name, reason="another resource group has a VM of this name"
+        )
+    group = _named_set(inventory.topology, call.json) or Group(name, kind=GroupKind.LONE)
+    vm = new_vm(call, name, group=group, host=emptiest(inventory.topology, 1)[0])
+    if group.name not in inventory.topology.groups:
+        profile = member(call.json, "properties", "scheduledEventsProfile")
+        policy = member(call.json, "properties", "scheduledEventsPolicy")
+        group = with_settings(group, profile, policy)
+    await call.desk.submit(
+        ChangeTopology(groups=(group,), vms=(vm,), absent=(("vm", name),)), call.actor
+    )
+    return vm
+
+
+def new_vm(call: ArmCall, name: str, *, group: Group, host: Host) -> Vm:
+    """Return a VM as a request describes it."""
+    place = call.place
+    vm = Vm(
+        name,
+        host=host.name,
+        group=group.name,
+        vm_id=Ids().guid("vm").lower(),
+        resource_group=place.resource_group,
+        subscription=place.subscription,
+    )
+    return with_members(vm, call.json)
+
+
+def _check_allowed(call: ArmCall, name: str) -> None:
+    if not call.resources.bookkeeping:
+        reason = "nothing here can make a machine; only the emulator books it"
+        raise ArmNotSupported(action="Create", name=name, reason=reason)
+
+
+def emptiest(topology: Topology, count: int) -> list[Host]:
+    """Return hosts for so many new VMs, those with the fewest first; costs the hosts.
+
+    Raises:
+        ArmNotSupported: there is no host that could take one.
+    """
+    hosts = [host for host in topology.hosts.values() if host.health is Health.HEALTHY]
+    if not hosts:
+        raise ArmNotSupported(action="Create", name="a VM", reason="no host is healthy")
+    hosts.sort(key=lambda host: (len(topology.vms_on(host.name)), host.name))
+    return [hosts[index % len(hosts)] for index in range(count)]
+
+
+def _named_set(topology: Topology, body: JsonObject) -> Group | None:
+    """Return the set that a new VM joins, made where it is not there; None: it names none."""
+    for name, kind in (
+        ("availabilitySet", GroupKind.AVAILABILITY_SET),
+        ("virtualMachineScaleSet", GroupKind.SCALE_SET),
+    ):
+        resource = text_of(body, "properties", name, "id")
+        if resource:
+            wanted = resource.rpartition("/")[2]
+            known = {each.lower(): each for each in topology.groups}.get(wanted.lower())
+            return topology.groups[known] if known else Group(wanted, kind=kind)
+    return None

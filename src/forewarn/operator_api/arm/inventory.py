@@ -1,0 +1,104 @@
+"""The fleet by subscription and resource group, as Azure names it. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forewarn.core.topology import Group, GroupKind, Topology, Vm
+
+#: Where a VM is that says nothing about it.
+DEFAULT_SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
+DEFAULT_RESOURCE_GROUP = "default"
+DEFAULT_LOCATION = "local"
+
+
+def subscription_of(vm: Vm) -> str:
+    """Return the subscription a VM is in."""
+    return vm.subscription or DEFAULT_SUBSCRIPTION
+
+
+def resource_group_of(vm: Vm) -> str:
+    """Return the resource group a VM is in, in the case it was written in."""
+    return vm.resource_group or DEFAULT_RESOURCE_GROUP
+
+
+def location_of(vm: Vm) -> str:
+    """Return the region a VM is in."""
+    return vm.location or DEFAULT_LOCATION
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A subscription and a resource group."""
+
+    subscription: str
+    resource_group: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What it is found by: Azure compares names without case."""
+        return self.subscription.lower(), self.resource_group.lower()
+
+
+class Inventory:
+    """One state of the fleet, indexed; made once for each change that somebody asks about.
+
+    Costs the fleet.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        """Index a fleet."""
+        self.topology = topology
+        self._vm_names: dict[str, str] = {}
+        self._group_names = {name.lower(): name for name in topology.groups}
+        self._at: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        self.places: dict[tuple[str, str], Place] = {}
+        for name in sorted(topology.vms):
+            vm = topology.vms[name]
+            place = place_of(vm)
+            self._vm_names[name.lower()] = name
+            self._at[place.key].append(name)
+            self.places.setdefault(place.key, place)
+
+    @property
+    def subscriptions(self) -> tuple[str, ...]:
+        """Every subscription with a VM, sorted; the default one where there is no VM."""
+        found = {place.subscription.lower() for place in self.places.values()}
+        return tuple(sorted(found)) or (DEFAULT_SUBSCRIPTION,)
+
+    def vm(self, name: str) -> Vm | None:
+        """Return a VM by its name, whatever its case."""
+        exact = self._vm_names.get(name.lower())
+        return None if exact is None else self.topology.vms[exact]
+
+    def group(self, name: str) -> Group | None:
+        """Return a group by its name, whatever its case."""
+        exact = self._group_names.get(name.lower())
+        return None if exact is None else self.topology.groups[exact]
+
+    def vms(self, subscription: str, resource_group: str = "") -> Iterator[Vm]:
+        """Yield the VMs of a subscription, or of one resource group, by their names."""
+        for (of, group), names in self._at.items():
+            if of == subscription.lower() and resource_group.lower() in {"", group}:
+                for name in names:
+                    yield self.topology.vms[name]
+
+    def groups(self, kind: GroupKind, subscription: str, resource_group: str = "") -> list[Group]:
+        """Return the groups of a kind with a VM in a subscription or resource group, by name."""
+        names = {vm.group for vm in self.vms(subscription, resource_group)}
+        found = [self.topology.groups[name] for name in sorted(names)]
+        return [group for group in found if group.kind is kind]
+
+    def members(self, group: Group) -> list[Vm]:
+        """Return the VMs of a group, by name."""
+        return [self.topology.vms[name] for name in self.topology.vms_in(group.name)]
+
+
+def place_of(vm: Vm) -> Place:
+    """Return where a VM is."""
+    return Place(subscription_of(vm), resource_group_of(vm))

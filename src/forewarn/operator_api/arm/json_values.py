@@ -1,0 +1,40 @@
+"""JSON as Azure's tools send it, and how a member of it is read. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from forewarn.validation.fields import ValidationFailed
+
+#: A JSON object as Azure's tools send and read it.
+JsonObject: TypeAlias = dict[str, Any]
+
+
+def member(value: JsonObject, *names: str) -> Any:  # noqa: ANN401 - what JSON holds
+    """Return what stands under these names, one inside the other; None where nothing does.
+
+    Raises:
+        ValidationFailed: something on the way is not an object.
+    """
+    found: Any = value
+    for place, name in enumerate(names):
+        if found is None:
+            return None
+        if not isinstance(found, dict):
+            raise ValidationFailed(where=".".join(names[:place]), problem="it must be an object")
+        found = found.get(name)
+    return found
+
+
+def text_of(body: JsonObject, *names: str) -> str:
+    """Return a text in a body; empty where there is none.
+
+    Raises:
+        ValidationFailed: something else stands there.
+    """
+    value = member(body, *names)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValidationFailed(where=".".join(names), problem="must be a string")
+    return value

@@ -1,0 +1,85 @@
+"""What routes look resources up in, and what only Azure's tools know of them.
+
+What is remembered here beside the fleet (resource groups made by hand, power states) is the
+bookkeeping of one process: no promise rests on it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from forewarn.operator_api.arm.inventory import Inventory, Place, place_of
+from forewarn.operator_api.arm.refusals import ArmResourceUnknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forewarn.core.topology import Group, Vm
+    from forewarn.operator_api.arm.json_values import JsonObject
+    from forewarn.operator_api.control_client import ControlClient
+
+#: Resource groups and power states remembered; the oldest go first.
+REMEMBERED_MAX = 10_000
+
+
+@dataclass(slots=True)
+class Resources:
+    """The fleet as Azure's tools see it; for the event loop only."""
+
+    desk: ControlClient
+    #: Whether acts that no driver carries out may be booked as done: the emulator says yes.
+    bookkeeping: bool
+    #: Resource groups made by hand, by their keys.
+    resource_groups: OrderedDict[tuple[str, str], JsonObject] = field(default_factory=OrderedDict)
+    #: VMs that do not run, by name: `stopped` or `deallocated`.
+    power: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    _inventory: Inventory | None = None
+
+    async def inventory(self) -> Inventory:
+        """Return the fleet as of the last commit; costs the fleet where it has changed."""
+        fleet = await self.desk.fleet()
+        known = self._inventory
+        if known is None or known.topology is not fleet:
+            known = self._inventory = await self.desk.compute(lambda: Inventory(fleet))
+        return known
+
+    async def vm(self, place: Place, name: str) -> Vm:
+        """Return a VM; costs nothing but where its name is in another case.
+
+        Raises:
+            ArmResourceUnknown: it is not there, or elsewhere.
+        """
+        vm = await self.desk.read(lambda plane: plane.state.topology.vms.get(name))
+        if vm is None:
+            vm = (await self.inventory()).vm(name)
+        if vm is None or place_of(vm).key != place.key:
+            raise unknown("Microsoft.Compute/virtualMachines", name, place)
+        return vm
+
+    async def group_of(self, vm: Vm) -> Group:
+        """Return the group of a VM."""
+        return await self.desk.read(lambda plane: plane.state.topology.groups[vm.group])
+
+    def set_power(self, names: Iterable[str], state: str) -> None:
+        """Remember that VMs do not run; empty: that they do."""
+        for name in names:
+            self.power.pop(name, None)
+            if state:
+                self.power[name] = state
+        while len(self.power) > REMEMBERED_MAX:
+            self.power.popitem(last=False)
+
+    def add_resource_group(self, place: Place, shown: JsonObject) -> bool:
+        """Remember a resource group; returns whether it is new."""
+        new = place.key not in self.resource_groups
+        self.resource_groups[place.key] = shown
+        while len(self.resource_groups) > REMEMBERED_MAX:
+            self.resource_groups.popitem(last=False)
+        return new
+
+
+def unknown(kind: str, name: str, place: Place) -> ArmResourceUnknown:
+    """Return the refusal of a resource that is not there."""
+    return ArmResourceUnknown(kind=kind, name=name[:128], resource_group=place.resource_group[:128])

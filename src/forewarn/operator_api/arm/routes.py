@@ -1,0 +1,124 @@
+"""What a route of Azure Resource Manager is: a row, found by its path without case.
+
+No particular route in here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from forewarn.operator_api.arm.inventory import Place
+from forewarn.operator_api.arm.refusals import ArmPathUnknown, ArmSubscriptionUnknown
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from forewarn.core.topology import Vm
+    from forewarn.operator_api.arm.json_values import JsonObject
+    from forewarn.operator_api.arm.resources import Resources
+    from forewarn.operator_api.arm.tokens import TokenIssuer
+    from forewarn.operator_api.control_client import ControlClient
+
+SUBSCRIPTION = "/subscriptions/{subscription}"
+RESOURCE_GROUP = SUBSCRIPTION + "/resourceGroups/{resource_group}"
+COMPUTE = "/providers/Microsoft.Compute"
+
+_MEMBER = re.compile(r"\{([a-z_]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class ArmResponse:
+    """What a route answers; None: no body."""
+
+    value: object = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmCall:
+    """One request, read; who asks is known, unless the route is public."""
+
+    desk: ControlClient
+    resources: Resources
+    tokens: TokenIssuer
+    #: Who asks, for history; empty for public routes.
+    actor: str
+    #: Lets a name and a secret have a token, or raises.
+    admit: Callable[[str, str], None]
+    #: `https://HOST:PORT`, as the caller names this server.
+    base: str
+    #: The names in the path, as written by the caller.
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes
+    #: The body of a JSON request; empty where there is none.
+    json: JsonObject = field(default_factory=dict)
+
+    @property
+    def api_version(self) -> str:
+        """The version the caller speaks; empty for public routes."""
+        return self.query.get("api-version", "")
+
+    @property
+    def place(self) -> Place:
+        """The subscription and resource group the path names."""
+        return Place(self.path["subscription"], self.path["resource_group"])
+
+    async def vm(self) -> Vm:
+        """Return the VM the path names; raises ArmResourceUnknown where it is not there."""
+        return await self.resources.vm(self.place, self.path["vm"])
+
+    async def subscription(self) -> str:
+        """Return the subscription the path names.
+
+        Raises:
+            ArmSubscriptionUnknown: there is none of this name.
+        """
+        name = self.path["subscription"].lower()
+        if name not in (await self.resources.inventory()).subscriptions:
+            raise ArmSubscriptionUnknown(name=name[:64])
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRoute:
+    """One method of one path."""
+
+    method: str
+    path: str
+    #: What it does, for the table of what is covered.
+    summary: str
+    act: Callable[[ArmCall], Awaitable[ArmResponse]]
+    #: Whether anybody may ask, and no api-version is needed.
+    public: bool = False
+
+
+class ArmTable:
+    """Every route, found by the number of its path's segments and then by a pattern."""
+
+    def __init__(self, routes: Iterable[ArmRoute]) -> None:
+        """Compile the patterns; names in a path match any one segment."""
+        self._rows: defaultdict[int, list[tuple[re.Pattern[str], ArmRoute]]] = defaultdict(list)
+        for route in routes:
+            pattern = _MEMBER.sub(r"(?P<\1>[^/]+)", route.path.replace(".", r"\."))
+            compiled = re.compile(pattern, re.IGNORECASE)
+            self._rows[route.path.count("/")].append((compiled, route))
+
+    def find(self, method: str, path: str) -> tuple[ArmRoute, dict[str, str]]:
+        """Return the route of a request and the names in its path.
+
+        Raises:
+            ArmPathUnknown: there is none.
+        """
+        method = "GET" if method == "HEAD" else method
+        path = path.rstrip("/")
+        for pattern, route in self._rows.get(path.count("/"), ()):
+            if route.method == method:
+                found = pattern.fullmatch(path)
+                if found is not None:
+                    return route, found.groupdict()
+        raise ArmPathUnknown(method=method, path=path[:256])

@@ -1,0 +1,90 @@
+"""Azure Resource Manager on a port of its own, over TLS; with a certificate made where none is.
+
+No route in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.errors import CallerError
+from forewarn.operator_api.arm.app import build_arm
+from forewarn.operator_api.arm.certificate import make_certificate
+from forewarn.operator_api.server import start_operator
+
+if TYPE_CHECKING:
+    from forewarn.clock import Clock
+    from forewarn.control.engine import ControlEngine
+    from forewarn.operator_api.server import OperatorServer
+    from forewarn.settings import Settings
+    from forewarn.store import Store
+
+
+class CertificateUnusable(CallerError):
+    """A certificate of the settings that cannot be served with."""
+
+    code = "certificate-unusable"
+    status = 422
+    message = "The certificate {path} cannot be used: {reason}."
+    advice = "Name a certificate and its key, both PEM ([azure] certificate, key)."
+
+
+@dataclass(frozen=True, slots=True)
+class ArmServer:
+    """A running Azure Resource Manager."""
+
+    url: str
+    #: File of its certificate, for `REQUESTS_CA_BUNDLE`.
+    certificate: str
+    _server: OperatorServer
+    #: What is removed with it; None where the certificate is the operator's.
+    _directory: Path | None
+
+    async def stop(self) -> None:
+        """Close it."""
+        await self._server.stop()
+        _remove(self._directory)
+
+
+async def start_arm(
+    loop: ControlEngine, store: Store, *, clock: Clock, settings: Settings
+) -> ArmServer:
+    """Serve Azure Resource Manager where the settings say.
+
+    Raises:
+        OperatorAddressUnusable: the address cannot be read or is taken.
+        CertificateUnmade, CertificateUnusable: there is none to serve with.
+        TokenInvalid: a token of the settings cannot be one.
+    """
+    azure, directory = settings.azure, None
+    path, key = azure.certificate, azure.key or azure.certificate
+    if not path:
+        directory = Path(tempfile.mkdtemp(prefix="forewarn-azure-"))
+    try:
+        if directory is not None:
+            made = await asyncio.to_thread(make_certificate, directory)
+            path, key = str(made.path), str(made.key)
+        key_of_tokens = settings.metadata.identity_key.encode()
+        app = build_arm(
+            loop, store, clock=clock, settings=settings.operator, token_key=key_of_tokens
+        )
+        server = await start_operator(app, azure.listen, settings.operator, certificate=(path, key))
+    except OSError as error:  # of the files; ssl.SSLError is one
+        _remove(directory)
+        raise CertificateUnusable(path=path, reason=error.strerror or error) from error
+    except BaseException:
+        _remove(directory)
+        raise
+    # By name: Azure's tools compare it with the certificate, and every one of them has it.
+    url = server.address.replace("http://127.0.0.1:", "http://localhost:")
+    return ArmServer(url.replace("http://", "https://", 1), path, server, directory)
+
+
+def _remove(directory: Path | None) -> None:
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,196 @@
+"""Routes of subscriptions, tenants, providers and resource groups: what tools ask first. Z-3.
+
+A subscription or resource group is there because a VM names it; what is made by hand besides is
+remembered, and holds nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.operator_api.arm.inventory import (
+    DEFAULT_LOCATION,
+    Place,
+    location_of,
+)
+from forewarn.operator_api.arm.json_values import text_of
+from forewarn.operator_api.arm.refusals import ArmResourceUnknown
+from forewarn.operator_api.arm.routes import (
+    RESOURCE_GROUP,
+    SUBSCRIPTION,
+    ArmResponse,
+    ArmRoute,
+)
+from forewarn.operator_api.arm.tokens import TENANT_ID
+from forewarn.operator_api.arm.vm_values import SUCCEEDED, read_tags
+
+if TYPE_CHECKING:
+    from forewarn.operator_api.arm.json_values import JsonObject
+    from forewarn.operator_api.arm.routes import ArmCall
+
+#: Providers that something is served of, and their resource types.
+_PROVIDERS = {
+    "Microsoft.Compute": (
+        "virtualMachines",
+        "virtualMachineScaleSets",
+        "virtualMachineScaleSets/virtualMachines",
+        "availabilitySets",
+        "locations/operations",
+    ),
+    "Microsoft.Maintenance": ("scheduledevents",),
+    "Microsoft.ResourceGraph": ("resources",),
+    "Microsoft.Resources": ("resourceGroups", "subscriptions"),
+}
+
+
+async def _tenants(_call: ArmCall) -> ArmResponse:
+    tenant = {
+        "id": f"/tenants/{TENANT_ID}",
+        "tenantId": TENANT_ID,
+        "displayName": "Forewarn",
+        "tenantCategory": "Home",
+    }
+    return ArmResponse({"value": [tenant]})
+
+
+async def _subscriptions(call: ArmCall) -> ArmResponse:
+    inventory = await call.resources.inventory()
+    return ArmResponse({"value": [_subscription(name) for name in inventory.subscriptions]})
+
+
+async def _get_subscription(call: ArmCall) -> ArmResponse:
+    return ArmResponse(_subscription(await call.subscription()))
+
+
+def _subscription(name: str) -> JsonObject:
+    return {
+        "id": f"/subscriptions/{name}",
+        "subscriptionId": name,
+        "tenantId": TENANT_ID,
+        "displayName": f"Forewarn {name[:8]}",
+        "state": "Enabled",
+        "subscriptionPolicies": {"quotaId": "Internal", "spendingLimit": "Off"},
+        "authorizationSource": "RoleBased",
+    }
+
+
+async def _locations(call: ArmCall) -> ArmResponse:
+    subscription = await call.subscription()
+    inventory = await call.resources.inventory()
+    names = {location_of(vm) for vm in inventory.vms(subscription)} or {DEFAULT_LOCATION}
+    shown = [
+        {
+            "id": f"/subscriptions/{subscription}/locations/{name}",
+            "name": name,
+            "displayName": name,
+            "regionalDisplayName": name,
+            "type": "Region",
+            "metadata": {"regionType": "Physical"},
+        }
+        for name in sorted(names)
+    ]
+    return ArmResponse({"value": shown})
+
+
+async def _providers(call: ArmCall) -> ArmResponse:
+    return ArmResponse({"value": [_provider(call, name) for name in _PROVIDERS]})
+
+
+async def _get_provider(call: ArmCall) -> ArmResponse:
+    return ArmResponse(_provider(call, call.path["namespace"]))
+
+
+def _provider(call: ArmCall, name: str) -> JsonObject:
+    """Return a provider as registered: nobody has to register what is not there."""
+    known = {each.lower(): each for each in _PROVIDERS}
+    types = _PROVIDERS.get(known.get(name.lower(), ""), ())
+    shown: JsonObject = {
+        "namespace": known.get(name.lower(), name[:128]),
+        "registrationState": "Registered" if types else "NotRegistered",
+        "resourceTypes": [
+            {
+                "resourceType": each,
+                "locations": [DEFAULT_LOCATION],
+                "apiVersions": [call.api_version],
+            }
+            for each in types
+        ],
+    }
+    if "subscription" in call.path:
+        path = f"/subscriptions/{call.path['subscription']}/providers/{shown['namespace']}"
+        shown["id"] = path
+    return shown
+
+
+async def _resource_groups(call: ArmCall) -> ArmResponse:
+    subscription = await call.subscription()
+    inventory = await call.resources.inventory()
+    found = {key: _shown_group(place) for key, place in inventory.places.items()}
+    found.update(call.resources.resource_groups)
+    listed = [found[key] for key in sorted(found) if key[0] == subscription]
+    return ArmResponse({"value": listed})
+
+
+async def _get_group(call: ArmCall) -> ArmResponse:
+    return ArmResponse(await _group(call))
+
+
+async def _head_group(call: ArmCall) -> ArmResponse:
+    await _group(call)
+    return ArmResponse(None, 204)
+
+
+async def _group(call: ArmCall) -> JsonObject:
+    place = call.place
+    made = call.resources.resource_groups.get(place.key)
+    if made is not None:
+        return made
+    found = (await call.resources.inventory()).places.get(place.key)
+    if found is None:
+        raise ArmResourceUnknown(
+            kind="resourceGroups", name=place.resource_group[:128], resource_group=""
+        )
+    return _shown_group(found)
+
+
+async def _put_group(call: ArmCall) -> ArmResponse:
+    await call.subscription()
+    place = call.place
+    shown = _shown_group(place, text_of(call.json, "location") or DEFAULT_LOCATION)
+    if call.json.get("tags") is not None:
+        shown["tags"] = dict(read_tags(call.json["tags"]))
+    new = call.resources.add_resource_group(place, shown)
+    return ArmResponse(shown, 201 if new else 200)
+
+
+def _shown_group(place: Place, location: str = DEFAULT_LOCATION) -> JsonObject:
+    return {
+        "id": f"/subscriptions/{place.subscription}/resourceGroups/{place.resource_group}",
+        "name": place.resource_group,
+        "type": "Microsoft.Resources/resourceGroups",
+        "location": location,
+        "tags": {},
+        "properties": {"provisioningState": SUCCEEDED},
+    }
+
+
+_PROVIDER = SUBSCRIPTION + "/providers/{namespace}"
+_ROWS = (
+    ("GET", "/tenants", "List tenants: one", _tenants),
+    ("GET", "/subscriptions", "List subscriptions: those that VMs name", _subscriptions),
+    ("GET", SUBSCRIPTION, "Read a subscription", _get_subscription),
+    ("GET", f"{SUBSCRIPTION}/locations", "List regions: those that VMs name", _locations),
+    ("GET", "/providers", "List providers", _providers),
+    ("GET", f"{SUBSCRIPTION}/providers", "List providers", _providers),
+    ("GET", _PROVIDER, "Read a provider", _get_provider),
+    ("POST", f"{_PROVIDER}/register", "Register a provider: it is", _get_provider),
+    ("GET", f"{SUBSCRIPTION}/resourceGroups", "List resource groups", _resource_groups),
+    ("GET", RESOURCE_GROUP, "Read a resource group", _get_group),
+    ("HEAD", RESOURCE_GROUP, "See whether a resource group is there", _head_group),
+    ("PUT", RESOURCE_GROUP, "Create a resource group (bookkeeping only)", _put_group),
+)
+
+
+def routes() -> tuple[ArmRoute, ...]:
+    """Return the routes of subscriptions and what stands beside them."""
+    return tuple(ArmRoute(*row) for row in _ROWS)

@@ -1,0 +1,86 @@
+"""Access tokens of the ADFS form: given out for an operator's name and token, and read again.
+
+They are signed and nothing is kept of them, so their number has no limit to it. Source: Z-3.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from forewarn.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: How long a token is good for, in seconds; Azure's are good for about as long.
+LIFETIME_S = 3600
+#: The one tenant there is: with ADFS nobody chooses between several.
+TENANT = "adfs"
+TENANT_ID = "00000000-0000-0000-0000-000000000001"
+#: Longest token that is looked at, in characters; ours have some 500.
+TOKEN_LENGTH_MAX = 4096
+
+_HEADER = {"typ": "JWT", "alg": "HS256"}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIssuer:
+    """Gives out tokens and knows its own; time is the system's, as the clients' is."""
+
+    key: bytes
+
+    def issue(self, operator: str, *, audience: str, issuer: str) -> str:
+        """Return a token in which an operator is named."""
+        now_s = SystemClock().now_ms() // 1000
+        claims = {
+            "aud": audience,
+            "iss": issuer,
+            "iat": now_s,
+            "nbf": now_s,
+            "exp": now_s + LIFETIME_S,
+            "appid": operator,
+            "oid": operator,
+            "sub": operator,
+            "tid": TENANT_ID,
+            "ver": "1.0",
+        }
+        text = f"{_encoded(_HEADER)}.{_encoded(claims)}"
+        return f"{text}.{_base64(self._signature(text))}"
+
+    def operator(self, token: str) -> str:
+        """Return whom a token of ours names; empty: it is none, or has expired."""
+        text, _, signature = token.rpartition(".")
+        if not text.isascii() or not signature.isascii() or len(token) > TOKEN_LENGTH_MAX:
+            return ""
+        if not hmac.compare_digest(_base64(self._signature(text)), signature):
+            return ""
+        claims = _claims(text.partition(".")[2])
+        expires = claims.get("exp")
+        if not isinstance(expires, int) or expires <= SystemClock().now_ms() // 1000:
+            return ""
+        return str(claims.get("oid", ""))
+
+    def _signature(self, text: str) -> bytes:
+        return hmac.digest(self.key, text.encode(), sha256)
+
+
+def _encoded(value: Mapping[str, object]) -> str:
+    return _base64(json.dumps(value, separators=(",", ":")).encode())
+
+
+def _base64(value: bytes) -> str:
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+def _claims(text: str) -> dict[str, object]:
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (ValueError, binascii.Error):
+        return {}
+    return claims if isinstance(claims, dict) else {}

@@ -1,0 +1,197 @@
+"""Routes of virtual machines: what a user of the public cloud does to their own. Source: Z-1.
+
+What becomes of an act is decided in the core.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import Cause
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.operator_api.arm import operations
+from forewarn.operator_api.arm.creation import created_vm
+from forewarn.operator_api.arm.event_settings import with_settings
+from forewarn.operator_api.arm.json_values import member
+from forewarn.operator_api.arm.refusals import ArmNotSupported, ArmResourceUnknown
+from forewarn.operator_api.arm.routes import (
+    COMPUTE,
+    RESOURCE_GROUP,
+    SUBSCRIPTION,
+    ArmResponse,
+    ArmRoute,
+)
+from forewarn.operator_api.arm.vm_values import shown_view, shown_vm, with_members
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from forewarn.core.topology import Group, Host, Vm
+    from forewarn.operator_api.arm.inventory import Inventory
+    from forewarn.operator_api.arm.json_values import JsonObject
+    from forewarn.operator_api.arm.routes import ArmCall
+
+_VMS = RESOURCE_GROUP + COMPUTE + "/virtualMachines"
+_VM = _VMS + "/{vm}"
+
+#: Acts that are work, and are announced as the contract says: action -> cause. Source: SPEC 10.
+WORK: Mapping[str, Cause] = {
+    "restart": Cause.REBOOT,
+    "redeploy": Cause.REDEPLOY,
+    "performMaintenance": Cause.REDEPLOY,
+    "reimage": Cause.REIMAGE,
+}
+#: Acts that are not announced, and what a VM is afterwards; empty: it runs.
+POWER: Mapping[str, str] = {
+    "powerOff": "stopped",
+    "deallocate": "deallocated",
+    "start": "",
+    "reapply": "",
+}
+
+
+def routes() -> tuple[ArmRoute, ...]:
+    """Return the routes of virtual machines."""
+    work = [
+        ArmRoute("POST", f"{_VM}/{action}", f"Work: {cause.value}", _working(cause))
+        for action, cause in WORK.items()
+    ]
+    power = [
+        ArmRoute("POST", f"{_VM}/{action}", "Booked at once, not announced", _powering(action))
+        for action in POWER
+    ]
+    return (*_ROUTES, *work, *power)
+
+
+def _working(cause: Cause) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
+    async def act(call: ArmCall) -> ArmResponse:
+        vm = await call.vm()
+        answer = await operations.begin(call, cause, (vm,))
+        call.resources.set_power((vm.name,), "")
+        return answer
+
+    return act
+
+
+def _powering(action: str) -> Callable[[ArmCall], Awaitable[ArmResponse]]:
+    async def act(call: ArmCall) -> ArmResponse:
+        vm = await call.vm()
+        set_power(call, action, (vm,))
+        return ArmResponse()
+
+    return act
+
+
+def set_power(call: ArmCall, action: str, vms: tuple[Vm, ...]) -> None:
+    """Book an act that no driver carries out.
+
+    Raises:
+        ArmNotSupported: this is a service, whose VMs would not do what was booked.
+    """
+    if not call.resources.bookkeeping:
+        reason = "no driver carries it out; only the emulator books it"
+        raise ArmNotSupported(action=action, name=vms[0].name if vms else "", reason=reason)
+    if action != "reapply":
+        call.resources.set_power(tuple(vm.name for vm in vms), POWER[action])
+
+
+async def _list(call: ArmCall) -> ArmResponse:
+    await call.subscription()
+    inventory = await call.resources.inventory()
+    found = inventory.vms(call.path["subscription"], call.path.get("resource_group", ""))
+    power = call.resources.power
+    shown = [_shown(inventory, vm, power.get(vm.name, "")) for vm in found]
+    return ArmResponse({"value": shown})
+
+
+def _shown(inventory: Inventory, vm: Vm, power: str) -> JsonObject:
+    topology = inventory.topology
+    shown = shown_vm(vm, topology.groups[vm.group], topology.hosts[vm.host], power=power)
+    del shown["properties"]["instanceView"]
+    return shown
+
+
+async def _get(call: ArmCall) -> ArmResponse:
+    vm = await call.vm()
+    return ArmResponse(await _told(call, vm))
+
+
+async def _told(call: ArmCall, vm: Vm) -> JsonObject:
+    group, host = await _around(call, vm)
+    shown = shown_vm(vm, group, host, power=call.resources.power.get(vm.name, ""))
+    if "instanceview" not in call.query.get("$expand", "").lower():
+        del shown["properties"]["instanceView"]
+    return shown
+
+
+async def _around(call: ArmCall, vm: Vm) -> tuple[Group, Host]:
+    return await call.desk.read(
+        lambda plane: (plane.state.topology.groups[vm.group], plane.state.topology.hosts[vm.host])
+    )
+
+
+async def _view(call: ArmCall) -> ArmResponse:
+    vm = await call.vm()
+    _, host = await _around(call, vm)
+    return ArmResponse(shown_view(vm, host, call.resources.power.get(vm.name, "")))
+
+
+async def _sizes(call: ArmCall) -> ArmResponse:
+    vm = await call.vm()
+    return ArmResponse({"value": [{"name": vm.size}]})
+
+
+async def _put(call: ArmCall) -> ArmResponse:
+    """Change a VM, or book a new one."""
+    try:
+        vm = await call.vm()
+    except ArmResourceUnknown:
+        vm = await created_vm(call, call.path["vm"])
+        return ArmResponse(await _told(call, vm), 201)
+    return await _changed(call, vm)
+
+
+async def _patch(call: ArmCall) -> ArmResponse:
+    return await _changed(call, await call.vm())
+
+
+async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
+    group = await call.resources.group_of(vm)
+    changed = with_members(vm, call.json)
+    settings = with_settings(
+        group,
+        member(call.json, "properties", "scheduledEventsProfile"),
+        member(call.json, "properties", "scheduledEventsPolicy"),
+    )
+    groups = (settings,) if settings != group else ()
+    vms = (changed,) if changed != vm else ()
+    if groups or vms:
+        await call.desk.submit(ChangeTopology(groups=groups, vms=vms), call.actor)
+    return ArmResponse(await _told(call, changed))
+
+
+async def _delete(call: ArmCall) -> ArmResponse:
+    try:
+        vm = await call.vm()
+    except ArmResourceUnknown:
+        return ArmResponse(None, 204)  # as Azure: what is gone is deleted
+    return await operations.begin(call, Cause.DELETION, (vm,))
+
+
+async def _evict(call: ArmCall) -> ArmResponse:
+    vm = await call.vm()
+    await operations.begin(call, Cause.EVICTION, (vm,))
+    return ArmResponse(None, 204)
+
+
+_ROUTES = (
+    ArmRoute("GET", f"{SUBSCRIPTION}{COMPUTE}/virtualMachines", "List all VMs", _list),
+    ArmRoute("GET", _VMS, "List the VMs of a resource group", _list),
+    ArmRoute("GET", _VM, "Read a VM", _get),
+    ArmRoute("GET", f"{_VM}/instanceView", "Read the state of a VM", _view),
+    ArmRoute("GET", f"{_VM}/vmSizes", "List the sizes a VM can have: its own", _sizes),
+    ArmRoute("PUT", _VM, "Create a VM (bookkeeping only), or change it", _put),
+    ArmRoute("PATCH", _VM, "Change tags, size, scheduledEventsProfile and -Policy", _patch),
+    ArmRoute("DELETE", _VM, "Work: deletion", _delete),
+    ArmRoute("POST", f"{_VM}/simulateEviction", "Work: eviction of a Spot VM", _evict),
+)
