@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 ACTOR = "emulator"
 #: Who acts for a scenario is called so, its name behind it.
 SCENARIO = "scenario "
+#: Actors whose deleted VMs do not come back: scenarios, and users of Azure's tools.
+KEEPS_AWAY = (SCENARIO, "azure ")
 DEFAULT_VM = "vm-1"
 DEFAULT_GROUP = "group-1"
 #: The public cloud spreads an availability set over so many domains unless told otherwise.

@@ -373,12 +373,15 @@ def _read_fleet(name: str, text: str) -> ChangeTopology:
 
 
 def _taken(committed: Committed) -> list[str]:
-    """Return the VMs that an operation has taken, but for scenarios' own."""
+    """Return the VMs that an operation has taken and that come back.
+
+    Scenarios' own do not, nor what is deleted by Azure's tools, which would find it again.
+    """
     gone = {entry.vm for entry in committed.entries if entry.action == "vm.removed"}
     return [
         name
         for name, actor in _ended(committed).items()
-        if name in gone and not actor.startswith(default_fleet.SCENARIO)
+        if name in gone and not actor.startswith(default_fleet.KEEPS_AWAY)
     ]
 
 

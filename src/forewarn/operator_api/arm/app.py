@@ -19,7 +19,9 @@ from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.ids import Ids
 from forewarn.operator_api.arm import (
     login_routes,
+    maintenance_routes,
     operations,
+    set_routes,
     subscription_routes,
     vm_routes,
 )
@@ -60,6 +62,8 @@ def every_route() -> tuple[ArmRoute, ...]:
         *login_routes.routes(),
         *subscription_routes.routes(),
         *vm_routes.routes(),
+        *set_routes.routes(),
+        *maintenance_routes.routes(),
         *operations.routes(),
     )
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from forewarn.operator_api.arm.tokens import TokenIssuer
     from forewarn.settings import OperatorSettings
 
+#: How history calls who acts through Azure Resource Manager, the name behind it.
+ACTOR = "azure "
+
 
 class Callers:
     """Knows who calls, or refuses."""
@@ -67,7 +70,7 @@ class Callers:
             raise TokenMissing
         if not self._is_open(address):
             self._refused.judge(name, address)
-        return f"operator {name}" + (f" at {address}" if address else "")
+        return f"{ACTOR}{name}" + (f" at {address}" if address else "")
 
     def admit(self, name: str, secret: str, address: str) -> None:
         """Let a name and secret have a token.

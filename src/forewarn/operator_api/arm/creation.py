@@ -10,7 +10,9 @@ from forewarn.ids import Ids
 from forewarn.operator_api.arm.event_settings import with_settings
 from forewarn.operator_api.arm.json_values import member, text_of
 from forewarn.operator_api.arm.refusals import ArmNotSupported
+from forewarn.operator_api.arm.set_values import instance_id
 from forewarn.operator_api.arm.vm_values import with_members
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.topology import Host, Topology
@@ -24,7 +26,7 @@ async def created_vm(call: ArmCall, name: str) -> Vm:
     Raises:
         ArmNotSupported: this is a service, there is no host, or the name is taken elsewhere.
     """
-    _check_allowed(call, name)
+    check_allowed(call, name)
     inventory = await call.resources.inventory()
     if inventory.vm(name) is not None:
         raise ArmNotSupported(
@@ -56,7 +58,12 @@ def new_vm(call: ArmCall, name: str, *, group: Group, host: Host) -> Vm:
     return with_members(vm, call.json)
 
 
-def _check_allowed(call: ArmCall, name: str) -> None:
+def check_allowed(call: ArmCall, name: str) -> None:
+    """Refuse to create what only the emulator can book.
+
+    Raises:
+        ArmNotSupported: this is a service.
+    """
     if not call.resources.bookkeeping:
         reason = "nothing here can make a machine; only the emulator books it"
         raise ArmNotSupported(action="Create", name=name, reason=reason)
@@ -87,3 +94,36 @@ def _named_set(topology: Topology, body: JsonObject) -> Group | None:
             known = {each.lower(): each for each in topology.groups}.get(wanted.lower())
             return topology.groups[known] if known else Group(wanted, kind=kind)
     return None
+
+
+async def scaled_out(call: ArmCall, group: Group, vms: list[Vm], *, count: int) -> None:
+    """Put further instances into a scale set, like its first; their numbers follow the highest.
+
+    Raises:
+        ArmNotSupported: this is a service, or there is no host.
+    """
+    check_allowed(call, group.name)
+    topology = (await call.resources.inventory()).topology
+    numbers = [int(n) for vm in vms if (n := instance_id(group.name, vm.name)) != vm.name]
+    first = max(numbers, default=-1) + 1
+    place = call.place
+    size = text_of(call.json, "sku", "name")
+    profile = text_of(call.json, "properties", "virtualMachineProfile", "priority")
+    model = vms[0] if vms else Vm("model", host="", group=group.name, size=size)
+    model = replace(model, spot=profile.lower() == "spot") if profile else model
+    added = tuple(
+        replace(
+            model,
+            name=f"{group.name}_{first + index}",
+            host=host.name,
+            vm_id=Ids().guid("vm").lower(),
+            resource_group=place.resource_group,
+            subscription=place.subscription,
+            addresses=(),
+            instance_id="",
+            interface="",
+        )
+        for index, host in enumerate(emptiest(topology, count))
+    )
+    names = tuple(("vm", vm.name) for vm in added)
+    await call.desk.submit(ChangeTopology(vms=added, absent=names), call.actor)

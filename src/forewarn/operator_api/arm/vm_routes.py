@@ -21,6 +21,7 @@ from forewarn.operator_api.arm.routes import (
     ArmResponse,
     ArmRoute,
 )
+from forewarn.operator_api.arm.set_values import instance_id
 from forewarn.operator_api.arm.vm_values import shown_view, shown_vm, with_members
 
 if TYPE_CHECKING:
@@ -100,7 +101,12 @@ async def _list(call: ArmCall) -> ArmResponse:
     inventory = await call.resources.inventory()
     found = inventory.vms(call.path["subscription"], call.path.get("resource_group", ""))
     power = call.resources.power
-    shown = [_shown(inventory, vm, power.get(vm.name, "")) for vm in found]
+    # Numbered instances of a scale set are listed by their set alone, as in Azure.
+    shown = [
+        _shown(inventory, vm, power.get(vm.name, ""))
+        for vm in found
+        if instance_id(vm.group, vm.name) == vm.name
+    ]
     return ArmResponse({"value": shown})
 
 

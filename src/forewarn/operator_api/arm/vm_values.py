@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forewarn.core.topology import Group, Host, Vm
     from forewarn.operator_api.arm.json_values import JsonObject
 
-_PROVIDER = "Microsoft.Compute"
+PROVIDER = "Microsoft.Compute"
 SUCCEEDED = "Succeeded"
 #: Power states as Azure calls them.
 _POWER = {"": "running", "stopped": "stopped", "deallocated": "deallocated"}
@@ -25,7 +25,7 @@ def provider_id(place: Place, kind: str, name: str) -> str:
     """Return the id of a resource of Microsoft.Compute."""
     return (
         f"/subscriptions/{place.subscription}/resourceGroups/{place.resource_group}"
-        f"/providers/{_PROVIDER}/{kind}/{name}"
+        f"/providers/{PROVIDER}/{kind}/{name}"
     )
 
 
@@ -47,7 +47,7 @@ def shown_vm(vm: Vm, group: Group, host: Host, *, power: str = "") -> JsonObject
     shown: JsonObject = {
         "name": vm.name,
         "id": beside(vm, "virtualMachines", vm.name),
-        "type": f"{_PROVIDER}/virtualMachines",
+        "type": f"{PROVIDER}/virtualMachines",
         "location": location_of(vm),
         "tags": dict(vm.tags),
         "properties": properties,

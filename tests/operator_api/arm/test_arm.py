@@ -1,0 +1,114 @@
+"""Azure Resource Manager without the SDK: logging in, errors, limits, long-running operations."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.operator_api.arm.conftest import GROUP, SUBSCRIPTION, Arm
+
+VERSION = {"api-version": "2024-07-01"}
+PLACE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute"
+VM = f"{PLACE}/virtualMachines/db-0"
+
+
+def test_cloud_discovery_and_login_need_no_token(shared_arm: Arm) -> None:
+    """Unmodified tools find the cloud, the login and the tenant. Source: Z-3."""
+    cloud = shared_arm.http("GET", "/metadata/endpoints?api-version=2022-09-01").json()
+    assert cloud["authentication"]["loginEndpoint"] == f"{shared_arm.url}/adfs"
+    for tenant in ("", "/adfs/v2.0"):
+        path = f"/adfs{tenant}/.well-known/openid-configuration"
+        told = shared_arm.http("GET", path).json()
+        assert told["token_endpoint"] == f"{shared_arm.url}/adfs/oauth2/token"
+    listed = shared_arm.http("GET", "/metadata/endpoints?api-version=2019-05-01").json()
+    assert listed == [cloud]
+
+
+def test_subscriptions_tenants_and_providers_are_told(shared_arm: Arm) -> None:
+    """What tools ask first is answered. Source: Z-3."""
+    place = f"/subscriptions/{SUBSCRIPTION}"
+    assert [each["subscriptionId"] for each in shared_arm.get("/subscriptions")["value"]] == [
+        SUBSCRIPTION
+    ]
+    assert len(shared_arm.get("/tenants")["value"]) == 1
+    groups = shared_arm.get(f"{place}/resourcegroups")["value"]
+    assert [each["name"] for each in groups] == [GROUP]
+    path = f"{place}/providers/microsoft.compute/register"
+    told = shared_arm.http("POST", path, params=VERSION).json()
+    assert told["registrationState"] == "Registered"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", f"{PLACE}/virtualMachines/x?api-version=1", 404, "ResourceNotFound"),
+        ("GET", VM, 400, "MissingApiVersionParameter"),
+        ("GET", "/subscriptions/x/locations?api-version=1", 404, "SubscriptionNotFound"),
+        ("GET", "/nothing?api-version=1", 404, "InvalidResourceType"),
+        ("GET", "/v1/topology?api-version=1", 404, "InvalidResourceType"),
+        ("POST", f"{VM}/simulateEviction?api-version=1", 400, "InvalidParameter"),
+        ("GET", f"{PLACE}/locations/x/operations/1?api-version=1", 404, "InvalidResourceType"),
+    ],
+)
+def test_errors_have_azures_form(
+    shared_arm: Arm, method: str, path: str, status: int, code: str
+) -> None:
+    """Errors are `{"error":{"code","message"}}` with Azure's codes. Source: Z-4."""
+    answer = shared_arm.http(method, path)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b'{"tags":[]}', b'{"properties":7}', b'{"tags":{"a":"b"},"tags":1}']
+)
+def test_bodies_that_mean_nothing_change_nothing(shared_arm: Arm, body: bytes) -> None:
+    """What cannot be read is 400, never 500. Source: Z-4."""
+    before = shared_arm.get(VM)
+    answer = shared_arm.http("PATCH", VM, params=VERSION, data=body)
+    assert answer.status_code == 400
+    assert shared_arm.get(VM) == before
+
+
+def test_body_above_the_limit_is_refused(shared_arm: Arm) -> None:
+    """A body has a limit. Source: Z-4."""
+    answer = shared_arm.http("PUT", VM, params=VERSION, data=b" " * 1_100_000)
+    assert answer.status_code == 413
+
+
+def test_operations_of_nobody_are_not_found(shared_arm: Arm) -> None:
+    """The name of a long-running operation says what it is; a made-up one is nothing. Z-1."""
+    path = f"/subscriptions/{SUBSCRIPTION}{'/providers/Microsoft.Compute'}/locations/x/operations"
+    for name in (
+        "x",
+        "ffffffff-0000-4000-8000-000000000001",
+        "00000001-0000-4000-8000-000000009999",
+    ):
+        assert shared_arm.http("GET", f"{path}/{name}", params=VERSION).status_code == 404
+
+
+def test_event_is_acknowledged_from_outside(arm: Arm) -> None:
+    """An acknowledgement of the VM's event starts it; of another's it is unknown. Z-2, A-9."""
+    arm.http("POST", f"{VM}/restart", params=VERSION)
+    event_id = arm.emulator.document("db-0").events[0].event_id
+    path = f"providers/Microsoft.Maintenance/scheduledevents/{event_id}/acknowledge"
+    other = f"{PLACE}/virtualMachineScaleSets/web/{path}"
+    assert arm.http("POST", other, params=VERSION).status_code == 404
+    assert arm.http("POST", f"{VM}/{path}", params=VERSION).status_code == 200
+    assert arm.sees("db-0") == ["Reboot Started db-0 User"]
+
+
+def test_nothing_of_arm_is_on_the_metadata_port(shared_arm: Arm) -> None:
+    """VMs reach none of it at their own address. Source: S-4."""
+    import requests
+
+    for path in ("/subscriptions", "/adfs/oauth2/token", "/metadata/endpoints", VM):
+        answer = requests.get(
+            shared_arm.emulator.url + path, headers={"Metadata": "true"}, timeout=9
+        )
+        assert answer.status_code == 404
+
+
+def test_caller_from_a_page_of_another_site_is_refused(shared_arm: Arm) -> None:
+    """No page of another site acts on VMs."""
+    headers = {"Origin": "https://evil.example"}
+    answer = shared_arm.http("POST", f"{VM}/restart", params=VERSION, headers=headers)
+    assert answer.status_code == 403
