@@ -74,9 +74,6 @@ class MetadataSettings:
     """Peers whose signed `X-Instance-ID` is believed; `unix` is every Unix socket. S-6."""
     proxy_secret: str = ""
     """Shared secret of the proxies; empty: no signature is ever right. Source: S-6."""
-    identity_key: str = ""
-    """Key with which VMs are given tokens for Azure Resource Manager; for the emulator only; empty:
-    none is given. Source: Z-3."""
     vm_by_query: bool = False
     """Whether `?vm=NAME` says who asks; for the emulator only."""
     default_vm: str = ""
@@ -207,6 +204,8 @@ class AzureSettings:
     """File of a certificate with its chain, PEM; empty: one for localhost is made at each start."""
     key: str = ""
     """File of the certificate's private key, PEM."""
+    token_key: str = ""
+    """Key that the tokens it gives out are signed with; empty: a new one at each start."""
 
 
 @dataclass(frozen=True, slots=True)

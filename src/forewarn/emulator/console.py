@@ -80,6 +80,7 @@ def banner(
         operator += (
             "\n                   which needs a token, and FOREWARN_OPERATOR_TOKENS has none"
         )
+    azure = _azure(bound) if bound.azure else ""
     return f"""\
 Forewarn emulator. Ctrl-C ends it.
 
@@ -91,7 +92,18 @@ Forewarn emulator. Ctrl-C ends it.
 Ask as a VM does, and approve what you see:
   {curl} -H Metadata:true '{url}'
   {curl} -H Metadata:true -d '{{"StartRequests":[{{"EventId":"ID"}}]}}' '{url}'
-{trigger}"""
+{azure}{trigger}"""
+
+
+def _azure(bound: Bound) -> str:
+    """Return the lines that point Azure's command line and SDK at the emulator. Source: Z-3."""
+    return f"""
+Point `az` and the SDK at it, in another terminal:
+  export REQUESTS_CA_BUNDLE={bound.azure_certificate}
+  az cloud register --name Forewarn --endpoint-resource-manager {bound.azure}
+  az cloud set --name Forewarn
+  az login --service-principal --username me --password any --tenant adfs
+"""
 
 
 def _asker(vms: tuple[str, ...]) -> str:

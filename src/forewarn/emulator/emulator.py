@@ -137,6 +137,10 @@ class Emulator(Daemon):
             answer, vms = GoneVmAnswer(self.options.gone_vm), self._plane.state.topology.vms
             self._gone_vms = GoneVms(answer, self.settings.metadata, vms.values())
             self.metadata.set_absence(self._gone_vms)
+        if self.options.azure:
+            from forewarn.emulator.managed_identity import token_giver  # noqa: PLC0415 - seldom
+
+            self.metadata.set_token_giver(token_giver(self.settings.azure.token_key))
         self.pacing = ClockControl(self.pace, self.control, sleepers=self._sleepers)
         self.control.on_committed = self._committed
         self.clock.listen(self._clock_moved)
@@ -373,10 +377,7 @@ def _read_fleet(name: str, text: str) -> ChangeTopology:
 
 
 def _taken(committed: Committed) -> list[str]:
-    """Return the VMs that an operation has taken and that come back.
-
-    Scenarios' own do not, nor what is deleted by Azure's tools, which would find it again.
-    """
+    """Return the VMs that an operation has taken, but for those that stay away."""
     gone = {entry.vm for entry in committed.entries if entry.action == "vm.removed"}
     return [
         name

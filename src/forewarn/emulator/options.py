@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from forewarn.ids import Ids
 from forewarn.settings import (
     AzureSettings,
     DriverSettings,
@@ -98,7 +99,9 @@ def settings_of(options: Options) -> Settings:
             enable_timeout_s=max(120.0, options.enable_delay_s + 5.0),
         ),
         operator=OperatorSettings(open_on_loopback=True, tokens=options.tokens),
-        azure=AzureSettings(listen=options.azure),
+        azure=AzureSettings(
+            listen=options.azure, token_key=Ids().token("arm") if options.azure else ""
+        ),
         store=StoreSettings(url=options.store or "sqlite::memory:"),
         policy=PolicySettings(
             notice_margin_ms=margin_ms(options.speed),

@@ -20,6 +20,7 @@ from forewarn.metadata.routing import (
     NOT_FOUND,
     ApproveEvents,
     DescribeInstance,
+    GiveToken,
     Planned,
     RefuseRequest,
     ShowDocument,
@@ -31,6 +32,8 @@ from forewarn.protocol.approvals import read_approval
 from forewarn.replication.messages import ApprovalRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forewarn.metadata.fault import Absence, Fault
     from forewarn.metadata.http.request import HttpRequest
     from forewarn.metadata.http.request_reader import PendingRequest
@@ -90,6 +93,8 @@ class Responder:
         self.limit = RateLimit(settings.rate_per_s, settings.rate_burst)
         self.fault: Fault | None = None
         self.absence: Absence | None = None
+        self.give_token: Callable[[str, str], Response] | None = None
+        """Gives a VM, by its name, a token for a resource; None: nobody does. Source: Z-3."""
         self.known: dict[bytes, tuple[HttpRequest, Planned]] = {}
         self.polled: dict[PublishedView, None] = {}
         """Views whose VMs asked since somebody emptied this. Source: B-2."""
@@ -234,6 +239,11 @@ class Responder:
             return self._approve(asked, caller, peer, now_s=now_s)
         if isinstance(plan, DescribeInstance):
             return self._answer(asked, described(caller, plan))
+        if isinstance(plan, GiveToken):
+            give = self.give_token
+            return self._answer(
+                asked, NOT_FOUND if give is None else give(caller.vm, plan.resource)
+            )
         assert isinstance(plan, RefuseRequest)
         return self._answer(asked, plan.answer)
 

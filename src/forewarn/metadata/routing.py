@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 EVENTS_PATH = "/metadata/scheduledevents"
 INSTANCE_PATH = "/metadata/instance"
 VERSIONS_PATH = "/metadata/versions"
+TOKEN_PATH = "/metadata/identity/oauth2/token"  # noqa: S105 - a path
 
 HEADER_MISSING = "Bad request. Required metadata header not specified"
 VERSION_INVALID = (
@@ -80,7 +81,14 @@ class DescribeInstance:
     form: str
 
 
-Plan = RefuseRequest | ShowDocument | ApproveEvents | DescribeInstance
+@value
+class GiveToken:
+    """Give the VM an access token for a resource, where there is somebody who does. Source: Z-3."""
+
+    resource: str
+
+
+Plan = RefuseRequest | ShowDocument | ApproveEvents | DescribeInstance | GiveToken
 
 
 @value
@@ -131,6 +139,15 @@ def _plan(request: HttpRequest, settings: MetadataSettings) -> Plan:
         return RefuseRequest(refusal_or_none or Response(body=instance.versions_body()))
     if path == INSTANCE_PATH or (path.startswith(INSTANCE_PATH + "/") and "/." not in path):
         return _plan_instance(request, settings)
+    if path == TOKEN_PATH and request.method == "GET":
+        refusal_or_none = _without_header(request)
+        if refusal_or_none is None and not request.query.get("resource"):
+            refusal_or_none = refusal(400, "invalid_request")
+        return (
+            RefuseRequest(refusal_or_none)
+            if refusal_or_none
+            else GiveToken(request.query["resource"])
+        )
     if request.method in ("OPTIONS", "CONNECT") and not path.startswith("/"):
         return RefuseRequest(_not_allowed("GET, HEAD, POST"))
     return RefuseRequest(NOT_FOUND)

@@ -16,12 +16,13 @@ from forewarn.metadata.http.reuseport import bind_clients
 from forewarn.metadata.service import MetadataService
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from forewarn.clock import Clock
     from forewarn.metadata.fault import Absence, Fault
     from forewarn.metadata.http.asyncio_transport import AsyncioTransport
     from forewarn.metadata.http.epoll_transport import EpollTransport
+    from forewarn.metadata.http.response import Response
     from forewarn.replication.messages import DocumentChange, Upstream
     from forewarn.settings import MetadataSettings
 
@@ -103,6 +104,10 @@ class MetadataServer:
     def set_absence(self, absence: Absence) -> None:
         """Have this decide about the requests of nobody from now on. Source: E-10."""
         self._begun().responder.absence = absence
+
+    def set_token_giver(self, give: Callable[[str, str], Response]) -> None:
+        """Have VMs given tokens by this from now on. Source: Z-3."""
+        self._begun().responder.give_token = give
 
     def clock_moved(self) -> None:
         """Have the `Date` header follow a clock that was moved; call it on the event loop."""

@@ -72,6 +72,9 @@ class OperatorServer:
         late = asyncio.get_running_loop().call_later(STOP_S, self._cut_off)
         await self._task
         late.cancel()
+        for connection in [*self._server.server_state.connections]:
+            connection.transport.abort()  # of TLS, whose other side says no farewell
+        await asyncio.sleep(0)
         clean_up(self.address)
 
     def _cut_off(self) -> None:

@@ -102,7 +102,7 @@ class Arm:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def sdk(self) -> ComputeManagementClient:
+    def sdk(self) -> Json:
         """Return the SDK's client, logged in."""
         client = ComputeManagementClient(
             Password(self),

@@ -107,6 +107,19 @@ def test_nothing_of_arm_is_on_the_metadata_port(shared_arm: Arm) -> None:
         assert answer.status_code == 404
 
 
+def test_vm_is_given_a_token_at_its_metadata_address(shared_arm: Arm) -> None:
+    """A managed identity needs nothing but the metadata service. Source: Z-3."""
+    import requests
+
+    url = f"{shared_arm.emulator.url}/metadata/identity/oauth2/token"
+    query = {"api-version": "2018-02-01", "resource": shared_arm.url}
+    assert requests.get(url, params=query, timeout=9).status_code == 400
+    told = requests.get(url, params=query, headers={"Metadata": "true"}, timeout=9).json()
+    headers = {"Authorization": f"Bearer {told['access_token']}"}
+    answer = shared_arm.http("GET", VM, params=VERSION, headers=headers)
+    assert answer.status_code == 200
+
+
 def test_caller_from_a_page_of_another_site_is_refused(shared_arm: Arm) -> None:
     """No page of another site acts on VMs."""
     headers = {"Origin": "https://evil.example"}

@@ -89,9 +89,11 @@ def test_sdk_learns_of_errors_in_azures_codes(arm: Arm) -> None:
     vms = arm.sdk().virtual_machines
     with pytest.raises(ResourceNotFoundError) as missing:
         vms.get(GROUP, "nobody")
+    assert missing.value.error is not None
     assert missing.value.error.code == "ResourceNotFound"
     with pytest.raises(HttpResponseError) as refused:
         vms.simulate_eviction(GROUP, "db-0")
+    assert refused.value.error is not None
     assert refused.value.error.code == "InvalidParameter"
     vms.begin_restart(GROUP, "db-0", polling=False)
 

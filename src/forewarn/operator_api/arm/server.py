@@ -69,7 +69,7 @@ async def start_arm(
         if directory is not None:
             made = await asyncio.to_thread(make_certificate, directory)
             path, key = str(made.path), str(made.key)
-        key_of_tokens = settings.metadata.identity_key.encode()
+        key_of_tokens = azure.token_key.encode()
         app = build_arm(
             loop, store, clock=clock, settings=settings.operator, token_key=key_of_tokens
         )

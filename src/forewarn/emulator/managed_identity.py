@@ -1,0 +1,37 @@
+"""The managed identity of an emulated VM: tokens for Azure Resource Manager. Source: Z-3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.clock import SystemClock
+from forewarn.metadata.http.response import Response, compact
+from forewarn.operator_api.arm.tokens import LIFETIME_S, TokenIssuer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Longest name of a resource that stands in a token, in characters.
+RESOURCE_LENGTH_MAX = 256
+
+
+def token_giver(key: str) -> Callable[[str, str], Response]:
+    """Return what gives a VM, by its name, a token for a resource."""
+    issuer = TokenIssuer(key.encode())
+
+    def give(vm: str, resource: str) -> Response:
+        audience = resource[:RESOURCE_LENGTH_MAX]
+        now_s = SystemClock().now_ms() // 1000
+        told = {
+            "access_token": issuer.issue(vm, audience=audience, issuer="forewarn"),
+            "client_id": vm,
+            "expires_in": str(LIFETIME_S),
+            "expires_on": str(now_s + LIFETIME_S),
+            "ext_expires_in": str(LIFETIME_S),
+            "not_before": str(now_s),
+            "resource": audience,
+            "token_type": "Bearer",
+        }
+        return Response(body=compact(told))
+
+    return give
