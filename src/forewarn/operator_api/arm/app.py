@@ -32,6 +32,7 @@ from forewarn.operator_api.arm.routes import ArmCall, ArmResponse, ArmRoute, Arm
 from forewarn.operator_api.arm.tokens import TokenIssuer
 from forewarn.operator_api.control_client import ControlClient
 from forewarn.operator_api.dispatch import read_body
+from forewarn.operator_api.fleet_watch import FleetWatch
 from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import BODY_BYTES_MAX
 from forewarn.operator_api.watch import HistoryWatch
@@ -89,7 +90,8 @@ def build_arm(
         TokenInvalid: a token of the settings cannot be one.
     """
     watch = HistoryWatch(store, settings.max_streams_per_operator)
-    desk = ControlClient(loop, store, clock, watch, settings.answer_timeout_s)
+    overview = FleetWatch(loop, clock, watch.streams)
+    desk = ControlClient(loop, store, clock, watch, overview, settings.answer_timeout_s)
     tokens = TokenIssuer(token_key or Ids().token("arm").encode())
     return ArmApp(desk, Callers(settings, clock, tokens), bookkeeping=settings.open_on_loopback)
 
