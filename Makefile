@@ -18,7 +18,7 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
-	demo-libvirt test-fast test-postgres coverage sim hunt transcripts docs bench $(BENCHES) clean
+	demo-libvirt test-fast test-azure test-postgres coverage sim hunt transcripts docs bench $(BENCHES) clean
 
 help:  ## list what can be made
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."
@@ -77,6 +77,9 @@ test: $(DEV) system  ## set up and pass all tests
 
 test-fast: $(DEV)  ## the tests that take seconds: while you work
 	$(PYTEST) $(PARALLEL) -m "not slow"
+
+test-azure: $(DEV)  ## the tests with Azure's own tools; installs azure-cli (730 MB) once
+	@tools/test-azure
 
 test-postgres: $(DEV) system  ## only the tests that use a PostgreSQL server
 	$(PYTEST) -m postgres

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tools.docs.api import api_page
+from tools.docs.azure import azure_page
 from tools.docs.commands import cli_page
 from tools.docs.instance import instance_page
 from tools.docs.lifecycle import lifecycle_svg
@@ -19,6 +20,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "dist/forewarn.toml": settings_file,
     "docs/lifecycle.svg": lifecycle_svg,
     "docs/reference/api.md": api_page,
+    "docs/reference/azure.md": azure_page,
     "docs/reference/causes.md": causes_page,
     "docs/reference/cli.md": cli_page,
     "docs/reference/errors.md": errors_page,

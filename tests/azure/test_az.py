@@ -1,0 +1,46 @@
+"""Azure's command line, unmodified, against the emulator; the agent answers. Source: Z-1, Z-3."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.agent.agents import Agent
+from tests.azure.conftest import Az
+
+pytestmark = pytest.mark.slow
+
+VM = ("-g", "emulator", "-n", "vm-1")
+
+
+def test_az_redeploy_returns_when_the_agent_has_let_it_go(az: Az, tmp_path: Path) -> None:
+    """From `az` to the event, the agent's preparation, its approval, the end, and back. Z-1."""
+    with Agent(tmp_path, az.url, then="approve") as agent:
+        agent.until_said("named")
+        az("vm", "redeploy", *VM)
+        assert agent.stop() == 0
+    assert agent.acts() == ["prepare", "recover"]
+    assert "action=approved" in agent.log()
+
+
+@pytest.mark.parametrize(
+    "act", ["restart", "perform-maintenance", "reimage", "stop", "deallocate", "start", "reapply"]
+)
+def test_az_act_on_a_vm_returns(az: Az, act: str) -> None:
+    """Each act of a user ends as Azure's does. Source: Z-1."""
+    az("vm", act, *VM)
+    assert az("vm", "list")[0]["name"] == "vm-1"
+
+
+def test_az_updates_a_vm_by_what_it_has_read(az: Az) -> None:
+    """`az vm update` sends back the whole VM it has got. Source: Z-1."""
+    assert az("vm", "update", *VM, "--set", "tags.role=primary")["tags"] == {"role": "primary"}
+    view = az("vm", "get-instance-view", *VM)
+    assert "PowerState/running" in [each["code"] for each in view["instanceView"]["statuses"]]
+
+
+def test_az_deletes_a_vm_after_its_terminate_notice(az: Az) -> None:
+    """What is deleted is gone for `az`, too. Source: Z-1."""
+    az("vm", "delete", "--yes", *VM)
+    assert az("vm", "list") == []

@@ -1,0 +1,35 @@
+"""Writes the reference page of Azure Resource Manager: every path that is served."""
+
+from __future__ import annotations
+
+from forewarn.operator_api.arm.app import every_route
+from tools.docs.reference import page
+
+# The lines of a document are sentences, as long as they are.
+# ruff: noqa: E501
+HEAD = """\
+What Forewarn serves of Azure Resource Manager, for `az`, the SDK and other tools that can be pointed at an endpoint.
+[Use az against the emulator](../howto/use-az.md) says how.
+
+Any api-version is taken; one that is not known is answered like the newest, and logged once.
+Paths are compared without case.
+Errors have Azure's form, `{"error":{"code","message"}}`.
+Work answers 202 with `Azure-AsyncOperation`, `Location` and `Retry-After`; it has succeeded when its scheduled event has ended.
+
+What differs from Azure:
+
+- `scheduledEventsProfile` and `scheduledEventsPolicy` belong to the availability set or scale set of a VM, and so to all of its VMs.
+- Creating is bookkeeping: nothing makes a machine. The service refuses it, as it refuses `powerOff`, `deallocate`, `start` and `reapply`, which no driver carries out; the emulator books them.
+- Power states and empty resource groups are forgotten when the process ends.
+- A deleted VM stays away in the emulator, while one deleted by `forewarn vm delete` comes back after a minute.
+- `maintenanceresources` in Resource Graph and Event Grid's events are not served.
+
+| method | path | what it does |
+|---|---|---|
+"""
+
+
+def azure_page() -> str:
+    """Return the page."""
+    rows = [f"| {each.method} | `{each.path}` | {each.summary} |" for each in every_route()]
+    return page("Azure Resource Manager", HEAD + "\n".join(rows) + "\n")
