@@ -32,4 +32,4 @@ What differs from Azure:
 def azure_page() -> str:
     """Return the page."""
     rows = [f"| {each.method} | `{each.path}` | {each.summary} |" for each in every_route()]
-    return page("Azure Resource Manager", HEAD + "\n".join(rows) + "\n")
+    return page("Azure Resource Manager", HEAD + "\n".join(rows))
