@@ -18,8 +18,8 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
-	demo-libvirt test-azure \
-	test-fast test-postgres coverage sim hunt transcripts docs bench $(BENCHES) clean
+	demo-libvirt test-azure test-fast test-postgres coverage sim hunt transcripts docs bench release \
+	$(BENCHES) clean
 
 help:  ## list what can be made
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."
@@ -104,6 +104,9 @@ transcripts: $(DEV)  ## check the transcripts; UPDATE=1 rewrites them
 docs: $(DEV)  ## rewrite the generated pages and diagrams
 	$(BIN)/python -m tools.docs
 
+release: $(DEV)  ## every file of a release into dist/out, the same bytes for the same commit
+	$(BIN)/python -m tools.release
+
 # -- to measure it -------------------------------------------------------------------------------
 
 bench: $(BENCHES)  ## every published figure, anew
@@ -140,6 +143,6 @@ bench-planner: $(DEV)  ## waves of maintenance and their time, next to Ganeti's 
 	$(BIN)/python -m bench.planner $(ARGS)
 
 clean:  ## remove everything made here, .venv included
-	rm -rf $(VENV) .build build dist/*.whl .coverage .coverage.* .hypothesis
+	rm -rf $(VENV) .build build dist/out dist/*.whl .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

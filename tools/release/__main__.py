@@ -1,0 +1,96 @@
+"""`python -m tools.release [DIRECTORY]`: every file of a release, into `dist/out` by default.
+
+The same commit gives the same bytes: the build sees a copy of the tracked files, and the time of
+the last commit instead of the clock. What a file contains may not be decided in here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SHELLS = {"bash": "forewarn", "zsh": "_forewarn", "fish": "forewarn.fish"}
+CHECKSUMS = "SHA256SUMS"
+
+
+def release(output: Path) -> None:
+    """Build all files of a release into a directory, which is emptied first."""
+    with tempfile.TemporaryDirectory(prefix="forewarn-release-") as work:
+        source, built = Path(work, "source"), Path(work, "out")
+        copy_tracked(source)
+        build(source, built)
+        write_checksums(built)
+        shutil.rmtree(output, ignore_errors=True)
+        shutil.copytree(built, output)
+
+
+def copy_tracked(target: Path) -> None:
+    """Copy the files that git tracks, as they are in the working tree."""
+    if _git("status", "--porcelain", "--untracked-files=no"):
+        print("release: the working tree has changes that are not committed", file=sys.stderr)
+    for name in filter(None, _git("ls-files", "-z").split("\0")):
+        copied = target / name
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copied)
+        executable = os.access(copied, os.X_OK)
+        copied.chmod(0o755 if executable else 0o644)  # whatever the umask of the clone was
+
+
+def build(source: Path, output: Path) -> None:
+    """Run each step of the build in the copy of the sources."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{source / 'src'}:{source}",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SOURCE_DATE_EPOCH": _git("log", "-1", "--format=%ct").strip(),
+        "LC_ALL": "C.UTF-8",
+        "COLUMNS": "80",
+    }
+
+    def run(*words: str) -> bytes:
+        command = [sys.executable, *words]
+        done = subprocess.run(
+            command, cwd=source, env=environment, check=True, stdout=subprocess.PIPE
+        )
+        return done.stdout
+
+    run("-m", "hatchling", "build", "-d", str(output))
+    run("dist/agent/build.py", str(output / "forewarn-agent.pyz"))
+    run("-m", "tools.release.man", str(output / "man"))
+    run("-m", "tools.release.sbom", str(output / "forewarn.cdx.json"))
+    for shell, name in SHELLS.items():
+        script = output / "completion" / shell / name
+        script.parent.mkdir(parents=True)
+        script.write_bytes(run("-m", "forewarn.cli.main", "completion", shell))
+
+
+def write_checksums(output: Path) -> None:
+    """Write the checksums as `sha256sum --check` reads them."""
+    files = sorted(path for path in output.rglob("*") if path.is_file())
+    lines = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(output).as_posix()}\n"
+        for path in files
+    ]
+    output.joinpath(CHECKSUMS).write_text("".join(lines), "utf-8")
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Build every file of a release.")
+    parser.add_argument("output", nargs="?", type=Path, default=ROOT / "dist" / "out")
+    directory = parser.parse_args().output
+    release(directory)
+    sys.stdout.write(directory.joinpath(CHECKSUMS).read_text("utf-8"))

@@ -1,0 +1,107 @@
+"""The parts of a release as CycloneDX: the packages the server side was tested with.
+
+Only what `pyproject.toml` and `constraints.txt` say; what is installed here has no influence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tomllib
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def bill(project: dict[str, object], constraints: str, time: datetime) -> dict[str, object]:
+    """Return the document; of the packages only direct dependencies are known, and it says so."""
+    name, version = str(project["name"]), str(project["version"])
+    reference = f"pkg:pypi/{name}@{version}"
+    parts = runtime_packages(constraints)
+    extras = project["optional-dependencies"]
+    assert isinstance(extras, dict), "pyproject.toml has a table of extras"
+    wanted = {_normal(match[0]) for line in extras["server"] if (match := _NAME.match(line))}
+    assert wanted <= {name for name, _ in parts}, "every dependency of the server is pinned"
+    references = {name: f"pkg:pypi/{name}@{version}" for name, version in parts}
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, reference + constraints)}",
+        "version": 1,
+        "metadata": {
+            "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "component": {
+                "type": "application",
+                "bom-ref": reference,
+                "name": name,
+                "version": version,
+                "purl": reference,
+                "licenses": [{"license": {"id": project["license"]}}],
+            },
+        },
+        "components": [_component(package, hashes) for package, hashes in parts.items()],
+        "dependencies": [
+            {"ref": reference, "dependsOn": [references[name] for name in sorted(wanted)]}
+        ],
+        "compositions": [{"aggregate": "incomplete_first_party_only", "dependencies": [reference]}],
+    }
+
+
+def runtime_packages(constraints: str) -> dict[tuple[str, str], list[str]]:
+    """Return name and version of what the server side installs, with the hashes of its files."""
+    parts: dict[tuple[str, str], list[str]] = {}
+    section = ""
+    for line in constraints.splitlines():
+        if line.startswith("# -- "):
+            section = line.removeprefix("# -- ").split()[0]
+        elif section == "runtime" and (pin := re.match(r"([\w.-]+)==([^\s;]+)", line)):
+            parts[_normal(pin[1]), pin[2]] = []
+        elif section == "runtime" and (file := re.search(r"--hash=sha256:([0-9a-f]{64})", line)):
+            parts[list(parts)[-1]].append(file[1])
+    return parts
+
+
+def _component(package: tuple[str, str], hashes: list[str]) -> dict[str, object]:
+    name, version = package
+    page = f"https://pypi.org/project/{name}/{version}/"
+    files = [
+        {"type": "distribution", "url": page, "hashes": [{"alg": "SHA-256", "content": each}]}
+        for each in hashes
+    ]
+    reference = f"pkg:pypi/{name}@{version}"
+    return {
+        "type": "library",
+        "bom-ref": reference,
+        "name": name,
+        "version": version,
+        "purl": reference,
+        "scope": "optional",  # agent, SDK and command line need none of them
+        "externalReferences": files,
+    }
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def main() -> int:
+    """Write the document to the file that is given."""
+    parser = argparse.ArgumentParser(description="Write the bill of materials.")
+    parser.add_argument("output", type=Path)
+    output: Path = parser.parse_args().output
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    time = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
+    document = bill(project, (ROOT / "constraints.txt").read_text("utf-8"), time)
+    output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
