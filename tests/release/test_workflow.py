@@ -1,0 +1,39 @@
+"""The workflow file: what it runs exists, and it may do no more than it needs.
+
+Whether GitHub accepts it is not tested: there is no schema offline.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = ROOT.joinpath(".github/workflows/check.yaml").read_text("utf-8")
+JOBS = yaml.safe_load(TEXT)["jobs"]
+
+
+def test_workflow_runs_what_the_repository_has() -> None:
+    """CI runs the commands that people type."""
+    runs = [step["run"] for job in JOBS.values() for step in job["steps"] if "run" in step]
+    assert ".ci/run" in runs
+    targets = {name for run in runs for name in re.findall(r"\bmake (\S+)", run)}
+    makefile = ROOT.joinpath("Makefile").read_text("utf-8")
+    assert targets == {"release"}
+    assert all(re.search(rf"^{name}:", makefile, re.MULTILINE) for name in targets)
+
+
+def test_workflow_tests_every_supported_python() -> None:
+    """What the package says it supports is what is tested."""
+    project = ROOT.joinpath("pyproject.toml").read_text("utf-8")
+    supported = re.findall(r"Python :: (3\.\d+)", project)
+    assert JOBS["check"]["strategy"]["matrix"]["python"] == supported
+
+
+def test_workflow_may_write_only_to_release() -> None:
+    """A pull request's code runs with a token that can only read."""
+    assert yaml.safe_load(TEXT)["permissions"] == {"contents": "read"}
+    assert [name for name, job in JOBS.items() if "permissions" in job] == ["release"]
+    assert "refs/tags/v" in JOBS["release"]["if"]
