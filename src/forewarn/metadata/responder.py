@@ -240,12 +240,15 @@ class Responder:
         if isinstance(plan, DescribeInstance):
             return self._answer(asked, described(caller, plan))
         if isinstance(plan, GiveToken):
-            give = self.give_token
-            return self._answer(
-                asked, NOT_FOUND if give is None else give(caller.vm, plan.resource)
-            )
+            return self._answer(asked, self._token(caller, plan))
         assert isinstance(plan, RefuseRequest)
         return self._answer(asked, plan.answer)
+
+    def _token(self, caller: Caller, plan: GiveToken) -> Response:
+        """Return a token; where nothing gives any, the path does not exist. Source: E-5, Z-3."""
+        if self.give_token is None:
+            return NOT_FOUND
+        return plan.refusal or self.give_token(caller.vm, plan.resource)
 
     def _approve(
         self, asked: PendingRequest, caller: Caller, peer: Peer, *, now_s: float

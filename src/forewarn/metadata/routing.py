@@ -86,6 +86,8 @@ class GiveToken:
     """Give the VM an access token for a resource, where there is somebody who does. Source: Z-3."""
 
     resource: str
+    #: What is wrong with the request, where somebody would give one.
+    refusal: Response | None
 
 
 Plan = RefuseRequest | ShowDocument | ApproveEvents | DescribeInstance | GiveToken
@@ -140,14 +142,9 @@ def _plan(request: HttpRequest, settings: MetadataSettings) -> Plan:
     if path == INSTANCE_PATH or (path.startswith(INSTANCE_PATH + "/") and "/." not in path):
         return _plan_instance(request, settings)
     if path == TOKEN_PATH and request.method == "GET":
-        refusal_or_none = _without_header(request)
-        if refusal_or_none is None and not request.query.get("resource"):
-            refusal_or_none = refusal(400, "invalid_request")
-        return (
-            RefuseRequest(refusal_or_none)
-            if refusal_or_none
-            else GiveToken(request.query["resource"])
-        )
+        resource = request.query.get("resource", "")
+        missing = None if resource else refusal(400, "invalid_request")
+        return GiveToken(resource, _without_header(request) or missing)
     if request.method in ("OPTIONS", "CONNECT") and not path.startswith("/"):
         return RefuseRequest(_not_allowed("GET, HEAD, POST"))
     return RefuseRequest(NOT_FOUND)
