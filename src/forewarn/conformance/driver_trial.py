@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 #: Tasks that one check may make up.
 TASKS_MAX = 10
+#: Restarts that one check may make.
+RESTARTS_MAX = 10
 #: Longest text of an answer that reaches people, in characters.
 TEXT_CHARACTERS_MAX = 1000
 #: How long until a task is asked after again where the driver does not say, in seconds.
@@ -45,6 +47,9 @@ class Subject:
     task_s: float = 600.0
     #: The first number of the operations that are made up; others must not be in use.
     first: int = field(default_factory=lambda: now_ms() // 1000 % 900_000 * 1000 + 1000)
+    #: The writer's generation in the first check. A driver may keep the highest it has seen:
+    #: it grows by `RESTARTS_MAX` from check to check, and with the clock from run to run.
+    generation: int = field(default_factory=lambda: now_ms() * 1000)
 
 
 class Failure(Exception):
@@ -58,8 +63,7 @@ class Trial:
         """Make the driver, for the check at this place among all."""
         self.subject = subject
         self._number = subject.first + place * TASKS_MAX
-        #: Grows from trial to trial, faster than one counts up: a driver may keep the highest.
-        self._generation = now_ms() * 100
+        self._generation = subject.generation + place * RESTARTS_MAX
         self.driver = subject.make()
 
     def restart(self) -> None:
