@@ -6,11 +6,14 @@ Nothing about one room may go in here; rooms have conftests of their own.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 SCRUBBED_PREFIXES = ("FOREWARN_", "PG")
@@ -70,3 +73,20 @@ def _guard_network(event: str, arguments: tuple[object, ...]) -> None:
 
 
 sys.addaudithook(_guard_network)
+
+
+LOGGERS = ("forewarn", "forewarn.control", "forewarn.store", "uvicorn", "asyncio")
+
+
+@pytest.fixture(autouse=True)
+def _own_logs() -> Iterator[None]:
+    """Give back how the program logs: a test may run a whole command in this process."""
+    before = [
+        (each, each.handlers[:], each.level, each.propagate)
+        for each in map(logging.getLogger, LOGGERS)
+    ]
+    yield
+    for logger, handlers, level, propagate in before:
+        logger.handlers[:] = handlers
+        logger.setLevel(level)
+        logger.propagate = propagate

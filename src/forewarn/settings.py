@@ -6,9 +6,9 @@ No reading of files, environment or command line may go in here, and no behaviou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from forewarn.errors import CallerError
+from forewarn.values import value
 
 
 class SettingInvalid(CallerError):
@@ -19,7 +19,7 @@ class SettingInvalid(CallerError):
     advice = "See docs/reference/settings.md for what there is."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MetadataSettings:
     """The metadata service. Durations are real seconds, whatever the service's clock does."""
 
@@ -106,7 +106,7 @@ class MetadataSettings:
     """Open connections of all callers whom no VM owns, at most a quarter of all connections."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ListenSettings:
     """Where the service listens: `IPV4:PORT`, `localhost:PORT`, `[IPV6]:PORT` or `unix:PATH`."""
 
@@ -118,7 +118,7 @@ class ListenSettings:
     """Address of the operator API; empty: none."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FeedSettings:
     """The feed for metadata nodes on other machines, on the control plane's side."""
 
@@ -141,7 +141,7 @@ class FeedSettings:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NodeSettings:
     """A metadata node away from the control plane: `forewarn metadata`."""
 
@@ -170,7 +170,7 @@ class NodeSettings:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OperatorSettings:
     """The operator API."""
 
@@ -194,7 +194,7 @@ class OperatorSettings:
     """Largest topology in one request; `forewarn topology apply` sends larger ones in portions."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AzureSettings:
     """Azure Resource Manager, for Azure's own tools; over TLS. Callers as for the operator API."""
 
@@ -208,7 +208,7 @@ class AzureSettings:
     """Key that the tokens it gives out are signed with; empty: a new one at each start."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoreSettings:
     """Where the state and the history are kept."""
 
@@ -219,7 +219,7 @@ class StoreSettings:
     Set it once the service has run: a store that is gone then is no reason to begin anew."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HistorySettings:
     """How long history is kept. What is removed is exported first; ended work stays."""
 
@@ -231,7 +231,7 @@ class HistorySettings:
     """Where what is removed goes, as compressed JSON lines; needed where either limit is set."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PolicySettings:
     """What holds for the whole fleet; durations in seconds."""
 
@@ -263,7 +263,7 @@ class PolicySettings:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NamedTable:
     """One table `[drivers.NAME]` or `[gates.NAME]`, as written; whoever it is for reads it."""
 
@@ -271,7 +271,7 @@ class NamedTable:
     values: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DriverSettings:
     """Who carries work out; each table `[drivers.NAME]`, in a file, adds a driver."""
 
@@ -285,7 +285,7 @@ class DriverSettings:
     """The tables `[drivers.NAME]`, by their names."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GateSettings:
     """Checks between the waves of a maintenance; each table `[gates.NAME]`, in a file, is one."""
 
@@ -293,7 +293,7 @@ class GateSettings:
     """The tables `[gates.NAME]`, by their names."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LogSettings:
     """What the service says of itself, on standard error."""
 
@@ -303,7 +303,7 @@ class LogSettings:
     """`text` for people, `json` for machines: one object a line."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Settings:
     """Everything an operator can set."""
 

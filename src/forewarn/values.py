@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from operator import attrgetter
+from reprlib import recursive_repr
 from typing import TypeAlias, TypeVar, dataclass_transform
 
 _R = TypeVar("_R")
@@ -23,7 +24,22 @@ def value(kind: type[_R]) -> type[_R]:
     The type checker refuses a change; at run time nothing does. A dataclass that is frozen there,
     too, sets each field by a call: an operation takes ten times as long to make. Source: ADR 0013.
     """
-    return dataclass(slots=True, unsafe_hash=True)(kind)
+    made = dataclass(slots=True, eq=False, repr=False)(kind)
+    # Each method that `dataclass` writes is compiled when the class is made: for the hundreds of
+    # values of a service that is a good part of its start. These are as fast, and are not.
+    names = [field.name for field in fields(made) if field.compare]  # type: ignore[arg-type]
+    read = attrgetter(*names) if names else _nothing
+
+    def equal(one: object, other: object) -> object:
+        return read(one) == read(other) if other.__class__ is one.__class__ else NotImplemented
+
+    def hashed(one: object) -> int:
+        return hash(read(one))
+
+    for name, method in (("__eq__", equal), ("__hash__", hashed), ("__repr__", _shown)):
+        if name not in kind.__dict__:
+            setattr(made, name, method)
+    return made
 
 
 class Word(Enum):
@@ -47,6 +63,21 @@ def replace(record: _R, **changes: object) -> _R:
     for name, new in changes.items():
         values[places[name]] = new
     return kind(*values)
+
+
+def _nothing(_: object) -> None:
+    """Read the fields of a value without any."""
+
+
+@recursive_repr()
+def _shown(one: object) -> str:
+    """Return a value as `dataclass` shows it: its kind, and its fields by name."""
+    shown = ", ".join(
+        f"{each.name}={getattr(one, each.name)!r}"
+        for each in fields(one)  # type: ignore[arg-type]
+        if each.repr
+    )
+    return f"{one.__class__.__qualname__}({shown})"
 
 
 def _fields_of(kind: type[object]) -> _Fields:

@@ -6,7 +6,6 @@ No test and no expectation may go in here.
 from __future__ import annotations
 
 import json
-import logging
 import queue
 import signal
 import socket
@@ -150,18 +149,6 @@ def process() -> Iterator[Callable[..., Process]]:
         if each.process.returncode is None:
             each.process.kill()
             each.wait()
-
-
-@pytest.fixture
-def own_logs() -> Iterator[None]:
-    """Give back how the program logs, after a test that runs a whole command."""
-    loggers = [logging.getLogger(name) for name in ("forewarn", "forewarn.control")]
-    before = [(each.handlers[:], each.level, each.propagate) for each in loggers]
-    yield
-    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
-        logger.handlers[:] = handlers
-        logger.setLevel(level)
-        logger.propagate = propagate
 
 
 @pytest.fixture

@@ -229,7 +229,7 @@ def test_rate_is_limited_only_if_wanted(process: Start) -> None:
 
 
 def test_command_runs_to_its_end_in_this_process(
-    capsys: pytest.CaptureFixture[str], free_ports: tuple[int, int], own_logs: None
+    capsys: pytest.CaptureFixture[str], free_ports: tuple[int, int]
 ) -> None:
     """The whole command from its options to Ctrl-C, where its lines can be counted."""
     port, operator = free_ports

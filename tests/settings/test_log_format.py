@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
-from forewarn.log_format import LOGGERS, configure_logs
-
-
-@pytest.fixture(autouse=True)
-def _put_back() -> Iterator[None]:
-    """Leave logging as it was."""
-    found = [(each, each.handlers[:], each.level) for each in map(logging.getLogger, LOGGERS)]
-    yield
-    for logger, handlers, level in found:
-        logger.handlers[:] = handlers
-        logger.setLevel(level)
-        logger.propagate = True
+from forewarn.log_format import configure_logs
 
 
 @pytest.mark.parametrize("name", ["forewarn.operator", "uvicorn.error", "asyncio"])

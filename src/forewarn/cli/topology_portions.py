@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlencode
@@ -17,6 +16,7 @@ from forewarn.cli.api_client import ApiRefused
 from forewarn.cli.output import note
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.json_reader import without_doubles
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ class FileUnreadable(Exception):
     """A file that nobody can read; why, in half a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Portions:
     """A topology as it is sent: whole, or its fleet, which is divided."""
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from forewarn.conformance.exchange import EVENTS, VERSION
 from forewarn.protocol.approvals import APPROVALS_MAX
 from forewarn.protocol.versions import FIELD_SINCE, TYPE_SINCE, VERSIONS
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.conformance.exchange import Reply, Target
@@ -40,7 +40,7 @@ class NotApplicable(Exception):
 Subject = TypeVar("Subject")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Check(Generic[Subject]):
     """One check of a kind of subject."""
 
@@ -111,8 +111,8 @@ def _header(target: Target) -> None:
     _status(reply, 400, of="GET without the Metadata header")
     _demand("error" in _json(reply, "GET without the header"), "the refusal has no `error`")
     _status(target.get(headers=("Metadata: False",)), 400, of="GET with Metadata: False")
-    for value in ("True", "TRUE"):
-        _status(target.get(headers=(f"metadata: {value}",)), 200, of=f"GET with metadata: {value}")
+    for word in ("True", "TRUE"):
+        _status(target.get(headers=(f"metadata: {word}",)), 200, of=f"GET with metadata: {word}")
 
 
 @check("E-3", "api-version is required and must be known")

@@ -6,7 +6,7 @@ No check may be defined in here.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.clock import SystemClock
@@ -14,6 +14,7 @@ from forewarn.conformance.checks import Fault, NotApplicable
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.drivers import Driver, Progress, Task
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ LOOK_S = 0.05
 DAY_MS = 24 * 3600 * 1000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Subject:
     """What is tried, and on what."""
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from forewarn.errors import CallerError, PeerError
+from forewarn.values import value
 
 EVENTS = "/metadata/scheduledevents"
 VERSION = "2020-07-01"
@@ -37,7 +37,7 @@ class TargetUnreachable(PeerError):
     advice = "Start it, or give another address."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reply:
     """An answer as it came. Header names are in lower case; repeated ones are joined by commas."""
 

@@ -5,13 +5,13 @@ No check may be defined in here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from forewarn.conformance.checks import CHECKS, Check, Fault, NotApplicable
 from forewarn.conformance.exchange import TargetUnreachable
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ class Verdict(Enum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Result:
     """One check, and what was found."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from forewarn.drivers import Progress, Task
 from forewarn.errors import ForewarnError, PeerError
-from forewarn.values import Word
+from forewarn.values import Word, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ class DriverCall:
     task: Task
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CallEnded:
     """What became of a call; as it came from outside, but bounded and clean."""
 
@@ -72,7 +72,7 @@ class CallEnded:
     unconfirmed: ForewarnError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CallLimits:
     """What a driver may take of the service."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from forewarn.control.driver_calls import CallLimits, DaemonThreads, Executor
 from forewarn.errors import CallerError
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,7 @@ class DriverUnknown(CallerError):
     advice = "Use one of: {known}."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DriverSetup:
     """The drivers of one control plane."""
 

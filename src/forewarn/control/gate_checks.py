@@ -12,7 +12,6 @@ import math
 import ssl
 import tempfile
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
@@ -20,6 +19,7 @@ from forewarn.drivers.command.program import Limits, ProgramFailed, Watch, run_p
 from forewarn.errors import CallerError
 from forewarn.validation.fields import Integer, Number, Text
 from forewarn.validation.forms import Field, Form, ListOf
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +67,7 @@ class GateUnknown(CallerError):
     advice = "Gates are tables [gates.NAME] of the service's settings; there are: {known}."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Gate:
     """One check, as the settings describe it."""
 

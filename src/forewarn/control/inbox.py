@@ -8,7 +8,6 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from forewarn.control.driver_calls import CallEnded
@@ -16,6 +15,7 @@ from forewarn.control.publishing import FollowUp, PublicationEnded
 from forewarn.core.maintenance.stimuli import PlannerReport
 from forewarn.core.stimulus import Stimulus
 from forewarn.errors import OurError
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.control.plane import Committed, ControlPlane
@@ -45,7 +45,7 @@ class Stopping(OurError):
     advice = "Ask again when the service is back."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Submission:
     """Something to be decided and committed."""
 
@@ -58,7 +58,7 @@ class Submission:
     shown: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StateQuery(Generic[T]):
     """A question about the state, asked on the loop's own thread."""
 

@@ -10,8 +10,6 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.control.gate_checks import GateUnknown, run_gate
-from forewarn.control.planning import planned_from, snapshot
 from forewarn.core.maintenance.stimuli import (
     CreateMaintenance,
     GateFailed,
@@ -74,6 +72,8 @@ class PlannerHost:
         """
         gate = stimulus.gate if isinstance(stimulus, CreateMaintenance) else ""
         if gate and gate not in self._gates:
+            from forewarn.control.gate_checks import GateUnknown  # noqa: PLC0415 - seldom
+
             raise GateUnknown(name=gate, known=", ".join(self._gates) or "none")
 
     def take(self, made: PlannerReport) -> None:
@@ -90,6 +90,9 @@ class PlannerHost:
         maintenance = self._plane.state.maintenances.get(number)
         if maintenance is None or not maintenance.plan_wanted:
             return
+        # The planner is loaded with the first plan: many a service never makes one.
+        from forewarn.control.planning import snapshot  # noqa: PLC0415
+
         plane, now_ms = self._plane, self._clock.now_ms()
         taken = snapshot(
             plane.state, maintenance, topology=plane.fleet(), policy=plane.policy, now_ms=now_ms
@@ -109,6 +112,8 @@ class PlannerHost:
 
     def _check(self, number: int, name: str) -> None:
         """Check a gate, on another thread; one that is no longer in the settings fails."""
+        from forewarn.control.gate_checks import run_gate  # noqa: PLC0415 - seldom
+
         gate = self._gates.get(name)
         try:
             problem = run_gate(gate, f"m-{number}") if gate else f"there is no gate {name}"
@@ -118,6 +123,8 @@ class PlannerHost:
         self._deliver(GateFailed(number, problem) if problem else GatePassed(number))
 
     def _make(self, taken: Snapshot) -> None:
+        from forewarn.control.planning import planned_from  # noqa: PLC0415 - loaded by now
+
         number = taken.maintenance.number
         try:
             made: PlanMade | PlanFailed = PlanMade(number, planned_from(taken))

@@ -7,7 +7,6 @@ the writer's thread, everything else may be done on any other; nothing is writte
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import SECOND_MS, TRAITS
@@ -23,7 +22,7 @@ from forewarn.planning.checker import check
 from forewarn.planning.plan import Asked, Entry, Live, Plan, State
 from forewarn.planning.plan_text import read_blocked, read_bound
 from forewarn.planning.planner import plan as make_plan
-from forewarn.values import replace
+from forewarn.values import replace, value
 
 if TYPE_CHECKING:
     from forewarn.core.policy import Policy
@@ -48,7 +47,7 @@ class PlanRefused(OurError):
     advice = "This is a bug of the planner: report it with the topology and the policy."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Snapshot:
     """What is true when a plan is made; nothing in it changes any more."""
 

@@ -5,13 +5,13 @@ Pure. How a change travels is the daemon's business, what is in it is decided in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.topology import GroupKind
 from forewarn.protocol.documents import Document
 from forewarn.replication.messages import Caller, DocumentChange, Fact, Publication
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -52,7 +52,7 @@ def loaded(state: State, sequence: int) -> DocumentChange:
     return whole(state, sequence, hidden=hidden)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LayoutBefore:
     """The hosts and groups that a change is about, as they were; None: not there."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from forewarn.core.lifecycle import Operation
 from forewarn.errors import OurError
 from forewarn.replication.messages import PublishResult
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +46,7 @@ class Publisher(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FollowUp:
     """What may be done once a change is shown: count notices from there, begin, abort."""
 
@@ -69,7 +70,7 @@ def follow_up_of(committed: Committed) -> FollowUp:
     return FollowUp(committed.announced, committed.begin, committed.abort)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PublicationEnded:
     """A publication has come to its end."""
 

@@ -6,8 +6,9 @@ docs/reference/drivers.md says the same for readers, `forewarn driver check` tes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Task:
     """One attempt at an operation, in the name of one writer. Source: R-2."""
 
@@ -29,7 +30,7 @@ class Task:
         return f"{self.operation.id}/{self.operation.attempt}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Progress:
     """How far a driver is with one task."""
 

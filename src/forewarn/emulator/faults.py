@@ -6,7 +6,7 @@ No answer is sent in here; the metadata service asks `FaultPlan.meet` about each
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from forewarn.errors import CallerError
 from forewarn.metadata.fault import Disturbance
 from forewarn.metadata.http.response import Response, refusal
 from forewarn.metadata.responder import too_many
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +68,7 @@ class FaultUnknown(CallerError):
     advice = "See `forewarn fault list`."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FaultSpec:
     """One fault as it was asked for."""
 

@@ -5,7 +5,7 @@ Values only; no file is read in here and nothing is opened.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from forewarn.ids import Ids
@@ -19,6 +19,7 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +40,7 @@ SHOWING_MS = 20
 MARGIN_MS = 500
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Options:
     """How to emulate."""
 

@@ -5,7 +5,6 @@ Rows and the few lines that answer them; everything else of the API is the servi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SPEED_MAX
@@ -17,6 +16,7 @@ from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
 from forewarn.protocol import timestamps
 from forewarn.validation.fields import NAME, Duration, Number, Schema, Text
 from forewarn.validation.forms import Field, Form
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -252,7 +252,7 @@ async def _clear_faults(emulator: Emulator, _: ApiCall) -> ApiResponse:
 # --- the table ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Row:
     method: str
     path: str

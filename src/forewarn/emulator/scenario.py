@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
+
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +25,7 @@ class Until(Enum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Work:
     """Ask for maintenance."""
 
@@ -48,7 +50,7 @@ class Work:
     jitter_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Wait:
     """Wait for what became of earlier work."""
 
@@ -58,7 +60,7 @@ class Wait:
     within_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Approval:
     """VMs approve what earlier work shows them, unless it is too late."""
 
@@ -68,7 +70,7 @@ class Approval:
     only: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Cancellation:
     """Withdraw earlier work that has not started."""
 
@@ -76,7 +78,7 @@ class Cancellation:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Completion:
     """End earlier work that runs, well or not."""
 
@@ -85,21 +87,21 @@ class Completion:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Repairing:
     """Take hosts for well again."""
 
     hosts: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Remark:
     """Tell the one who watches what to look at."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pause:
     """Let time pass."""
 
@@ -107,7 +109,7 @@ class Pause:
 Act: TypeAlias = Work | Wait | Approval | Cancellation | Completion | Repairing | Remark | Pause
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ScenarioStep:
     """One act and when it is done; times are the emulator's, so they follow its speed."""
 
@@ -118,7 +120,7 @@ class ScenarioStep:
     after_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Machines:
     """What a scenario says of hosts, groups and VMs, by their names, as in a topology file."""
 
@@ -127,7 +129,7 @@ class Machines:
     vms: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Scenario:
     """A story that can be told again and again."""
 

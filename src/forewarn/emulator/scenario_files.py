@@ -6,7 +6,6 @@ No scenario is run in here. Files are read only when somebody asks for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from importlib import resources
@@ -42,6 +41,7 @@ from forewarn.validation.fields import (
 )
 from forewarn.validation.forms import OneOrMore, unknown_member
 from forewarn.validation.toml_reader import read_toml
+from forewarn.values import value
 
 #: A story of this size is no story.
 FILE_BYTES_MAX = 256 * 1024
@@ -171,7 +171,7 @@ def _machines(written: Table, kind: str) -> Mapping[str, Table]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Place:
     """A step's table and how its problems are told."""
 

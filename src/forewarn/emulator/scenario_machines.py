@@ -5,7 +5,7 @@ Pure. No scenario is run in here and nothing is changed: values in, a `Change` o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.stimulus import ChangeTopology
@@ -13,6 +13,7 @@ from forewarn.core.topology import GroupKind
 from forewarn.emulator.scenario import ON_GROUP, ON_HOST, ON_VM
 from forewarn.operator_api.request_forms import TOPOLOGY
 from forewarn.operator_api.topology_file import form_of, records_of
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 Tables: TypeAlias = "Mapping[str, Mapping[str, object]]"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ScenarioFleet:
     """The machine a scenario is run on: what the placeholders stand for."""
 
@@ -68,7 +69,7 @@ def brought(topology: Topology, machines: Machines, stage: ScenarioFleet) -> Cha
     return records_of(TOPOLOGY.read(tables, "the scenario"))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Touched:
     """Names of the machines a scenario brought, changed or disturbed."""
 
@@ -90,7 +91,7 @@ def touched_by(change: ChangeTopology) -> Touched:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FormerFleet:
     """Machines by their names, of which some may need one that is gone."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,6 +31,7 @@ from forewarn.emulator.scenario import (
 from forewarn.emulator.scenario_machines import ScenarioFleet, Touched
 from forewarn.emulator.scenario_tidy import TidyUp
 from forewarn.errors import CallerError, ForewarnError
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -64,7 +64,7 @@ class RunState(Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ScenarioControl:
     """What a run works with."""
 

@@ -16,7 +16,6 @@ import json
 import os
 import signal
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
@@ -24,6 +23,7 @@ from forewarn.errors import ForewarnError
 from forewarn.metadata.server import MetadataServer, freeze_garbage
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.settings import MetadataSettings
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ def read_settings(text: str) -> MetadataSettings:
     return MetadataSettings(**fields)  # type: ignore[arg-type]  # written by our own parent
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WorkerPlace:
     """What a worker is told on its command line."""
 

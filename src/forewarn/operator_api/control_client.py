@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,6 +19,7 @@ from forewarn.control.plane import ControlPlane
 from forewarn.errors import OurError
 from forewarn.operator_api.name_index import FleetIndex
 from forewarn.validation.complexity import abandonable
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +59,7 @@ class OutcomeUnknown(OurError):
     advice = "Look whether it was (`forewarn history`) before you ask again."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ControlClient:
     """The running service, as routes see it."""
 

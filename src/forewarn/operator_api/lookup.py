@@ -6,13 +6,13 @@ Nothing is changed in here.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from forewarn.core.refusals import Unknown, UnknownOperation
 from forewarn.errors import CallerError
 from forewarn.operator_api import schemas
 from forewarn.store import HistoryPage
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ def check_named(store: Store, filters: Mapping[str, object]) -> None:
             raise Unknown(kind=kind, name=name)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LookupResult:
     """What was meant."""
 

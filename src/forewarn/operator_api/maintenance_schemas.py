@@ -5,7 +5,7 @@ Nothing is looked up in here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import Cause, Impact
@@ -23,6 +23,7 @@ from forewarn.operator_api.schemas import (
 from forewarn.planning.blockers import Code
 from forewarn.planning.plan_text import read_blocked, read_bound
 from forewarn.validation.durations import written
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from forewarn.validation.fields import Schema
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MaintenanceView:
     """A maintenance with how far it has come."""
 
@@ -54,7 +55,7 @@ class MaintenanceView:
         return waves[-1].latest_end_ms if waves else 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Waits:
     """One host, or a maintenance, with what it waits for first."""
 
@@ -62,7 +63,7 @@ class Waits:
     blocker: Blocker
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WaveView:
     """A wave of a plan, or one that is over."""
 

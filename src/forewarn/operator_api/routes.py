@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from forewarn.validation.fields import Schema, Values
 from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 BODY_BYTES_MAX = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ApiResponse:
     """What a route answers."""
 
@@ -35,7 +36,7 @@ class ApiResponse:
     stream: ASGIApp | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ApiCall:
     """One request, read and checked."""
 

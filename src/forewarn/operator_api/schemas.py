@@ -7,7 +7,6 @@ the other. Nothing is looked up in here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from forewarn.core.admission import Waiting
@@ -18,6 +17,7 @@ from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.protocol.documents import format_not_before
 from forewarn.validation.durations import iso_duration, written
 from forewarn.validation.fields import Schema
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +41,7 @@ def words(kind: type[Enum]) -> Schema:
     return {"type": "string", "enum": [each.value for each in kind]}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Member(Generic[V]):
     """One member of a shape."""
 
@@ -51,7 +51,7 @@ class Member(Generic[V]):
     meaning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ObjectSchema(Generic[V]):
     """A JSON object and how it is made."""
 
@@ -87,7 +87,7 @@ class ObjectSchema(Generic[V]):
         }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Placed(Generic[V]):
     """A record with the layout it stands in."""
 
@@ -95,7 +95,7 @@ class Placed(Generic[V]):
     topology: Topology
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OperationSummary:
     """An event with its operation: what a VM is told, and what stands behind it."""
 
@@ -103,7 +103,7 @@ class OperationSummary:
     operation: Operation
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Glance:
     """A live operation, and how many of its events are approved."""
 

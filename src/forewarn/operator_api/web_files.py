@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
+
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -43,7 +44,7 @@ HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WebFile:
     """One file, plain and compressed."""
 

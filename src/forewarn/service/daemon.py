@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import importlib
 import logging
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +18,6 @@ from forewarn.clock import SystemClock
 from forewarn.control.driver_calls import CallLimits
 from forewarn.control.driver_setup import DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
-from forewarn.control.gate_checks import make_gates
 from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.control.plane import ControlPlane
 from forewarn.control.standby import TERM_MS, LeaseKeeper, become_writer, leave
@@ -31,11 +29,13 @@ from forewarn.service.bridge import Bridge
 from forewarn.service.settings_check import policy_of
 from forewarn.store import Retention, open_store
 from forewarn.store.lease import Tenure
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from forewarn.clock import Clock
+    from forewarn.control.gate_checks import Gate
     from forewarn.drivers import Driver
     from forewarn.errors import ForewarnError
     from forewarn.ids import Ids
@@ -58,7 +58,7 @@ class Operator(Protocol):
         """Close it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Bound:
     """Where the service really listens."""
 
@@ -87,7 +87,7 @@ class Daemon:
         self.ids = ids
         tables = {each.name: each.values for each in settings.drivers.tables}
         self.drivers: dict[str, Driver] = make_drivers(tables)
-        self.gates = make_gates({each.name: each.values for each in settings.gates.tables})
+        self.gates = _gates(settings)
         if settings.drivers.default not in self.drivers:
             known = ", ".join(self.drivers)
             raise DriverUnknown(name=settings.drivers.default, known=known)
@@ -299,3 +299,12 @@ class Daemon:
 async def _imported(*modules: str) -> tuple[Any, ...]:
     """Import modules of the operator API, which VMs need not wait for."""
     return tuple([await asyncio.to_thread(importlib.import_module, name) for name in modules])
+
+
+def _gates(settings: Settings) -> dict[str, Gate]:
+    """Return the gates of the settings; most services have none, and load nothing for them."""
+    if not settings.gates.tables:
+        return {}
+    from forewarn.control.gate_checks import make_gates  # noqa: PLC0415
+
+    return make_gates({each.name: each.values for each in settings.gates.tables})

@@ -9,7 +9,7 @@ import re
 import traceback
 from collections import Counter
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from forewarn.simulator.checkers.premises import PREMISES
@@ -18,6 +18,7 @@ from forewarn.simulator.world.agent_habits import HABIT_EFFECTS
 from forewarn.simulator.world.crash_points import Violation
 from forewarn.simulator.world.event_queue import HOUR_MS, START_MS
 from forewarn.simulator.world.world import World, WorldPlan
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,7 +34,7 @@ LISTED = r"\[[^]]*\]|\{[^}]*\}|\([^)]*\)"
 DEFAULTS = WorldPlan(seed=1)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WorldResult:
     """What became of one world."""
 

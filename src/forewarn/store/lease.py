@@ -6,10 +6,10 @@ No time is read and nobody waits in here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.ids import Ids
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
             """Give the lease to `holder` if it still stands as it was seen; else return None."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Lease:
     """The lease as it stands; its holder shows that it lives by letting it beat."""
 

@@ -6,18 +6,18 @@ The steps themselves are texts in `schema/`; one that was released is never edit
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreMissing, StoreTooNew
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.store.engine import Engine
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Migration:
     """One step of the schema, from a file such as `0001_initial.sql`."""
 

@@ -8,11 +8,11 @@ migration and nothing else, and the three places that list columns cannot disagr
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from forewarn.core.records import FIXED, KEYS, KINDS, columns_of
+from forewarn.values import value
 
 #: `group` is a reserved word in SQL; the parts of a maintenance say so.
 TABLE_OF = dict(zip(KINDS, KINDS, strict=True)) | {
@@ -28,7 +28,7 @@ def column(name: str) -> str:
     return "group_name" if name == "group" else name
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Statement:
     """One statement as an engine takes it, and the order in which it wants its values."""
 

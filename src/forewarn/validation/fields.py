@@ -10,7 +10,6 @@ import ipaddress
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from forewarn.core.naming import NAME_PATTERN, TEXT_LENGTH_MAX
@@ -21,6 +20,7 @@ from forewarn.validation.durations import (
     read_duration_s,
     read_time_ms,
 )
+from forewarn.values import value
 
 Schema: TypeAlias = dict[str, object]
 Values: TypeAlias = Mapping[str, Any]
@@ -58,7 +58,7 @@ def wrong(where: str, value: object, wanted: str) -> ValidationFailed:
     return ValidationFailed(where=where, problem=f"must be {wanted}, not {shown}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Text:
     """Printable text, on one line unless `lines`."""
 
@@ -96,7 +96,7 @@ NAME = Text(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Integer:
     """A whole number."""
 
@@ -131,7 +131,7 @@ class Integer:
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Number:
     """A number, with or without a fraction."""
 
@@ -170,7 +170,7 @@ class Number:
         return found | {name: end for name, end in ends.items() if abs(end) < math.inf}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Boolean:
     """True or false."""
 
@@ -191,7 +191,7 @@ class Boolean:
         return {"type": "boolean"}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Choice:
     """One of some words; `values` says what the program knows each as."""
 
@@ -212,7 +212,7 @@ class Choice:
         return {"type": "string", "enum": list(self.values)}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Duration:
     """A duration in seconds: a number, or text such as `15m` or `PT15M`."""
 
@@ -241,7 +241,7 @@ class Duration:
         return {"anyOf": [number, {"type": "string", "pattern": f"^({DURATION_PATTERN})$"}]}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Timestamp:
     """A time: RFC 3339, or `+` and a duration from now; read into the text, which is checked."""
 
@@ -263,7 +263,7 @@ class Timestamp:
         return {"type": "string", "pattern": f"^({TIME_PATTERN})$"}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TimeOfDay:
     """A time of day as `22:30`, read into minutes after midnight; 24:00 is the end of a day."""
 
@@ -281,7 +281,7 @@ class TimeOfDay:
         return {"type": "string", "pattern": "^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$"}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Share:
     """So many, or a percentage such as `10%`; read into the number and whether it is one."""
 
@@ -305,7 +305,7 @@ class Share:
         return {"anyOf": [Integer(0, self.most).schema(), percent]}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class IpAddress:
     """An IPv4 or IPv6 address, read into its canonical text."""
 
@@ -330,7 +330,7 @@ class IpAddress:
         return {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Subnet:
     """An IPv4 subnet as `ADDRESS/PREFIX`, read into its canonical text."""
 

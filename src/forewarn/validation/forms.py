@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from forewarn.validation.fields import NAME, Schema, Text, ValidationFailed, ValueType, wrong
+from forewarn.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ListOf:
     """A list of one kind."""
 
@@ -40,7 +41,7 @@ class ListOf:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OneOrMore:
     """A value of one kind, or a list of them."""
 
@@ -61,7 +62,7 @@ class OneOrMore:
         return {"anyOf": [self.kind.schema(), ListOf(self.kind, self.most, 1).schema()]}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Named:
     """Values of one kind by their names."""
 
@@ -95,7 +96,7 @@ class Named:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Field:
     """One member of a form or one parameter of a query."""
 
@@ -105,7 +106,7 @@ class Field:
     required: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Form:
     """A JSON object with known members and no others."""
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from forewarn.drivers.task_files import TaskFiles, held, write_durably
 from forewarn.validation.fields import Number, Text
 from forewarn.validation.forms import Field, Form, ListOf
 from forewarn.validation.json_reader import read_json
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +61,7 @@ _OPTIONS = Form(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Programs:
     """What the settings say of one driver."""
 

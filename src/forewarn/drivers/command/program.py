@@ -12,11 +12,11 @@ import subprocess
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from forewarn.clock import SystemClock
 from forewarn.errors import PeerError
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ class ProgramFailed(PeerError):
     advice = "Run it by hand with the task on its standard input."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Limits:
     """What a program may take."""
 
@@ -53,7 +53,7 @@ class Limits:
     output_bytes: int = OUTPUT_BYTES_MAX
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Watch:
     """Who looks on while a program runs."""
 

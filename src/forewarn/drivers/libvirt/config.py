@@ -5,7 +5,7 @@ Nothing is connected to here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.fields import Boolean, Integer, Text
 from forewarn.validation.forms import Field, Form, ListOf, Named
 from forewarn.validation.toml_reader import read_toml
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +44,7 @@ class Fallback(Enum):
     POSTCOPY = "postcopy"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HostConfig:
     """How one host is reached, and where it stands."""
 
@@ -55,7 +56,7 @@ class HostConfig:
     zone: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LibvirtConfig:
     """Everything that can be set."""
 
@@ -106,7 +107,7 @@ _HOST = Form(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _OneOf:
     """One of a few words."""
 

@@ -6,16 +6,17 @@ No decision about what to do stands here.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from forewarn.drivers.libvirt.mark import NAMESPACE, PREFIX, Mark, read_mark
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Domain:
     """A domain, where it is defined or runs. What libvirt refuses is raised as libvirt has it."""
 

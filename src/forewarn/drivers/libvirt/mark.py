@@ -5,9 +5,10 @@ It goes along when the domain moves, and tells a driver that starts after a cras
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import quoteattr
+
+from forewarn.values import value
 
 #: Of the element in the domain's metadata.
 NAMESPACE = "https://forewarn.dev/libvirt/task/1"
@@ -15,7 +16,7 @@ NAMESPACE = "https://forewarn.dev/libvirt/task/1"
 PREFIX = "forewarn-task"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Mark:
     """What is done to one domain, by which operation, in whose name."""
 

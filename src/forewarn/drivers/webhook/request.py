@@ -6,12 +6,12 @@ import http.client
 import ipaddress
 import ssl
 import threading
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from forewarn.clock import SystemClock
 from forewarn.drivers.webhook.signing import REQUEST, signed
 from forewarn.errors import PeerError
+from forewarn.values import value
 
 #: Longest answer, in bytes: a topology is the largest.
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
@@ -29,7 +29,7 @@ class WebhookFailed(PeerError):
     advice = "Look at the far side; then retry, complete or fail the operation."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Endpoint:
     """Where requests go, and how."""
 

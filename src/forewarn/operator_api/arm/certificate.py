@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 from forewarn.errors import CallerError
+from forewarn.values import value
 
 #: How long the program may take, in seconds; it takes some 20 ms.
 TIMEOUT_S = 30
@@ -29,7 +29,7 @@ class CertificateUnmade(CallerError):
     advice = "Install openssl 1.1.1 or newer, or name a certificate and a key of your own."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Certificate:
     """Where a certificate and its key are."""
 

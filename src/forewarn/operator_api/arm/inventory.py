@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,7 @@ def location_of(vm: Vm) -> str:
     return vm.location or DEFAULT_LOCATION
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Place:
     """A subscription and a resource group."""
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from forewarn.operator_api.arm.inventory import Place
 from forewarn.operator_api.arm.refusals import ArmPathUnknown, ArmSubscriptionUnknown
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -29,7 +30,7 @@ COMPUTE = "/providers/Microsoft.Compute"
 _MEMBER = re.compile(r"\{([a-z_]+)\}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ArmResponse:
     """What a route answers; None: no body."""
 
@@ -38,7 +39,7 @@ class ArmResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ArmCall:
     """One request, read; who asks is known, unless the route is public."""
 
@@ -84,7 +85,7 @@ class ArmCall:
         return name
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ArmRoute:
     """One method of one path."""
 

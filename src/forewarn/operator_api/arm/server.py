@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from forewarn.errors import CallerError
 from forewarn.operator_api.arm.app import build_arm
 from forewarn.operator_api.arm.certificate import make_certificate
 from forewarn.operator_api.server import start_operator
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.clock import Clock
@@ -34,7 +34,7 @@ class CertificateUnusable(CallerError):
     advice = "Name a certificate and its key, both PEM ([azure] certificate, key)."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ArmServer:
     """A running Azure Resource Manager."""
 

@@ -9,11 +9,11 @@ import base64
 import binascii
 import hmac
 import json
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ TOKEN_LENGTH_MAX = 4096
 _HEADER = {"typ": "JWT", "alg": "HS256"}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TokenIssuer:
     """Gives out tokens and knows its own; time is the system's, as the clients' is."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import Impact, Source
 from forewarn.core.topology import GroupKind
 from forewarn.simulator.transcripts.time_spans import DAY_S, SPAN_S_MAX, clock_time, seconds
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -109,7 +109,7 @@ class Unreadable(ValueError):
     """A line that is no command, with the reason."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CommandForm:
     """One line of `USAGES`, taken apart."""
 
@@ -132,7 +132,7 @@ class CommandForm:
         return _words(self.places[at]) if at < len(self.places) else ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Command:
     """A command as it was read; its values fit, whatever they name."""
 

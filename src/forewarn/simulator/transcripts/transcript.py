@@ -7,12 +7,12 @@ docs/reference/transcripts.md.
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
 from forewarn.simulator.transcripts.commands import CommandRunner
 from forewarn.simulator.world.crash_points import Violation
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ class TranscriptInvalid(CallerError):
         super().__init__(name=name, line=line, problem=problem + stop)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Block:
     """Some commands and the lines expected after them."""
 
@@ -45,7 +45,7 @@ class Block:
     expected: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Transcript:
     """One story."""
 
@@ -60,7 +60,7 @@ class Transcript:
         return any(block.expected for block in self.blocks)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TranscriptResult:
     """What a block came to."""
 

@@ -5,12 +5,11 @@ Nothing is done by habit in here (`machine.py`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from forewarn.agent.core.rules import Match, PreparationStep, Rule, default_rules
+from forewarn.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentHabits:
     """How a machine and its people behave; durations in seconds."""
 

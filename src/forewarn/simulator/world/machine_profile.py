@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.simulator.world.event_queue import DAY_MS, START_MS
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.simulator.world.agent_habits import AgentHabits
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MachineProfile:
     """What does not change about a machine."""
 

@@ -6,7 +6,7 @@ No fault may be drawn here (`faults.py`), and no promise checked (`invariants.py
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import Impact
@@ -24,6 +24,7 @@ from forewarn.simulator.world.event_queue import HOUR_MS, MINUTE_MS, START_MS
 from forewarn.simulator.world.failover import Failover
 from forewarn.simulator.world.machine import Machine
 from forewarn.simulator.world.machine_profile import MachineProfile
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.core.lifecycle import Operation
@@ -42,7 +43,7 @@ USER_OPERATIONS_MAX = 4
 """Users' work that may be scheduled for an owner: few enough to be met now and then."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WorldPlan:
     """What a world is made of. `days` are hurt days; healing comes after them."""
 
