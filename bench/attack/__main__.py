@@ -154,7 +154,7 @@ def row(name: str, what: str, phase: Phase) -> str:
 
 
 def percentile(times_s: list[float], of_hundred: int) -> float:
-    """Return the time within which so many of a hundred were."""
+    """Return the time within which this many of a hundred were."""
     return sorted(times_s)[min(len(times_s) - 1, len(times_s) * of_hundred // 100)]
 
 

@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     options = parser.parse_args()
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # whatever those who measure have
-    os.nice(10)  # what it takes from the measuring process is no fault of the service
+    os.nice(10)  # what it takes from the measuring process is not a fault of the service
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
     sender = Sender((FLOODS | OPERATOR_FLOODS)[options.name], options.port)

@@ -176,7 +176,7 @@ class SystemClock(Clock):
         return self._mark
 
     def resume(self, mark: Mark, *, since_ms: int) -> int:
-        """Go on from an earlier clock's mark, or anew from the system's where it means nothing.
+        """Go on from an earlier clock's mark, or again from the system's where it means nothing.
 
         Only before anybody was told the time: it may go back.
 
@@ -185,7 +185,7 @@ class SystemClock(Clock):
             since_ms: a time that the earlier clock is known to have passed.
 
         Returns:
-            How far the system's clock is ahead of ours now, in ms; 0 if ours began anew.
+            How far the system's clock is ahead of ours now, in ms; 0 if ours started over.
         """
         self._offset_ns = self._wall_ns() - self._monotonic_ns()
         self._mark = None

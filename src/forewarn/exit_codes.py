@@ -16,7 +16,7 @@ UNREACHABLE = 3
 TIMED_OUT = 4
 #: Ctrl-C: 128 and the number of SIGINT, as shells count.
 INTERRUPTED = 130
-#: Whoever read the output went away: 128 and the number of SIGPIPE.
+#: The reader of the output went away: 128 and the number of SIGPIPE.
 PIPE_CLOSED = 141
 
 #: What each status means, for the reference page.
@@ -28,5 +28,5 @@ MEANINGS = {
     UNREACHABLE: "the server cannot be reached, or what answers there is no Forewarn server",
     TIMED_OUT: "what `--wait` waited for did not happen within `--timeout`",
     INTERRUPTED: "interrupted (Ctrl-C)",
-    PIPE_CLOSED: "whoever read the output went away",
+    PIPE_CLOSED: "the reader of the output went away",
 }

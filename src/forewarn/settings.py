@@ -216,7 +216,7 @@ class StoreSettings:
     """`sqlite:///PATH`, `sqlite::memory:` or `postgresql://…`."""
     must_exist: bool = False
     """Whether a store must be there at the start; false: an empty one is made, with a warning.
-    Set it once the service has run: a store that is gone then is no reason to begin anew."""
+    Set it once the service has run: a lost store must not be replaced by an empty one."""
 
 
 @value

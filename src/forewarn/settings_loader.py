@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 #: `FOREWARN_STORE_URL` sets `url` in `[store]`.
 ENVIRONMENT_PREFIX = "FOREWARN_"
-#: Variables with that prefix which are no settings of the service.
+#: Variables with that prefix which are not settings of the service.
 ENVIRONMENT_OTHER = frozenset({"FOREWARN_SERVER", "FOREWARN_TOKEN", "FOREWARN_ENDPOINT"})
 #: How like a section's name a word must be to be meant for it: `metdata` is, `service` is not.
 MISSPELT = 0.8
-#: A settings file of this size is no settings file.
+#: A settings file of this size is not a settings file.
 FILE_BYTES_MAX = 1024 * 1024
 
 #: A day, in seconds: nobody holds a connection or an answer longer than that on purpose.

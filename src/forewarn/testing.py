@@ -205,7 +205,7 @@ class EmulatorThread:
 def _plain_opener() -> urllib.request.OpenerDirector:
     """Return what speaks plain HTTP and nothing else: no proxy, no redirect, and no TLS.
 
-    `build_opener` would read the system's certificates anew for each request.
+    `build_opener` would read the system's certificates again for each request.
     """
     opener = urllib.request.OpenerDirector()
     for kind in (

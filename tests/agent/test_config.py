@@ -51,7 +51,7 @@ def path(tmp_path: Path) -> Path:
         ("[agent]\naliases = [3]", "cannot be [3]"),
         ("[agent]\napi_version = '2016-01-01'", "is none of"),
         ("[agent]\nlog = 'xml'", "must be"),
-        ("[agent]\nendpoint = 'https://x'", "is no endpoint"),
+        ("[agent]\nendpoint = 'https://x'", "is not an endpoint"),
         ("[status]\nlisten = '8471'", "ADDRESS:PORT"),
         ("[status]\ncert = 'x'", "belong together"),
         ("step = 3", "must be a table"),

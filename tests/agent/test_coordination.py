@@ -13,7 +13,7 @@ THREE = ("vm_0", "vm_1", "vm_2")
 
 
 def asked(name: str, *, after_s: float = 0, **fields: object) -> Turn:
-    """Return what the VM of that name decides so many seconds after it is ready."""
+    """Return what the VM of that name decides this many seconds after it is ready."""
     record = EventRecord(event(resources=THREE), NOW)
     record.ready_ms = NOW
     record.stand_in_s = 120.0

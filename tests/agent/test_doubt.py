@@ -16,7 +16,7 @@ AHEAD = event(not_before_ms=4_000_000_000_000)
 
 
 def test_second_reading_is_not_held(tmp_path: Path) -> None:
-    """A service that began anew is believed at once, not when it changes again. Source: B-2, E-9.
+    """A service that started over is believed at once, not when it changes again. Source: B-2, E-9.
 
     The service holds an answer until the incarnation asked about is not the one it has.
     """

@@ -1,4 +1,4 @@
-"""An agent that begins anew: told to, for a clock that was set, or with another's journal."""
+"""An agent that starts over: told to, for a clock that was set, or with another's journal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def service() -> Iterator[Service]:
 
 
 def renew(agent: Agent) -> None:
-    """Tell an agent to begin anew."""
+    """Tell an agent to start over."""
     assert agent.process is not None
     agent.process.send_signal(signal.SIGHUP)
 

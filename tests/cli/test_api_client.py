@@ -92,7 +92,7 @@ def test_wrong_address_is_refused(address: str, capsys: pytest.CaptureFixture[st
     with pytest.raises(ServerAddressInvalid):
         ApiClient(address)
     assert main(["host", "list", "--server", address]) == USAGE
-    assert "is no address of an operator API" in capsys.readouterr().err
+    assert "is not an address of an operator API" in capsys.readouterr().err
 
 
 def test_proxy_is_never_used(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

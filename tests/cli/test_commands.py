@@ -158,11 +158,11 @@ def test_topology_that_is_none_is_told_with_its_file(run: Run, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("vm", "add", "x", "--host", "h1", "--tag", "c"), "'c' is no NAME=TEXT"),
-        (("clock", "speed", "fast"), "'fast' is no number"),
-        (("history", "--after", "x"), "'x' is no whole number"),
+        (("vm", "add", "x", "--host", "h1", "--tag", "c"), "'c' is not NAME=TEXT"),
+        (("clock", "speed", "fast"), "'fast' must be a number"),
+        (("history", "--after", "x"), "'x' must be an integer"),
         (("vm", "reboot", "web-0", "--timeout", "5"), "there is no --wait"),
-        (("host", "list", "--server", "127.0.0.1:8470"), "is no address of an operator API"),
+        (("host", "list", "--server", "127.0.0.1:8470"), "is not an address of an operator API"),
         (("completion", "bash", "--json"), "there is no option --json"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
@@ -312,7 +312,7 @@ def test_events_documents_and_operations_are_shown(run: Run, live: Live) -> None
     assert run("operations", "--host", "h2", "--json").json == {"operations": []}
     run("cancel", "op-1")
     assert run("operations").out == ""
-    assert "'0' is no whole number above 0" in run("history", "--limit", "0").err
+    assert "'0' must be a positive integer" in run("history", "--limit", "0").err
     assert "cancelled" in run("operations", "--all", "--limit", "1").out
 
 
@@ -326,8 +326,8 @@ def test_document_needs_to_know_whose(run: Run, live: Live) -> None:
 @pytest.mark.parametrize(
     ("url", "status", "says"),
     [
-        ("ftp://x", 2, "no address"),
-        ("http://[x", 2, "no address"),
+        ("ftp://x", 2, "not an address"),
+        ("http://[x", 2, "not an address"),
         ("http://127.0.0.1:1", 3, "The metadata service at http://127.0.0.1:1 cannot be"),
         ("http://{metadata}/nothing", 3, "answered 404"),
     ],

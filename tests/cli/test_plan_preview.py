@@ -46,7 +46,7 @@ def test_calendar_of_a_long_maintenance_is_cut() -> None:
 
 
 def test_groups_are_told_the_worst_first() -> None:
-    """So many groups are named, the others counted with what each keeps."""
+    """This many groups are named, the others counted with what each keeps."""
     group = {
         "owner": "",
         "vms": 7,

@@ -129,7 +129,7 @@ class Running:
         self.ask(Enable("g"))
 
     def start(self) -> None:
-        """Start the loop on the store as it is; the monotonic clock begins anew."""
+        """Start the loop on the store as it is; the monotonic clock starts over."""
         started_ms = self.elapsed_ms
         self.clock = SystemClock(
             lambda: self.wall_ms * NS_PER_MS,

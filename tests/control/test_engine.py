@@ -96,7 +96,7 @@ def test_notice_is_the_same_over_a_restart(running: Running, step_ms: int) -> No
 def test_restart_follows_the_system_clock_when_no_notice_runs(
     running: Running, step_ms: int
 ) -> None:
-    """A service without a notice begins anew by the system's clock; nobody is silent for it.
+    """A service without a notice starts over by the system's clock; nobody is silent for it.
 
     Source: N-4, B-2.
     """

@@ -45,7 +45,7 @@ def test_publication_that_fails_is_not_followed_by_a_begin(running: Running) -> 
 
 
 def test_notice_that_could_not_be_published_does_not_run(running: Running) -> None:
-    """It counts from when it was shown: the service gives it anew. Source: N-1, M-4."""
+    """It counts from when it was shown: the service gives it again. Source: N-1, M-4."""
     running.publisher.fails = True
     operation = running.announce()
     running.pass_time(20 * 60_000)

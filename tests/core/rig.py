@@ -181,7 +181,7 @@ class Rig:
         return state
 
     def check_replay(self) -> None:
-        """Assert DESIGN invariant 10, poll marks aside: they are no transitions."""
+        """Assert DESIGN invariant 10, poll marks aside: they are not transitions."""
         replayed = self.replayed()
         assert replayed.operations == self.state.operations
         assert replayed.aborts == self.state.aborts

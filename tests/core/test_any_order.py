@@ -163,7 +163,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(host=host_names)
     def repair(self, host: str) -> None:
-        """A host is mended."""
+        """A host is repaired."""
         self.tell(Repair(host))
 
     @rule()
@@ -216,7 +216,7 @@ class AnyOrder(RuleBasedStateMachine):
             known = self.documents.get(key, (0, ()))
             gone = self.gone.setdefault(key, set())
             if now[0] < known[0]:
-                assert now[0] <= 1, "only enabling anew begins anew"
+                assert now[0] <= 1, "only enabling again starts over"
                 gone.clear()
             elif now[0] > known[0] and now[1] == known[1]:
                 # A VM whose own document is dropped reads on in this one, and must see it move.

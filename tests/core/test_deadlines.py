@@ -40,7 +40,7 @@ def test_deadlines_are_those_of_a_table(steps: list[tuple[str, int, int]]) -> No
 def test_passed_deadlines_come_again_only_if_time_goes_back(
     steps: list[tuple[int, dict[int, int]]],
 ) -> None:
-    """What was handled is not due again, unless it is put anew or the clock is put back."""
+    """What was handled is not due again, unless it is put again or the clock is put back."""
     deadlines: Deadlines[int] = Deadlines()
     table: dict[int, int] = {}
     passed: set[int] = set()

@@ -62,7 +62,7 @@ def test_silent_day_disables_the_group() -> None:
 
 
 def test_incarnation_starts_anew() -> None:
-    """Enabled again, a group's incarnation starts anew. Source: B-2, D-1."""
+    """Enabled again, a group's incarnation starts again. Source: B-2, D-1."""
     rig = small()
     rig.ask(Cause.HOST_REBOOT, "h0", not_before_ms=rig.now_ms + 9 * DAY_MS)
     rig.show()

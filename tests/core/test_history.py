@@ -94,7 +94,7 @@ def test_work_is_announced_only_where_somebody_is_told(cause: Cause, group: str,
     "state", [OperationState.SUCCEEDED, OperationState.FAILED], ids=lambda state: state.value
 )
 def test_altered_history_of_an_operation_is_refused(state: OperationState) -> None:
-    """A move that no table has is no history. Source: L-1."""
+    """A move that no table has is not history. Source: L-1."""
     rig = small()
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     with pytest.raises(HistoryIllegal, match=f"from announced to {state.value}"):

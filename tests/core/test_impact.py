@@ -105,7 +105,7 @@ def test_policy_never_lowers_notice(impact: Impact) -> None:
     ids=lambda wrong: next(iter(wrong)),
 )
 def test_policy_refuses_what_would_break_a_promise(wrong: dict[str, int]) -> None:
-    """A limit below one or a negative margin is no policy. Source: N-1, O-1."""
+    """A limit below one or a negative margin is not a policy. Source: N-1, O-1."""
     with pytest.raises(ValueError, match=r"sets|shorten"):
         Policy(**wrong)  # type: ignore[arg-type]
 

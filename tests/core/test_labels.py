@@ -41,7 +41,7 @@ def test_what_is_no_selector_is_refused(selector: str) -> None:
 
 
 def test_nothing_selected_is_an_error() -> None:
-    """A slip of the pen is no maintenance of no hosts."""
+    """A slip of the pen is not a maintenance of no hosts."""
     with pytest.raises(NothingSelected):
         select(HOSTS, "zone=2,tier=gold")
 

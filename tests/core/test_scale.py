@@ -54,7 +54,7 @@ def apart(count: int) -> Rig:
 
 
 def coupled(count: int) -> Rig:
-    """One request that deletes so many VMs, all told of it."""
+    """One request that deletes this many VMs, all told of it."""
     rig = Rig(policy=Policy(max_user_operations=count))
     rig.tell(
         ChangeTopology(

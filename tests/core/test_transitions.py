@@ -322,7 +322,7 @@ def test_too_long_a_run_raises_an_alert_once() -> None:
 
 
 def test_retry_has_its_whole_time() -> None:
-    """The limit counts anew from a retry's beginning. Source: L-8."""
+    """The limit counts again from a retry's beginning. Source: L-8."""
     rig = small(enabled=())
     operation = rig.ask(Cause.HOST_REBOOT, "h2")
     rig.wait(2 * 3_600_000)
@@ -353,7 +353,7 @@ def test_why_says_what_a_running_operation_waits_for() -> None:
     (waiting,) = rig.why(operation)
     assert (waiting.reason, waiting.until_ms) == ("driver", rig.now_ms + 60_000)
     rig.wait(60_000)
-    assert rig.why(operation)[0].until_ms == 0, "what is over by then is no limit any more"
+    assert rig.why(operation)[0].until_ms == 0, "what is over by then is not a limit any more"
     rig.finish(operation)
     assert rig.why(operation) == []
 

@@ -29,7 +29,7 @@ class Rig:
         self.home = home
 
     def driver(self, **scripts: str) -> CommandDriver:
-        """Return a driver anew, as after a restart of the service."""
+        """Return a driver again, as after a restart of the service."""
         options = {verb: ["sh", "-c", text] for verb, text in scripts.items()}
         settings = {"kind": "command", "state": str(self.home / "state"), "call_timeout_s": 5}
         driver = make_driver("mine", {**settings, **options})

@@ -49,7 +49,7 @@ def options(far: TicketSystem, tmp_path: Path) -> dict[str, object]:
 
 
 def driver_of(options: dict[str, object], **more: object) -> WebhookDriver:
-    """Return the driver anew, as after a restart of the service."""
+    """Return the driver again, as after a restart of the service."""
     driver = make_driver("tickets", {**options, **more})
     assert isinstance(driver, WebhookDriver)
     return driver

@@ -127,7 +127,7 @@ class Process:
 
 
 def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
-    """Send one request; return status and body, empty if it is no JSON."""
+    """Send one request; return status and body, empty if it is not JSON."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
     headers = {"Metadata": "true", "Content-Type": "application/json"}
     try:

@@ -94,7 +94,7 @@ async def live_through(daemon: Daemon, proxy: Proxy, caplog: pytest.LogCaptureFi
         committed = await asyncio.wrap_future(daemon.control.submit(work, "test"))
         approval = {"StartRequests": [{"EventId": committed.operations[0].events[0]}]}
         before = await ask(daemon)
-        # Known to be shown: else the outage would have it announced anew, one document later.
+        # Known to be shown: else the outage would have it announced again, one document later.
         await until(lambda: "the notice of op-1 is published" in caplog.text)
 
         proxy.reachable = False

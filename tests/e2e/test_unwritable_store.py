@@ -40,7 +40,7 @@ def test_known_vms_are_told_what_was_loaded(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "store.db"))
     story = begin(store)
     story.tell(RequestMaintenance(cause=Cause.REBOOT, targets=("db_0",)))
-    story.now_ms -= 1000  # at once: else the notice would be given anew
+    story.now_ms -= 1000  # at once: else the notice would be given again
     story.tell(NoticeShown((1,)))
     assert story.state.operations[1].shown_ms
     story.tell(RequestMaintenance(cause=Cause.REBOOT, targets=("web_0",)))  # and then it crashed

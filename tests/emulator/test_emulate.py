@@ -106,7 +106,7 @@ def test_port_in_use_is_told_with_advice(process: Start) -> None:
         (("--enable-on-first-request", "soon"), "forewarn emulate --help"),
         (("--enable-on-first-request", "3m"), "from 0s to 2m"),
         (("--speed", "1e9"), "1e+09"),
-        (("--speed", "fast"), "'fast' is no number"),
+        (("--speed", "fast"), "'fast' must be a number"),
         (("--rate-limit", "-1"), "rate"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

@@ -33,7 +33,7 @@ def test_group_that_comes_later_is_enabled_too(stage: Stage) -> None:
 
 
 def test_silence_does_not_disable_a_group(stage: Stage) -> None:
-    """Moving the clock a week ahead is no silence of a week. Source: B-2, B-4."""
+    """Moving the clock a week ahead is not silence of a week. Source: B-2, B-4."""
     stage.run("host-reboot")
     assert stage.emulator.document().incarnation == 1
     stage.advance("7d")
@@ -53,7 +53,7 @@ def test_flag_gives_the_real_behaviour(staged: Callable[..., Stage]) -> None:
 
 
 def test_flag_disables_after_a_silent_day(staged: Callable[..., Stage]) -> None:
-    """A day without a request begins the incarnation anew. Source: B-2."""
+    """A day without a request begins the incarnation again. Source: B-2."""
     stage = staged(enable_on_first_request=True)
     assert stage.emulator.document().incarnation == 0
     stage.run("user-reboot")

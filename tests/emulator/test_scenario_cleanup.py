@@ -22,7 +22,7 @@ Staged = Callable[..., Stage]
 
 @pytest.fixture
 def killed(staged: Staged, tmp_path: Path) -> Callable[[Stage], Stage]:
-    """Start anew on what a kill of this emulator would have left on the disk."""
+    """Start again on what a kill of this emulator would have left on the disk."""
 
     def start_again(stage: Stage) -> Stage:
         left = tmp_path / "left.db"

@@ -214,7 +214,7 @@ class Film:
         assert any(event in poll.events for poll in polls), f"{event}\n{self.logs()}"
 
     def boots(self, vm: str, times: int) -> None:
-        """Wait until a guest has booted so many times."""
+        """Wait until a guest has booted this many times."""
         self.wait(lambda: self.marks(vm, " up ") == times, f"{vm} to boot")
 
     def goes_on(self, vm: str) -> None:

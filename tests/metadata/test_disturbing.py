@@ -135,7 +135,7 @@ def test_moved_incarnation_is_what_is_waited_for(live: Live) -> None:
 
 
 def test_moved_incarnation_enables_the_group(portable: bool) -> None:
-    """A fault of the number is no fault of enabling: the first GET is one. Source: B-1, E-10."""
+    """A fault of the number is not a fault of enabling: the first GET is one. Source: B-1, E-10."""
     with serving(portable=portable) as live, ahead(live):
         live.apply(DocumentChange(50, publications=(Publication("group-1", False, Document()),)))
         live.control.on_enable = lambda _: live.server.apply(

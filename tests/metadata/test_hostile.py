@@ -80,7 +80,7 @@ ROWS = [
     Row("DELETE", b"DELETE" + METHOD, 405),
     Row("invented method", b"FOREWARN" + METHOD, 405),
     Row("method in lower case", b"get" + METHOD, 405),
-    Row("method that is no word", b"G(T" + METHOD, 400, stays=False),
+    Row("method that is not a word", b"G(T" + METHOD, 400, stays=False),
     Row("OPTIONS *", b"OPTIONS * HTTP/1.1\r\n" + HOST + b"\r\n", 405),
     Row("GET *", b"GET * HTTP/1.1\r\n" + HOST + b"\r\n", 400, stays=False),
     Row("CONNECT", b"CONNECT x:80 HTTP/1.1\r\n" + HOST + b"\r\n", 405),

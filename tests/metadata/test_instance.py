@@ -125,7 +125,7 @@ def test_vm_known_by_no_ipv4_address_shows_one(addresses: tuple[str, ...], shown
 
 
 def in_order(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse an object whose keys are out of order or whose values are no strings."""
+    """Refuse an object whose keys are out of order or whose values are not strings."""
     assert [name for name, _ in pairs] == sorted(name for name, _ in pairs)
     assert all(isinstance(value, (str, dict, list)) for _, value in pairs)
     return dict(pairs)

@@ -90,7 +90,7 @@ def test_address_that_is_taken_leaves_nothing_open(tmp_path: Path) -> None:
 
 
 def test_left_over_socket_file_is_replaced_but_no_other(tmp_path: Path) -> None:
-    """What an earlier run left is no obstacle; somebody's file is not touched. Source: E-1."""
+    """What an earlier run left is not an obstacle; somebody's file is not touched. Source: E-1."""
     path = tmp_path / "socket"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))

@@ -53,7 +53,7 @@ def test_wait_is_not_held_when_the_incarnation_differs(live: Live) -> None:
     """Who has missed a change is answered at once. Source: E-9."""
     live.show(FREEZE, incarnation=4)
     assert live.get(wait_for(100, 3)).status == 200
-    assert live.get(wait_for(100, 5)).status == 200  # an incarnation may start anew: B-2
+    assert live.get(wait_for(100, 5)).status == 200  # an incarnation may start again: B-2
 
 
 def test_wait_is_answered_when_its_time_is_up(live: Live) -> None:
@@ -227,7 +227,7 @@ def test_group_that_cannot_be_enabled_is_503(portable: bool) -> None:
         live.apply(DocumentChange(50, publications=(Publication("group-1", False, Document()),)))
         assert live.get().status == 503
         assert live.get().headers["retry-after"] == "1"
-        assert len(live.control.enabled) == 2  # asked anew
+        assert len(live.control.enabled) == 2  # asked again
         live.control.on_enable = lambda _: live.server.apply(enabled_change())
         assert live.get().status == 200
 

@@ -142,7 +142,7 @@ def test_impossible_token_is_refused_at_start(tokens: tuple[str, ...]) -> None:
 
 
 def test_unknown_token_is_logged_and_limited(caplog: pytest.LogCaptureFixture) -> None:
-    """Each is logged with its address; after so many, a minute passes until one is looked at."""
+    """Each is logged with its address; after this many, a minute passes until one is looked at."""
     operator = OperatorSettings(tokens=(f"anna:{TOKEN}", f"ben:{OTHER}"), max_refused_tokens=3)
     service = Live(replace(SETTINGS, operator=operator))
     try:

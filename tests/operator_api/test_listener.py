@@ -38,7 +38,7 @@ needs_unix = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix 
 )
 def test_operator_address_that_is_none_is_refused(text: str) -> None:
     """An address is IPV4:PORT, [IPV6]:PORT or unix:PATH, and nothing else."""
-    with pytest.raises(OperatorAddressUnusable, match="it is no IPV4:PORT"):
+    with pytest.raises(OperatorAddressUnusable, match="it is not IPV4:PORT"):
         check_address(text)
 
 
@@ -66,7 +66,7 @@ def test_operator_address_that_is_taken_is_refused() -> None:
 
 @needs_unix
 def test_operator_socket_file_is_replaced_and_removed(tmp_path: Path) -> None:
-    """A socket left by a killed service is no obstacle; strangers may not open the new one."""
+    """A socket left by a killed service is not an obstacle; strangers may not open the new one."""
     path = tmp_path / "operator"
     open_listener(f"unix:{path}").close()  # closed, and its file left behind
     with open_listener(f"unix:{path}") as listener:

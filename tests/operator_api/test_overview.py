@@ -176,7 +176,7 @@ def test_stream_is_taken_up_where_it_broke_off(live: Live) -> None:
 
 
 def test_streams_count_with_the_watch(live: Live) -> None:
-    """One operator holds so many streams of all kinds together."""
+    """One operator holds this many streams of all kinds together."""
     fleet(live)
     limit = SETTINGS.operator.max_streams_per_operator
     held = []

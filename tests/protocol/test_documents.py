@@ -141,7 +141,7 @@ def test_document_seen_in_the_wild_is_read(line: dict[str, dict[str, object]]) -
     ids=range(15),
 )  # fmt: skip
 def test_garbage_is_no_document(body: bytes | str) -> None:
-    """What is no document is said to be none, and is not taken for an empty one. Source: D-2."""
+    """What is not a document is said to be none, and is not taken for an empty one. Source: D-2."""
     with pytest.raises(DocumentUnreadable):
         read_document(body)
 

@@ -98,7 +98,7 @@ def test_system_clock_adopts_a_step_back() -> None:
 
 
 def test_step_too_small_to_be_one_is_not_adopted() -> None:
-    """Two clocks are never read at once: what that makes of them is no step. Source: N-4."""
+    """Two clocks are never read at once: what that makes of them is not a step. Source: N-4."""
     source = Source()
     clock = source.system()
     source.wall += (STEP_MS_MIN - 1) * 1_000_000

@@ -137,7 +137,7 @@ def test_line_cut_off_was_never_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [5, 60, 200, -60])
 def test_damage_is_noticed(tmp_path: Path, place: int) -> None:
-    """A flipped bit is no document: everything is fetched anew. Source: M-2."""
+    """A flipped bit is not a document: everything is fetched again. Source: M-2."""
     written(tmp_path).close()
     path = tmp_path / FILE
     damaged = bytearray(path.read_bytes())

@@ -53,7 +53,7 @@ def keep(result: WorldResult, folder: Path = FOUND) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Hunt for so many minutes."""
+    """Hunt for this many minutes."""
     seed = int(arguments[1]) if arguments[1:] else first_seed()
     until_s = time.monotonic() + float(arguments[0]) * 60
     print(f"from seed {seed}", flush=True)

@@ -166,7 +166,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "late-notice-kept",
-        "a notice that is shown late is not given anew",
+        "a notice that is shown late is not given again",
         (
             (
                 ACTS,
@@ -181,7 +181,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "unseen-notice-kept",
-        "a notice that a crash kept from being shown is not given anew",
+        "a notice that a crash kept from being shown is not given again",
         (
             (
                 ACTS,
@@ -336,7 +336,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "incarnation-lost-on-restart",
-        "incarnations begin anew when the service does",
+        "incarnations start over when the service does",
         (
             (
                 "forewarn.core.records",

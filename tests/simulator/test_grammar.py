@@ -1,4 +1,4 @@
-"""How transcripts are written: what is no command, or cannot be done, is said in a sentence."""
+"""How transcripts are written: what is not a command, or cannot be done, is said in a sentence."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ UNREADABLE = {
     "vm db_0": f"on= is missing; write `{VM_USAGE}`.",
     "vm": f"NAME is missing; write `{VM_USAGE}`.",
     "vm web_0 poll": "`vm web_0` is not followed by 'poll'; did you mean polls?",
-    "vm web_0 approves ev1": "ev1 is no event; write ev-1.",
+    "vm web_0 approves ev1": "ev1 is not an event; write ev-1.",
     "vm web_0 approves": "EVENT is missing; write `vm NAME approves EVENT… [version=V]`.",
     "vm web_0 posts 'a": "a quotation is not closed.",
     "group web strct": "`group web` is not followed by 'strct'; did you mean strict?",
     "group web together=everywhere": "together=everywhere is not known; there is shared, status.",
     "group web automatic=Reboot,Rebot": "automatic=Rebot is not known; did you mean Reboot?",
     "group web kind=availability": "kind=availability is not known; did you mean availability-set?",
-    "host h2 fd=one": "fd=one is no number of 0 or more.",
+    "host h2 fd=one": "fd=one is not a number of 0 or more.",
     "host h2 zone=": "zone= is empty.",
     "clock jumps 6h": "`clock` is not followed by 'jumps'; there is steps.",
-    "clock steps 6": f"6 is no step of a clock, with a minus for back; {DURATIONS}.",
+    "clock steps 6": f"6 is not a step of a clock, with a minus for back; {DURATIONS}.",
     "follower joned": "`follower` is not followed by 'joned'; there is cut, joins.",
     "agent web_0 dise": "`agent web_0` is not followed by 'dise'; did you mean dies?",
     "wait": "DURATION is missing; write `wait DURATION`.",
-    "wait 15": f"15 is no duration; {DURATIONS}.",
-    "wait -1h": f"-1h is no duration; {DURATIONS}.",
-    "wait 1000000000d": f"1000000000d is no duration; {DURATIONS}.",
-    "wait 367d": f"367d is no duration; {DURATIONS}.",
+    "wait 15": f"15 is not a duration; {DURATIONS}.",
+    "wait -1h": f"-1h is not a duration; {DURATIONS}.",
+    "wait 1000000000d": f"1000000000d is not a duration; {DURATIONS}.",
+    "wait 367d": f"367d is not a duration; {DURATIONS}.",
     "wait 1h 2h": "nothing follows `wait 1h`, but here stands '2h'.",
     "crash during lunch": "`crash` is not followed by 'during'; there is after, before.",
     "crash before lunch": "`crash before` is not followed by 'lunch'; "
@@ -52,13 +52,13 @@ UNREADABLE = {
     "there is full, lost, next, recovers, refused.",
     "store next lost-befor": "lost-befor is not known; did you mean lost-before?",
     "operator rebot h1": "`operator` is not followed by 'rebot'; did you mean reboot?",
-    "operator why 1": "1 is no operation; write op-1.",
-    "operator reboot h1 not-before=15": "not-before=15 is no time since the beginning; "
+    "operator why 1": "1 is not an operation; write op-1.",
+    "operator reboot h1 not-before=15": "not-before=15 is not a time since the beginning; "
     "write 00:15:00.",
-    "operator reboot h1 not-before=9999:00:00": "not-before=9999:00:00 is no time since the "
+    "operator reboot h1 not-before=9999:00:00": "not-before=9999:00:00 is not a time since the "
     "beginning; write 00:15:00.",
 }
-"""Lines that are no commands."""
+"""Lines that are not commands."""
 
 IMPOSSIBLE = {
     "restart": "the service runs already.",

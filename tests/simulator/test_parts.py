@@ -141,7 +141,7 @@ def test_lost_commit_is_settled_once(trouble: str) -> None:
 
 
 def test_bad_time_of_a_disk_ends_by_count() -> None:
-    """It lasts until so many writes have met it, however rarely anything is written."""
+    """It lasts until this many writes have met it, however rarely anything is written."""
     rates = DiskFaultRates(Dice(1, "disk"))
     rates.permille, rates.left = 1000, 3
     drawn = [rates.draw() for _ in range(5)]
@@ -164,7 +164,7 @@ def test_event_queue_that_runs_in_a_circle_is_stopped() -> None:
 
 
 def test_driver_asked_after_what_it_never_began_complains() -> None:
-    """It is no driver's failure, which the product would take for one of the work. Source: L-7."""
+    """Not as a driver's failure: the product would take that for one of the work. Source: L-7."""
     operation = Operation(
         number=7,
         request=7,

@@ -143,11 +143,11 @@ def test_simulate_sums_a_story_up(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_simulate_names_the_wrong_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line that is no command is named by its file and number; the status is 2."""
+    """A line that is not a command is named by its file and number; the status is 2."""
     path = tmp_path / "story.txt"
     path.write_text(f"{STORY}\nwait 15\n")
     assert main(["simulate", str(path)]) == 2
-    assert f"{path}:10: 15 is no duration; write 90s" in capsys.readouterr().err
+    assert f"{path}:10: 15 is not a duration; write 90s" in capsys.readouterr().err
 
 
 def test_options_of_random_worlds_do_not_fit_a_file(

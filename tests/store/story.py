@@ -89,7 +89,7 @@ def begin(store: Store) -> Story:
 
 
 def poll(story: Story) -> Changes:
-    """A change that is no transition: it brings no entry of history."""
+    """A change that is not a transition: it brings no entry of history."""
     story.now_ms += 120_000
     changes = story.decide(GroupsPolled(frozenset({"web"})))
     assert changes

@@ -71,7 +71,7 @@ def terminate(server: PostgresServer, database: str) -> None:
 def test_commit_outlives_a_restart_between_steps(
     postgres_address: str, server: PostgresServer, database: str, opened: Opener
 ) -> None:
-    """A connection lost while nothing was happening is made anew, unnoticed. Source: L-7."""
+    """A connection lost while nothing was happening is made again, unnoticed. Source: L-7."""
     story = begin(opened(postgres_address))
     before = story.store.history(HistoryPage())
     terminate(server, database)

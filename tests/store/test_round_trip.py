@@ -155,7 +155,7 @@ def test_load_survives_reopening(address: str, opened: Callable[[str], Store]) -
 
 
 def test_mark_is_durable_without_history(address: str, opened: Callable[[str], Store]) -> None:
-    """When a group last polled is kept, though it is no transition. Source: B-2."""
+    """When a group last polled is kept, though it is not a transition. Source: B-2."""
     story = begin(opened(address))
     before = story.store.commit(Changes(last_number=story.state.last_number))
     changes = poll(story)

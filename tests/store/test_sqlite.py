@@ -148,7 +148,7 @@ def test_backup_of_a_running_store_is_whole(story: Story, path: Path, tmp_path: 
 
 
 def test_file_that_is_no_database_is_damage(path: Path) -> None:
-    """What is no database is left as it is. Source: L-7."""
+    """What is not a database is left as it is. Source: L-7."""
     path.write_bytes(b"no database at all " * 100)
     with pytest.raises(StoreDamaged):
         open_store(str(path))

@@ -154,7 +154,7 @@ def test_new_store_is_said(path: Path, opened: Opener, caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("content", [None, b""], ids=["none", "empty"])
 def test_store_that_must_exist_is_not_made(path: Path, content: bytes | None) -> None:
-    """A store that is gone is no reason to begin anew. Source: L-7."""
+    """A store that is gone is no reason to start over. Source: L-7."""
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(StoreMissing, match="must_exist"):

@@ -113,7 +113,7 @@ def positional_count(source: Source) -> Found:
 def no_recursion(source: Source) -> Found:
     """A loop has a limit that can be named; a stack has not.
 
-    A function that is handed on and calls back later (a timer set anew) does not grow the stack.
+    A function that is handed on and calls back later (a timer set again) does not grow the stack.
     """
     for function in source.functions():
         later = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -63,7 +63,7 @@ class Source:
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """One thing to mend, as one sentence that names the way out."""
+    """One thing to fix, as one sentence that names the way out."""
 
     path: str
     line: int
@@ -139,5 +139,5 @@ def paths() -> tuple[str, ...]:
 
 @cache
 def read(path: str) -> Source:
-    """Return one file; bytes that are no UTF-8 become U+FFFD, which a check refuses."""
+    """Return one file; bytes that are not UTF-8 become U+FFFD, which a check refuses."""
     return Source(path, (ROOT / path).read_bytes().decode("utf-8", errors="replace"))

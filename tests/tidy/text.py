@@ -19,7 +19,7 @@ def no_control_characters(source: Source) -> Found:
     """A text is readable everywhere: no control characters, no stray encoding, Unix line ends."""
     for number, line in enumerate(source.lines, 1):
         if re.search("[\x00-\x08\x0b-\x1f\x7f\u2028\u2029\ufeff\ufffd]", line):
-            yield number, "a control character, a carriage return or a byte that is no UTF-8"
+            yield number, "a control character, a carriage return or a byte that is not UTF-8"
 
 
 @check("*", bad="x" * (BLOB_BYTES_MAX + 1), good="x\n")
@@ -57,10 +57,34 @@ def no_trailing_space(source: Source) -> Found:
     at="dist/sample.toml",
 )
 def no_long_lines(source: Source) -> Found:
-    """What is no Python fits beside it; prose, with one sentence on a line, is exempt."""
+    """What is not Python fits beside it; prose, with one sentence on a line, is exempt."""
     for number, line in enumerate(source.lines, 1):
         if len(line) > LINE_LENGTH_MAX:
             yield number, f"{len(line)} characters; at most {LINE_LENGTH_MAX}"
+
+
+#: Words that nearly always stand where plain English has a usual phrase.
+STILTED = re.compile(
+    r"\b(an[e]w|m[e]nd(?:s|ed|ing)?|so m[a]ny (?!that\b))\b"
+    r"|(?<!there )(?<!there can be )(?<!there must be )"
+    r"\b(?:is|are|was|were) n[o] (?!longer|more|less|one\b|such|other|way|reason|need|earlier)",
+    re.IGNORECASE,
+)
+
+
+@check(
+    *("*.py", "*.md", "*.toml", "*.js"),
+    bad="'x' is n" + "o number.\n",
+    good="'x' is not a number; there is no default.\n",
+    at="docs/sample.md",
+)
+def no_stilted_words(source: Source) -> Found:
+    """Prose is plain, idiomatic English: again, repair, this many, is not a."""
+    if source.path.startswith(("docs/adr/", "changes/")):  # what was decided and said at a time
+        return
+    for number, line in enumerate(source.lines, 1):
+        if found := STILTED.search(line):
+            yield number, f"{found[0]!r} is stilted: write what people usually say"
 
 
 @check("*", bad="# FIX" + "ME later\n", good="# Fixed before it landed.\n")

@@ -235,7 +235,7 @@ def ask_status(address: str) -> dict[str, Any]:
     """Return what the status endpoint at `ADDRESS:PORT` says.
 
     Raises:
-        EndpointInvalid: that is no address.
+        EndpointInvalid: that is not an address.
         AgentUnreachable: no agent answers there.
     """
     from forewarn.agent.sdk.client import connect  # noqa: PLC0415  not needed to run

@@ -20,7 +20,7 @@ NOT_YET = (BlockingIOError, InterruptedError)
 
 
 class Line:
-    """A connection that carries one exchange after another and is opened anew when needed."""
+    """A connection that carries one exchange after another and is opened again when needed."""
 
     def __init__(self) -> None:
         """Open nothing yet."""
@@ -66,7 +66,7 @@ class Line:
 
         Raises:
             OSError: the connection failed.
-            ResponseInvalid: what came is no answer.
+            ResponseInvalid: what came is not an answer.
         """
         assert self.busy
         try:

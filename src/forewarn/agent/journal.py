@@ -46,7 +46,9 @@ class JournalLost(OurError):
 
     code = "journal-lost"
     message = "The journal {path} cannot be used: {reason}."
-    advice = "Make room on the file system, or make it writable; the agent goes on by itself."
+    advice = (
+        "Make room on the file system, or make it writable; the agent then goes on automatically."
+    )
 
 
 class Journal:
@@ -98,7 +100,7 @@ class Journal:
         return form
 
     def put_aside(self) -> None:
-        """Keep what `read` returned under another name, and begin anew.
+        """Keep what `read` returned under another name, and start over.
 
         Raises:
             JournalLost: it cannot be renamed.

@@ -50,7 +50,7 @@ def number(form: Form, name: str, default: float) -> float:
     """Return the number a form holds under a name, whole or not.
 
     Raises:
-        FieldInvalid: it is no number.
+        FieldInvalid: it is not a number.
     """
     found = form.get(name, default)
     if isinstance(found, (int, float)):

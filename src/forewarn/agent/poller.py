@@ -25,7 +25,7 @@ FIRST_ANSWER_MS = 130_000  # the first answer may be held for two minutes. Sourc
 ANSWER_MS = 10_000  # any later one takes milliseconds
 APPROVAL_MS = 40_000  # an approval is answered when it is durable, within 30 s. Source: A-6
 SPACING_MS = 200  # five requests a second are allowed. Source: E-6
-BURST = 5  # so many may come without spacing: changes that follow one another at once
+BURST = 5  # this many may come without spacing: changes that follow one another at once
 APPROVALS_MAX = 256
 UNNAMED_STATUSES = (400, 403, 404, 405, 410)
 UNNAMED_TRIES_MAX = 5  # then the host's name must do: other services may not know names
@@ -243,8 +243,8 @@ def _checked_name(text: str) -> str:
     """Return a name that can be one, or none; another kind of server answers with its pages.
 
     Raises:
-        TemporarilyUnavailable: it is no name; the service may answer better later.
+        TemporarilyUnavailable: it is not a name; the service may answer better later.
     """
     if text and not is_name(text):
-        raise TemporarilyUnavailable(reason=f"{text[:40]!r} is no name of a VM")
+        raise TemporarilyUnavailable(reason=f"{text[:40]!r} is not a name of a VM")
     return text

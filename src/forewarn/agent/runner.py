@@ -102,10 +102,10 @@ class Runner:
         self._heed_ms = 0
         self._requests = OperatorRequests(settings.state_dir)
         self.again = False
-        """Whether to begin anew: with the configuration and the clock as they are then."""
+        """Whether to start over: with the configuration and the clock as they are then."""
 
     def run(self) -> bool:
-        """Follow the events until SIGTERM or SIGINT; return True where to begin anew."""
+        """Follow the events until SIGTERM or SIGINT; return True where to start over."""
         signals = self._signals
         signals.listen()
         if self.settings.inhibit_shutdown:
@@ -361,7 +361,7 @@ class Runner:
         off_ms = self.clock.off_ms()
         if abs(off_ms) > CLOCK_OFF_MS_MAX and self._idles():
             self.again = True
-            text = f"The system's clock is {off_ms / 1000:.1f} s ahead; the agent begins anew."
+            text = f"The system's clock is {off_ms / 1000:.1f} s ahead; the agent starts over."
             self.log.say("clock-set", text)
 
     def _idles(self) -> bool:

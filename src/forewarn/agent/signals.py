@@ -11,13 +11,13 @@ import socket
 
 
 class Signals:
-    """SIGTERM and SIGINT, which end the agent, and SIGHUP, which has it begin anew."""
+    """SIGTERM and SIGINT, which end the agent, and SIGHUP, which has it start over."""
 
     def __init__(self) -> None:
         """Note nothing yet."""
         self.stopping = False
         self.renewing = False
-        """Whether to begin anew; who does so takes it back first."""
+        """Whether to start over; who does so takes it back first."""
         self._wake: tuple[socket.socket, socket.socket] | None = None
 
     def listen(self) -> None:

@@ -36,7 +36,7 @@ def sentence_of(error: ForewarnError) -> str:
 def run(path: str, *, must_exist: bool = True) -> None:
     """Run the agent with a configuration file until it is told to stop.
 
-    On SIGHUP it begins anew with the configuration as it is then, or goes on as it was where that
+    On SIGHUP it starts over with the configuration as it is then, or goes on as it was where that
     cannot be used; also when the system's clock was set and nothing is scheduled.
     """
     settings = load(path, must_exist=must_exist)

@@ -44,7 +44,7 @@ class ServerAddressInvalid(CallerError):
     """A server address that cannot be one."""
 
     code = "server-address-invalid"
-    message = "{address!r} is no address of an operator API."
+    message = "{address!r} is not an address of an operator API."
     advice = "Give http://HOST:PORT, https://HOST:PORT or unix:PATH."
 
 
@@ -295,7 +295,9 @@ def client_of(arguments: argparse.Namespace) -> ApiClient:
             raise TokenUnreadable(path=arguments.token_file, reason=reason_of(error)) from error
     token = token.strip()
     if not (token.isascii() and (token.isprintable())):
-        raise TokenUnreadable(path=arguments.token_file or "FOREWARN_TOKEN", reason="it is no text")
+        raise TokenUnreadable(
+            path=arguments.token_file or "FOREWARN_TOKEN", reason="it is not text"
+        )
     return ApiClient(server.rstrip("/"), token)
 
 

@@ -57,7 +57,7 @@ def add_commands(commands: Commands) -> None:
         action="append",
         default=[],
         help="a VM, and where it asks from; repeatable, all in one group;"
-        " whoever else asks is the first (else vm-1)",
+        " any other caller is the first VM (default: vm-1)",
     )
     add("--topology", metavar="FILE", help="hosts, groups and VMs from a file (TOML or YAML)")
     add(
@@ -163,7 +163,7 @@ def _rate(text: str) -> float:
     except ValueError:
         rate_per_s = 0.0
     if not 0.0 < rate_per_s < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no rate above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a rate above 0")
     return rate_per_s
 
 

@@ -92,7 +92,7 @@ def _add_group_options(parser: argparse.ArgumentParser) -> None:
         metavar="IMPACT",
         action="append",
         choices=("Reboot", "Redeploy"),
-        help="approve this user-initiated impact by itself; repeatable",
+        help="approve this user-initiated impact automatically; repeatable",
     )
     parser.add_argument(
         "--terminate-notice", metavar="DURATION", help="announce deletions: 5m to 15m"
@@ -154,7 +154,7 @@ def _tag(text: str) -> tuple[str, str]:
 
     name, separator, value = text.partition("=")
     if not separator:
-        raise ArgumentTypeError(f"{text!r} is no {_TAG_HINT}")
+        raise ArgumentTypeError(f"{text!r} is not {_TAG_HINT}")
     return name, value
 
 

@@ -72,7 +72,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("completion", "print the completion script of a shell"),
 }
 
-#: Options before the command that take a value: the next word is no command.
+#: Options before the command that take a value: the next word is not a command.
 _WITH_VALUE = frozenset({"--server", "--token-file"})
 
 
@@ -122,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(file=sys.stderr)
         return exit_codes.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output is gone; Python must not try to write the rest at exit.
+        # The reader of the output is gone; Python must not try to write the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.PIPE_CLOSED
     return status

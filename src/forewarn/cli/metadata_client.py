@@ -23,7 +23,7 @@ class MetadataAddressInvalid(CallerError):
     """An address that cannot be a metadata service's."""
 
     code = "metadata-address-invalid"
-    message = "{url!r} is no address of a metadata service."
+    message = "{url!r} is not an address of a metadata service."
     advice = "Give http://HOST:PORT, with or without /metadata/scheduledevents."
 
 
@@ -52,7 +52,7 @@ def get_document(url: str, api_version: str) -> tuple[bytes, int]:
     Raises:
         MetadataAddressInvalid: the address is none.
         MetadataUnreachable: there is no answer.
-        MetadataRefused: the answer is no document.
+        MetadataRefused: the answer is not a document.
     """
     try:
         split = urlsplit(url)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SERVER = "http://127.0.0.1:8470"
 #: What argparse would call by the names that Python has for them.
-_NUMBERS: dict[object, str] = {float: "number", int: "whole number"}
+_NUMBERS: dict[object, str] = {float: "a number", int: "an integer"}
 #: Longer lists of what could be meant are left to `--help`.
 NAMED_MAX = 12
 #: What history is wanted of.
@@ -57,7 +57,7 @@ def add_filters(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> None
 def whole_number(text: str) -> int:
     """Return a number of things, for an argument that takes one or more."""
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a positive integer")
     return int(text)
 
 
@@ -117,14 +117,14 @@ class Parser(argparse.ArgumentParser):
                 yield word
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:  # noqa: ANN401 - the same
-        """Return the value of a word, and refuse what is no number in our words."""
+        """Return the value of a word, and refuse what is not a number in our words."""
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError as error:
             wanted = _NUMBERS.get(action.type)
             if wanted is None:
                 raise
-            raise argparse.ArgumentError(action, f"{arg_string!r} is no {wanted}") from error
+            raise argparse.ArgumentError(action, f"{arg_string!r} must be {wanted}") from error
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Refuse what is none of the choices, in our words."""

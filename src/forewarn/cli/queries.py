@@ -64,7 +64,7 @@ def add_commands(commands: Commands) -> None:
         metavar="N",
         type=whole_number,
         default=100,
-        help="at most so many: the last ones",
+        help="maximum number of entries: the last ones",
     )
 
 

@@ -20,7 +20,7 @@ def text_of(path: str) -> str:
     """Return what a file says.
 
     Raises:
-        FileUnreadable: it is not there, is no text or is too long.
+        FileUnreadable: it is not there, is not text or is too long.
     """
     from pathlib import Path  # noqa: PLC0415 - only where a file is named
 
@@ -33,4 +33,4 @@ def text_of(path: str) -> str:
     except OSError as error:
         raise FileUnreadable(path=path, reason=error.strerror) from error
     except UnicodeDecodeError as error:
-        raise FileUnreadable(path=path, reason="it is no text") from error
+        raise FileUnreadable(path=path, reason="it is not text") from error

@@ -28,7 +28,7 @@ def play_file(path: Path, *, json: bool) -> int:
     """Play a transcript; the status says whether it came out as expected, no promise broken.
 
     Raises:
-        TranscriptInvalid: a line of it is no command, or cannot be done.
+        TranscriptInvalid: a line of it is not a command, or cannot be done.
     """
     from forewarn.simulator.transcripts.commands import CommandRunner  # noqa: PLC0415 - a bare install cannot play
     from forewarn.simulator.transcripts.transcript import parse, play  # noqa: PLC0415

@@ -23,7 +23,7 @@ def add_commands(commands: Commands) -> None:
     watch = commands.command("watch", run=_watch)
     watch.add_argument("--after", metavar="N", type=int, help="begin after this entry, not now")
     watch.add_argument(
-        "--count", metavar="N", type=whole_number, default=0, help="end after so many"
+        "--count", metavar="N", type=whole_number, default=0, help="end after this many entries"
     )
     add_filters(watch, HISTORY_FILTERS)
 

@@ -291,7 +291,7 @@ def _catch_up(
 def _tell_awaited(
     client: ApiClient, current: dict[str, Answer], name: str, awaited: dict[str, list[str]]
 ) -> None:
-    """Read one operation anew, and say who is awaited if that has changed."""
+    """Read one operation again, and say who is awaited if that has changed."""
     why = client.get(f"/v1/operations/{name}/why")
     current[name] = why["operation"]
     reasons = [awaited_text(each, client.now_ms) for each in why["waiting"]]

@@ -260,7 +260,9 @@ def _values(target: Target) -> None:
         names = event.get("Resources")
         _demand(isinstance(names, list) and names, f"Resources is {names!r}")
         _demand(event.get("EventSource") in ("Platform", "User"), "EventSource is another")
-        _demand(isinstance(event.get("DurationInSeconds"), int), "DurationInSeconds is no integer")
+        _demand(
+            isinstance(event.get("DurationInSeconds"), int), "DurationInSeconds is not an integer"
+        )
 
 
 @check("D-7", "NotBefore is RFC 1123 in GMT, and empty once started")

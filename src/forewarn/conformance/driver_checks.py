@@ -26,7 +26,7 @@ DRIVER_CHECKS: list[Check[Trial]] = []
 
 
 def run_driver_checks(subject: Subject) -> Iterator[Result]:
-    """Run one check after another, each with the driver made anew."""
+    """Run one check after another, each with the driver made again."""
     for place, check in enumerate(DRIVER_CHECKS):
         try:
             check.run(Trial(subject, place))

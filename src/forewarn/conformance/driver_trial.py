@@ -36,7 +36,7 @@ DAY_MS = 24 * 3600 * 1000
 class Subject:
     """What is tried, and on what."""
 
-    #: Makes the driver anew, as a service that starts again does.
+    #: Makes the driver again, as a service that starts again does.
     make: Callable[[], Driver]
     #: A host, or a VM on it, that work may be done on.
     host: str
@@ -68,7 +68,7 @@ class Trial:
         self.driver = subject.make()
 
     def restart(self) -> None:
-        """Make the driver anew, as a later writer's."""
+        """Make the driver again, as a later writer's."""
         self._generation += 1
         self.driver = self.subject.make()
 

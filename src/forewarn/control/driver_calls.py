@@ -1,4 +1,4 @@
-"""Calls of drivers under way: outside the writer's thread, so many at a time, each with a limit.
+"""Calls of drivers under way: outside the writer's thread, this many at a time, each with a limit.
 
 What an answer means is decided in `driver_host.py`; no state of an operation may be read here.
 """

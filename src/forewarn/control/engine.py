@@ -132,7 +132,7 @@ class ControlEngine:
         what was loaded is shown, and nothing is decided.
 
         Publish and begin are repeated, which is safe; a notice that was never shown is given
-        anew before anybody can see it. Source: L-7, N-1.
+        again before anybody can see it. Source: L-7, N-1.
         """
         try:
             self._time.take_up()
@@ -183,7 +183,7 @@ class ControlEngine:
         self._inbox.note(stimulus, actor)
 
     def wake(self) -> None:
-        """Have the loop look at the clock anew."""
+        """Have the loop look at the clock again."""
         self._inbox.put(None)
 
     # --- the thread -----------------------------------------------------------------------

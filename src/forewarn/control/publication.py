@@ -40,7 +40,7 @@ def whole(state: State, sequence: int, *, hidden: Collection[str] = ()) -> Docum
 def loaded(state: State, sequence: int) -> DocumentChange:
     """Everything that may be shown before what was left is taken up: nothing is decided yet.
 
-    A notice that was never shown is given anew first, so nobody sees it; whoever asks for a
+    A notice that was never shown is given again first, so nobody sees it; whoever asks for a
     document that is left out waits. Source: L-7, N-1.
     """
     hidden = {

@@ -136,7 +136,7 @@ class Timekeeping:
             assert clock.mark == self._plane.state.mark
 
     def _forgive_silence(self, clock: SystemClock, step_ms: int) -> None:
-        """Time that was skipped is no silence: nobody is disabled for it. Source: B-2."""
+        """Time that was skipped is not silence: nobody is disabled for it. Source: B-2."""
         if step_ms >= STEP_SAID_MS:
             self._commit(clock, GroupsPolled(frozenset(self._plane.state.enrolments)))
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from forewarn.core.indexes import Place
     from forewarn.core.stimulus import RequestMaintenance
 
-#: A freeze never lasts longer than this; an interruption of a day is no interruption.
+#: A freeze never lasts longer than this; an interruption of a day is not an interruption.
 DURATION_S_MAX = 24 * 3600
 #: Furthest NotBefore, in seconds from now: a year.
 AHEAD_S_MAX = 366 * 24 * 3600
@@ -118,7 +118,7 @@ def _check_ask(draft: Draft, ask: RequestMaintenance) -> None:
 
 
 def _check_capacity(draft: Draft, ask: RequestMaintenance) -> None:
-    """Refuse more work than the service is to carry; what has failed is no request."""
+    """Refuse more work than the service is to carry; what has failed is not a request."""
     count, limit = draft.live_count(), draft.policy.max_operations
     if count + len(ask.targets) > limit and not TRAITS[ask.cause].fault:
         raise TooManyOperations(count=count, asked=len(ask.targets), limit=limit)
@@ -187,7 +187,7 @@ def _check_target(draft: Draft, operation: Operation, target: str) -> None:
     if not operation.of_vm and host.health is Health.FAILED and not fault:
         problem = f"host {host.name} has failed; repair it first"
     elif operation.cause is Cause.EVICTION and not draft.topology.vms[target].spot:
-        problem = f"vm {target} is no Spot VM"
+        problem = f"vm {target} is not a Spot VM"
     if problem:
         raise OperationInvalid(cause=cause, target=target, problem=problem)
     owed_ms = draft.now_ms + operation.notice_s * SECOND_MS

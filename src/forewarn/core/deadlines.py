@@ -37,7 +37,7 @@ class Deadlines(Generic[K]):
         return len(self._at)
 
     def put(self, key: K, at_ms: int) -> None:
-        """Set a deadline, ms since the epoch UTC, anew or for the first time."""
+        """Set a deadline, ms since the epoch UTC, again or for the first time."""
         known_ms = self._at.get(key)
         self._at[key] = at_ms
         taken = key in self._due or key in self._passed

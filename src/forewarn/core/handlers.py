@@ -215,7 +215,7 @@ def aborted(draft: Draft, report: stimuli.DriverAborted) -> tuple[int, ...]:
 
 
 def shown(draft: Draft, report: stimuli.NoticeShown) -> tuple[int, ...]:
-    """Note that a notice is published, or give it anew if that came late. Source: N-1."""
+    """Note that a notice is published, or give it again if that came late. Source: N-1."""
     for number in report.operations:
         operation = draft.operation(number)
         if operation is None or operation.state is not OperationState.ANNOUNCED:
@@ -364,7 +364,7 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
 
 
 def _forgive(draft: Draft, away_ms: int) -> None:
-    """Time in which the service could not be asked is no silence of its VMs. Source: B-2."""
+    """Time in which the service could not be asked is not silence of its VMs. Source: B-2."""
     if away_ms > AWAY_S_MIN * SECOND_MS:
         for enrolment in draft.enrolments():
             polled_ms = min(enrolment.polled_ms + away_ms, draft.now_ms)

@@ -169,7 +169,7 @@ class Operation:
     def overdue_ms(self, grace_s: int) -> int:
         """When a running operation has run for longer than it should. Source: L-8."""
         assert self.state is OperationState.RUNNING, self
-        since_ms = self.begun_ms or self.started_ms  # a retry begins anew
+        since_ms = self.begun_ms or self.started_ms  # a retry starts over
         return since_ms + (max(self.duration_s, 0) + grace_s) * SECOND_MS
 
 

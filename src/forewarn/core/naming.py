@@ -67,7 +67,9 @@ def check_labels(name: str, labels: tuple[tuple[str, str], ...]) -> None:
             problem = f"host {name}: {key[:40]}={value[:40]} cannot be a label"
             raise FleetContradiction(problem=problem)
         if key == ZONE:
-            raise FleetContradiction(problem=f"host {name}: its zone is no label; set it as zone")
+            raise FleetContradiction(
+                problem=f"host {name}: its zone is not a label; set it as zone"
+            )
 
 
 def check_instance(name: str, members: tuple[tuple[str, str], ...]) -> None:

@@ -1,6 +1,6 @@
 """Why the core says no: every refusal with its sentence, status and advice, in one place.
 
-Only error classes. "Not yet" is no refusal: see `Waiting` in `admission.py`.
+Only error classes. "Not yet" is not a refusal: see `Waiting` in `admission.py`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class AlreadyAsked(CallerError):
     code = "already-asked"
     status = 409
     message = "{cause} of {target} is already under way as {operation}."
-    advice = "See `forewarn why {operation}`; cancel it, or complete it if it runs, to ask anew."
+    advice = "See `forewarn why {operation}`; cancel it, or complete it if it runs, to ask again."
 
 
 class WrongState(CallerError):

@@ -61,7 +61,7 @@ def earliest_ms(draft: Draft, operation: Operation) -> int:
 
 
 def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
-    """Give the owed notice anew, because it was shown late or not at all. Source: N-1, L-7.
+    """Give the owed notice again, because it was shown late or not at all. Source: N-1, L-7.
 
     Args:
         draft: the draft to write to.
@@ -77,7 +77,7 @@ def renew(draft: Draft, operation: Operation, *, delay_ms: int = 0) -> None:
         announced_ms=draft.now_ms,
         shown_ms=0,
     )
-    draft.put("operation.renewed", f"{operation.id} is given its notice anew", renewed)
+    draft.put("operation.renewed", f"{operation.id} is given its notice again", renewed)
     _touch(draft, renewed, draft.events_of(renewed))
     wake_coupled(draft, renewed, key)
 
@@ -326,7 +326,7 @@ def _wait_no_more(draft: Draft, operation: Operation) -> None:
 
 def _announce_anew(draft: Draft, operation: Operation) -> None:
     """Withdraw announced work whose host has taken in VMs that were not told, and plan it again."""
-    if operation.maintenance:  # its maintenance plans the host anew
+    if operation.maintenance:  # its maintenance plans the host again
         cancel(draft, operation, f"VMs have arrived on {operation.host}")
         return
     again = replace(

@@ -44,7 +44,7 @@ _ANSWER = Form(
 
 
 class AnswerUnusable(PeerError):
-    """A driver's other side has said something that is no answer."""
+    """A driver's other side has said something that is not an answer."""
 
     code = "driver-answer-unusable"
     message = "The answer to {verb} of {task} cannot be used: {reason}."

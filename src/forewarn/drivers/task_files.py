@@ -40,7 +40,7 @@ class TaskAborted(PeerError):
 
     code = "driver-task-aborted"
     message = "{task} was aborted before it was to begin."
-    advice = "Nothing was done; ask for the work anew."
+    advice = "Nothing was done; request the work again."
 
 
 class TaskForgotten(PeerError):

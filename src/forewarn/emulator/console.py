@@ -27,7 +27,7 @@ METADATA_PATH = "/metadata/scheduledevents?api-version=2020-07-01"
 _TOLD = {
     "operation.planned": "waits",
     "operation.announced": "is announced",
-    "operation.renewed": "is given its notice anew",
+    "operation.renewed": "is given its notice again",
     "operation.started": "is running",
     "operation.succeeded": "is over",
     "operation.failed": "has failed",

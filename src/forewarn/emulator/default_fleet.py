@@ -20,7 +20,7 @@ SCENARIO = "scenario "
 KEEPS_AWAY = (SCENARIO, "azure ")
 DEFAULT_VM = "vm-1"
 DEFAULT_GROUP = "group-1"
-#: The public cloud spreads an availability set over so many domains unless told otherwise.
+#: The public cloud spreads an availability set over this many domains unless told otherwise.
 FAULT_DOMAINS = 3
 UPDATE_DOMAINS = 5
 #: What cloud-init, waagent and ohai read; the values are those of a common image.
@@ -42,7 +42,7 @@ def default_fleet(
     *,
     addresses: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> ChangeTopology:
-    """Return the fleet of so many VMs: one group, each VM on a host of its own.
+    """Return the fleet of this many VMs: one group, each VM on a host of its own.
 
     Args:
         names: of the VMs.

@@ -250,7 +250,7 @@ class Emulator(Daemon):
         """Run the clock at another speed, and keep every notice whole.
 
         Raises:
-            ClockSpeedInvalid: it is no speed.
+            ClockSpeedInvalid: it is not a speed.
         """
         self.pace.set_speed(speed)
 

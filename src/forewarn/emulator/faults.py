@@ -129,7 +129,7 @@ def _with_argument(spec: FaultSpec, part: str, text: str) -> FaultSpec:
         return replace(spec, lasts_s=number)
     if unit == "x" and number.is_integer() and 0 < number <= TIMES_MAX:
         return replace(spec, times=int(number))
-    raise FaultInvalid(text=text, problem=f"{part!r} is no share, time, number, method or VM")
+    raise FaultInvalid(text=text, problem=f"{part!r} is not a share, time, number, method or VM")
 
 
 class FaultPlan:

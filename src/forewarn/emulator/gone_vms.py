@@ -67,6 +67,6 @@ class GoneVms:
         self._callers.apply(DocumentChange(sequence=0, gone=tuple(names)))
 
     def meet(self, peer: Peer, request: HttpRequest) -> Disturbance | None:
-        """Return what happens to a request whose sender is no VM now; None: it is a stranger's."""
+        """Return what happens to a request whose sender is not a VM now, or None."""
         gone = self._callers.find(peer, request).caller
         return None if gone is None else self._disturbance

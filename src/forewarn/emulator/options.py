@@ -32,7 +32,7 @@ RATE_PER_S = 5.0
 #: Requests at once that `--rate-limit` allows, in seconds of its rate: as the service's defaults.
 BURST_S = 2.0
 BURST_MAX = 1_000_000
-#: A group the emulator enabled stays so: moving the clock a week ahead is no silence. Source: B-4.
+#: A group the emulator enabled stays so: moving the clock a week ahead is not silence. Source: B-4.
 NEVER_S = 100 * 366 * 24 * 3600
 #: Real time from deciding to showing that no notice may lose, in ms; times the speed it is the
 #: margin added to every notice.

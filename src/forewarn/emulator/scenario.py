@@ -42,7 +42,7 @@ class Work:
     notice_ms: int = 0
     #: Host the VMs are on afterwards.
     destination: str = ""
-    #: Asked for so many times; above one, the targets take turns.
+    #: Asked for this many times; above one, the targets take turns.
     times: int = 1
     #: Between two times, in ms.
     every_ms: int = 0

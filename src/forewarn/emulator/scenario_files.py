@@ -43,7 +43,7 @@ from forewarn.validation.forms import OneOrMore, unknown_member
 from forewarn.validation.toml_reader import read_toml
 from forewarn.values import value
 
-#: A story of this size is no story.
+#: A story of this size is not a story.
 FILE_BYTES_MAX = 256 * 1024
 STEPS_MAX = 1000
 MACHINES_MAX = 1000

@@ -199,7 +199,7 @@ class Responder:
         return self._answer(asked, refusal(self.settings.unknown_event_status, error))
 
     def malformed(self, error: CallerError) -> Pieces:
-        """Return the answer to bytes that are no request."""
+        """Return the answer to bytes that are not a request."""
         answer = refused(error)
         head = head_of(answer, self.settings.server_header)
         return Pieces(head, answer.body, close=True, old=False)

@@ -231,7 +231,7 @@ class Connection(HttpToolsProtocol):
             raise HeadTooLarge
 
     def _expect(self) -> None:
-        """Wait for the rest of a request, anew."""
+        """Wait for the rest of a request, again."""
         self._unset_late()
         self._late = self.loop.call_later(self._table.request_timeout_s, self._cut_late)
 

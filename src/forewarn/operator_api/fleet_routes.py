@@ -46,12 +46,12 @@ T = TypeVar("T")
 
 #: Records on one page of a list.
 LIST_MAX = 1000
-#: Names in one query: so many of the longest are well below the 64 KiB a URL may have.
+#: Names in one query: this many of the longest are well below the 64 KiB a URL may have.
 NAMES_MAX = 400
 
 _PAGE = (
     Field("after", NAME, "Only names after this one."),
-    Field("limit", Integer(1, LIST_MAX), f"At most so many; {LIST_MAX} if not said."),
+    Field("limit", Integer(1, LIST_MAX), f"Maximum number of entries (default: {LIST_MAX})."),
 )
 _NAMES = Field("name", ListOf(NAME, NAMES_MAX, 1), "Their names.", required=True)
 _NEW = Field("new", Boolean(), "Refuse to replace what is there already.")

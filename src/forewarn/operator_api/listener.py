@@ -53,7 +53,7 @@ def check_address(address: str) -> tuple[str, int]:
     except OSError:
         host = ""
     if not (host and port.isascii() and port.isdigit() and int(port) < 65_536):
-        reason = "it is no IPV4:PORT, localhost:PORT, [IPV6]:PORT or unix:PATH"
+        reason = "it is not IPV4:PORT, localhost:PORT, [IPV6]:PORT or unix:PATH"
         raise OperatorAddressUnusable(address=address, reason=reason)
     return host.strip("[]"), int(port)
 

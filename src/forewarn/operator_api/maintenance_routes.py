@@ -351,7 +351,7 @@ _ROUTES = (
         query=(
             Field("live", Boolean(), "Only those that have not ended."),
             Field("before", Integer(1), "Only numbers below this one."),
-            Field("limit", Integer(1, PAGE_MAX), "At most so many."),
+            Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries."),
         ),
         answer=listed("maintenances", MAINTENANCE.schema(), paged="integer"),
     ),

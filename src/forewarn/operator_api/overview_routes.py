@@ -112,7 +112,9 @@ _ROUTES = (
         act=_hosts,
         query=(
             Field("from", Integer(), "The first place (default: 0)."),
-            Field("limit", Integer(1, NAMES_MAX), f"At most so many (default: {NAMES_MAX})."),
+            Field(
+                "limit", Integer(1, NAMES_MAX), f"Maximum number of entries (default: {NAMES_MAX})."
+            ),
             Field("host", NAME, "Only this host, wherever its place is."),
         ),
         answer={"type": "object"},

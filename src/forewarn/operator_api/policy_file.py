@@ -54,7 +54,7 @@ BUDGET = Form(
         Field(
             "limit",
             Share(COUNT_MAX),
-            "So many, or a percentage such as `10%`, which is one at least.",
+            "A number, or a percentage such as `10%`, which allows at least one.",
             required=True,
         ),
         Field("name", Text(), "Only this zone, rack, owner or group; a label as `tier=db`."),

@@ -286,7 +286,9 @@ _EVENTS = (
             Field("vm", NAME, "Only what this VM is shown."),
             Field("group", NAME, "Only of this group."),
             Field("after", _PLACE, "What `next` of the page before was."),
-            Field("limit", Integer(1, PAGE_MAX), f"At most so many (default: {PAGE_MAX})."),
+            Field(
+                "limit", Integer(1, PAGE_MAX), f"Maximum number of entries (default: {PAGE_MAX})."
+            ),
         ),
         answer=listed("events", schemas.EVENT.schema(), paged="string"),
     ),
@@ -325,7 +327,7 @@ _HISTORY = (
             *_FILTERS,
             Field("after", Integer(), "Only sequence numbers above this one."),
             Field("before", Integer(), "Only sequence numbers below this one; 0: all."),
-            Field("limit", Integer(1, PAGE_MAX), "At most so many; 100 if not said."),
+            Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
             Field("order", Choice({"oldest": False, "newest": True}), "Which first; the oldest."),
             Field("images", Boolean(), "Also what became of each record."),
         ),

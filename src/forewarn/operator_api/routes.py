@@ -74,7 +74,7 @@ class Route:
     also: Mapping[int, str] = field(default_factory=dict)
     query: tuple[Field, ...] = ()
     form: Form | None = None
-    #: Media types of a body that is no JSON form.
+    #: Media types of a body that is not a JSON form.
     takes: tuple[str, ...] = ()
     #: Schema of what such a body describes.
     taken: Schema | None = None

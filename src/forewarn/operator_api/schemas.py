@@ -275,7 +275,9 @@ WAITING: ObjectSchema[Waiting] = ObjectSchema(
     (
         Member("reason", TEXT, lambda w: w.reason, "Stable name of the reason."),
         Member("text", TEXT, lambda w: w.text, "The reason as a sentence."),
-        Member("until", TIME, lambda w: written(w.until_ms), "When it ends by itself."),
+        Member(
+            "until", TIME, lambda w: written(w.until_ms), "When it ends without anybody acting."
+        ),
         Member("on", TEXTS, lambda w: list(w.on), "Groups, hosts or operations."),
     ),
 )

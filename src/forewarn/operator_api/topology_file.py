@@ -186,7 +186,7 @@ def parsed(body: bytes, media: str) -> object:
     except (ValueError, RecursionError) as error:
         problem = str(error).replace("\n", " ") or type(error).__name__
         name = READERS[media].upper()
-        raise BodyUnreadable(reason=f"it is no {name}: {problem[:200]}") from error
+        raise BodyUnreadable(reason=f"it is not {name}: {problem[:200]}") from error
 
 
 def exported(topology: Topology, media: str) -> Iterator[bytes]:

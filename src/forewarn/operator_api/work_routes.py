@@ -260,7 +260,7 @@ _ROUTES = (
             Field("vm", NAME, "Only those that disturb this VM."),
             Field("group", NAME, "Only those that disturb this group."),
             Field("before", Integer(1), "Only numbers below this one."),
-            Field("limit", Integer(1, PAGE_MAX), "At most so many; 100 if not said."),
+            Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
         ),
         answer=listed("operations", schemas.OPERATION.schema(), paged="integer"),
     ),

@@ -20,7 +20,7 @@ DOCUMENT_BYTES_MAX = 4 * 1024 * 1024  # 10,000 events of 400 bytes, far above an
 
 
 class DocumentUnreadable(PeerError):
-    """A service answered with something that is no document."""
+    """A service answered with something that is not a document."""
 
     code = "document-unreadable"
     message = "The answer is not a scheduled events document: {reason}."
@@ -186,7 +186,7 @@ def read_document(body: bytes | str) -> Document:
     """Read any documented or seen form of a document; what is missing gets its default.
 
     Raises:
-        DocumentUnreadable: `body` is no JSON object with a list of event objects.
+        DocumentUnreadable: `body` is not a JSON object with a list of event objects.
     """
     if len(body) > DOCUMENT_BYTES_MAX:
         raise DocumentUnreadable(reason=f"it is longer than {DOCUMENT_BYTES_MAX} bytes")

@@ -2,7 +2,7 @@
 
 One file: the whole, then the changes since, in the portions and with the checksums of the feed.
 A line that is cut off at the end is one that was never shown; anything else that cannot be read
-is damage, and everything is fetched anew. Nothing may be served or decided in here. Source: M-2.
+is damage, and everything is fetched again. Nothing may be served or decided in here. Source: M-2.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class NodeStore:
         except FileNotFoundError:
             return None
         except (OSError, FeedUnreadable, FeedBroken) as error:
-            text = "what the metadata node had kept in %s is damaged, and fetched anew: %s"
+            text = "what the metadata node had kept in %s is damaged, and fetched again: %s"
             _LOG.error(text, self._path, error, extra={"action": "node-store.damaged"})
             self._forget()
             return None

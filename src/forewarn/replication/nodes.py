@@ -69,7 +69,7 @@ class NodeTable:
         self._heard_s[name] = asyncio.get_running_loop().time()
 
     def forgive(self) -> None:
-        """Start all silences anew: it was this process that could not hear."""
+        """Start all silences again: it was this process that could not hear."""
         now_s = asyncio.get_running_loop().time()
         self._heard_s = dict.fromkeys(self._heard_s, now_s)
 

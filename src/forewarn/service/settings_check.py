@@ -57,10 +57,10 @@ def _check_metadata(metadata: MetadataSettings) -> None:
             problem = f"has {host!r}; write names in lower case, without a port"
             _refuse("metadata.allowed_hosts", problem)
     if not metadata.server_header.isascii() or not metadata.server_header.isprintable():
-        _refuse("metadata.server_header", "is no text of one line in ASCII")
+        _refuse("metadata.server_header", "is not text of one line in ASCII")
     for address in metadata.proxy_addresses:
         if address != UNIX and not _is_address(address):
-            _refuse("metadata.proxy_addresses", f"has {address!r}, which is no IP address")
+            _refuse("metadata.proxy_addresses", f"has {address!r}, which is not an IP address")
     if metadata.proxy_addresses and not metadata.proxy_secret:
         _refuse("metadata.proxy_addresses", "needs proxy_secret (FOREWARN_METADATA_PROXY_SECRET)")
 
@@ -88,7 +88,7 @@ def is_local(address: str) -> bool:
     """Whether only this machine reaches an address: a Unix socket, or loopback.
 
     Raises:
-        SettingInvalid: it is no address.
+        SettingInvalid: it is not an address.
     """
     if address.startswith("unix:"):
         return True

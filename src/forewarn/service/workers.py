@@ -136,7 +136,7 @@ class Workers:
             while True:
                 status = await self.processes[place].wait()
                 self.feed.nodes.dismiss(_name(place))
-                # A service manager ends workers together with their parent: that is no failure.
+                # A service manager ends workers together with their parent: that is not a failure.
                 level = logging.ERROR if status else logging.INFO
                 log.log(level, "a metadata worker ended (status %s)", status)
                 await asyncio.sleep(REVIVE_S)

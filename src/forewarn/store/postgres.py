@@ -86,7 +86,7 @@ class _Pipelined:
 
 
 class _Kept:
-    """One connection for one user at a time, made anew when it was lost meanwhile."""
+    """One connection for one user at a time, made again when it was lost meanwhile."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection]) -> None:
         """Connect when it is first used."""
@@ -135,7 +135,7 @@ class PostgresEngine(Engine):
         """Connect to the database at `address`, which must be there in any case.
 
         Raises:
-            StoreAddressInvalid: it is no address of a PostgreSQL database.
+            StoreAddressInvalid: it is not an address of a PostgreSQL database.
             StoreUnavailable: nobody answers there, or not to us.
         """
         del must_exist  # whether it holds a store is seen by its schema

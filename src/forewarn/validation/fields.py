@@ -283,7 +283,7 @@ class TimeOfDay:
 
 @value
 class Share:
-    """So many, or a percentage such as `10%`; read into the number and whether it is one."""
+    """A number, or a percentage such as `10%`; read into the number and which it is."""
 
     most: int = WHOLE_MAX
 

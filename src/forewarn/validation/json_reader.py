@@ -30,14 +30,14 @@ def read_json(body: bytes) -> object:
     """Return what a JSON body says.
 
     Raises:
-        BodyUnreadable: it is no JSON, or says something twice.
+        BodyUnreadable: it is not JSON, or says something twice.
         FileTooComplex: it would build too much.
     """
     check_json(body)
     try:
         return json.loads(body, object_pairs_hook=without_doubles, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise BodyUnreadable(reason=f"it is no JSON: {_short(error)}") from error
+        raise BodyUnreadable(reason=f"it is not JSON: {_short(error)}") from error
 
 
 def without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -60,7 +60,7 @@ def double_of(names: Iterable[str]) -> str:
 
 
 def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 def _short(error: BaseException) -> str:

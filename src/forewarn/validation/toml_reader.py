@@ -15,7 +15,7 @@ def read_toml(text: str) -> dict[str, Any]:
     """Return what a TOML text says.
 
     Raises:
-        ValueError: it is no TOML.
+        ValueError: it is not TOML.
         FileTooComplex: it would build too much.
     """
     check_toml(text)

@@ -71,7 +71,7 @@ def _mapping(members: list[Any]) -> dict[str, Any]:
     for name in names:
         if not isinstance(name, str):
             raise ValueError(  # noqa: TRY004 - it is the file that is wrong
-                f"the name {name!r} is no text; put it in quotes"
+                f"the name {name!r} is not text; put it in quotes"
             )
     found = dict(zip(names, values, strict=True))
     if len(found) != len(names):

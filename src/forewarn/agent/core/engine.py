@@ -80,7 +80,7 @@ class AgentEngine:
         *,
         journal: Mapping[str, object] | None = None,
     ) -> None:
-        """Begin anew, or where an earlier core's `journal()` left off (then give `Resumed`).
+        """Start over, or where an earlier core's `journal()` left off (then give `Resumed`).
 
         Raises:
             FieldInvalid: another release wrote the journal, and this one does not understand it.

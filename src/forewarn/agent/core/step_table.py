@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 UNDO_RETRY_S = 10  # doubled with each failure
 UNDO_RETRY_S_MAX = 900  # as often as it can help: what is in the way is cleared away by people
-UNDO_FAILURES_ALERT = 3  # so many failures need a person, who is told again at each doubling
+UNDO_FAILURES_ALERT = 3  # this many failures need a person, who is told again at each doubling
 
 HOOKS: dict[str, type[HookIntent]] = {
     "prepare": PrepareIntent,

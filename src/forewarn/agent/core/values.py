@@ -32,7 +32,7 @@ class TimePassed(Stimulus):
 
 
 class DocumentPolled(Stimulus):
-    """A document was read. A failed poll is no stimulus: it says nothing about events."""
+    """A document was read. A failed poll is not a stimulus: it says nothing about events."""
 
     __slots__ = ("document",)
     document: Final[Document]

@@ -28,7 +28,7 @@ class TookTooLong(PeerError):
 
 
 def until(true: Callable[[], bool], what: str, *, seconds: float = 0.0) -> None:
-    """Wait until something is true, at most so many seconds and not beyond the deadline.
+    """Wait until something is true, at most this many seconds and not beyond the deadline.
 
     Args:
         true: Asks.

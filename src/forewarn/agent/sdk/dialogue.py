@@ -45,7 +45,9 @@ class TemporarilyUnavailable(PeerError):
 
     code = "temporarily-unavailable"
     message = "The metadata service does not answer as it should: {reason}."
-    advice = "It is asked again by itself; if this stays, look at the service and the network."
+    advice = (
+        "It is asked again automatically; if this persists, look at the service and the network."
+    )
 
     def __init__(self, *, reason: str, retry_after_s: float = 0.0) -> None:
         """Carry the reason, and the seconds the service asked to wait (0: it did not say)."""
@@ -163,8 +165,8 @@ class Dialogue:
             now_ms: Now, ms since the epoch UTC.
 
         Raises:
-            TemporarilyUnavailable: It is no document; ask again later.
-            DocumentUnreadable: It is no document; ask again later.
+            TemporarilyUnavailable: It is not a document; ask again later.
+            DocumentUnreadable: It is not a document; ask again later.
             UnsupportedApiVersion: No version is left to try.
             Refused: The service will not answer such a request.
         """

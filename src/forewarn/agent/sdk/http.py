@@ -30,7 +30,7 @@ class EndpointInvalid(CallerError):
     """An endpoint that is neither an http URL nor a unix socket."""
 
     code = "endpoint-invalid"
-    message = "{endpoint!r} is no endpoint: {reason}."
+    message = "{endpoint!r} is not an endpoint: {reason}."
     advice = "Write http://ADDRESS[:PORT], its /metadata/scheduledevents, or unix:/PATH."
 
 

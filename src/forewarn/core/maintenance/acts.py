@@ -114,7 +114,7 @@ def _check(draft: Draft, asked: stimuli.CreateMaintenance) -> None:
 def _problem_of_work(asked: stimuli.CreateMaintenance) -> str:
     traits = TRAITS[asked.cause]
     if traits.target is not Target.HOST or not traits.routine or traits.source is Source.USER:
-        return f"{asked.cause.value} is no routine work on hosts"
+        return f"{asked.cause.value} is not routine work on hosts"
     if asked.impact not in {None, traits.impact, *traits.also}:
         return f"its impact cannot be {asked.impact.value if asked.impact else ''}"
     if not 1 <= asked.duration_s <= DURATION_S_MAX:

@@ -33,7 +33,7 @@ PLAN_AGAIN_S = 30
 
 
 def advance(draft: Draft, room: int) -> tuple[int, ...]:
-    """Have the maintenances that were touched go on; announce at most so many hosts.
+    """Have the maintenances that were touched go on; announce at most this many hosts.
 
     Costs what it announces, and a look at each host of a wave that is due.
 

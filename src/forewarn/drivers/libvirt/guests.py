@@ -272,7 +272,7 @@ class Guests:
 
     @property
     def _key(self) -> str:
-        """The operation's name in marks; a store that was begun anew counts from 1 again."""
+        """The operation's name in marks; a store that was started over counts from 1 again."""
         operation = self._task.operation
         return f"{operation.id}@{operation.created_ms}"
 

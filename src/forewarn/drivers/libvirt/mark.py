@@ -43,7 +43,7 @@ class Mark:
 
 
 def read_mark(element: str) -> Mark | None:
-    """Return the mark that a domain's metadata holds; None if that is no mark of ours."""
+    """Return the mark that a domain's metadata holds; None if that is not a mark of ours."""
     try:
         said = ET.fromstring(element).attrib  # noqa: S314 - libvirt wrote it from its own tree
         return Mark(

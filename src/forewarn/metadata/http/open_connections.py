@@ -19,7 +19,7 @@ LOOKS_MAX = 8
 """Connections compared where one must make way."""
 
 UNKNOWN_SHARE = 4
-"""Callers whom no VM owns have at most one in so many of all connections."""
+"""Callers whom no VM owns have at most one in this many of all connections."""
 
 UNKNOWN_REQUEST_S = 2
 """Seconds of the service's count in which such a caller's request must have come: 1 to 2 s."""
@@ -30,7 +30,7 @@ nothing is under way; its request began just now; it waits for an answer.
 """
 
 RESERVED_SHARE, RESERVED_FDS_MAX = 4, 1024
-"""File descriptors left to the operator API and the store: one in four, and at most so many."""
+"""File descriptors left to the operator API and the store: one in four, and at most this many."""
 
 
 class OpenConnection(Protocol):

@@ -109,7 +109,7 @@ class RequestReader:
         """Return the next request, or None while its head is not all here; its body comes after.
 
         Raises:
-            CallerError: what came is no request; nothing after it can be understood either.
+            CallerError: what came is not a request; nothing after it can be understood either.
         """
         assert self.pending is None
         if self._at == 0 and isinstance(self._buffer, bytes):

@@ -32,7 +32,7 @@ _SPREAD = 2_654_435_761  # Knuth's multiplier: addresses a fixed step apart spre
 
 
 def bind_clients(sock: socket.socket, processes: int) -> None:
-    """Have each address meet one of so many processes; where the system cannot, nothing changes.
+    """Have each address meet one of this many processes; where the system cannot, nothing changes.
 
     The numbers follow the order in which the processes came to listen. A number nobody has, while
     one of them is missing, is spread as without this.
@@ -51,7 +51,7 @@ def bind_clients(sock: socket.socket, processes: int) -> None:
 
 
 def processes_of(addresses: Iterable[str], processes: int) -> frozenset[int]:
-    """Return which of so many processes these addresses meet, numbered as they came to listen."""
+    """Return which of this many processes these addresses meet, numbered as they came to listen."""
     met = set()
     for address in addresses:
         packed = ipaddress.ip_address(address).packed

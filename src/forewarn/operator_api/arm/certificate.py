@@ -14,7 +14,7 @@ from forewarn.values import value
 
 #: How long the program may take, in seconds; it takes some 20 ms.
 TIMEOUT_S = 30
-#: How long a certificate is good for; it is made anew at each start.
+#: How long a certificate is good for; it is made again at each start.
 DAYS = 30
 
 _NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1"

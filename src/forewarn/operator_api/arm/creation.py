@@ -70,7 +70,7 @@ def check_allowed(call: ArmCall, name: str) -> None:
 
 
 def emptiest(topology: Topology, count: int) -> list[Host]:
-    """Return hosts for so many new VMs, those with the fewest first; costs the hosts.
+    """Return hosts for this many new VMs, those with the fewest first; costs the hosts.
 
     Raises:
         ArmNotSupported: there is no host that could take one.

@@ -53,7 +53,7 @@ export function say(text) {
   setText(document.getElementById("said"), text);
 }
 
-/** Draws anew, and has the focus where it was. */
+/** Draws again, and has the focus where it was. */
 export function keepFocus(main, draw) {
   const before = document.activeElement;
   const alike = (one) => one.tagName === before.tagName && one.id === before.id && one.dataset.act === before.dataset.act

@@ -45,7 +45,7 @@ class ClientChecker:
         #: (VM, node, view, version) -> what was read last: resets of the view by then, the
         #: incarnation, and the bytes.
         self._last: dict[tuple[str, int, str, str], tuple[int, int, bytes]] = {}
-        #: View -> times it began anew, because its group was disabled or it was dropped. B-2.
+        #: View -> times it started over, because its group was disabled or it was dropped. B-2.
         self._resets: dict[str, int] = {}
         #: (view, resets, incarnation) -> since when that is no longer the newest.
         self._superseded: dict[tuple[str, int, int], int] = {}

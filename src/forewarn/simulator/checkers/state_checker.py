@@ -94,7 +94,7 @@ class StateChecker:
         #: to VMs whose group is enabled late is less than what was asked for.
         self.first_shown: dict[int, tuple[int, int]] = {}
         #: How far new processes' clocks were ahead of those before them, summed up, in ms. Only
-        #: the system's clock outlives a process: what it was put right by is no broken promise.
+        #: the system's clock outlives a process: what it was put right by is not a broken promise.
         self.jumped_ms = 0
         self.documents = DocumentChecker(self.state, self.premises)
         self.groups_of: dict[str, set[str]] = {}

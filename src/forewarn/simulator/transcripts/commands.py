@@ -100,7 +100,7 @@ class CommandRunner:
         """Do one command; return what was answered.
 
         Raises:
-            ValueError: it is no command, or cannot be done as things are.
+            ValueError: it is not a command, or cannot be done as things are.
             CallerError: what it describes cannot be.
         """
         order = read(command)

@@ -80,13 +80,13 @@ in capitals what is filled in, `…` after what may be several; in brackets what
 
 _DURATIONS = f"write 90s, 15m, 6h or 2d, at most {SPAN_S_MAX // DAY_S}d"
 _PATTERNS: Mapping[str, tuple[str, str]] = {
-    "DURATION": (r"\d{1,9}[smhd]", f"is no duration; {_DURATIONS}"),
-    "STEP": (r"-?\d{1,9}[smhd]", f"is no step of a clock, with a minus for back; {_DURATIONS}"),
-    "HH:MM:SS": (r"\d{1,4}:\d\d:\d\d", "is no time since the beginning; write 00:15:00"),
-    "N": (r"\d{1,9}", "is no number of 0 or more"),
-    "OP": (r"op-\d{1,9}", "is no operation; write op-1"),
-    "WORK": (r"(op|m)-\d{1,9}", "is no operation; write op-1"),
-    "EVENT": (r"ev-\d{1,9}", "is no event; write ev-1"),
+    "DURATION": (r"\d{1,9}[smhd]", f"is not a duration; {_DURATIONS}"),
+    "STEP": (r"-?\d{1,9}[smhd]", f"is not a step of a clock, with a minus for back; {_DURATIONS}"),
+    "HH:MM:SS": (r"\d{1,4}:\d\d:\d\d", "is not a time since the beginning; write 00:15:00"),
+    "N": (r"\d{1,9}", "is not a number of 0 or more"),
+    "OP": (r"op-\d{1,9}", "is not an operation; write op-1"),
+    "WORK": (r"(op|m)-\d{1,9}", "is not an operation; write op-1"),
+    "EVENT": (r"ev-\d{1,9}", "is not an event; write ev-1"),
 }
 """What fits where a kind of value stands, and what is wrong with what does not."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -106,7 +106,7 @@ NEAR = 0.74
 
 
 class Unreadable(ValueError):
-    """A line that is no command, with the reason."""
+    """A line that is not a command, with the reason."""
 
 
 @value

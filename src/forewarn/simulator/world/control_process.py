@@ -137,7 +137,7 @@ class InlineExecutor:
 class ProcessEnvironment:
     """What a process finds when it starts."""
 
-    #: Opens the store, as every process does anew.
+    #: Opens the store, as every process does again.
     open_store: Callable[[], SimulatedStore]
     policy: Policy
     new_guid: Callable[[], str]
@@ -192,12 +192,12 @@ class SimulatedControl:
         self.clock = self._new_clock()
 
     def run_at(self, rate_ppm: int) -> None:
-        """Let the machine's clocks run so many millionths too fast from now on."""
+        """Let the machine's clocks run this many millionths too fast from now on."""
         self._since_ms, self._since_ns = self._queue.now_ms, self._own_ns()
         self._rate_ppm = rate_ppm
 
     def set_wall(self, off_ms: int) -> None:
-        """Step the machine's wall clock to so many ms off true time, whatever it was before."""
+        """Step the machine's wall clock to this many ms off true time, whatever it was before."""
         self.wall_offset_ms = self._queue.now_ms + off_ms - self._own_ns() // NS_PER_MS
 
     @property

@@ -318,7 +318,7 @@ class Deployment:
         node.connected = False
 
     def join(self, node: SimulatedNode) -> None:
-        """Connect a follower again; it is told everything anew."""
+        """Connect a follower again; it is told everything again."""
         if node.connected:
             return
         node.connected = True

@@ -35,7 +35,7 @@ class Dice:
         return low + self.below(high - low + 1)
 
     def chance(self, permille: int) -> bool:
-        """Say yes so many times in a thousand; what cannot happen is not drawn."""
+        """Say yes this many times in a thousand; what cannot happen is not drawn."""
         return permille > 0 and self.below(1000) < permille
 
     def pick(self, among: Sequence[T]) -> T:

@@ -44,7 +44,7 @@ class EventQueue:
         heapq.heappush(self._heap, (max(at_ms, self.now_ms), self._count, act))
 
     def after(self, delay_ms: int, act: Callable[[], None]) -> None:
-        """Do something so many milliseconds from now."""
+        """Do something this many milliseconds from now."""
         self.at(self.now_ms + delay_ms, act)
 
     def step(self, until_ms: int) -> bool:

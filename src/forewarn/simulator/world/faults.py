@@ -135,7 +135,7 @@ def _failover(faults: Faults, dice: Dice) -> None:
 
 
 def _store(faults: Faults, dice: Dice) -> None:
-    """Give the disk a bad time: until so many writes have met it, or for hours."""
+    """Give the disk a bad time: until this many writes have met it, or for hours."""
     world = faults.world
     rates = world.disk_fault_rates
     rates.kinds = tuple(dice.some(TROUBLES, dice.between(1, len(TROUBLES))))

@@ -52,7 +52,7 @@ class SimulatedNode:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything: a process that starts anew."""
+        """Forget everything: a process that starts again."""
         self._responder = Responder(self._settings)
         self.readers: dict[str, dict[str, None]] = {}
         self._views: dict[str, str] = {}

@@ -254,7 +254,7 @@ def _intervene(people: People, dice: Dice) -> None:
 
 
 def _attend(people: People, dice: Dice) -> None:
-    """The operator looks after what is stuck, and mends hosts."""
+    """The operator looks after what is stuck, and repairs hosts."""
     world = people.world
     if not world.service.up:
         return

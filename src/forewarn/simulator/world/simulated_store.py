@@ -125,7 +125,7 @@ class SimulatedStore(Store):
     """A store that can crash its process, and tells what it has made durable."""
 
     def __init__(self, disk: Disk, crash_point: CrashPoint, observer: StoreObserver) -> None:
-        """Open a disk whose schema is up to date, as every process does anew."""
+        """Open a disk whose schema is up to date, as every process does again."""
         super().__init__(disk)
         self._reading = CachedReader(disk)
         #: Whether its process cannot reach the disk, which others still can.
