@@ -12,9 +12,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from forewarn.core.state import Changes
 from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.operator_api.fleet_overview import RACKS_MAX, FleetOverview
 from forewarn.operator_api.web_files import FOLDER, web_files
+from forewarn.values import replace
 from tests.operator_api.live import SETTINGS, Json, Live
 
 PAGE_BYTES_MAX = 150_000
@@ -224,3 +226,24 @@ def test_page_names_nothing_elsewhere(path: object) -> None:
     text = FOLDER.joinpath(str(path)).read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
     assert "http://" not in text
     assert "https://" not in text
+
+
+def test_label_says_the_rack() -> None:
+    """Hosts stand by their label `rack`, r9 before r10; those without it by fault domain. F-1."""
+    hosts = {
+        name: Host(name, zone="1", fault_domain=domain, labels=labels)
+        for name, domain, labels in (
+            ("h1", 0, (("rack", "r10"),)),
+            ("h2", 1, (("rack", "r9"),)),
+            ("h3", 2, ()),
+            ("h4", 3, (("rack", "r10"), ("row", "4"))),
+        )
+    }
+    made = FleetOverview(Topology(hosts, {}, {}), {}, {})
+    assert [each.first for each in made.racks] == ["fault domain 2", "rack r9", "rack r10"]
+    assert made.names == ["h3", "h2", "h1", "h4"]
+    layout = made.layout
+    made.adopt(Changes(0, hosts={"h3": replace(hosts["h3"], labels=(("rack", "r9"),))}))
+    made.settle()
+    assert made.layout == layout + 1
+    assert [sum(each.hosts.values()) for each in made.racks] == [2, 2]

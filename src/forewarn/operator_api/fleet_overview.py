@@ -8,10 +8,12 @@ cost the number of hosts, once for all of a moment. No thread and no JSON in her
 from __future__ import annotations
 
 import heapq
+import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.indexes import Members
 from forewarn.core.lifecycle import OperationState
@@ -43,6 +45,11 @@ OPERATIONS_MAX = 200
 #: Changed hosts named one by one; after more than that everything is read again.
 CHANGED_HOSTS_MAX = 5000
 
+#: The label of a host that says its rack.
+RACK = "rack"
+#: What a rack is known and sorted by: zone, label, and without one the fault domain.
+RackKey: TypeAlias = "tuple[str, tuple[tuple[int, str], ...], int]"
+
 _RANK = {letter: rank for rank, letter in enumerate(STATES)}
 _OF_HEALTH = {Health.FAILED: "f", Health.DEGRADED: "d", Health.HEALTHY: "h"}
 _OF_OPERATION = {
@@ -54,11 +61,15 @@ _OF_OPERATION = {
 
 @dataclass(slots=True)
 class Rack:
-    """Hosts of one fault domain of a zone, or of several neighbouring ones."""
+    """Hosts of one rack of a zone, or of several neighbouring ones.
+
+    A rack is what the hosts' label `rack` says; hosts without it stand by their fault domain.
+    """
 
     zone: str
-    first: int
-    last: int
+    #: Its name in words, and of several the last one's.
+    first: str
+    last: str
     #: Hosts by their letters.
     hosts: Counter[str] = field(default_factory=Counter)
     #: VMs that something happens to, by their letters.
@@ -161,7 +172,7 @@ class FleetOverview:
         if not self._laid_out:
             return
         self.layout += 1
-        self.names = sorted(self._hosts, key=lambda name: (*self._rack_key(name), name))
+        self.names = sorted(self._hosts, key=lambda name: (*self._key_of(name), name))
         self._place = {name: place for place, name in enumerate(self.names)}
         self._lay_racks()
         for number in tuple(self._seats):
@@ -179,24 +190,28 @@ class FleetOverview:
         self._changed_racks.clear()
 
     def _lay_racks(self) -> None:
-        found = [(key, list(names)) for key, names in groupby(self.names, self._rack_key)]
+        found = [(key, list(names)) for key, names in groupby(self.names, self._key_of)]
         fold = max(-(-len(found) // RACKS_MAX), 1)
-        zones = len({zone for (zone, _), _ in found})
+        zones = len({key[0] for key, _ in found})
         if fold > 1 and zones < RACKS_MAX // 2:
             fold = -(-len(found) // (RACKS_MAX - zones))  # each zone's last one may not be full
         self.racks, self._rack_of = [], {}
         folded = 0
-        for (zone, domain), names in found:
+        for key, names in found:
+            zone, name = key[0], _rack_name(key)
             apart = zones < RACKS_MAX // 2 and self.racks and self.racks[-1].zone != zone
             if not self.racks or apart or folded == fold:
-                self.racks.append(Rack(zone, domain, domain))
+                self.racks.append(Rack(zone, name, name))
                 folded = 0
             folded += 1
             rack = self.racks[-1]
-            rack.last = domain
-            for name in names:
-                self._rack_of[name] = len(self.racks) - 1
-                rack.vms += self._vms_on[name]
+            rack.last = name
+            for host in names:
+                self._rack_of[host] = len(self.racks) - 1
+                rack.vms += self._vms_on[host]
+
+    def _key_of(self, name: str) -> RackKey:
+        return _rack_key(self._hosts[name])
 
     def difference(self, operations_max: int = OPERATIONS_MAX) -> Difference:
         """Return what has changed since the last call; what there is no room for is kept."""
@@ -271,7 +286,7 @@ class FleetOverview:
                 self._vms_on.pop(name, None)
             else:
                 self._hosts[name] = host
-            if before is None or host is None or before.fault_zone != host.fault_zone:
+            if before is None or host is None or _rack_key(before) != _rack_key(host):
                 self._laid_out = True
         return set(changes.hosts)
 
@@ -335,8 +350,22 @@ class FleetOverview:
         operation = self.operations[number]
         return "s" if operation.alerted else _OF_OPERATION[operation.state]
 
-    def _rack_key(self, name: str) -> tuple[str, int]:
-        return self._hosts[name].fault_zone
+
+def _rack_key(host: Host) -> RackKey:
+    label = next((value for key, value in host.labels if key == RACK), "")
+    return host.zone, _sorted_naturally(label), 0 if label else host.fault_domain
+
+
+@lru_cache(RACKS_MAX)
+def _sorted_naturally(label: str) -> tuple[tuple[int, str], ...]:
+    """Return what sorts `r10` after `r9`: digits by their number."""
+    parts = (part for part in re.split(r"(\d+)", label) if part)
+    return tuple((int(part), part) if part.isdecimal() else (-1, part) for part in parts)
+
+
+def _rack_name(key: RackKey) -> str:
+    _, label, domain = key
+    return f"rack {''.join(part for _, part in label)}" if label else f"fault domain {domain}"
 
 
 def _first(letters: Iterable[str]) -> str:

@@ -75,8 +75,8 @@ def _object(**members: Schema) -> Schema:
 _COUNTS: Schema = {"type": "object", "additionalProperties": {"type": "integer"}}
 _RACK = _object(
     zone=schemas.TEXT,
-    first={"type": "integer", "description": "Its fault domain."},
-    last={"type": "integer", "description": "The last of several, counted together."},
+    first={"type": "string", "description": "Its label `rack`, or its fault domain."},
+    last={"type": "string", "description": "The last of several, counted together."},
     hosts={**_COUNTS, "description": "Hosts by their letters."},
     vms=schemas.WHOLE,
     disturbed={**_COUNTS, "description": "VMs that something happens to, by their letters."},

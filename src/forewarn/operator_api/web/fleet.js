@@ -18,7 +18,7 @@ export function fleet(main) {
   const table = h("details", { className: "card racks", ontoggle: () => table.open && drawRacks(racks) },
     h("summary", {}, "Zones and racks as a table"),
     h("div", { className: "scroll", tabIndex: 0, role: "region", aria: { label: "Zones and racks" } },
-      h("table", {}, h("thead", {}, h("tr", {}, ["Zone", "Fault domain", "Hosts", "VMs", "Announced", "Running", "Failed or stuck"].map((each) => h("th", { scope: "col" }, each)))), racks)));
+      h("table", {}, h("thead", {}, h("tr", {}, ["Zone", "Rack", "Hosts", "VMs", "Announced", "Running", "Failed or stuck"].map((each) => h("th", { scope: "col" }, each)))), racks)));
   fill(main,
     h("div", { className: "head" }, h("h1", {}, "Fleet"), offer.fleet()),
     h("section", { className: "totals", aria: { label: "Totals" } }, bars.hosts.element, bars.vms.element),
@@ -117,7 +117,7 @@ function drawRacks(body) {
     if (element.shown === text) return;
     element.shown = text;
     const hosts = Object.values(rack.hosts).reduce((one, other) => one + other, 0);
-    const domains = rack.first === rack.last ? rack.first : `${rack.first}–${rack.last}`;
-    fill(element, [rack.zone || "—", domains, count(hosts), count(rack.vms), sum(rack.hosts, "a"), sum(rack.hosts, "r"), sum(rack.hosts, "fs")].map((cell) => h("td", {}, cell)));
+    const names = rack.first === rack.last ? rack.first : `${rack.first} to ${rack.last}`;
+    fill(element, [rack.zone || "—", names, count(hosts), count(rack.vms), sum(rack.hosts, "a"), sum(rack.hosts, "r"), sum(rack.hosts, "fs")].map((cell) => h("td", {}, cell)));
   });
 }

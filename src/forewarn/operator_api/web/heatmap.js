@@ -262,7 +262,7 @@ export function heatmap(open) {
 
   function sentence(place, host) {
     const rack = live.racks[blockOf(place).index];
-    const where = rack.first === rack.last ? `fault domain ${rack.first}` : `fault domains ${rack.first} to ${rack.last}`;
+    const where = rack.first === rack.last ? rack.first : `${rack.first} to ${rack.last}`;
     return `${host.name}: ${live.states[String.fromCharCode(live.letters[place])]}, ${plural(host.vms, "VM")}, ${rack.zone ? `zone ${rack.zone}, ` : ""}${where}`;
   }
 

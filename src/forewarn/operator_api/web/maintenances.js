@@ -76,7 +76,7 @@ function facts(each) {
     ["State", chip(each.state)], ["Impact", chip(each.impact)], ["Reason", each.reason], ["Asked for", each.created && moment(each.created)],
     ["Each host takes", interruption(each.duration_s)], ["Next wave", each.next_wave && ticking(each.next_wave)], ["Ends by its plan", each.expected_end && moment(each.expected_end)],
     ["Earliest start", each.earliest_start && moment(each.earliest_start)], ["Deadline", each.deadline && moment(each.deadline)],
-    ["May fail", plural(each.max_failures, "host")], ["Canaries", each.canary_hosts.map((name) => [link("hosts", name), " "])],
+    ["May fail", plural(each.max_failures, "host")], ["Gate", each.gate && `${each.gate}, ${each.checking ? "being checked" : "checked after each wave"}`], ["Canaries", each.canary_hosts.map((name) => [link("hosts", name), " "])],
   ];
   return h("dl", { className: "facts" }, rows.filter(([, value]) => value && value.length !== 0).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
