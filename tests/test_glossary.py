@@ -1,0 +1,61 @@
+"""The glossary has every word of the product's vocabulary, and no word that nothing uses."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+from forewarn.control.service_state import ServiceState
+from forewarn.core.actions import ACTIONS
+from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.maintenance.records import MaintenanceState, TargetState
+from forewarn.core.topology import GroupKind, Health
+from forewarn.settings import Settings
+
+ROOT = Path(__file__).parent.parent
+GLOSSARY = ROOT / "docs/glossary.md"
+TEXT = GLOSSARY.read_text(encoding="utf-8")
+#: What is explained, in bold; and all that is marked as a word of ours.
+TERMS = re.findall(r"\*\*([^*]+)\*\*", TEXT)
+MARKED = {*TERMS, *re.findall(r"(?<!\*)\*([^*]+)\*(?!\*)", TEXT), *re.findall(r"`([^`]+)`", TEXT)}
+STATES = (
+    OperationState,
+    EventState,
+    MaintenanceState,
+    TargetState,
+    GroupKind,
+    Health,
+    ServiceState,
+)
+
+
+def vocabulary() -> set[str]:
+    """Return the words that stand in states, settings, tables and the history's actions."""
+    steps = (ROOT / "src/forewarn/store/schema").glob("*.sql")
+    created = "".join(step.read_text(encoding="utf-8") for step in steps)
+    tables = re.findall(r"CREATE TABLE (\w+)", created)
+    assert "operation" in tables
+    return {
+        *(str(word.value) for states in STATES for word in states),
+        *(field.name for field in dataclasses.fields(Settings)),
+        *tables,
+        *(action.partition(".")[0] for action in ACTIONS),
+    }
+
+
+def test_vocabulary_is_explained() -> None:
+    """Every state, table, section of the settings and subject of history is in the glossary."""
+    assert sorted(vocabulary() - {word.lower() for word in MARKED}) == []
+
+
+def test_every_term_is_used() -> None:
+    """A word that no page and no message uses is explained to nobody."""
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page != GLOSSARY]
+    used = " ".join(page.read_text(encoding="utf-8") for page in pages).lower()
+    assert [term for term in TERMS if not re.search(rf"\b{term.lower()}", used)] == []
+
+
+def test_no_term_is_explained_twice() -> None:
+    """One word means one thing."""
+    assert sorted(TERMS) == sorted(set(TERMS))
