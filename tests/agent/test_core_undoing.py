@@ -7,6 +7,7 @@ import json
 import pytest
 
 from forewarn.agent.core.engine import AgentEngine
+from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.rules import PreparationStep
 from forewarn.agent.core.values import (
     AnnounceIntent,
@@ -331,3 +332,22 @@ def test_pauses_between_recoveries_outlive_a_restart() -> None:
     after = restarted(agent)
     assert brief(after.step(Resumed({}), NOW)) == []
     assert brief(after.step(TimePassed(), NOW + 10_000)) == ["Recover drain"]
+
+
+def test_event_left_alone_under_another_name_is_judged_again() -> None:
+    """A VM that was named wrongly prepares once it knows its name. Source: C-3, C-9."""
+    stranger = AgentEngine(Identity("host"), (rule((DRAIN,)),))
+    assert brief(stranger.step(polled(1, event()), NOW)) == []
+    agent = restarted(stranger, (DRAIN,))
+    assert brief(agent.step(Resumed({}), NOW)) == []
+    assert brief(agent.step(polled(1, event()), NOW)) == ["Prepare drain"]
+
+
+def test_preparation_goes_on_under_a_further_name() -> None:
+    """What was begun is not begun again because the VM has got an alias. Source: C-9."""
+    before = core((DRAIN,))
+    before.step(polled(1, event()), NOW)
+    rules = (rule((DRAIN,)),)
+    agent = AgentEngine(Identity("vm_0", ("other",)), rules, journal=before.journal())
+    assert brief(agent.step(Resumed({"drain": "running"}), NOW)) == []
+    assert brief(agent.step(polled(1, event()), NOW)) == []

@@ -27,7 +27,7 @@ APPROVAL_MS = 40_000  # an approval is answered when it is durable, within 30 s.
 SPACING_MS = 200  # five requests a second are allowed. Source: E-6
 BURST = 5  # this many may come without spacing: changes that follow one another at once
 APPROVALS_MAX = 256
-UNNAMED_STATUSES = (400, 403, 404, 405, 410)
+UNNAMED_STATUSES = (400, 403, 404, 405)  # 410 passes: the cloud's service is being updated
 UNNAMED_TRIES_MAX = 5  # then the host's name must do: other services may not know names
 NAME_TRIES_MAX = 20  # two minutes, as for a first answer: a wrong name would be kept for good
 
@@ -167,7 +167,7 @@ class Poller:
         try:
             self.name = _checked_name(self._dialogue.take_text(answer))
         except (TemporarilyUnavailable, RequestRejected):
-            unknown = answer.status in UNNAMED_STATUSES
+            unknown = answer.status in UNNAMED_STATUSES or not answer.body.strip()
             if self.failures + 1 < (UNNAMED_TRIES_MAX if unknown else NAME_TRIES_MAX):
                 raise
         self.asks_name = False
@@ -240,11 +240,11 @@ class Poller:
 
 
 def _checked_name(text: str) -> str:
-    """Return a name that can be one, or none; another kind of server answers with its pages.
+    """Return a name that can be one; another kind of server answers with its pages.
 
     Raises:
         TemporarilyUnavailable: it is not a name; the service may answer better later.
     """
-    if text and not is_name(text):
+    if not is_name(text):
         raise TemporarilyUnavailable(reason=f"{text[:40]!r} is not a name of a VM")
     return text

@@ -79,7 +79,10 @@ def load(path: str, *, must_exist: bool = True) -> AgentSettings:
     pid = os.fork()
     if pid == 0:
         os.close(source)
-        os._exit(_read_into(sink, path, must_exist=must_exist))
+        try:
+            os._exit(_read_into(sink, path, must_exist=must_exist))
+        finally:  # whatever happens, there is one agent; who was to read it may be gone
+            os._exit(1)
     os.close(sink)
     with os.fdopen(source, "rb") as pipe:
         text = pipe.read(FORM_BYTES_MAX)

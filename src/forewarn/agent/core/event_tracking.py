@@ -240,13 +240,20 @@ class Following:
         """Return what must outlive this process, in JSON types."""
         return {
             "incarnation": self._incarnation,
+            "names": sorted(self._identity.names),
             "events": [record.form() for record in self.records],
             "finished": dict(self._finished),
         }
 
     def read(self, form: Mapping[str, object]) -> None:
-        """Go on from what `form` gave; nothing is believed until a document is seen again."""
+        """Go on from what `form` gave; nothing is believed until a document is seen again.
+
+        What was left alone under another name is judged again when it is seen: the VM was given
+        its name later, or had guessed a wrong one. Source: C-3.
+        """
         events = [rec.read_event_record(event) for event in several(form, "events")]
+        if form.get("names", self.form()["names"]) != self.form()["names"]:
+            events = [event for event in events if event.action not in ("ignore", "notify")]
         self._records = {record.event_id: record for record in events}
         self._finished = texts(form, "finished")
         self._incarnation = member(form, "incarnation", NO_INCARNATION)
