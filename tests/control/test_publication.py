@@ -9,9 +9,17 @@ import pytest
 
 from forewarn.control.plane import ControlPlane
 from forewarn.control.publication import whole
+from forewarn.core.impact import Cause
 from forewarn.core.policy import Policy
 from forewarn.core.state import State
-from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.stimulus import (
+    ChangeTopology,
+    DriverDone,
+    DriverFailed,
+    DriverProgressed,
+    RequestMaintenance,
+    Tick,
+)
 from forewarn.core.topology import Group, GroupKind, Health, Host, Topology, Vm
 from forewarn.metadata import instance
 from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
@@ -102,3 +110,32 @@ def test_only_vms_that_are_told_otherwise_are_told(
         committed = plane.commit(change, actor="test", now_ms=2)
     callers = committed.change.callers if committed.change else ()
     assert tuple(caller.vm for caller in callers) == told
+
+
+@pytest.mark.parametrize(
+    ("end", "at"),
+    [(DriverDone(1, 1), ("other", ())), (DriverFailed(1, 1, "no room"), ("h", ("other",)))],
+    ids=["moved", "stuck"],
+)
+def test_vm_that_is_being_moved_is_known_on_both_hosts(
+    end: DriverDone | DriverFailed, at: tuple[str, tuple[str, ...]]
+) -> None:
+    """Its new host's node is told of it before it can be there. Source: M-5, L-7."""
+    ask = RequestMaintenance(cause=Cause.LIVE_MIGRATION, targets=("h",), destination="other")
+    with closing(open_store("sqlite::memory:")) as store:
+        plane = ControlPlane(store, Policy(), lambda: "A")
+        plane.recover(1)
+        plane.commit(PLACED, actor="test", now_ms=1)
+        planned = plane.commit(ask, actor="test", now_ms=2)
+        due_ms = plane.next_deadline_ms(2) or 2
+        begun = plane.commit(Tick(), actor="test", now_ms=due_ms) if not planned.begin else planned
+        assert [operation.number for operation in begun.begin] == [1]
+        assert begun.change is not None
+        told = {each.vm: (each.host, each.destinations) for each in begun.change.callers}
+        assert told == {"v": ("h", ("other",)), "w": ("h", ("other",))}
+        assert {each.vm: each.destinations for each in plane.whole().callers}["w"] == ("other",)
+        progressed = plane.commit(DriverProgressed(1, 1, "moving"), actor="test", now_ms=due_ms)
+        assert progressed.change is None
+        plane.commit(end, actor="test", now_ms=due_ms)
+        callers = {each.vm: (each.host, each.destinations) for each in plane.whole().callers}
+    assert callers == {"v": at, "w": at, "x": ("other", ())}

@@ -24,10 +24,10 @@ HOSTS = ("n1=h1", "n2=h2,h3")
 TOKENS = ("n1:t1", "n2:t2")
 
 
-def caller(vm: str, host: str, group: str = "") -> Caller:
+def caller(vm: str, host: str, group: str = "", destinations: tuple[str, ...] = ()) -> Caller:
     """Return a VM on a host; its group is the first part of its name."""
     group = group or vm.partition("_")[0]
-    return Caller(vm, group, group, host=host)
+    return Caller(vm, group, group, host=host, destinations=destinations)
 
 
 def shown(view: str, incarnation: int) -> Publication:

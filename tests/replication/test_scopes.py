@@ -75,6 +75,54 @@ def test_moved_vm_is_served_by_its_old_node_until_the_new_one_has_it(tmp_path: P
     run(story())
 
 
+def test_vm_that_is_being_moved_is_served_on_both_hosts(tmp_path: Path) -> None:
+    """It may resume on its new host at any moment, and is shown the same there. Source: M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        one, two = await feed.node("n1"), await feed.node("n2")
+        moving = caller("db_0", "h1", destinations=("h3",))
+        begun = DocumentChange(2, callers=(moving,), publications=(shown("db", 2),))
+        assert feed.server.apply(begun) == frozenset({"n1", "n2"})
+        assert await feed.server.confirmed(2, 5.0, {"n1", "n2"}) == ()
+        assert [node.incarnation("db") for node in (one, two)] == [2, 2]
+        assert (await feed.ask(two, ApprovalRequest("db_0", ("A",), "10.0.0.1"))).accepted
+        assert await feed.shows(DocumentChange(3, publications=(shown("db", 3),))) == ()
+        assert [node.incarnation("db") for node in (one, two)] == [3, 3]
+        await two.stop()
+        two = await feed.node("n2")
+        assert two.vms == {"web_1", "db_0"}
+        await one.stop()
+        await two.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+@pytest.mark.parametrize(("host", "gone"), [("h3", "one"), ("h1", "two")], ids=["moved", "stayed"])
+def test_vm_leaves_the_node_of_the_host_it_is_not_on(tmp_path: Path, host: str, gone: str) -> None:
+    """Where a move has ended, one node serves the VM without having ceased to. Source: M-1, M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        nodes = {"one": await feed.node("n1"), "two": await feed.node("n2")}
+        moving = caller("db_0", "h1", destinations=("h3",))
+        assert await feed.shows(DocumentChange(2, callers=(moving,))) == ()
+        ended = DocumentChange(3, callers=(caller("db_0", host),), publications=(shown("db", 2),))
+        assert await feed.shows(ended) == ()
+        left = nodes.pop(gone)
+        [stays] = nodes.values()
+        await until(lambda: "db_0" not in left.vms)
+        assert "db_0" in stays.vms
+        assert (left.incarnation("db"), stays.incarnation("db")) == (None, 2)
+        assert [each for change in stays.told for each in change.gone] == []
+        await left.stop()
+        await stays.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
 def test_vm_stays_with_its_old_node_while_the_new_one_is_away(tmp_path: Path) -> None:
     """It is answered there, up to date, until the new node has it. Source: M-1, M-2."""
 

@@ -105,7 +105,7 @@ class ControlPlane:
         except Unknown as unknown:
             raise self._ended(stimulus) or unknown from unknown
         written = outcome.changes
-        layout = publication.layout_before(self.state.topology, written)
+        layout = publication.layout_before(self.state, written)
         if written:
             self.store.commit(written)
             self._adopt(written)

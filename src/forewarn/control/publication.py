@@ -16,6 +16,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from forewarn.core.lifecycle import Operation
     from forewarn.core.state import Changes, State
     from forewarn.core.topology import Group, Host, Topology, Vm
 
@@ -24,11 +25,10 @@ _NOTHING = Document(incarnation=0, events=())
 
 def whole(state: State, sequence: int, *, hidden: Collection[str] = ()) -> DocumentChange:
     """Everything a metadata node must know, but for the documents of hidden groups."""
-    topology = state.topology
     return DocumentChange(
         sequence=sequence,
         whole=True,
-        callers=tuple(_caller(topology, vm) for vm in topology.vms.values()),
+        callers=tuple(_caller(state, vm) for vm in state.topology.vms.values()),
         publications=tuple(
             Publication(view.key, enabled=True, document=view.document)
             for view in state.views.values()
@@ -58,13 +58,17 @@ class LayoutBefore:
 
     hosts: Mapping[str, Host | None]
     groups: Mapping[str, Group | None]
+    #: Numbers of the operations it is about that were moving VMs to a destination.
+    moves: frozenset[int]
 
 
-def layout_before(topology: Topology, changes: Changes) -> LayoutBefore:
+def layout_before(state: State, changes: Changes) -> LayoutBefore:
     """Note what `difference` compares with, before the changes are adopted; costs what they do."""
+    topology, known = state.topology, state.operations
     return LayoutBefore(
         hosts={name: topology.hosts.get(name) for name in changes.hosts},
         groups={name: topology.groups.get(name) for name in changes.groups},
+        moves=frozenset(n for n in changes.operations if n in known and _moves(known[n])),
     )
 
 
@@ -73,15 +77,16 @@ def difference(
 ) -> DocumentChange | None:
     """What adopted changes mean for metadata nodes; None if nothing.
 
-    The cost grows with the views and VMs that changed, and with the VMs of a host or group whose
-    place or kind did: its health and its policy are nothing a VM is told.
+    The cost grows with the views and VMs that changed, with the VMs of a host or group whose
+    place or kind did (its health and its policy are nothing a VM is told), and with those that
+    begin or end to be moved.
     """
     publications = tuple(
         Publication(key, enabled=view is not None, document=view.document if view else _NOTHING)
         for key, view in changes.views.items()
     )
     names = _vms_to_tell(state.topology, changes, before)
-    callers = tuple(_caller(state.topology, state.topology.vms[name]) for name in names)
+    callers = tuple(_caller(state, state.topology.vms[name]) for name in names)
     gone = tuple(name for name, vm in changes.vms.items() if vm is None)
     if not (publications or callers or gone):
         return None
@@ -96,7 +101,15 @@ def _vms_to_tell(topology: Topology, changes: Changes, before: LayoutBefore) -> 
     for group in changes.groups:
         if _kind(before.groups[group]) != _kind(topology.groups.get(group)):
             names.update(topology.vms_in(group))
+    for number, operation in changes.operations.items():
+        if _moves(operation) != (number in before.moves):
+            names.update(vm for vm in operation.vms if vm in topology.vms)
     return sorted(names)
+
+
+def _moves(operation: Operation) -> bool:
+    """Whether VMs may be at an operation's destination that the topology has elsewhere."""
+    return bool(operation.destination) and operation.state is OperationState.RUNNING
 
 
 def _place(host: Host | None) -> tuple[object, ...]:
@@ -109,7 +122,18 @@ def _kind(group: Group | None) -> tuple[object, ...]:
     return (group.kind, group.splits_gpus) if group else ()
 
 
-def _caller(topology: Topology, vm: Vm) -> Caller:
+def _destinations(state: State, vm: Vm) -> tuple[str, ...]:
+    """Return where a VM may be before the topology says so; costs its own live operations."""
+    numbers = state.places.of(("vm", vm.name))
+    if not numbers:
+        return ()
+    found = (state.operations[number] for number in numbers)
+    hosts = {operation.destination for operation in found if _moves(operation)}
+    return tuple(sorted(hosts - {vm.host}))
+
+
+def _caller(state: State, vm: Vm) -> Caller:
+    topology = state.topology
     return Caller(
         vm=vm.name,
         group=vm.group,
@@ -119,6 +143,7 @@ def _caller(topology: Topology, vm: Vm) -> Caller:
         instance_id=vm.instance_id,
         instance=instance_facts(topology, vm),
         host=vm.host,
+        destinations=_destinations(state, vm),
     )
 
 

@@ -56,6 +56,13 @@ class Caller(Row, frozen=True):
     empty. Source: I-1."""
     host: str = ""
     """Name of the host it runs on."""
+    destinations: tuple[str, ...] = ()
+    """Names of other hosts it is being moved to: it may run there at any moment."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names of all hosts it may ask from."""
+        return (self.host, *self.destinations)
 
 
 class Publication(Row, frozen=True):

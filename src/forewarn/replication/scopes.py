@@ -1,6 +1,7 @@
 """What each metadata node is sent of every change: all of it, or what concerns its hosts' VMs.
 
-Nothing is sent in here. A VM that moves stays with its old node until the new one has it.
+Nothing is sent in here. A VM that is being moved is its old node's and its new one's; one that
+has moved stays with its old node until the new one has it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,11 @@ class ScopedFeed:
         """Whether a VM is this feed's."""
         if caller is None:
             return False
-        return self.hosts is None or caller.host in self.hosts or caller.vm in self.leaving
+        return self.has(caller) or caller.vm in self.leaving
+
+    def has(self, caller: Caller) -> bool:
+        """Whether a VM may ask from this feed's hosts."""
+        return self.hosts is None or not self.hosts.isdisjoint(caller.hosts)
 
 
 class ScopedChange(NamedTuple):
@@ -62,7 +67,7 @@ class ScopedChange(NamedTuple):
 
     feed: ScopedFeed
     change: DocumentChange
-    #: VMs that this feed has for the first time, and other feeds have still.
+    #: VMs that this feed has for the first time, or that other feeds have still.
     arrived: frozenset[str]
 
 
@@ -151,7 +156,7 @@ class Scopes:
 
     def hosts_shown(self, change: DocumentChange) -> frozenset[str]:
         """Return the hosts with VMs that a change is about, as they are after it."""
-        hosts = {caller.host for caller in change.callers}
+        hosts = {host for caller in change.callers for host in caller.hosts}
         for each in change.publications:
             hosts.update(self._hosts_of.get(each.view, ()))
         return frozenset(hosts)
@@ -223,36 +228,34 @@ class Scopes:
     def _move(
         self, caller: Caller, before: Caller | None, drafts: dict[ScopedFeed, _Draft]
     ) -> None:
-        here = self._by_host.get(caller.host, {})
+        here = self._of(caller)
+        was = self._of(before) if before is not None else {}
+        left = [feed for feed in was if feed not in here]
         for feed in here:
             draft = drafts.setdefault(feed, _Draft())
             draft.callers.append(caller)
             feed.leaving.pop(caller.vm, None)
-            if (
-                before is None
-                or before.host not in (feed.hosts or ())
-                or before.view != caller.view
-            ):
+            if left or before is None or feed not in was or before.view != caller.view:
                 draft.arrived.add(caller.vm)
                 shown = self.state.publications.get(caller.view)
                 if shown is not None:
                     draft.publications[caller.view] = shown
         if before is None:
             return
-        for feed in self._by_host.get(before.host, {}):
-            if feed in here:
-                continue
+        for feed in left:
             if here:
                 feed.leaving[caller.vm] = before.view
             else:
                 self._drop(feed, before, drafts)
 
     def _remove(self, caller: Caller, drafts: dict[ScopedFeed, _Draft]) -> None:
-        for feed in (
-            self._feeds.values() if self._leaves(caller.vm) else self._by_host.get(caller.host, {})
-        ):
-            if feed.leaving.pop(caller.vm, None) or caller.host in (feed.hosts or ()):
+        for feed in self._feeds.values() if self._leaves(caller.vm) else self._of(caller):
+            if feed.leaving.pop(caller.vm, None) or feed.has(caller):
                 self._drop(feed, caller, drafts)
+
+    def _of(self, caller: Caller) -> dict[ScopedFeed, None]:
+        """Return the feeds of the hosts that a VM may ask from."""
+        return {feed: None for host in caller.hosts for feed in self._by_host.get(host, ())}
 
     def _leaves(self, vm: str) -> bool:
         return any(vm in feed.leaving for feed in self._feeds.values())
@@ -283,17 +286,19 @@ class Scopes:
         return any(host in hosts for host in feed.hosts or ()) or view in feed.leaving.values()
 
     def _place(self, caller: Caller) -> None:
-        self._vms_on.setdefault(caller.host, {})[caller.vm] = None
-        for name in {caller.view, caller.group}:
-            hosts = self._hosts_of.setdefault(name, {})
-            hosts[caller.host] = hosts.get(caller.host, 0) + 1
+        for host in caller.hosts:
+            self._vms_on.setdefault(host, {})[caller.vm] = None
+            for name in {caller.view, caller.group}:
+                hosts = self._hosts_of.setdefault(name, {})
+                hosts[host] = hosts.get(host, 0) + 1
 
     def _unplace(self, caller: Caller) -> None:
-        self._vms_on[caller.host].pop(caller.vm)
-        for name in {caller.view, caller.group}:
-            hosts = self._hosts_of[name]
-            hosts[caller.host] -= 1
-            if not hosts[caller.host]:
-                del hosts[caller.host]
-                if not hosts:
-                    del self._hosts_of[name]
+        for host in caller.hosts:
+            self._vms_on[host].pop(caller.vm)
+            for name in {caller.view, caller.group}:
+                hosts = self._hosts_of[name]
+                hosts[host] -= 1
+                if not hosts[host]:
+                    del hosts[host]
+                    if not hosts:
+                        del self._hosts_of[name]
