@@ -6,8 +6,10 @@ The only module that touches libvirt's library; what it raises becomes an error 
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from forewarn.drivers.libvirt.domain import Domain
 from forewarn.errors import CallerError, PeerError
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
 
 #: Seconds between two signs of life, and how many may be missed.
 KEEPALIVE_S, KEEPALIVE_COUNT = 2, 3
+#: How long a host may take to accept a connection, in seconds. libvirt itself waits as long as the
+#: system does, which is two minutes for a host that drops packets.
+CONNECT_TIMEOUT_S = 5.0
+#: Ports of libvirt's own transports.
+_PORTS = {"": 16514, "tls": 16514, "tcp": 16509}
 
 
 class LibvirtMissing(CallerError):
@@ -129,8 +136,9 @@ class Connections:
             if connection is not None and connection.isAlive():
                 return connection
             self._open.pop(host, None)
+            _check_accepts(host, found.uri)
             connection = libvirt.open(found.uri)
-            connection.setKeepAlive(KEEPALIVE_S, KEEPALIVE_COUNT)
+            _keep_alive(libvirt, connection)
             self._listen(libvirt, connection)
             self._open[host] = connection
             return connection
@@ -208,6 +216,33 @@ class Connections:
         connection = self.to(host)
         with failing(host):
             connection.defineXML(xml)
+
+
+def _keep_alive(libvirt: Any, connection: Any) -> None:  # noqa: ANN401 - no types
+    """Have silence noticed, where there is a wire that can fall silent."""
+    try:
+        connection.setKeepAlive(KEEPALIVE_S, KEEPALIVE_COUNT)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() != libvirt.VIR_ERR_NO_SUPPORT:
+            raise
+
+
+def _check_accepts(host: str, uri: str) -> None:
+    """Refuse a remote host that accepts no connection in time.
+
+    Raises:
+        HypervisorFailed: it does not.
+    """
+    parts = urlsplit(uri)
+    transport = parts.scheme.partition("+")[2]
+    if not parts.hostname or transport not in _PORTS:
+        return
+    address = parts.hostname, parts.port or _PORTS[transport]
+    try:
+        socket.create_connection(address, CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        reason = f"no connection to {address[0]}:{address[1]}: {error.strerror or error}"
+        raise HypervisorFailed(host=host, reason=reason) from error
 
 
 @contextlib.contextmanager

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from forewarn.drivers import Progress
 from forewarn.drivers.libvirt.connection import Connections
 from forewarn.drivers.libvirt.discovery import difference, discover
-from forewarn.drivers.libvirt.guests import Guests, Stopped, TaskSuperseded
+from forewarn.drivers.libvirt.guests import Guests, TaskSuperseded
+from forewarn.drivers.libvirt.migration import Stopped
 from forewarn.drivers.libvirt.records import Records
 from forewarn.drivers.libvirt.work import Work
 from forewarn.errors import PeerError

@@ -6,17 +6,17 @@ Every act first looks at what is so at the hypervisors: it is safe after a crash
 from __future__ import annotations
 
 import contextlib
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
-from forewarn.drivers.libvirt.config import Fallback
 from forewarn.drivers.libvirt.connection import DomainGone, HypervisorFailed, failing
 from forewarn.drivers.libvirt.mark import Mark
+from forewarn.drivers.libvirt.migration import LOOK_EVERY_S, Migration, Stopped
 from forewarn.errors import ForewarnError, PeerError
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from forewarn.drivers import Task
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from forewarn.drivers.libvirt.connection import Connections
     from forewarn.drivers.libvirt.domain import Domain
 
-#: How often a hypervisor is asked while something is under way, in seconds.
-LOOK_EVERY_S = 0.2
-#: How long a migration may take to be undone, in seconds.
-ABORT_S = 20.0
 #: How often a guest is looked for that leaves a host between two calls.
 LOOKS_MAX = 5
 
@@ -48,24 +44,12 @@ class NoRoom(PeerError):
     advice = "Make room or name a destination, then retry."
 
 
-class MigrationTimedOut(PeerError):
-    """A live migration that did not end in time."""
-
-    code = "migration-timed-out"
-    message = "The live migration of {vm} to {host} was given up after {seconds} s."
-    advice = "Retry at a quieter time, or set migration_fallback."
-
-
 class TaskSuperseded(PeerError):
     """A later writer has begun something with the guest."""
 
     code = "task-superseded"
     message = "A later control plane (generation {generation}) works on {vm}."
     advice = "End this process: another one is the writer."
-
-
-class Stopped(Exception):
-    """The operation ended without its driver."""
 
 
 class Guests:
@@ -97,6 +81,8 @@ class Guests:
         self._say = say
         #: Hosts that are known to be gone, and are not asked.
         self.lost: set[str] = set()
+        #: Guests that were asked to shut down -> until when they may, ms since the epoch UTC.
+        self._grace_ms: dict[str, int] = {}
 
     # --- where it is ----------------------------------------------------------------------
 
@@ -163,7 +149,9 @@ class Guests:
         while domain.host != mark.to:
             if not domain.active:
                 raise HypervisorFailed(host=domain.host, reason=f"{vm} stopped while it moved")
-            self._migrate(domain, mark)
+            Migration(
+                domain, mark.to, self.config, stopped=self._stopped, say=self._say
+            ).carry_out()
             domain = self.needed(vm)
         with failing(domain.host):
             domain.resume()  # a migration that was helped along leaves it suspended
@@ -186,6 +174,12 @@ class Guests:
         """End a guest's run and begin another; one that is off stays so."""
         self.stop(vm)
         self.start(vm)
+
+    def ask_to_stop(self, vm: str) -> None:
+        """Ask a guest to end the run it was in when the task began; `stop` waits for that."""
+        domain = self.needed(vm)
+        if self._marked(domain).pending:
+            self._ask_to_stop(domain, self.config.shutdown_timeout_s)
 
     def stop(self, vm: str) -> None:
         """End the run a guest was in when the task began."""
@@ -306,81 +300,25 @@ class Guests:
             if mark.ran:
                 domain.create()
 
-    def _stop(self, domain: Domain, grace_s: float) -> None:
-        """Shut a guest down, after its grace by force."""
-        self._say(f"shutting {domain.name} down", 0)
-        ends_ms = self._clock.now_ms() + int(grace_s * 1000)
+    def _ask_to_stop(self, domain: Domain, grace_s: float) -> None:
+        """Ask a guest to shut down; its grace counts from here."""
+        self._grace_ms[domain.name] = self._clock.now_ms() + int(grace_s * 1000)
         with failing(domain.host):
             if domain.active:
                 domain.resume()
                 domain.shutdown()
+
+    def _stop(self, domain: Domain, grace_s: float) -> None:
+        """Shut a guest down, after its grace by force."""
+        self._say(f"shutting {domain.name} down", 0)
+        if domain.name not in self._grace_ms:
+            self._ask_to_stop(domain, grace_s)
+        ends_ms = self._grace_ms.pop(domain.name)
+        with failing(domain.host):
             while domain.active and self._clock.now_ms() < ends_ms:
                 self._pause()
             if domain.active:
                 domain.destroy()
-
-    def _migrate(self, domain: Domain, mark: Mark) -> None:
-        """Have one migration take place, or wait for one that is under way."""
-        self._say(f"migrating {domain.name} to {mark.to}", 0)
-        ended = threading.Event()
-        failed: list[Exception] = []
-        with failing(domain.host):
-            if domain.migrating:  # begun before a crash; the hosts go on among themselves
-                with contextlib.suppress(DomainGone):
-                    while domain.active and domain.migrating:
-                        self._watch(domain, mark)
-                return
-        uri = self.config.migration_uri(mark.to)
-        mib_s, unsafe = self.config.migration_mib_s, self.config.storage_is_shared
-        fallback = self.config.migration_fallback
-        postcopy = fallback is Fallback.POSTCOPY
-
-        def act() -> None:
-            try:
-                with failing(domain.host):
-                    domain.migrate(uri, mib_s=mib_s, postcopy=postcopy, unsafe=unsafe)
-            except Exception as error:  # noqa: BLE001 - raised by who waits
-                failed.append(error)
-            finally:
-                ended.set()
-
-        threading.Thread(target=act, name=f"migration of {domain.name}", daemon=True).start()
-        ends_ms = self._clock.now_ms() + self.config.migration_timeout_s * 1000
-        helped = False
-        while not ended.wait(LOOK_EVERY_S):
-            try:
-                self._watch(domain, mark)
-            except Stopped:
-                ended.wait(ABORT_S)  # until the other host has given up its half
-                raise
-            if self._clock.now_ms() > ends_ms and not helped:
-                self._hurry(domain)
-                helped = True
-        if failed and helped and fallback is Fallback.GIVE_UP:
-            seconds = self.config.migration_timeout_s
-            raise MigrationTimedOut(vm=domain.name, host=mark.to, seconds=seconds)
-        if failed:
-            raise failed[0]
-
-    def _watch(self, domain: Domain, mark: Mark) -> None:
-        """Say how far a migration is, and end it where the work was called off."""
-        if self._stopped.wait(LOOK_EVERY_S):
-            with failing(domain.host):
-                domain.abort_migration()
-            raise Stopped
-        with failing(domain.host):
-            self._say(f"migrating {domain.name} to {mark.to}", domain.share())
-
-    def _hurry(self, domain: Domain) -> None:
-        """Do with a migration that takes too long what the policy says."""
-        fallback = self.config.migration_fallback
-        with failing(domain.host):
-            if fallback is Fallback.SUSPEND:
-                domain.suspend()
-            elif fallback is Fallback.POSTCOPY:
-                domain.end_precopy()
-            else:
-                domain.abort_migration()
 
     def _pause(self) -> None:
         if self._stopped.wait(LOOK_EVERY_S):

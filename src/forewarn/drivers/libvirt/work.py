@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from forewarn.clock import SystemClock
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.drivers.libvirt.connection import HypervisorFailed
-from forewarn.drivers.libvirt.guests import GuestMissing, Stopped
+from forewarn.drivers.libvirt.guests import GuestMissing
+from forewarn.drivers.libvirt.migration import Stopped
 from forewarn.errors import PeerError
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ class Work:
         operation = self._task.operation
         key = f"{self._task.id}:reboot_command"
         if not self._records.command_ended(key):
+            self._each(operation.vms, self._guests.ask_to_stop)  # all at once: their grace is one
             self._each(operation.vms, self._guests.stop)
             self._command_once("reboot_command", self._config.reboot_command)
         self._connections.forget(operation.host)

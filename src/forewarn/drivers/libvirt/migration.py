@@ -1,0 +1,139 @@
+"""One live migration of a guest: begun, watched, ended by the policy where it takes too long.
+
+Where the guest goes and what is noted of it is decided in `guests.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from forewarn.clock import SystemClock
+from forewarn.drivers.libvirt.config import Fallback
+from forewarn.drivers.libvirt.connection import DomainGone, failing
+from forewarn.errors import PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.drivers.libvirt.config import LibvirtConfig
+    from forewarn.drivers.libvirt.domain import Domain
+
+#: How often a hypervisor is asked while something is under way, in seconds.
+LOOK_EVERY_S = 0.2
+#: How long a migration may take to be undone, in seconds.
+ABORT_S = 20.0
+
+
+class MigrationTimedOut(PeerError):
+    """A live migration that did not end in time."""
+
+    code = "migration-timed-out"
+    message = "The live migration of {vm} to {host} was given up after {seconds} s."
+    advice = "Retry at a quieter time, or set migration_fallback."
+
+
+class Stopped(Exception):
+    """The operation ended without its driver."""
+
+
+class Migration:
+    """A running guest, on its way to another host."""
+
+    def __init__(
+        self,
+        domain: Domain,
+        to: str,
+        config: LibvirtConfig,
+        *,
+        stopped: threading.Event,
+        say: Callable[[str, float], None],
+    ) -> None:
+        """Do nothing yet.
+
+        Args:
+            domain: where it is.
+            to: the host it goes to.
+            config: limits and policies.
+            stopped: set when it is called off.
+            say: is told what is done, and how much of that, 0 to 1.
+        """
+        self._domain = domain
+        self._to = to
+        self._config = config
+        self._stopped = stopped
+        self._say = say
+        self._clock = SystemClock()
+        self._ended = threading.Event()
+        self._failed: list[Exception] = []
+
+    def carry_out(self) -> None:
+        """Have it take place, or wait for one that is under way.
+
+        Raises:
+            ForewarnError: why it failed.
+            Stopped: it was called off.
+        """
+        domain, to, config = self._domain, self._to, self._config
+        self._say(f"migrating {domain.name} to {to}", 0)
+        with failing(domain.host):
+            if domain.migrating:  # begun before a crash; the hosts go on among themselves
+                with contextlib.suppress(DomainGone):
+                    while domain.active and domain.migrating:
+                        self._watch()
+                return
+        threading.Thread(target=self._act, name=f"migration of {domain.name}", daemon=True).start()
+        ends_ms = self._clock.now_ms() + config.migration_timeout_s * 1000
+        helped = False
+        while not self._ended.wait(LOOK_EVERY_S):
+            try:
+                self._watch()
+            except Stopped:
+                self._ended.wait(ABORT_S)  # until the other host has given up its half
+                raise
+            if self._clock.now_ms() > ends_ms and not helped:
+                self._hurry()
+                helped = True
+        if self._failed and helped and config.migration_fallback is Fallback.GIVE_UP:
+            seconds = config.migration_timeout_s
+            raise MigrationTimedOut(vm=domain.name, host=to, seconds=seconds)
+        if self._failed:
+            raise self._failed[0]
+
+    def _act(self) -> None:
+        """Migrate, on a thread of its own; what goes wrong is raised by who waits."""
+        domain, config = self._domain, self._config
+        try:
+            with failing(domain.host):
+                domain.migrate(
+                    config.migration_uri(self._to),
+                    mib_s=config.migration_mib_s,
+                    postcopy=config.migration_fallback is Fallback.POSTCOPY,
+                    unsafe=config.storage_is_shared,
+                )
+        except Exception as error:  # noqa: BLE001 - raised by who waits
+            self._failed.append(error)
+        finally:
+            self._ended.set()
+
+    def _watch(self) -> None:
+        """Say how far it is, and end it where the work was called off."""
+        domain = self._domain
+        if self._stopped.wait(LOOK_EVERY_S):
+            with failing(domain.host):
+                domain.abort_migration()
+            raise Stopped
+        with failing(domain.host):
+            self._say(f"migrating {domain.name} to {self._to}", domain.share())
+
+    def _hurry(self) -> None:
+        """Do what the policy says where it takes too long."""
+        domain, fallback = self._domain, self._config.migration_fallback
+        with failing(domain.host):
+            if fallback is Fallback.SUSPEND:
+                domain.suspend()
+            elif fallback is Fallback.POSTCOPY:
+                domain.end_precopy()
+            else:
+                domain.abort_migration()
