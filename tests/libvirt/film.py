@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.e2e.certificates import make_certificates
 from tests.e2e.cloud import FOREWARN, environment
 from tests.libvirt import guest_image, laboratory
-from tests.libvirt.laboratory import METADATA, Guest, Laboratory
-from tests.libvirt.node_proxy import SECRET
+from tests.libvirt.laboratory import Guest, Laboratory
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 SCENE_S = 120
 #: How long a host is silent before it is reported lost.
 LOST_AFTER_S = 2
+#: Where the metadata nodes find the control plane.
+FEED_PORT = 8471
+#: How long work waits for a node that is away, in seconds.
+SHOW_TIMEOUT_S = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +101,33 @@ class Film:
     def start_service(self) -> None:
         """Start the control plane on the control node."""
         config = str(self.directory / "forewarn.toml")
-        secret = {SECRET: "laboratory"}
-        self.lab.control.start("service", *FOREWARN, "serve", "--config", config, **secret)
+        self.lab.control.start("service", *FOREWARN, "serve", "--config", config)
         self.wait((self.directory / "operator.sock").exists, "the operator API")
 
     def start_node(self, host: str) -> None:
         """Start the metadata node of a host."""
-        program = (sys.executable, "-m", "tests.libvirt.node_proxy", METADATA)
-        files = (f"{self.directory}/metadata.sock", f"{self.directory}/callers.json")
-        self.lab.hosts[host].start("metadata", *program, *files, **{SECRET: "laboratory"})
+        config = str(self.directory / f"{host}.toml")
+        self.lab.hosts[host].start("metadata", *FOREWARN, "metadata", "--config", config)
 
     def _write_settings(self) -> None:
         directory = self.directory
+        control = self.lab.control.address
+        make_certificates(
+            directory, control=f"IP:{control}", **{name: f"DNS:{name}" for name in self.lab.hosts}
+        )
+        for name, node in self.lab.hosts.items():
+            (directory / f"{name}.toml").write_text(
+                f'[node]\nfollow = "{control}:{FEED_PORT}"\nname = "{name}"\n'
+                f'store = "{node.directory}/node"\nca = "{directory}/ca.pem"\n'
+                f'certificate = "{directory}/{name}.pem"\nkey = "{directory}/{name}.key"\n'
+            )
         (directory / "forewarn.toml").write_text(
             f'[listen]\nmetadata = ["unix:{directory}/metadata.sock"]\n'
             f'operator = "unix:{directory}/operator.sock"\n'
+            f'[feed]\nlisten = "{control}:{FEED_PORT}"\nclient_ca = "{directory}/ca.pem"\n'
+            f'certificate = "{directory}/control.pem"\nkey = "{directory}/control.key"\n'
+            f"[policy]\nshow_timeout_s = {SHOW_TIMEOUT_S}\n"
             "[operator]\nopen_on_loopback = true\n"
-            '[metadata]\nproxy_addresses = ["unix"]\n'
             f'[store]\nurl = "sqlite://{directory}/forewarn.db"\n'
             f'[drivers]\ndefault = "libvirt"\n'
             f'[drivers.libvirt]\nconfig = "{directory}/libvirt.toml"\n'
@@ -134,8 +149,6 @@ class Film:
             f'fence_command = ["{power}", "off", "{{host}}"]\n'
             f"lost_after_s = {LOST_AFTER_S}\n{hosts}"
         )
-        callers = {each.address: each.uuid for each in self.guests.values()}
-        (directory / "callers.json").write_text(json.dumps(callers))
 
     def _serve_power(self) -> None:
         """Do what a management board does: reboot a host, or make sure that it is off."""
@@ -232,6 +245,7 @@ class Film:
         self.say("\n1. h1 needs an update. Its guests are to move to h2 while they run.")
         home, boots = self.home("web_0"), self.marks("web_0", " up ")
         assert home == "h1", home
+        unknown = {vm: self.marks(vm, " 404 ") for vm in ("web_0", "batch_0")}
         self.do("host", "migrate", "h1", "--destination", "h2")
         assert self.marks("web_0", "prepared") == 1, self.logs()
         self.wait(lambda: self.home("web_0") == "h2", "the topology to follow")
@@ -239,8 +253,10 @@ class Film:
         for vm in ("web_0", "batch_0"):
             self.goes_on(vm)
             assert self.marks(vm, " up ") == boots
+            assert self.marks(vm, " 404 ") == unknown[vm], self.logs()
         self.check_seen("Freeze Scheduled")
-        self.say("   web_0's agent prepared, approved and recovered; web_0 was never off.")
+        self.say("   web_0's agent prepared, approved and recovered; web_0 was never off,")
+        self.say("   and no poll was refused: the node of h2 knew it before it was there.")
 
     def reboot(self) -> None:
         """A reboot of a host with its guests."""
@@ -318,6 +334,8 @@ def missing() -> str:
     """Say why the film cannot be played here; empty if it can."""
     if not Path("/usr/bin/python3.11").exists():
         return "The agent's guest needs Debian's python3.11-minimal: run tools/system."
+    if shutil.which("openssl") is None:
+        return "The certificates of the metadata nodes need openssl: run tools/system."
     return laboratory.missing()
 
 

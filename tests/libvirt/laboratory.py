@@ -215,7 +215,9 @@ class Laboratory:
         """Start a host: its network, and its libvirtd."""
         node = self.hosts[name]
         node.boot()
-        peer = ("type", "veth", "peer", "name", "lan0", "netns", str(node.init))
+        # The same each time, as a real card's: neighbours go on asking for the one they know.
+        mac = f"52:54:00:78:00:{node.address.rpartition('.')[2]:>02}"
+        peer = ("type", "veth", "peer", "name", "lan0", "address", mac, "netns", str(node.init))
         self.control.run("ip", "link", "delete", f"to-{name}", check=False)
         # The other end is named by a process as this machine numbers it, so not from inside.
         control_net = ("nsenter", "-t", str(self.control.init), "-n")
