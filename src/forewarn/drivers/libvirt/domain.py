@@ -63,6 +63,17 @@ class Domain:
                 return None
             raise
 
+    @property
+    def run_lasts(self) -> bool:
+        """Whether the run that it was in when it was looked up goes on; each has its own number."""
+        number = self.handle.ID()
+        try:
+            return bool(number >= 0 and self.handle.connect().lookupByID(number).isActive())
+        except self.libvirt.libvirtError as error:
+            if error.get_error_code() == self.libvirt.VIR_ERR_NO_DOMAIN:
+                return False
+            raise
+
     def put_mark(self, mark: Mark) -> None:
         """Have it carry a mark; one that is pending only while this run of it lasts."""
         lib = self.libvirt
@@ -92,9 +103,14 @@ class Domain:
             self.handle.destroy()
 
     def create(self) -> None:
-        """Start it."""
-        if not self.active:
+        """Start it, unless it runs, or somebody else starts it at this moment."""
+        if self.active:
+            return
+        try:
             self.handle.create()
+        except self.libvirt.libvirtError:
+            if not self.active:
+                raise
 
     def suspend(self) -> None:
         """Stop its processors."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from forewarn.drivers import Progress
+from forewarn.drivers import Progress, Task
 from forewarn.drivers.libvirt.connection import Connections
 from forewarn.drivers.libvirt.discovery import difference, discover
 from forewarn.drivers.libvirt.guests import Guests, TaskSuperseded
@@ -17,11 +17,11 @@ from forewarn.drivers.libvirt.migration import Stopped
 from forewarn.drivers.libvirt.records import Records
 from forewarn.drivers.libvirt.work import Work
 from forewarn.errors import PeerError
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forewarn.drivers import Task
     from forewarn.drivers.libvirt.config import LibvirtConfig
 
 #: How often an attempt is asked after, in milliseconds.
@@ -33,7 +33,7 @@ REMEMBERED_MAX = 10_000
 
 
 #: What is noted of a task.
-BEGUN, CALLED_OFF = "begun", "called off"
+BEGUN, ENDED, CALLED_OFF = "begun", "ended", "called off"
 
 
 class TaskUnknown(PeerError):
@@ -55,9 +55,10 @@ class TaskCalledOff(PeerError):
 class _Attempt:
     """One attempt, on its thread."""
 
-    def __init__(self, task: Task, stopped: threading.Event) -> None:
+    def __init__(self, task: Task, stopped: threading.Event, records: Records) -> None:
         self.task = task
         self.stopped = stopped
+        self._records = records
         self._failed = ""
         self._text, self._share = "", 0.0
         self._thread: threading.Thread | None = None
@@ -76,6 +77,7 @@ class _Attempt:
     def _run(self, work: Work) -> None:
         try:
             work.carry_out()
+            self._records.note_task(_key(self.task), ENDED)
         except Stopped:
             self._failed = "it was called off"
         except Exception as error:  # noqa: BLE001 - whatever it is, people must look
@@ -126,6 +128,8 @@ class LibvirtDriver:
             before.stop()
         if self._records.task(_key(task, operation=True)) == CALLED_OFF:
             raise TaskCalledOff(task=task.id)
+        if self._records.task(_key(task)) == ENDED:
+            return
         self._records.note_task(_key(task), BEGUN)
         with self._lock:
             self._attempt(task)
@@ -141,10 +145,13 @@ class LibvirtDriver:
             self._check_writer(task)
             known = self._attempts.get(task.operation.number)
             if known is None or known.task.operation.attempt != task.operation.attempt:
-                if self._records.task(_key(task)) != BEGUN:
+                noted = self._records.task(_key(task))
+                if noted not in {BEGUN, ENDED}:
                     raise TaskUnknown(task=task.id)
                 if self._records.task(_key(task, operation=True)) == CALLED_OFF:
                     raise TaskCalledOff(task=task.id)
+                if noted == ENDED:
+                    return Progress(done=True)
             return self._attempt(task).progress(now_ms)
 
     def abort(self, task: Task) -> None:
@@ -159,7 +166,7 @@ class LibvirtDriver:
             attempt = self._attempts.pop(task.operation.number, None)
         if attempt is not None and not attempt.stop():
             raise TimeoutError(f"{task.id} has not stopped after {STOP_S:g} s")
-        self._work(_Attempt(task, threading.Event())).called_off()
+        self._work(_Attempt(task, threading.Event(), self._records)).called_off()
 
     def discover(self) -> Mapping[str, object]:
         """Return hosts, groups and VMs as they are now. Source: R-4."""
@@ -176,7 +183,7 @@ class LibvirtDriver:
         number = task.operation.number
         found = self._attempts.pop(number, None)
         if found is None or found.task.operation.attempt != task.operation.attempt:
-            found = _Attempt(task, threading.Event())
+            found = _Attempt(task, threading.Event(), self._records)
             found.start(self._work(found))
         self._attempts[number] = found
         while len(self._attempts) > REMEMBERED_MAX:
@@ -187,7 +194,17 @@ class LibvirtDriver:
         task, stopped = attempt.task, attempt.stopped
         parts = (self._connections, self._config)
         guests = Guests(task, *parts, stopped=stopped, say=attempt.say)
+        guests.ended = self._ended_before(task)
         return Work(task, guests, self._records, stopped=stopped)
+
+    def _ended_before(self, task: Task) -> int:
+        """Return the last attempt before this one that ended well; 0 if none did."""
+        operation = task.operation
+        for attempt in range(operation.attempt - 1, 0, -1):
+            earlier = Task(replace(operation, attempt=attempt))
+            if self._records.task(_key(earlier)) == ENDED:
+                return attempt
+        return 0
 
 
 def _key(task: Task, *, operation: bool = False) -> str:

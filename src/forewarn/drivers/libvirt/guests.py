@@ -79,6 +79,8 @@ class Guests:
         self.config = config
         self._stopped = stopped
         self._say = say
+        #: The attempt of the operation that ended well, after which this one begins from nothing.
+        self.ended = 0
         #: Hosts that are known to be gone, and are not asked.
         self.lost: set[str] = set()
         #: Guests that were asked to shut down -> until when they may, ms since the epoch UTC.
@@ -268,7 +270,7 @@ class Guests:
     def _key(self) -> str:
         """The operation's name in marks; a store that was started over counts from 1 again."""
         operation = self._task.operation
-        return f"{operation.id}@{operation.created_ms}"
+        return f"{operation.id}@{operation.created_ms}" + (f"+{self.ended}" if self.ended else "")
 
     def _destination(self, domain: Domain) -> str:
         return self._task.operation.destination or self._room(
@@ -304,20 +306,23 @@ class Guests:
         """Ask a guest to shut down; its grace counts from here."""
         self._grace_ms[domain.name] = self._clock.now_ms() + int(grace_s * 1000)
         with failing(domain.host):
-            if domain.active:
+            if domain.run_lasts:
                 domain.resume()
                 domain.shutdown()
 
     def _stop(self, domain: Domain, grace_s: float) -> None:
-        """Shut a guest down, after its grace by force."""
+        """End the run a guest is in: shut it down, after its grace by force.
+
+        Not another run: a writer that has lost its place may still be at work.
+        """
         self._say(f"shutting {domain.name} down", 0)
         if domain.name not in self._grace_ms:
             self._ask_to_stop(domain, grace_s)
         ends_ms = self._grace_ms.pop(domain.name)
         with failing(domain.host):
-            while domain.active and self._clock.now_ms() < ends_ms:
+            while domain.run_lasts and self._clock.now_ms() < ends_ms:
                 self._pause()
-            if domain.active:
+            if domain.run_lasts:
                 domain.destroy()
 
     def _pause(self) -> None:

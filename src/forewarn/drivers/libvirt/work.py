@@ -145,7 +145,7 @@ class Work:
 
     def _reboot_host(self) -> None:
         operation = self._task.operation
-        key = f"{self._task.id}:reboot_command"
+        key = self._command_key("reboot_command")
         if not self._records.command_ended(key):
             self._each(operation.vms, self._guests.ask_to_stop)  # all at once: their grace is one
             self._each(operation.vms, self._guests.stop)
@@ -196,7 +196,7 @@ class Work:
 
     def _command_once(self, setting: str, command: tuple[str, ...]) -> None:
         """Run a command that must not run twice in one attempt."""
-        key = f"{self._task.id}:{setting}"
+        key = self._command_key(setting)
         if self._records.command_ended(key):
             return
         if not self._records.begin_command(key):
@@ -205,6 +205,10 @@ class Work:
             raise CommandFailed(setting=setting, host=host, problem=problem)
         self._command(setting, command)
         self._records.end_command(key)
+
+    def _command_key(self, setting: str) -> str:
+        """Return the name of a command's run, which no two stores share."""
+        return f"{self._task.id}@{self._task.operation.created_ms}:{setting}"
 
     def _command(self, setting: str, command: tuple[str, ...]) -> None:
         host = self._task.operation.host
