@@ -18,8 +18,8 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
-	demo-libvirt test-azure test-fast test-postgres coverage sim hunt transcripts docs bench release \
-	$(BENCHES) clean
+	demo-libvirt kill-libvirt test-azure test-fast test-postgres coverage sim hunt transcripts docs \
+	bench release $(BENCHES) clean
 
 help:  ## list what can be made
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."
@@ -37,6 +37,9 @@ run-dev: $(RUNTIME)  ## run the service with its store kept in .build/dev (ARGS=
 
 demo-libvirt: $(DEV) system  ## a private cloud of two libvirt hosts is maintained (root, Debian)
 	$(BIN)/python -m tests.libvirt.film
+
+kill-libvirt: $(DEV) system  ## kill every part of that cloud, 300 times (ARGS="--quick")
+	$(BIN)/python -m tests.libvirt.kill_run $(ARGS)
 
 # -- to work on it -------------------------------------------------------------------------------
 

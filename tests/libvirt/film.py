@@ -48,24 +48,23 @@ class Poll:
 class Film:
     """The cloud and its people."""
 
-    def __init__(self, lab: Laboratory, say: Callable[[str], None]) -> None:
-        """Start nothing yet."""
+    def __init__(
+        self, lab: Laboratory, say: Callable[[str], None], guests: tuple[Guest, ...] = ()
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            lab: the hosts.
+            say: is told what happens, for people.
+            guests: alternately on the two hosts; none: those of the film.
+        """
         self.lab = lab
         self.say = say
         self.directory = lab.directory
         self._ended = threading.Event()
-        poller = guest_image.poller_image(self.directory)
-        agent = guest_image.agent_image(self.directory)
-        assert agent is not None, "ask missing() first"
-        self.guests = {
-            each.name: each
-            for each in (
-                Guest("web_0", 11, agent, "web", role="agent"),
-                Guest("web_1", 12, poller, "web", approves=True),
-                Guest("batch_0", 13, poller, "batch", approves=True, spoofs="10.77.0.11"),
-                Guest("batch_1", 14, poller, "batch", approves=True, spot=True),
-            )
-        }
+        #: Held while a host is off, or one of its programs is about to be killed.
+        self.power = threading.RLock()
+        self.guests = {each.name: each for each in guests or _guests(self.directory)}
 
     # --- the cloud ------------------------------------------------------------------------
 
@@ -87,7 +86,8 @@ class Film:
                 self.lab.define(("h1", "h2")[number % 2], guest)
             for name in self.guests:
                 self.wait(partial(self.polls, name), f"{name} to poll")
-            self.wait(lambda: "This VM is web_0" in self.lab.text("web_0"), "the agent")
+            for name in (each.name for each in self.guests.values() if each.role == "agent"):
+                self.wait(partial(self.is_known_to_itself, name), "the agent")
             yield
         finally:
             self._ended.set()
@@ -101,6 +101,7 @@ class Film:
     def start_service(self) -> None:
         """Start the control plane on the control node."""
         config = str(self.directory / "forewarn.toml")
+        (self.directory / "operator.sock").unlink(missing_ok=True)  # of one that was killed
         self.lab.control.start("service", *FOREWARN, "serve", "--config", config)
         self.wait((self.directory / "operator.sock").exists, "the operator API")
 
@@ -156,10 +157,11 @@ class Film:
             for asked in self.directory.glob("*.asked"):
                 verb, _, host = asked.stem.partition("-")
                 asked.unlink()
-                self.lab.power_off(host)
-                if verb == "reboot":
-                    self.lab.power_on(host)
-                    self.start_node(host)
+                with self.power:
+                    self.lab.power_off(host)
+                    if verb == "reboot":
+                        self.lab.power_on(host)
+                        self.start_node(host)
                 asked.with_suffix(".done").touch()
 
     # --- its people -----------------------------------------------------------------------
@@ -203,6 +205,10 @@ class Film:
         return "\n".join(f"-- {p}\n{p.read_text('utf-8', 'replace')[-2500:]}" for p in paths)
 
     # --- what guests say ------------------------------------------------------------------
+
+    def is_known_to_itself(self, vm: str) -> bool:
+        """Whether a guest's agent has learned which VM it runs in."""
+        return f"This VM is {vm}" in self.lab.text(vm)
 
     def marks(self, vm: str, word: str) -> int:
         """How often a guest has said a word."""
@@ -328,6 +334,18 @@ class Film:
             self.loss()
             self.spoofing()
             self.check()
+
+
+def _guests(directory: Path) -> tuple[Guest, ...]:
+    poller = guest_image.poller_image(directory)
+    agent = guest_image.agent_image(directory)
+    assert agent is not None, "ask missing() first"
+    return (
+        Guest("web_0", 11, agent, "web", role="agent"),
+        Guest("web_1", 12, poller, "web", approves=True),
+        Guest("batch_0", 13, poller, "batch", approves=True, spoofs="10.77.0.11"),
+        Guest("batch_1", 14, poller, "batch", approves=True, spot=True),
+    )
 
 
 def missing() -> str:

@@ -142,6 +142,18 @@ class Node:
         self.programs[name] = process
         return process
 
+    def kill_program(self, name: str) -> bool:
+        """SIGKILL a program of this node; return whether it was there."""
+        process = self.programs.pop(name, None)
+        if process is None:
+            return False
+        # `nsenter` waits for the program, which it has started in another PID namespace.
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
+        process.wait(WAIT_S)
+        return bool(children)
+
     def log(self, name: str) -> Path:
         """Where a program's output goes."""
         return self.directory / f"{name}.log"
