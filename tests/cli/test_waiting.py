@@ -1,4 +1,4 @@
-"""Following work until it ends."""
+"""Following work until it ends, and how far it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from forewarn.core.stimulus import Complete
+from forewarn.core.stimulus import Complete, DriverProgressed
 from forewarn.exit_codes import INTERRUPTED, OK, REFUSED, TIMED_OUT
 from tests.cli.conftest import Run
 from tests.operator_api.live import Live
@@ -80,3 +80,17 @@ def test_interrupted_wait_is_calm(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     both = run("vm", "reboot", "web-0", "db-0", "--wait")
     assert "forewarn why op-2, forewarn why op-3\n" in both.err
     assert "Traceback" not in stopped.err
+
+
+def test_operations_show_how_far_their_drivers_are(run: Run, live: Live) -> None:
+    """The table has a column for it where a driver has told it. R-1."""
+    run("host", "migrate", "h2")
+    run("host", "reboot", "h1")
+    live.advance(1000)
+    assert "PROGRESS" not in run("operations").out
+    said = DriverProgressed(1, 1, "migrating web-1", 45)
+    live.daemon.control.submit(said, "driver").result(20)
+    shown = run("operations").out.splitlines()
+    assert shown[0].split()[5] == "PROGRESS"
+    assert "running  45 % migrating web-1" in shown[1]
+    assert "%" not in shown[2]

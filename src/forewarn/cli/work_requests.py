@@ -112,9 +112,16 @@ def add_wait_options(parser: argparse.ArgumentParser) -> None:
 
 
 def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
-    """Print operations as a table."""
+    """Print operations as a table, with the progress of those whose drivers tell it."""
+    shown = list(operations)
+    progress = [_progress(each) for each in shown]
+    told = any(progress)
     print_table(
-        ("operation", "cause", "impact", "target", "state", "not before", "vms"),
+        (
+            *("operation", "cause", "impact", "target", "state"),
+            *(("progress",) if told else ()),
+            *("not before", "vms"),
+        ),
         [
             (
                 each["id"],
@@ -122,13 +129,23 @@ def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
                 each["impact"],
                 f"{each['target_kind']} {each['target']}",
                 "stuck" if each["state"] == "running" and each["reason"] else each["state"],
+                *((text,) if told else ()),
                 when(each["not_before"], now_ms) if each["state"] == "announced" else "",
                 each["vms"],
             )
-            for each in operations
+            for each, text in zip(shown, progress, strict=True)
         ],
         empty="no operations",
     )
+
+
+def _progress(operation: Answer) -> str:
+    """Return how far running work is, as its driver says; empty if it does not."""
+    if operation["state"] != "running":
+        return ""
+    percent = operation["progress_percent"]
+    share = f"{percent} %" if percent >= 0 else ""
+    return " ".join(filter(None, (share, operation["progress"])))
 
 
 def awaited_text(waiting: Answer, now_ms: int) -> str:
