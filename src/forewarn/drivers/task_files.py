@@ -9,7 +9,7 @@ import fcntl
 import os
 import re
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from forewarn.drivers import Task
 
-#: Operations that are kept; the oldest that nobody works on go first.
+#: Operations that are kept after their end; the oldest go first.
 KEPT_MAX = 1000
 #: The name of a task, which becomes a path.
 TASK_NAME = re.compile(r"op-[0-9]{1,18}/[0-9]{1,9}", re.ASCII)
-GENERATION, ABORTED, LOCK = "generation", "aborted", "lock"
+GENERATION, ABORTED, DONE, LOCK = "generation", "aborted", "done", "lock"
 
 
 class TaskSuperseded(PeerError):
@@ -120,13 +120,28 @@ class TaskFiles:
         write_durably(directory / ABORTED, b"")
         self._tidy(directory)
 
+    def mark_done(self, task: Task) -> None:
+        """Note that an attempt is done: its files may go, once others have ended after it."""
+        directory = self.attempt(task)
+        if (directory / DONE).exists():
+            return
+        with suppress(TaskSuperseded), self.changing(task):  # the later writer notes it, too
+            write_durably(directory / DONE, b"")
+            self._tidy(directory.parent)
+
     def _tidy(self, but: Path) -> None:
-        """Remove the oldest operations, as far as nobody works on them; cost: those kept."""
-        kept = [each for each in self._directory.glob("op-*") if each != but]
+        """Remove the oldest operations that have ended; costs a look at each that is kept."""
+        kept = [each for each in self._directory.glob("op-*") if each != but and _is_over(each)]
         kept.sort(key=lambda each: int(each.name.removeprefix("op-")))
         for each in kept[: max(len(kept) - KEPT_MAX, 0)]:
-            if not any(held(attempt) for attempt in each.glob("[0-9]*")):
-                shutil.rmtree(each)
+            shutil.rmtree(each)
+
+
+def _is_over(operation: Path) -> bool:
+    """Whether an operation was aborted, or its last attempt is done, and no program runs on."""
+    attempts = sorted(operation.glob("[0-9]*"), key=lambda each: int(each.name))
+    over = (operation / ABORTED).exists() or (attempts and (attempts[-1] / DONE).exists())
+    return bool(over) and not any(map(held, attempts))
 
 
 def held(directory: Path) -> bool:

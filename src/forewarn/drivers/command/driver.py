@@ -118,6 +118,12 @@ class CommandDriver:
 
     def progress(self, task: Task, now_ms: int) -> Progress:
         """Say what `begin` printed last, how it ended, or what `progress` says."""
+        said = self._progress(task, now_ms)
+        if said.done:
+            self._files.mark_done(task)
+        return said
+
+    def _progress(self, task: Task, now_ms: int) -> Progress:
         directory = self._files.known(task)
         again_ms = now_ms + int(self._programs.poll_s * 1000)
         if held(directory):  # looked at before `end`, which is written before it is given back

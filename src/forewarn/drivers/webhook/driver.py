@@ -102,6 +102,8 @@ class WebhookDriver:
             said = read_answer(body, "report", task.id, now_ms=now_ms)
         elif self._polls:
             said = read_answer(self._send("progress", task), "progress", task.id, now_ms=now_ms)
+        if said.done:
+            self._files.mark_done(task)
         if said.done or said.failed:
             return said
         return Progress(
