@@ -174,3 +174,19 @@ def test_python_versions_are_the_same_everywhere() -> None:
     project = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text("utf-8"))["project"]
     oldest = project["requires-python"].removeprefix(">=")
     assert f"Python {oldest}" in ROOT.joinpath("README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("document", ["nodes", "driver-threats"])
+def test_each_threat_has_a_test(document: str) -> None:
+    """What stands against a threat is shown by a test that there is."""
+    text = (ROOT / "docs" / "explanation" / f"{document}.md").read_text("utf-8")
+    table = text.partition("| threat |")[2].partition("\n\n")[0].splitlines()[2:]
+    there = "\n".join(path.read_text("utf-8") for path in ROOT.glob("tests/*/test_*.py"))
+    assert table
+    for row in table:
+        named = re.findall(r"`([^`]+)`", row.rstrip(" |").rpartition("|")[2])
+        missing = [
+            name for name in named if f"def {name}(" not in there and not (ROOT / name).is_file()
+        ]
+        assert named, row
+        assert not missing, row

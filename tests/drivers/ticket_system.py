@@ -12,6 +12,10 @@ import threading
 import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ssl
 
 SECRET = b"a secret of thirty-two bytes 012"
 
@@ -19,8 +23,8 @@ SECRET = b"a secret of thirty-two bytes 012"
 class TicketSystem:
     """The far side of a webhook, on a port of its own."""
 
-    def __init__(self) -> None:
-        """Serve until closed."""
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        """Serve until closed; over TLS where a context is given."""
         self.opened: Counter[str] = Counter()
         self.seen: set[str] = set()
         self.aborted: set[str] = set()
@@ -45,7 +49,11 @@ class TicketSystem:
                 """Say nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/tickets"
+        scheme = "http"
+        if tls is not None:
+            scheme = "https"
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_port}/tickets"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
 
