@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.libvirt import film
-from tests.libvirt.laboratory import laboratory_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,5 +22,4 @@ def test_private_cloud_is_maintained(tmp_path: Path) -> None:
     said = film.missing()
     if said:
         pytest.skip(said)
-    with laboratory_in(tmp_path / "lab") as lab:
-        film.Film(lab, print).play()
+    film.in_laboratory(tmp_path, lambda lab: film.Film(lab, print).play())

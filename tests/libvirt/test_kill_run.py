@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.libvirt import laboratory
+from tests.libvirt import film, laboratory
 from tests.libvirt.kill_run import KillRun
 
 if TYPE_CHECKING:
@@ -23,7 +23,4 @@ def test_nothing_is_lost_or_done_twice_whoever_is_killed(tmp_path: Path) -> None
     said = laboratory.missing()
     if said:
         pytest.skip(said)
-    with laboratory.laboratory_in(tmp_path / "lab") as lab:
-        run = KillRun(lab, print, SEED)
-        run.play(ROUNDS)
-    assert run.killed.total() == ROUNDS
+    film.in_laboratory(tmp_path, lambda lab: KillRun(lab, print, SEED).play(ROUNDS))
