@@ -116,6 +116,9 @@ class ListenSettings:
     """Processes that share the metadata addresses; 0: the service's own process answers."""
     operator: str = "127.0.0.1:8470"
     """Address of the operator API; empty: none."""
+    metrics: str = ""
+    """Address where `GET /metrics` is answered for Prometheus, without a token, by the service and
+    by a metadata node; empty: none. It names groups and nodes: keep it from VMs."""
 
 
 @value

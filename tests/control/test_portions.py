@@ -92,7 +92,7 @@ def test_approval_is_answered_between_the_portions(running: Running) -> None:
 def test_large_order_renews_no_notice(running: Running) -> None:
     """Each notice counts from its own commit, not from the order. Source: N-1."""
     actions: list[str] = []
-    running.loop.on_committed = lambda done: actions.extend(each.action for each in done.entries)
+    running.loop.on_committed.add(lambda done: actions.extend(each.action for each in done.entries))
     ordered(running)
     finish(running)
     assert "operation.renewed" not in actions
@@ -112,7 +112,7 @@ def test_many_that_fall_due_at_once_start_in_portions(running: Running) -> None:
     ordered(running)
     finish(running)
     sizes: list[int] = []
-    running.loop.on_committed = lambda done: sizes.append(len(done.begin))
+    running.loop.on_committed.add(lambda done: sizes.append(len(done.begin)))
     running.pass_time(16 * 60_000)
     finish(running)
     assert states(running).count(OperationState.RUNNING) == HOSTS

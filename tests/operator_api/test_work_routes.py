@@ -179,7 +179,7 @@ def test_approve_of_an_operation_covers_its_groups(fleet: Live) -> None:
     operation = one(fleet.post("/v1/hosts/h1/reboot"))
     fleet.settle()
     commits: list[Committed] = []
-    fleet.daemon.control.on_committed = commits.append
+    fleet.daemon.control.on_committed.add(commits.append)
     approved = one(fleet.post(f"/v1/operations/{operation['id']}/approve"))
     assert approved["state"] == "running"
     actions = [entry.action for entry in commits[0].entries]

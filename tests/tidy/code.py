@@ -37,6 +37,7 @@ ROOMS_OF_PACKAGES = {
         "forewarn.store",
         "forewarn.simulator",
     ),
+    "prometheus_client": ("forewarn.telemetry",),
     "libvirt": ("forewarn.drivers.libvirt",),
     "psycopg": ("forewarn.store",),
     "yaml": ("forewarn.validation",),

@@ -9,7 +9,7 @@ import queue
 import threading
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from forewarn.drivers import Progress, Task
 from forewarn.errors import ForewarnError, PeerError
@@ -82,6 +82,21 @@ class CallLimits:
     max_concurrent: int = 32
 
 
+class CallResult(Word):
+    """What became of a call, in one word."""
+
+    OK = "ok"
+    FAILED = "failed"
+    #: It took too long and was given up.
+    HUNG = "hung"
+    #: It was not made: this process may not be the writer.
+    UNCONFIRMED = "unconfirmed"
+
+
+#: Is told of a call, what became of it, and how long it took in milliseconds.
+CallObserver: TypeAlias = "Callable[[DriverCall, CallResult, int], None]"
+
+
 class Executor(Protocol):
     """Where calls are made."""
 
@@ -130,7 +145,12 @@ class DriverCalls:
     """Keeps count of calls; on the writer's thread only, but for the calls themselves."""
 
     def __init__(
-        self, executor: Executor, limits: CallLimits, deliver: Callable[[CallEnded], None]
+        self,
+        executor: Executor,
+        limits: CallLimits,
+        deliver: Callable[[CallEnded], None],
+        *,
+        observe: CallObserver = lambda *_: None,
     ) -> None:
         """Make no call yet.
 
@@ -138,10 +158,12 @@ class DriverCalls:
             executor: makes the calls.
             limits: how many at a time, and for how long.
             deliver: is given the end of each, on whatever thread it was made.
+            observe: is told of each that has ended or was given up.
         """
         self._executor = executor
         self._limits = limits
         self._deliver = deliver
+        self._observe = observe
         self._drivers: dict[str, _Slots] = {}
         #: Calls whose end waits for the writer's thread.
         self._returned: set[DriverCall] = set()
@@ -184,13 +206,16 @@ class DriverCalls:
         self._returned.add(call)  # a busy writer may look at it only after its time was up
         self._deliver(ended)
 
-    def ended(self, call: DriverCall) -> None:
+    def ended(self, ended: CallEnded, now_ms: int) -> None:
         """Note that a call has returned, however late."""
+        call = ended.call
         self._returned.discard(call)
         slots = self._drivers[call.driver]
         since_ms = slots.running.pop(call, None)
         if since_ms is None:
             del slots.hanging[call]
+        else:
+            self._observe(call, _result(ended), now_ms - since_ms)
 
     def overdue(self, now_ms: int) -> list[tuple[DriverCall, int]]:
         """Give up every call that has taken too long; return them, and since when each runs.
@@ -205,6 +230,7 @@ class DriverCalls:
                 if call in self._returned:
                     continue
                 slots.hanging[call] = slots.running.pop(call)
+                self._observe(call, CallResult.HUNG, now_ms - since_ms)
                 found.append((call, since_ms))
         return found
 
@@ -222,6 +248,13 @@ class WriterUnconfirmed(Exception):
         """Carry the store's reason."""
         super().__init__(str(reason))
         self.reason = reason
+
+
+def _result(ended: CallEnded) -> CallResult:
+    if ended.unconfirmed is not None:
+        return CallResult.UNCONFIRMED
+    failed = ended.failed or (ended.progress is not None and ended.progress.failed)
+    return CallResult.FAILED if failed else CallResult.OK
 
 
 def _made(call: DriverCall, act: Callable[[], Progress | None]) -> CallEnded:

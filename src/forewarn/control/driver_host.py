@@ -95,7 +95,7 @@ class DriverHost:
         self._plane = plane
         setup.named(setup.default)
         self._setup = setup
-        self._calls = DriverCalls(setup.executor, setup.limits, deliver)
+        self._calls = DriverCalls(setup.executor, setup.limits, deliver, observe=setup.observe)
         plane.default_driver = setup.default
         self._report = report
         self._progress = ProgressReports()
@@ -180,7 +180,7 @@ class DriverHost:
     def ended(self, ended: CallEnded, now_ms: int) -> ForewarnError | None:
         """Take what became of a call; return why it was not made, if it was not."""
         call, number = ended.call, ended.call.task.operation.number
-        self._calls.ended(call)
+        self._calls.ended(ended, now_ms)
         self._exhausted.discard(call.driver)
         if self._under_way.get(number) is call:
             del self._under_way[number]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from forewarn.control.driver_calls import CallLimits, DaemonThreads, Executor
+from forewarn.control.driver_calls import CallLimits, CallObserver, DaemonThreads, Executor
 from forewarn.errors import CallerError
 from forewarn.values import value
 
@@ -37,6 +37,8 @@ class DriverSetup:
     executor: Executor = field(default_factory=DaemonThreads)
     #: Checks between the waves of maintenances, by name.
     gates: Mapping[str, Gate] = field(default_factory=dict)
+    #: Is told of each call; must be quick.
+    observe: CallObserver = lambda *_: None
 
     def named(self, name: str) -> Driver:
         """Return a driver.

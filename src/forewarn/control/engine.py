@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.control.driver_calls import CallEnded
 from forewarn.control.driver_host import DriverHost
-from forewarn.control.entry_log import log_entries
+from forewarn.control.entry_log import CommitListeners, log_entries
 from forewarn.control.inbox import Inbox, StateQuery, Stopping, Submission
 from forewarn.control.planner_host import PlannerHost
 from forewarn.control.publishing import (
@@ -104,7 +104,7 @@ class ControlEngine:
         #: The last publication; done once it has succeeded or failed.
         self._shown: Future[None] = Future()
         #: Called on the loop's thread after each commit was handed to the publisher; must be quick.
-        self.on_committed: Callable[[Committed], None] = lambda _: None
+        self.on_committed = CommitListeners()
         self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles  # set by the service
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 

@@ -1,4 +1,7 @@
-"""Lines of the log for entries of history: one for each, and which of them are alerts."""
+"""What is said of each commit: a line of the log for each entry, and those who listen.
+
+Nothing is decided in here, and nothing that fails here stops the run loop.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from forewarn.control.plane import Committed
     from forewarn.core.state import Entry
 
 log = logging.getLogger("forewarn.control")
@@ -30,3 +34,23 @@ def log_entries(entries: Iterable[Entry]) -> None:
         level = logging.WARNING if entry.action in ALERTS else logging.INFO
         facts = {"action": entry.action, "actor": entry.actor}
         log.log(level, "%s", entry.text, extra=facts)
+
+
+class CommitListeners:
+    """Who is told of each commit, on the run loop's thread; each must be quick."""
+
+    def __init__(self) -> None:
+        """Begin with nobody."""
+        self._listeners: list[Callable[[Committed], None]] = []
+
+    def add(self, listener: Callable[[Committed], None]) -> None:
+        """Tell this one, too, from now on."""
+        self._listeners.append(listener)
+
+    def __call__(self, committed: Committed) -> None:
+        """Tell everybody; one that fails is a bug, which must not keep any event from its time."""
+        for listener in self._listeners:
+            try:
+                listener(committed)
+            except Exception:
+                log.exception("a listener for commits failed, by a bug")

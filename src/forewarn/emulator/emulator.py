@@ -142,7 +142,7 @@ class Emulator(Daemon):
 
             self.metadata.set_token_giver(token_giver(self.settings.azure.token_key))
         self.pacing = ClockControl(self.pace, self.control, sleepers=self._sleepers)
-        self.control.on_committed = self._committed
+        self.control.on_committed.add(self._committed)
         self.clock.listen(self._clock_moved)
 
     def _lay_out(self, plane: ControlPlane) -> None:

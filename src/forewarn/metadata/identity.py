@@ -55,6 +55,11 @@ class Callers:
         """Whether some VM is known only on one interface."""
         return self._with_interface > 0
 
+    @property
+    def count(self) -> int:
+        """How many VMs may ask."""
+        return len(self._by_vm)
+
     def apply(self, change: DocumentChange) -> bool:
         """Take over who may ask; returns whether anybody's identity moved."""
         gone = change.gone

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from forewarn.errors import CallerError
 from forewarn.metadata import instance
 from forewarn.metadata.fault import Disturbance
+from forewarn.metadata.figures import Figures
 from forewarn.metadata.http import request as requests
 from forewarn.metadata.http.response import JSON, TEXT, Response, head_of, refusal
 from forewarn.metadata.identity import Callers, identity_of
@@ -98,6 +99,7 @@ class Responder:
         self.known: dict[bytes, tuple[HttpRequest, Planned]] = {}
         self.polled: dict[PublishedView, None] = {}
         """Views whose VMs asked since somebody emptied this. Source: B-2."""
+        self.figures = Figures()
 
     def apply(self, change: DocumentChange) -> bool:
         """Take over who may ask; returns whether anybody's identity moved."""
@@ -135,11 +137,13 @@ class Responder:
             if self.absence is not None and self.absence.meet(peer, asked.request) is not None:
                 return None
             asked.close = asked.close or found.by_peer  # its next one is nobody's either
+            self.figures.unknown_callers += 1
             return self._answer(asked, NOT_FOUND)
         asked.caller = found.caller
         if asked.request.path == EVENTS_PATH:
             self.polled[self.snapshot.view(found.caller.view)] = None
         if not self.bucket(found.caller).take(*self.limit.times(now_s)):
+            self.figures.throttled += 1
             return self._answer(asked, too_many(self.limit.retry_after_s()))
         if asked.planned.forwarded and not found.signed:
             return self._answer(asked, FORWARDED)
@@ -192,9 +196,12 @@ class Responder:
     def decided(self, asked: PendingRequest, outcome: ApprovalAnswer | None) -> Send:
         """Return the answer to an approval; None: nobody decided. Source: A-1, A-3, A-6."""
         if outcome is None:
+            self.figures.approvals_unanswered += 1
             return self._answer(asked, BUSY)
         if outcome.accepted:
+            self.figures.approvals_accepted += 1
             return self._answer(asked, APPROVED)
+        self.figures.approvals_refused += 1
         error = outcome.error or "Bad request. An event id is not known"
         return self._answer(asked, refusal(self.settings.unknown_event_status, error))
 

@@ -118,6 +118,17 @@ class MetadataServer:
         """Return the number of open connections that sent at least one byte, or none yet."""
         return len(self._begun().connections)
 
+    def figures(self) -> dict[str, int]:
+        """Return what it has counted, and how much there is; nothing while it does not run."""
+        service = self._service
+        if service is None:
+            return {}
+        return {
+            **service.responder.figures.counts(),
+            "connections": len(service.connections),
+            "vms": service.responder.callers.count,
+        }
+
     async def stop(self) -> None:
         """Stop accepting, answer what has arrived, close; done within a second."""
         service, transport = self._service, self._transport

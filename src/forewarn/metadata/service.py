@@ -118,6 +118,7 @@ class MetadataService:
 
     def apply(self, change: DocumentChange) -> None:
         """Take over a change of the feed."""
+        self.responder.figures.changes += 1
         moved: list[OpenConnection] = []
         if self.responder.apply(change):
             self.doors.clear()
@@ -155,6 +156,7 @@ class MetadataService:
         """Hand on the poll marks of the last, unfinished second."""
         polled, self.responder.polled = self.responder.polled, {}
         if polled:
+            self.responder.figures.documents_polled += len(polled)
             self.upstream.polled(frozenset(view.group for view in polled))
 
     def _enable(self, view: PublishedView, vm: str) -> None:

@@ -2,9 +2,10 @@
 
 No setting may be invented in here: they come as JSON on standard input, one object with the
 fields of `MetadataSettings` that differ from their defaults. The process serves once it has the
-first snapshot of the feed, prints one line of JSON with its addresses, and ends on SIGTERM or
-SIGINT, or when its standard input closes: a worker never outlives whoever started it. It ends with
-1 where it fails at what the feed says time and again, so that it is started again.
+first snapshot of the feed, prints one line of JSON with its addresses and then its figures every
+few seconds, and ends on SIGTERM or SIGINT, or when its standard input closes: a worker never
+outlives whoever started it. It ends with 1 where it fails at what the feed says time and again, so
+that it is started again.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from forewarn.replication.messages import DocumentChange
 
 SETTINGS_BYTES_MAX = 1024 * 1024
+FIGURES_S = 5.0
+"""How often a worker tells the service its figures."""
 STEP_LOOK_S = 60.0
 """How often a worker looks whether the system's clock was stepped, as the service does."""
 
@@ -90,8 +93,8 @@ async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
     # Before the first snapshot nobody is known, and whoever asked would be told 404.
     if followed.done():
         bound = await worker.server.start(place.listen, shared=place.processes)
-        sys.stdout.write(json.dumps({"metadata": bound}) + "\n")
-        sys.stdout.flush()
+        _say({"metadata": bound})
+        _tell_figures(worker.server)
         freeze_garbage()
     await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
     for task in (followed, *over):
@@ -105,6 +108,18 @@ def _follow_system_clock(clock: SystemClock) -> None:
     """Take steps over as they come: no promise is kept here, only the Date header is made."""
     clock.adopt()
     asyncio.get_running_loop().call_later(STEP_LOOK_S, _follow_system_clock, clock)
+
+
+def _say(fact: object) -> None:
+    sys.stdout.write(json.dumps(fact) + "\n")
+    sys.stdout.flush()
+
+
+def _tell_figures(server: MetadataServer) -> None:
+    """Write the figures now and then again; one that stops has no more of them."""
+    with contextlib.suppress(OSError):  # the parent is gone: that ends this process, too
+        _say(server.figures())
+    asyncio.get_running_loop().call_later(FIGURES_S, _tell_figures, server)
 
 
 def _parent_said(ended: asyncio.Event) -> None:

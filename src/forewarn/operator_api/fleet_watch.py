@@ -152,13 +152,7 @@ class FleetWatch:
         self._commits.clear()
         if not self._subscribed:
             self._subscribed = True
-            before = self._loop.on_committed
-
-            def both(committed: Committed) -> None:
-                before(committed)
-                self._note(committed)
-
-            self._loop.on_committed = both
+            self._loop.on_committed.add(self._note)
         state = plane.state
         return plane.fleet(), dict(state.operations), dict(state.events), plane.sequence
 

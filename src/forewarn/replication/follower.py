@@ -158,6 +158,11 @@ class Follower:
         self.failed = asyncio.Event()
         """Set once it has failed too often, or for too long: a new process does better."""
 
+    @property
+    def sequence(self) -> int:
+        """Return the last change that is shown; 0: none yet."""
+        return self._shows.sequence
+
     def take_up(self) -> bool:
         """Show what the store has, before `start`; returns whether it has anything. M-2."""
         assert self._store is not None

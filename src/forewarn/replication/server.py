@@ -163,6 +163,17 @@ class FeedServer:
                 behind.discard(name)
         return NodeTroubles(tuple(sorted(behind)), tuple(self.refused))
 
+    def lags(self) -> dict[str, int]:
+        """Return how many changes each node is behind; -1: it is not connected."""
+        connected = {session.name for session in self._sessions}
+        names = {*self.nodes.names, *(self._access.hosts if self._access else ())}
+        return {
+            name: max(self._scopes.latest(name) - self.nodes.shown(name), 0)
+            if name in connected
+            else -1
+            for name in names
+        }
+
     def hosts_of(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the hosts these nodes serve; none if one of them serves every VM."""
         if self._access is None:

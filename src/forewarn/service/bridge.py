@@ -77,6 +77,8 @@ class Bridge:
         self._doubtful = False
         #: Called on the event loop after each change was shown, for live views.
         self.on_change: Callable[[DocumentChange], None] | None = None
+        #: Called on the event loop with the groups that asked, once a second; must be quick.
+        self.on_polled: Callable[[frozenset[str]], None] = lambda _: None
 
     def connect(
         self,
@@ -184,6 +186,7 @@ class Bridge:
         """Note which groups asked. Source: B-2."""
         assert self._control is not None
         self._control.note(GroupsPolled(groups), "metadata")
+        self.on_polled(groups)
 
     def _tell(
         self,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from forewarn.ids import Ids
     from forewarn.service.workers import Workers
     from forewarn.settings import Settings
+    from forewarn.telemetry.endpoint import ServiceMetrics
 
 log = logging.getLogger("forewarn")
 
@@ -116,6 +117,8 @@ class Daemon:
         self.feed: FeedServer | None = None
         #: Where nodes on other machines find it; empty where there is none for them.
         self.feed_address = ""
+        #: Where metrics are answered; empty where they are not.
+        self.metrics_address = ""
         self._closing = contextlib.AsyncExitStack()
 
     async def start(self) -> Bound:
@@ -151,6 +154,7 @@ class Daemon:
             await self._take_lease()
         plane = await asyncio.to_thread(ControlPlane, self.store, self.policy, self.new_guid)
         self.prepare(plane)
+        metrics = await self._new_metrics(plane)
         self.control = ControlEngine(
             plane,
             self.clock,
@@ -162,6 +166,7 @@ class Daemon:
                     max_concurrent=settings.drivers.max_concurrent_calls,
                 ),
                 gates=self.gates,
+                observe=metrics.observe_call if metrics else lambda *_: None,
             ),
             publisher=bridge,
             on_lost=self._lost,
@@ -175,6 +180,16 @@ class Daemon:
         if self.feed is not None:
             self.control.node_troubles = self.feed.troubles
         bridge.connect(self.control, self.metadata, far=self.feed, wait_s=wait_s)
+        if metrics is not None:
+            bridge.on_polled = metrics.polled
+            served = await metrics.start(
+                self.control,
+                settings.listen.metrics,
+                figures=self._figures,
+                lags=lambda: self.feed.lags() if self.feed else {},
+            )
+            self.metrics_address = served.address
+            self._closing.push_async_callback(served.stop)
         # Whoever asks first is told the truth, not that nobody knows him.
         await asyncio.wrap_future(await asyncio.to_thread(self.control.recover))
         # Stopped in the opposite order: VMs are answered to the last, approvals included.
@@ -185,6 +200,21 @@ class Daemon:
         self.control.start()
         self._keep_history()
         return bound
+
+    async def _new_metrics(self, plane: ControlPlane) -> ServiceMetrics | None:
+        """Return what observes this service, where somebody may scrape it."""
+        if not self.settings.listen.metrics:
+            return None
+        (module,) = await _imported("forewarn.telemetry.endpoint")
+        made: ServiceMetrics = await asyncio.to_thread(
+            module.ServiceMetrics, plane, self.drivers, self.clock
+        )
+        return made
+
+    def _figures(self) -> dict[str, dict[str, int]]:
+        """Return what the metadata processes of this service count, by their names."""
+        workers = self.workers.figures if self.workers else {}
+        return {"service": self.metadata.figures(), **workers}
 
     def _keep_history(self) -> None:
         """Have what history has too much exported and removed, where the settings say so."""

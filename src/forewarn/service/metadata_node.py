@@ -27,6 +27,7 @@ from forewarn.settings import SettingInvalid
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forewarn.operator_api.server import OperatorServer
     from forewarn.replication.messages import DocumentChange
     from forewarn.settings import Settings
 
@@ -64,6 +65,8 @@ class MetadataNode:
         self.follower = Follower(node.follow, self._apply, identity=identity, store=self._store)
         upstream: Follower | Spool = self.follower
         self._spool: Spool | None = None
+        #: Where metrics are answered; empty where they are not.
+        self.metrics_address = ""
         if node.max_spooled_approvals:
             upstream = self._spool = Spool(
                 self.follower, self._store, size_max=node.max_spooled_approvals
@@ -79,6 +82,7 @@ class MetadataNode:
         """
         loop = asyncio.get_running_loop()
         follower = self.follower
+        served: OperatorServer | None = None
         kept = follower.take_up()
         follower.start()
         self._follow_system_clock()
@@ -88,6 +92,13 @@ class MetadataNode:
             if not kept:  # nobody is known yet, and whoever asked would be told 404
                 log.info("waiting for the feed: nothing is kept", extra={"action": "waiting"})
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if self._settings.listen.metrics:
+                from forewarn.telemetry.endpoint import start_node_metrics  # noqa: PLC0415 - if wanted
+
+                served = await start_node_metrics(
+                    self._settings.listen.metrics, self.server.figures, self.status
+                )
+                self.metrics_address = served.address
             if kept or follower.followed.is_set():
                 started(await self.server.start(self._settings.listen.metadata))
                 freeze_garbage()
@@ -95,12 +106,22 @@ class MetadataNode:
         finally:
             for task in waits:
                 task.cancel()
+            if served is not None:
+                await served.stop()
             await self.server.stop()
             if self._spool is not None:
                 await self._spool.stop()
             await follower.stop()
             self._store.close()
         return int(not first.done() or first.cancelled())
+
+    def status(self) -> dict[str, int]:
+        """Return what it knows of its feed; on the event loop."""
+        return {
+            "feed_connected": int(self.follower.followed.is_set()),
+            "feed_sequence": self.follower.sequence,
+            "spooled_approvals": self._spool.waiting if self._spool else 0,
+        }
 
     def _apply(self, change: DocumentChange) -> None:
         self.server.apply(change)

@@ -67,6 +67,8 @@ class Workers:
         self._keepers: list[asyncio.Task[None]] = []
         #: The processes that serve now.
         self.processes: list[asyncio.subprocess.Process] = []
+        #: What each worker said last of its figures, by its name.
+        self.figures: dict[str, dict[str, int]] = {}
         #: Set once a worker that died has been replaced.
         self.replaced = asyncio.Event()
 
@@ -134,6 +136,7 @@ class Workers:
         """Start a worker again whenever it dies, until cancelled; then end it."""
         try:
             while True:
+                await self._read_figures(place)
                 status = await self.processes[place].wait()
                 self.feed.nodes.dismiss(_name(place))
                 # A service manager ends workers together with their parent: that is not a failure.
@@ -145,6 +148,14 @@ class Workers:
                     self.replaced.set()
         finally:
             await self._end(place, self.processes[place])
+
+    async def _read_figures(self, place: int) -> None:
+        """Take in what a worker says of itself, a line every few seconds, until it ends."""
+        output = self.processes[place].stdout
+        assert output is not None
+        while line := await output.readline():
+            self.figures[_name(place)] = json.loads(line)
+        self.figures.pop(_name(place), None)
 
     async def _first_line(self, output: asyncio.StreamReader, name: str) -> bytes:
         """Return what a worker prints once it listens; nothing if it does not come to that."""

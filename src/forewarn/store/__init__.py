@@ -91,6 +91,11 @@ class Store:
         """What is open, for people; never holds a password."""
         return self._engine.place
 
+    @property
+    def history_seq(self) -> int:
+        """Sequence number of the last entry of history that this process knows of; 0: none."""
+        return self._history_seq
+
     def load(self) -> State:
         """Become the writer and return everything that is true now.
 

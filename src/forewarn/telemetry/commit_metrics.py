@@ -1,0 +1,269 @@
+"""Counts and durations of what commits did, observed on the run loop's thread.
+
+Nothing is looked up in a store and nothing waits: a commit costs what it changed. Labels are words
+of this project alone; no id, name or reason may become one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from typing import TYPE_CHECKING
+
+from prometheus_client import Counter, Histogram
+
+from forewarn.control.entry_log import ALERTS
+from forewarn.core.impact import SECOND_MS, Impact
+from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.topology import Health
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from prometheus_client import CollectorRegistry
+
+    from forewarn.control.plane import Committed, ControlPlane
+    from forewarn.core.lifecycle import Event, Operation
+    from forewarn.core.state import Entry
+    from forewarn.core.topology import Host
+
+#: Upper ends of the buckets of durations since an announcement, in seconds: from a poll a second
+#: to the seven days of a predicted failure.
+BUCKETS_S = (
+    0.5,
+    1,
+    2,
+    5,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1200,
+    1800,
+    3600,
+    14_400,
+    86_400,
+    604_800,
+)
+#: Action of the entries that say that a group has approved.
+APPROVED = "event.approved"
+#: Groups that are remembered for events they let pass; beyond it the oldest is forgotten.
+UNAPPROVING_MAX = 10_000
+
+
+class CommitMetrics:
+    """Observes commits of one control plane; `committed` and `reload` on its thread only."""
+
+    def __init__(self, registry: CollectorRegistry, plane: ControlPlane) -> None:
+        """Begin with what is live now."""
+        self._plane = plane
+        self._sequence = 0
+        #: What is live, as the last commit left it: what moved is seen by comparing.
+        self._operations: dict[int, Operation] = {}
+        self._events: dict[str, EventState] = {}
+        #: Live operations by state and type.
+        self.live: Tally[tuple[str, str]] = Tally()
+        #: Hosts that are not healthy, and how they are.
+        self.unhealthy: dict[str, str] = {}
+        #: Group -> operations whose announced groups were not seen asking yet.
+        self._unseen: dict[str, dict[int, None]] = {}
+        #: Group -> events in a row that it let pass without approval while it polled.
+        self.unapproving: dict[str, int] = {}
+        self._make_timings(registry)
+        self._make_counters(registry)
+        self.reload()
+
+    def _make_timings(self, registry: CollectorRegistry) -> None:
+        self._commits = Counter(
+            "forewarn_commits", "Commits that have written something.", registry=registry
+        )
+        self._since = Histogram(
+            "forewarn_since_announced_seconds",
+            "Time from an operation's announcement until it was shown by all nodes, seen by a group"
+            " (its first poll), approved by a group, started, and ended.",
+            ("stage", "event_type"),
+            buckets=BUCKETS_S,
+            registry=registry,
+        )
+        self._given = Histogram(
+            "forewarn_notice_given_seconds",
+            "Time between showing and start of operations that owe a notice, by whether they"
+            " started early (approved) or at their NotBefore.",
+            ("event_type", "release"),
+            buckets=BUCKETS_S,
+            registry=registry,
+        )
+        self._owed = Counter(
+            "forewarn_notice_owed_seconds",
+            "Notice owed to the operations that forewarn_notice_given_seconds counts.",
+            ("event_type", "release"),
+            registry=registry,
+        )
+        self._short = Counter(
+            "forewarn_notice_short",
+            "Operations that started at their NotBefore with less notice than owed.",
+            ("event_type",),
+            registry=registry,
+        )
+        for impact in Impact:  # what is there from the start has an increase from nothing
+            self._short.labels(impact.value)
+
+    def _make_counters(self, registry: CollectorRegistry) -> None:
+        self._ended = Counter(
+            "forewarn_operations_ended",
+            "Operations that ended, by how.",
+            ("event_type", "outcome"),
+            registry=registry,
+        )
+        self._passed = Counter(
+            "forewarn_events_unapproved",
+            "Events that started at their NotBefore though their group polls.",
+            ("event_type",),
+            registry=registry,
+        )
+        self._alerts = Counter(
+            "forewarn_alerts",
+            "Entries of history that somebody should look at, by their action.",
+            ("action",),
+            registry=registry,
+        )
+        for impact in Impact:
+            self._passed.labels(impact.value)
+        for action in ALERTS:
+            self._alerts.labels(action)
+
+    def reload(self) -> None:
+        """Take up what is live from the plane; costs all live work and all hosts."""
+        state = self._plane.state
+        self._operations = dict(state.operations)
+        self._events = {each.id: each.state for each in state.events.values()}
+        self.live = Tally(map(_kind, state.operations.values()))
+        hosts = state.topology.hosts.values()
+        self.unhealthy = {each.name: each.health.value for each in hosts if _is_unhealthy(each)}
+        self._unseen = {}
+        self._sequence = self._plane.sequence
+
+    def committed(self, committed: Committed) -> None:
+        """Observe a commit; costs the operations and events it has changed."""
+        changes = committed.changes
+        if changes is None:
+            return
+        missed = committed.sequence != self._sequence + 1  # a commit was settled meanwhile
+        if missed or changes.topology is not None:
+            self.reload()
+            return
+        self._sequence = committed.sequence
+        self._commits.inc()
+        approved: set[str] = set()
+        for entry in changes.entries:
+            if entry.action in ALERTS:
+                self._alerts.labels(entry.action).inc()
+            elif entry.action == APPROVED:
+                approved.add(entry.event)
+                self._approved(entry, changes.operations.get(entry.operation))
+        for event in changes.events.values():
+            self._event_moved(event, changes.operations, was_approved=event.id in approved)
+        for operation in changes.operations.values():
+            self._operation_moved(operation)
+        for name, host in changes.hosts.items():
+            self.unhealthy.pop(name, None)
+            if host is not None and _is_unhealthy(host):
+                self.unhealthy[name] = host.health.value
+
+    @property
+    def awaits_polls(self) -> bool:
+        """Whether some group has not seen something yet; may be asked on any thread."""
+        return bool(self._unseen)
+
+    def seen(self, groups: frozenset[str], now_ms: int) -> None:
+        """Note that groups have asked; costs those among them that had not seen something."""
+        for group in self._unseen.keys() & groups:
+            for number in self._unseen.pop(group):
+                operation = self._operations.get(number)
+                if operation is not None:
+                    self._observe("seen", operation, now_ms)
+
+    def _approved(self, entry: Entry, changed: Operation | None) -> None:
+        operation = changed or self._operations.get(entry.operation)
+        self.unapproving.pop(entry.group, None)
+        if operation is not None:
+            self._observe("approved", operation, entry.at_ms)
+
+    def _event_moved(
+        self, event: Event, changed: Mapping[int, Operation], *, was_approved: bool
+    ) -> None:
+        before = self._events.get(event.id)
+        if event.live:
+            self._events[event.id] = event.state
+        else:
+            self._events.pop(event.id, None)
+            self._unseen.get(event.group, {}).pop(event.operation, None)
+        passed = event.state is EventState.STARTED and before is EventState.SCHEDULED
+        operation = changed.get(event.operation)
+        if passed and not was_approved and operation is not None:
+            self._let_pass(event.group, operation)
+
+    def _let_pass(self, group: str, operation: Operation) -> None:
+        """Count an event that started by time, if its group could have approved it."""
+        if group not in self._plane.state.enrolments:
+            return
+        if not operation.not_before_ms or operation.started_ms < operation.not_before_ms:
+            return
+        self._passed.labels(operation.impact.value).inc()
+        self.unapproving[group] = self.unapproving.pop(group, 0) + 1
+        if len(self.unapproving) > UNAPPROVING_MAX:
+            del self.unapproving[next(iter(self.unapproving))]
+
+    def _operation_moved(self, operation: Operation) -> None:
+        before = self._operations.get(operation.number)
+        if before is None and not operation.live:
+            return  # it ended before, and its driver has been told
+        if before is not None:
+            self.live[_kind(before)] -= 1
+        if operation.live:
+            self.live[_kind(operation)] += 1
+            self._operations[operation.number] = operation
+        else:
+            self._operations.pop(operation.number, None)
+        if operation.shown_ms and not (before and before.shown_ms):
+            self._observe("shown", operation, operation.shown_ms)
+            self._watch_groups(operation)
+        if operation.started_ms and not (before and before.started_ms):
+            self._started(operation)
+        if not operation.live:
+            self._ended.labels(operation.impact.value, operation.state.value).inc()
+            self._observe("ended", operation, operation.ended_ms)
+
+    def _watch_groups(self, operation: Operation) -> None:
+        for event_id in operation.events:
+            event = self._plane.state.events.get(event_id)
+            if event is not None and event.group in self._plane.state.enrolments:
+                self._unseen.setdefault(event.group, {})[operation.number] = None
+
+    def _started(self, operation: Operation) -> None:
+        self._observe("started", operation, operation.started_ms)
+        if not (operation.notice_s and operation.shown_ms):
+            return
+        release = "due" if operation.started_ms >= operation.not_before_ms else "early"
+        given_ms = operation.started_ms - operation.shown_ms
+        kind = operation.impact.value
+        self._given.labels(kind, release).observe(given_ms / SECOND_MS)
+        self._owed.labels(kind, release).inc(operation.notice_s)
+        if release == "due" and given_ms < operation.notice_s * SECOND_MS:
+            self._short.labels(kind).inc()
+
+    def _observe(self, stage: str, operation: Operation, at_ms: int) -> None:
+        if operation.announced_ms:
+            since_s = max(at_ms - operation.announced_ms, 0) / SECOND_MS
+            self._since.labels(stage, operation.impact.value).observe(since_s)
+
+
+def _is_unhealthy(host: Host) -> bool:
+    return host.health is not Health.HEALTHY
+
+
+def _kind(operation: Operation) -> tuple[str, str]:
+    assert operation.state in OperationState, operation
+    return operation.state.value, operation.impact.value

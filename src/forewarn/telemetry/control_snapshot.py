@@ -1,0 +1,185 @@
+"""What is true of a control plane when somebody scrapes: gauges, read on the run loop's thread.
+
+No query costs more than `WAITS_SAMPLE_MAX` operations, whatever the size of the fleet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter as Tally
+from functools import partial
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import GaugeMetricFamily
+
+from forewarn.control.service_state import ServiceState
+from forewarn.core.impact import Impact
+from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
+from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.maintenance.why import blocker_of, why_maintenance
+from forewarn.core.topology import Health
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.core import Metric
+
+    from forewarn.clock import Clock
+    from forewarn.control.engine import ControlEngine
+    from forewarn.control.plane import ControlPlane
+    from forewarn.telemetry.commit_metrics import CommitMetrics
+
+#: Operations of which a scrape asks what they wait for; of more than these a sample stands for all.
+WAITS_SAMPLE_MAX = 1000
+#: Operations asked of at a time, so that approvals are answered in between.
+PORTION = 200
+#: Groups that one scrape names: those that let most events pass.
+GROUPS_NAMED_MAX = 20
+#: Maintenances that one scrape names: the newest live ones.
+MAINTENANCES_NAMED_MAX = 20
+#: Longest wait for a run loop that is busy, in seconds; its gauges are left out then.
+READ_S_MAX = 5.0
+
+
+class ControlSnapshot:
+    """Reads the gauges of one control plane. Use it on the event loop."""
+
+    def __init__(self, engine: ControlEngine, metrics: CommitMetrics, clock: Clock) -> None:
+        """Read nothing yet."""
+        self._engine = engine
+        self._metrics = metrics
+        self._clock = clock
+
+    async def families(self) -> list[Metric]:
+        """Return the gauges as they are now; without those of a run loop that does not answer."""
+        found: list[Metric] = [_states(self._engine.state)]
+        try:
+            async with asyncio.timeout(READ_S_MAX):
+                found += await asyncio.wrap_future(self._engine.read(self._of_plane))
+                found.append(await self._waits())
+        except Exception:  # noqa: BLE001 - busy or ended: forewarn_service_state says so
+            return found
+        return found
+
+    def _of_plane(self, plane: ControlPlane) -> list[Metric]:
+        return [*self._of_fleet(plane), self._of_work(), *_of_maintenances(plane), *self._groups()]
+
+    def _of_fleet(self, plane: ControlPlane) -> Iterator[Metric]:
+        state, metrics = plane.state, self._metrics
+        by_health = Tally(metrics.unhealthy.values())
+        by_health[Health.HEALTHY.value] = len(state.topology.hosts) - len(metrics.unhealthy)
+        hosts = GaugeMetricFamily("forewarn_hosts", "Hosts, by health.", labels=["health"])
+        for health in Health:
+            hosts.add_metric([health.value], by_health[health.value])
+        yield hosts
+        for name, text, count in (
+            ("vms", "VMs of the fleet.", len(state.topology.vms)),
+            ("groups", "Groups of the fleet.", len(state.topology.groups)),
+            ("groups_enabled", "Groups that polled in the last day.", len(state.enrolments)),
+            ("history_sequence", "Number of the last entry of history.", plane.store.history_seq),
+        ):
+            yield GaugeMetricFamily(f"forewarn_{name}", text, value=count)
+
+    def _of_work(self) -> Metric:
+        text = "Operations that have not ended, by state and type."
+        live = GaugeMetricFamily("forewarn_operations", text, labels=["state", "event_type"])
+        for state in (each for each in OperationState if each in LIVE_OPERATION):
+            for impact in Impact:
+                count = self._metrics.live[state.value, impact.value]
+                live.add_metric([state.value, impact.value], count)
+        return live
+
+    def _groups(self) -> Iterator[Metric]:
+        known = self._metrics.unapproving
+        text = "Groups that poll and approved none of the events that have started since."
+        yield GaugeMetricFamily("forewarn_groups_never_approving", text, value=len(known))
+        text = f"Events in a row that a group let pass; the {GROUPS_NAMED_MAX} worst groups."
+        named = GaugeMetricFamily("forewarn_group_unapproved_events", text, labels=["group"])
+        worst = sorted(known.items(), key=lambda each: -each[1])[:GROUPS_NAMED_MAX]
+        for group, count in worst:
+            named.add_metric([group], count)
+        yield named
+
+    async def _waits(self) -> Metric:
+        """Count what waits by its first blocker; costs a sample of the live work, in portions."""
+        now_ms = self._clock.now_ms()
+        numbers = await asyncio.wrap_future(
+            self._engine.read(lambda plane: list(plane.state.operations))
+        )
+        step = -(-len(numbers) // WAITS_SAMPLE_MAX) or 1
+        tally: Tally[str] = Tally()
+        for start in range(0, len(numbers), PORTION * step):
+            portion = numbers[start : start + PORTION * step : step]
+            query = partial(_codes, numbers=portion, now_ms=now_ms)
+            codes = await asyncio.wrap_future(self._engine.read(query))
+            tally.update(codes)
+        for code in tally:
+            tally[code] *= step
+        halted = await asyncio.wrap_future(self._engine.read(partial(_halted, now_ms=now_ms)))
+        tally.update(halted)
+        text = (
+            "Operations and maintenances that wait, by the code of their first blocker;"
+            f" estimated from a sample where more than {WAITS_SAMPLE_MAX} operations are live."
+        )
+        waits = GaugeMetricFamily("forewarn_waits", text, labels=["blocker"])
+        for code, count in sorted(tally.items()):
+            waits.add_metric([code], count)
+        return waits
+
+
+def _codes(plane: ControlPlane, *, numbers: list[int], now_ms: int) -> list[str]:
+    draft, found = plane.draft(now_ms), []
+    for number in numbers:
+        operation = plane.state.operations.get(number)
+        if operation is not None and operation.state is not OperationState.RUNNING:
+            blocker = blocker_of(draft, operation)
+            if blocker is not None:
+                found.append(blocker.code.value)
+    return found
+
+
+def _halted(plane: ControlPlane, *, now_ms: int) -> list[str]:
+    draft = plane.draft(now_ms)
+    newest = list(plane.state.maintenances.values())[-MAINTENANCES_NAMED_MAX:]
+    found = [why_maintenance(draft, each) for each in newest]
+    return [blocker.code.value for blocker in found if blocker is not None]
+
+
+def _of_maintenances(plane: ControlPlane) -> Iterator[Metric]:
+    live = plane.state.maintenances
+    text = "Maintenances that have not ended, by state."
+    states = GaugeMetricFamily("forewarn_maintenances", text, labels=["state"])
+    tally = Tally(each.state for each in live.values())
+    for state in (
+        MaintenanceState.DRAFT,
+        MaintenanceState.RUNNING,
+        MaintenanceState.PAUSED,
+        MaintenanceState.STOPPED,
+    ):
+        states.add_metric([state.value], tally[state])
+    yield states
+    text = (
+        "Hosts of a maintenance, by how far they are;"
+        f" the {MAINTENANCES_NAMED_MAX} newest live maintenances."
+    )
+    hosts = GaugeMetricFamily("forewarn_maintenance_hosts", text, labels=["maintenance", "state"])
+    for maintenance in list(live.values())[-MAINTENANCES_NAMED_MAX:]:
+        progress = plane.state.progress.of(maintenance.number)
+        working, failed = len(progress.working), len(progress.failed.keys() - progress.working)
+        touched = len(progress.targets)
+        for word, count in (
+            ("left", len(maintenance.hosts) - touched),
+            ("working", working),
+            ("failed", failed),
+            ("done", touched - working - failed),
+        ):
+            hosts.add_metric([maintenance.id, word], count)
+    yield hosts
+
+
+def _states(current: ServiceState) -> Metric:
+    text = "1 for the state that the service is in, 0 for the others."
+    states = GaugeMetricFamily("forewarn_service_state", text, labels=["state"])
+    for state in ServiceState:
+        states.add_metric([state.value], int(state is current))
+    return states

@@ -1,0 +1,90 @@
+"""Gauges and counts of metadata processes, from the figures each of them keeps.
+
+No request is counted in here: see `metadata/figures.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from prometheus_client.core import Metric
+
+
+#: Nodes that one scrape names: those that are furthest behind.
+NODES_NAMED_MAX = 200
+
+_COUNTERS = {
+    "documents_polled": "Documents asked for, each once for every second in which it was.",
+    "throttled": "Requests answered 429.",
+    "unknown_callers": "Requests of nobody, answered 404.",
+    "changes": "Changes of documents taken over.",
+}
+_GAUGES = {
+    "connections": "Open connections.",
+    "vms": "VMs that are known.",
+}
+_OF_NODE = {
+    "feed_connected": "Whether the node is up to date with a feed that is there.",
+    "feed_sequence": "Last change that the node shows.",
+    "spooled_approvals": "Approvals that the node has accepted and not delivered yet.",
+}
+_APPROVALS = ("accepted", "refused", "unanswered")
+
+
+def metadata_families(figures: Mapping[str, Mapping[str, int]]) -> list[Metric]:
+    """Return the metrics of metadata processes by the processes' names."""
+    found: list[Metric] = []
+    for name, text in _COUNTERS.items():
+        counter = CounterMetricFamily(f"forewarn_metadata_{name}", text, labels=["process"])
+        for process, told in figures.items():
+            counter.add_metric([process], told.get(name, 0))
+        found.append(counter)
+    for name, text in _GAUGES.items():
+        gauge = GaugeMetricFamily(f"forewarn_metadata_{name}", text, labels=["process"])
+        for process, told in figures.items():
+            gauge.add_metric([process], told.get(name, 0))
+        found.append(gauge)
+    text = "Approvals that VMs sent, by how they were answered: 200, refused, or 503."
+    approvals = CounterMetricFamily(
+        "forewarn_metadata_approvals", text, labels=["process", "result"]
+    )
+    for process, told in figures.items():
+        for result in _APPROVALS:
+            approvals.add_metric([process, result], told.get(f"approvals_{result}", 0))
+    return [*found, approvals]
+
+
+def feed_families(lags: Mapping[str, int]) -> list[Metric]:
+    """Return how far metadata nodes and workers are, by what `FeedServer.lags` says."""
+    away = sum(1 for lag in lags.values() if lag < 0)
+    behind = sum(1 for lag in lags.values() if lag > 0)
+    text = "Metadata nodes and workers: current, behind, or away."
+    nodes = GaugeMetricFamily("forewarn_feed_nodes", text, labels=["state"])
+    for state, count in (
+        ("current", len(lags) - away - behind),
+        ("behind", behind),
+        ("away", away),
+    ):
+        nodes.add_metric([state], count)
+    text = (
+        "Changes that a node does not show yet, -1 where it is not connected;"
+        f" the {NODES_NAMED_MAX} worst nodes."
+    )
+    lag = GaugeMetricFamily("forewarn_feed_lag_changes", text, labels=["node"])
+    worst = sorted(lags.items(), key=lambda each: (each[1] >= 0, -each[1]))[:NODES_NAMED_MAX]
+    for name, changes in worst:
+        lag.add_metric([name], changes)
+    return [nodes, lag]
+
+
+def node_families(status: Mapping[str, int]) -> list[Metric]:
+    """Return what a metadata node away from the control plane knows of its feed."""
+    return [
+        GaugeMetricFamily(f"forewarn_node_{name}", text, value=status[name])
+        for name, text in _OF_NODE.items()
+    ]

@@ -1,0 +1,20 @@
+"""A service that answers scrapes, for each test of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.operator_api.live import FLEET, Live
+from tests.telemetry.scraping import with_metrics
+
+
+@pytest.fixture
+def measured() -> Iterator[Live]:
+    """A service with two hosts, two enabled groups, and metrics."""
+    service = Live(with_metrics())
+    service.fleet(**FLEET)
+    service.enable("web-0", "db-0")
+    yield service
+    service.stop()

@@ -1,0 +1,45 @@
+"""What tests need to read a scrape; no test may go in here."""
+
+from __future__ import annotations
+
+import http.client
+from dataclasses import replace
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from forewarn.settings import Settings
+from tests.operator_api.live import SETTINGS
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+"""Name and labels of each sample -> its value."""
+
+
+def scrape(address: str, path: str = "/metrics", method: str = "GET") -> tuple[int, str]:
+    """Return status and text of one request to a metrics address."""
+    host, _, port = address.removeprefix("http://").rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def samples(text: str) -> Samples:
+    """Return every sample of an exposition."""
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def value(found: Samples, name: str, **labels: str) -> float:
+    """Return the sample of a name with exactly these labels."""
+    return found[name, frozenset(labels.items())]
+
+
+def with_metrics(settings: Settings = SETTINGS) -> Settings:
+    """Return settings of a service that answers scrapes on a free port."""
+    return replace(settings, listen=replace(settings.listen, metrics="127.0.0.1:0"))
