@@ -268,7 +268,7 @@ class PolicySettings:
 
 @value
 class NamedTable:
-    """One table `[drivers.NAME]` or `[gates.NAME]`, as written; whoever it is for reads it."""
+    """One table `[drivers.NAME]`, `[gates.NAME]` or `[outbox.NAME]`, as written."""
 
     name: str
     values: Mapping[str, object]
@@ -297,6 +297,14 @@ class GateSettings:
 
 
 @value
+class OutboxSettings:
+    """Where transitions go; each table `[outbox.NAME]`, in a file, is one destination."""
+
+    tables: tuple[NamedTable, ...] = ()
+    """The tables `[outbox.NAME]`, by their names."""
+
+
+@value
 class LogSettings:
     """What the service says of itself, on standard error."""
 
@@ -321,4 +329,5 @@ class Settings:
     policy: PolicySettings = PolicySettings()
     drivers: DriverSettings = DriverSettings()
     gates: GateSettings = GateSettings()
+    outbox: OutboxSettings = OutboxSettings()
     log: LogSettings = LogSettings()

@@ -78,8 +78,8 @@ _TEXT = Text(65_536, lines=True)
 
 Input: TypeAlias = dict[str, dict[str, object]]
 Setting: TypeAlias = str | int | float | bool | tuple[str, ...] | tuple[NamedTable, ...]
-#: The sections that have tables of their own, one for each driver or gate.
-WITH_TABLES = frozenset({"drivers", "gates"})
+#: The sections that have tables of their own, one for each driver, gate or destination.
+WITH_TABLES = frozenset({"drivers", "gates", "outbox"})
 
 
 class SettingsUnreadable(CallerError):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from forewarn.core.actions import ACTIONS
 from forewarn.emulator.routes import routes_of
+from forewarn.operator_api import outbox_routes
 from forewarn.operator_api.app import every_route
 from forewarn.operator_api.openapi import document as openapi_document
 from tools.docs.reference import page, table
@@ -23,7 +24,9 @@ Json: TypeAlias = dict[str, Any]
 def api_page() -> str:
     """Return every path of the operator API, and the shapes of what it takes and gives."""
     nobody = cast("Emulator", None)  # an emulator's routes need it only once they are called
-    document: Json = openapi_document(every_route(routes_of(nobody)), "v1")
+    document: Json = openapi_document(
+        every_route((*routes_of(nobody), *outbox_routes.routes(None))), "v1"
+    )
     lines = [
         f"{document['info']['description']}",
         "The paths of clock, scenarios and faults are the emulator's; the others are everywhere.",

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from forewarn.drivers import Driver
     from forewarn.errors import ForewarnError
     from forewarn.ids import Ids
+    from forewarn.outbox.delivery import Destination
+    from forewarn.outbox.outbox import Outbox
     from forewarn.service.workers import Workers
     from forewarn.settings import Settings
     from forewarn.telemetry.endpoint import ServiceMetrics
@@ -80,6 +82,7 @@ class Daemon:
             DriverUnknown: the default driver is not there.
             DriverKindUnknown: a table of the settings is of a kind that nobody has.
             DriverUnusable: a driver cannot be made of its options.
+            DestinationInvalid: a destination of the outbox cannot be used.
             GateInvalid: a gate contradicts itself.
             SettingInvalid: the policy would break a promise.
         """
@@ -89,6 +92,7 @@ class Daemon:
         tables = {each.name: each.values for each in settings.drivers.tables}
         self.drivers: dict[str, Driver] = make_drivers(tables)
         self.gates = _gates(settings)
+        self.destinations = self._new_destinations(settings)
         if settings.drivers.default not in self.drivers:
             known = ", ".join(self.drivers)
             raise DriverUnknown(name=settings.drivers.default, known=known)
@@ -119,6 +123,8 @@ class Daemon:
         self.feed_address = ""
         #: Where metrics are answered; empty where they are not.
         self.metrics_address = ""
+        #: What delivers transitions; None where there is nowhere to.
+        self.outbox: Outbox | None = None
         self._closing = contextlib.AsyncExitStack()
 
     async def start(self) -> Bound:
@@ -198,6 +204,8 @@ class Daemon:
         if self.feed is not None and settings.feed.listen:
             self.feed_address = await self._start_feed(self.feed)
         self.control.start()
+        if self.destinations:
+            await self._start_outbox(metrics)
         self._keep_history()
         return bound
 
@@ -215,6 +223,26 @@ class Daemon:
         """Return what the metadata processes of this service count, by their names."""
         workers = self.workers.figures if self.workers else {}
         return {"service": self.metadata.figures(), **workers}
+
+    def _new_destinations(self, settings: Settings) -> tuple[Destination, ...]:
+        if not settings.outbox.tables:
+            return ()
+        from forewarn.outbox.destinations import make_destinations  # noqa: PLC0415 - if wanted
+
+        return make_destinations({each.name: each.values for each in settings.outbox.tables})
+
+    async def _start_outbox(self, metrics: ServiceMetrics | None) -> None:
+        """Deliver transitions from now on; each commit says that there may be more."""
+        (module,) = await _imported("forewarn.outbox.outbox")
+        made: Outbox = await asyncio.to_thread(
+            module.Outbox, self.store, self.destinations, self.clock
+        )
+        self.outbox = made
+        self.control.on_committed.add(lambda _: made.grew())
+        if metrics is not None:
+            metrics.watch_outbox(made)
+        made.start()
+        self._closing.push_async_callback(asyncio.to_thread, made.stop)
 
     def _keep_history(self) -> None:
         """Have what history has too much exported and removed, where the settings say so."""
@@ -293,15 +321,22 @@ class Daemon:
     async def _start_operator(self) -> str:
         if not self.settings.listen.operator:
             return ""
-        serving, api, reports = await _imported(
-            SERVER, "forewarn.operator_api.app", "forewarn.operator_api.driver_routes"
+        serving, api, reports, outbox = await _imported(
+            SERVER,
+            "forewarn.operator_api.app",
+            "forewarn.operator_api.driver_routes",
+            "forewarn.operator_api.outbox_routes",
         )
         app = api.build_app(
             self.control,
             self.store,
             clock=self.clock,
             settings=self.settings.operator,
-            extra_routes=(*self.more_routes(), *reports.routes(self.drivers)),
+            extra_routes=(
+                *self.more_routes(),
+                *reports.routes(self.drivers),
+                *outbox.routes(self.outbox),
+            ),
         )
         operator: Operator = await serving.start_operator(
             app, self.settings.listen.operator, self.settings.operator

@@ -16,6 +16,7 @@ from forewarn.errors import ForewarnError
 from forewarn.ids import Ids
 from forewarn.store.addresses import engine_of
 from forewarn.store.collection import uncollected
+from forewarn.store.cursors import OutboxCursors
 from forewarn.store.errors import (
     StoreDamaged,
     StoreFull,
@@ -71,6 +72,7 @@ class Store:
         self._engine = engine
         self._reading = StoreReader(engine)
         self.maintenances = MaintenanceReader(engine, self._reading)
+        self.cursors = OutboxCursors(engine)
         self._writer = Ids().token("writer")
         #: Generation with which this process became the writer: greater than any before it.
         self.writer_generation = 0

@@ -176,3 +176,22 @@ SELECT {event} FROM event WHERE id = :id
 
 -- name: events_of
 SELECT {event} FROM event WHERE operation = :operation ORDER BY group_name
+
+-- name: cursors_rest
+UPDATE outbox SET active = 0
+
+-- name: cursor_take_up
+INSERT INTO outbox (name, seq, active) VALUES (:name, :seq, 1)
+ON CONFLICT (name) DO UPDATE SET active = 1
+
+-- name: cursors
+SELECT name, seq FROM outbox WHERE active = 1
+
+-- name: cursor_move
+UPDATE outbox SET seq = :seq WHERE name = :name AND seq < :seq
+
+-- name: cursors_held
+SELECT COUNT(*), COALESCE(MIN(seq), 0) FROM outbox WHERE active = 1
+
+-- name: history_next
+SELECT at_ms FROM history WHERE seq > :seq ORDER BY seq LIMIT 1

@@ -16,6 +16,7 @@ import msgspec
 from forewarn.core.history import Rows
 from forewarn.core.state import Entry
 from forewarn.errors import PeerError
+from forewarn.store.cursors import OutboxCursors
 from forewarn.store.images import images_text
 from forewarn.store.reading import HistoryPage
 from forewarn.values import value
@@ -46,6 +47,9 @@ log = logging.getLogger("forewarn.store")
 
 PAGE = 1000
 """Entries looked at, exported or removed at a time: the writer waits for no more than that."""
+
+HELD_MS_MAX = 7 * 86_400_000
+"""What a destination of the outbox was not sent yet is kept for no longer than this: a week."""
 
 PORTION = 500
 """Records in one portion of a checkpoint."""
@@ -112,12 +116,15 @@ def _last_to_remove(engine: Engine, retention: Retention, now_ms: int) -> int:
             [(size,)] = transaction.rows("history_bytes")
             surplus = int(size) - retention.max_bytes
     oldest_ms = now_ms - retention.max_age_ms if retention.max_age_ms else 0
+    held = OutboxCursors(engine).held()
     last = 0
     while True:
         with engine.reading() as transaction:
             page = transaction.rows("history_sizes", after=last, limit=PAGE)
         for seq, at_ms, size in page:
             if surplus <= 0 and int(at_ms) >= oldest_ms:
+                return last
+            if held is not None and int(seq) > held and int(at_ms) >= now_ms - HELD_MS_MAX:
                 return last
             last = int(seq)
             surplus -= int(size)

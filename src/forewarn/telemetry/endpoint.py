@@ -5,6 +5,7 @@ Imported only where `[listen] metrics` has an address. No metric is defined in h
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from forewarn.operator_api.server import OperatorServer, start_operator
@@ -16,6 +17,7 @@ from forewarn.telemetry.metadata_snapshot import (
     metadata_families,
     node_families,
 )
+from forewarn.telemetry.outbox_snapshot import outbox_families
 from forewarn.telemetry.scrape import ScrapeApp, new_registry
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import ControlPlane
+    from forewarn.outbox.outbox import Outbox
 
 
 class ServiceMetrics:
@@ -70,6 +73,14 @@ class ServiceMetrics:
         snapshot = ControlSnapshot(control, self._commits, self._clock)
         self.sources += [snapshot.families, metadata]
         return await start_operator(ScrapeApp(self._registry, self.sources), address)
+
+    def watch_outbox(self, outbox: Outbox) -> None:
+        """Tell of an outbox, too, from now on."""
+
+        async def destinations() -> list[Metric]:
+            return outbox_families(await asyncio.to_thread(outbox.statuses), self._clock.now_ms())
+
+        self.sources.append(destinations)
 
     def polled(self, groups: frozenset[str]) -> None:
         """Note which groups have asked, once a second."""

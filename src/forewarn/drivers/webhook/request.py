@@ -6,12 +6,16 @@ import http.client
 import ipaddress
 import ssl
 import threading
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from forewarn.clock import SystemClock
 from forewarn.drivers.webhook.signing import REQUEST, signed
 from forewarn.errors import PeerError
 from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: Longest answer, in bytes: a topology is the largest.
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
@@ -84,16 +88,6 @@ def send(endpoint: Endpoint, verb: str, task: str, *, body: bytes) -> bytes:
 
 
 def _exchange(endpoint: Endpoint, key: str, body: bytes) -> tuple[int, bytes]:
-    parts = urlsplit(endpoint.url)
-    host, timeout_s = parts.hostname or "", endpoint.timeout_s
-    connection: http.client.HTTPConnection
-    if parts.scheme == "https":
-        context = ssl.create_default_context(cafile=endpoint.ca_file or None)
-        connection = http.client.HTTPSConnection(
-            host, parts.port, timeout=timeout_s, context=context
-        )
-    else:
-        connection = http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
     headers = {
         "content-type": "application/json",
         "idempotency-key": key,
@@ -105,10 +99,53 @@ def _exchange(endpoint: Endpoint, key: str, body: bytes) -> tuple[int, bytes]:
             body=body,
         ),
     }
+    request = HttpRequest("POST", endpoint.url, headers, body)
+    response = exchange(request, timeout_s=endpoint.timeout_s, ca_file=endpoint.ca_file)
+    return response.status, response.body
+
+
+@value
+class HttpRequest:
+    """One request, ready to be sent."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+@value
+class HttpResponse:
+    """What came back; a body that is too long is cut off after one byte more than the limit."""
+
+    status: int
+    #: By their names in lower case.
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def exchange(request: HttpRequest, *, timeout_s: float, ca_file: str = "") -> HttpResponse:
+    """Send one request on a connection of its own; never follows a redirect.
+
+    Raises:
+        OSError, HTTPException: there was no answer.
+    """
+    parts = urlsplit(request.url)
+    host = parts.hostname or ""
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        context = ssl.create_default_context(cafile=ca_file or None)
+        connection = http.client.HTTPSConnection(
+            host, parts.port, timeout=timeout_s, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
     path = parts.path or "/"
+    target = f"{path}?{parts.query}" if parts.query else path
     try:
-        connection.request("POST", f"{path}?{parts.query}" if parts.query else path, body, headers)
+        connection.request(request.method, target, request.body, dict(request.headers))
         response = connection.getresponse()
-        return response.status, response.read(ANSWER_BYTES_MAX + 1)
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return HttpResponse(response.status, headers, response.read(ANSWER_BYTES_MAX + 1))
     finally:
         connection.close()

@@ -1,0 +1,69 @@
+"""`forewarn outbox`: where transitions are delivered, how far that is, and what holds it up.
+
+Destinations are settings of the service; none can be made from here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.cli.output import note, print_json, print_table
+from forewarn.cli.parsing import whole_number
+from forewarn.exit_codes import OK
+
+if TYPE_CHECKING:
+    import argparse
+
+    from forewarn.cli.parsing import Commands
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `outbox`."""
+    outbox = commands.group("outbox")
+    outbox.command("list", "list the destinations, and how far each is", run=_list)
+    retry = outbox.command("retry", "try a destination now that fails", run=_retry)
+    retry.add_argument("name", metavar="NAME", help="of a table [outbox.NAME]")
+    skip = outbox.command("skip", "never deliver what a destination refuses", run=_skip)
+    skip.add_argument("name", metavar="NAME", help="of a table [outbox.NAME]")
+    skip.add_argument(
+        "--to", metavar="SEQUENCE", type=whole_number, required=True, help="up to this entry"
+    )
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
+
+    answer = client_of(arguments).get("/v1/outbox")
+    if arguments.json:
+        return print_json(answer)
+    rows = [
+        (
+            each["name"],
+            each["kind"],
+            each["state"],
+            str(each["sequence"]),
+            str(each["behind"]),
+            f"{each['behind_s']} s" if each["behind"] else "",
+            each["error"],
+        )
+        for each in answer["destinations"]
+    ]
+    head = ("destination", "kind", "state", "delivered to", "behind", "for", "error")
+    print_table(head, rows, empty="there are no destinations: see [outbox] in the settings")
+    return OK
+
+
+def _retry(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+
+    client_of(arguments).post(f"/v1/outbox/{arguments.name}/retry")
+    note(f"{arguments.name} is tried now")
+    return OK
+
+
+def _skip(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415
+
+    client_of(arguments).post(f"/v1/outbox/{arguments.name}/skip", {"sequence": arguments.to})
+    note(f"{arguments.name} is never sent what it was not sent up to {arguments.to}")
+    return OK

@@ -1,0 +1,118 @@
+"""Mail and chat by way of Apprise, which is imported when the first message is sent.
+
+A message is one transition, in words for people; which ones are sent is a filter of the settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from forewarn.outbox.sink import DeliveryFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forewarn.outbox.cloudevents import CloudEvent
+
+#: What people are told of unless the settings say otherwise: what disturbs them, and alerts.
+INCLUDE = (
+    "operation.announced",
+    "operation.started",
+    "operation.succeeded",
+    "operation.failed",
+    "operation.cancelled",
+    "operation.blocked",
+    "operation.stuck",
+    "operation.overdue",
+    "operation.abort-failed",
+    "operation.not-shown",
+    "maintenance.started",
+    "maintenance.stopped",
+    "maintenance.done",
+    "maintenance.cancelled",
+    "host.failed",
+)
+#: Actions that are failures to people who look at colours.
+FAILURES = frozenset({"operation.failed", "operation.stuck", "maintenance.stopped", "host.failed"})
+WARNINGS = frozenset(
+    {
+        "operation.blocked",
+        "operation.overdue",
+        "operation.abort-failed",
+        "operation.not-shown",
+    }
+)
+#: VMs that one message names; the rest is counted.
+VMS_NAMED_MAX = 10
+
+
+class AppriseSink:
+    """Notifies every address of a destination."""
+
+    batch_max = 1
+
+    def __init__(self, name: str, urls: Sequence[str], *, timeout_s: float) -> None:
+        """Notify nobody yet."""
+        self._name = name
+        self._urls = urls
+        self._timeout_s = timeout_s
+
+    async def open(self) -> None:
+        """Keep nothing open."""
+
+    async def send(self, events: Sequence[CloudEvent]) -> None:
+        """Send a message for each event."""
+        for event in events:
+            title, body = message(event)
+            sending = asyncio.to_thread(self._notify, title, body, _kind(event))
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    sent = await sending
+            except TimeoutError as error:
+                problem = f"took longer than {self._timeout_s:g} s"
+                raise DeliveryFailed(name=self._name, problem=problem) from error
+            if not sent:
+                problem = "did not take a message, by at least one of its addresses"
+                raise DeliveryFailed(name=self._name, problem=problem)
+
+    async def close(self) -> None:
+        """Keep nothing open."""
+
+    def _notify(self, title: str, body: str, kind: str) -> bool:
+        import apprise  # noqa: PLC0415 - an extra
+
+        notifier = apprise.Apprise()
+        for url in self._urls:
+            if not notifier.add(url):
+                return False
+        return bool(notifier.notify(body=body, title=title, notify_type=apprise.NotifyType(kind)))
+
+
+def message(event: CloudEvent) -> tuple[str, str]:
+    """Return title and text of a transition, for people."""
+    data = event["data"]
+    operation = data.get("operation")
+    lines = [f"{data['text']}."]
+    if operation:
+        vms = operation["vms"]
+        named = ", ".join(vms[:VMS_NAMED_MAX])
+        more = len(vms) - VMS_NAMED_MAX
+        lines.append(f"{operation['impact']} of {operation['host']} ({operation['cause']})")
+        if vms:
+            lines.append(f"VMs: {named}{f' and {more} more' if more > 0 else ''}")
+        if operation["not_before"] and operation["state"] in {"planned", "announced"}:
+            lines.append(f"Not before: {operation['not_before']}")
+        if operation["reason"]:
+            lines.append(f"Reason: {operation['reason']}")
+    lines.append(f"By {data.get('actor', 'service')} at {event['time']}")
+    return f"Forewarn: {data['text']}", "\n".join(lines)
+
+
+def _kind(event: CloudEvent) -> str:
+    action = event["data"]["action"]
+    if action in FAILURES:
+        return "failure"
+    if action in WARNINGS:
+        return "warning"
+    return "success" if action.endswith((".succeeded", ".done")) else "info"

@@ -1,0 +1,167 @@
+"""CloudEvents 1.0 of entries of history: one for each, numbered as history is.
+
+Everything is taken from history, so that an event says what was true then. Nothing is sent here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from forewarn.core.records import to_row
+from forewarn.protocol.timestamps import iso8601
+from forewarn.store import HistoryPage
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from forewarn.core.records import Row
+    from forewarn.core.state import Entry, Image
+    from forewarn.store import Recorded, Store
+
+#: A CloudEvent in its JSON form.
+CloudEvent: TypeAlias = dict[str, Any]
+_Rows: TypeAlias = "dict[tuple[str, str | int], Row]"
+
+#: Media types of one event and of several.
+MEDIA, BATCH_MEDIA = "application/cloudevents+json", "application/cloudevents-batch+json"
+#: What every type begins with.
+TYPE_PREFIX = "forewarn."
+#: Type of the event that stands for entries that history no longer has.
+GAP = "outbox.gap"
+#: Operations whose records are remembered between two entries.
+REMEMBERED_MAX = 1024
+#: Entries of one operation read at a time.
+PAGE = 1000
+
+
+class EventMaker:
+    """Makes the events of one destination.
+
+    Cost: an entry, and its operation's history where that is the first one for a while.
+    """
+
+    def __init__(self, store: Store, source: str = "") -> None:
+        """Make events that name `source`, or else the store's epoch, as where they come from."""
+        self._store = store
+        self._source = source or f"/forewarn/{store.epoch}"
+        #: Operation -> the last entry that was taken in, and its records as they were then.
+        self._known: OrderedDict[int, tuple[int, _Rows]] = OrderedDict()
+
+    def make(self, recorded: Recorded) -> CloudEvent:
+        """Return the event of an entry; raises a `ForewarnError` if the store cannot be asked."""
+        entry = recorded.entry
+        data: dict[str, object] = {
+            "sequence": recorded.seq,
+            "action": entry.action,
+            "actor": entry.actor,
+            "text": entry.text,
+            "group": entry.group,
+            "vm": entry.vm,
+            "host": entry.host,
+        }
+        if entry.operation:
+            rows = self._rows_at(recorded)
+            touched = [i.key for i in entry.images if i.kind == "event" and i.row is not None]
+            if entry.event and entry.event not in touched:
+                touched.append(entry.event)
+            operation = rows.get(("operation", entry.operation))
+            events = [rows[place] for each in touched if (place := ("event", each)) in rows]
+            data["operation"] = _operation(operation) if operation else None
+            data["events"] = [_event(each) for each in events]
+        return self._event(recorded.seq, entry, data)
+
+    def gap(self, first: int, last: int, at_ms: int) -> CloudEvent:
+        """Return the event that says that entries were removed before they were delivered."""
+        text = f"history {first} to {last} was removed before it was delivered; see its export"
+        data = {"sequence": last, "first": first, "last": last, "action": GAP, "text": text}
+        return {**self._head(last, at_ms), "type": TYPE_PREFIX + GAP, "data": data}
+
+    def _event(self, seq: int, entry: Entry, data: Mapping[str, object]) -> CloudEvent:
+        operation = f"op-{entry.operation}" if entry.operation else ""
+        subject = entry.event or operation or entry.vm or entry.group or entry.host
+        event = {**self._head(seq, entry.at_ms), "type": TYPE_PREFIX + entry.action}
+        if subject:
+            event["subject"] = subject
+        return {**event, "data": data}
+
+    def _head(self, seq: int, at_ms: int) -> CloudEvent:
+        number = f"{seq:012}"
+        return {
+            "specversion": "1.0",
+            "id": number,
+            "source": self._source,
+            "time": iso8601(at_ms),
+            "datacontenttype": "application/json",
+            "sequence": number,
+        }
+
+    def _rows_at(self, recorded: Recorded) -> _Rows:
+        """Return the records of an entry's operation as they were after it."""
+        number = recorded.entry.operation
+        seq, rows = self._known.pop(number, (0, {}))
+        if not rows or seq >= recorded.seq:
+            rows = self._replayed(number, recorded.seq)
+        _apply(rows, recorded.entry.images)
+        self._known[number] = recorded.seq, rows
+        if len(self._known) > REMEMBERED_MAX:
+            self._known.popitem(last=False)
+        return rows
+
+    def _replayed(self, number: int, before: int) -> _Rows:
+        """Return the records of an operation as history had left them before an entry."""
+        rows: _Rows = {}
+        operation = self._store.operation(number)
+        if operation is not None:  # what was removed of its history is known from what it became
+            rows["operation", number] = to_row(operation)
+            for event in self._store.events_of(number):
+                rows["event", event.id] = to_row(event)
+        page = HistoryPage(operation=number, before=before, limit=PAGE, images=True)
+        while found := self._store.history(page):
+            for recorded in found:
+                _apply(rows, recorded.entry.images)
+            page = replace(page, after=found[-1].seq)
+        return rows
+
+
+def body_of(events: Sequence[CloudEvent], *, batch: bool) -> bytes:
+    """Return events as they are sent: the only one, or all of them as a list."""
+    assert batch or len(events) == 1, len(events)
+    return json.dumps(list(events) if batch else events[0], ensure_ascii=False).encode()
+
+
+def _apply(rows: _Rows, images: Sequence[Image]) -> None:
+    for image in images:
+        if image.kind in {"operation", "event"} and image.row is not None:
+            place = image.kind, image.key
+            rows[place] = {**rows.get(place, {}), **image.row}
+
+
+def _operation(row: Row) -> dict[str, object]:
+    maintenance, not_before_ms = row.get("maintenance", 0), int(row["not_before_ms"])
+    return {
+        "id": f"op-{row['number']}",
+        "cause": row["cause"],
+        "impact": row["impact"],
+        "source": row["source"],
+        "state": row["state"],
+        "host": row["host"],
+        "vms": json.loads(str(row["vms"])),
+        "description": row["description"],
+        "duration_s": row["duration_s"],
+        "notice_s": row["notice_s"],
+        "not_before": iso8601(not_before_ms) if not_before_ms else None,
+        "maintenance": f"m-{maintenance}" if maintenance else None,
+        "reason": row["reason"],
+    }
+
+
+def _event(row: Row) -> dict[str, object]:
+    return {
+        "id": row["id"],
+        "group": row["group"],
+        "resources": json.loads(str(row["resources"])),
+        "state": row["state"],
+    }

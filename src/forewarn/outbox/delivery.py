@@ -1,0 +1,213 @@
+"""Delivery to one destination: history read on from its cursor, sent in order, retried for ever.
+
+Nothing is queued: a destination that is away costs its place in history and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from forewarn.errors import ForewarnError
+from forewarn.outbox.cloudevents import EventMaker
+from forewarn.store import HistoryPage
+from forewarn.store.errors import StoreLost
+from forewarn.values import Word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from forewarn.clock import Clock
+    from forewarn.outbox.cloudevents import CloudEvent
+    from forewarn.outbox.sink import Sink
+    from forewarn.store import Recorded, Store
+
+log = logging.getLogger("forewarn.outbox")
+
+#: Entries read at a time.
+PAGE = 200
+#: Seconds between looks at history, in case nobody said that it grew.
+LOOK_S = 5.0
+#: First pause after a failure, in seconds; doubled each time up to the longest.
+PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 300.0
+#: A destination that has failed for this long is called dead: people must look, it goes on trying.
+DEAD_AFTER_MS = 3600 * 1000
+
+
+class DeliveryState(Word):
+    """How a destination is."""
+
+    #: Everything was delivered, or is being.
+    DELIVERING = "delivering"
+    #: The last try failed; it is tried again after a pause.
+    RETRYING = "retrying"
+    #: It has failed for an hour; it is tried again all the same.
+    DEAD = "dead"
+    #: Nothing is delivered from this process any more.
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where transitions go, as the settings say."""
+
+    name: str
+    kind: str
+    sink: Sink
+    #: Actions that are sent, as shell patterns.
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    #: What events name as where they come from; empty: the store's epoch.
+    source: str = ""
+
+    def wants(self, action: str) -> bool:
+        """Whether transitions of this kind are sent."""
+        wanted = any(fnmatchcase(action, pattern) for pattern in self.include)
+        return wanted and not any(fnmatchcase(action, pattern) for pattern in self.exclude)
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Delivers to one destination. On the outbox's event loop only, but for looks at its fields."""
+
+    destination: Destination
+    store: Store
+    clock: Clock
+    #: The last entry that was delivered, or passed over.
+    cursor: int
+    sent: int = 0
+    failures: int = 0
+    #: Tries that failed since the last one that did not.
+    failures_in_a_row: int = 0
+    #: Since when it fails, ms since the epoch UTC; 0: it does not.
+    failing_since_ms: int = 0
+    error: str = ""
+    #: Whether people were told that it is dead.
+    alerted: bool = False
+    stopped: bool = False
+    #: Set when history may have grown, or when somebody wants it tried now.
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def state(self, now_ms: int) -> DeliveryState:
+        """Return how the destination is."""
+        if self.stopped:
+            return DeliveryState.STOPPED
+        if not self.failing_since_ms:
+            return DeliveryState.DELIVERING
+        failing_ms = now_ms - self.failing_since_ms
+        return DeliveryState.DEAD if failing_ms >= DEAD_AFTER_MS else DeliveryState.RETRYING
+
+    async def run(self) -> None:
+        """Deliver until cancelled, or until another process writes the store."""
+        pause_s = PAUSE_S_MIN
+        while True:
+            before = self.cursor
+            try:
+                await self.destination.sink.open()
+                await self._deliver()
+            except StoreLost:
+                self.stopped = True
+                return
+            except ForewarnError as error:
+                self._failed(str(error))
+            except Exception as error:
+                log.exception("delivery to %s failed by a bug", self.destination.name)
+                self._failed(f"delivery failed by a bug: {error!r}")
+            finally:
+                with contextlib.suppress(Exception):
+                    await self.destination.sink.close()
+            pause_s = PAUSE_S_MIN if self.cursor > before else min(pause_s * 2, PAUSE_S_MAX)
+            await _waited(self.hurry, pause_s)
+
+    def skip(self, sequence: int) -> None:
+        """Pass over everything up to an entry, by an operator's word."""
+        self.cursor = max(self.cursor, sequence)
+        self.hurry.set()
+
+    async def _deliver(self) -> None:
+        maker = EventMaker(self.store, self.destination.source)
+        while True:
+            self.news.clear()
+            after = self.cursor
+            page = await asyncio.to_thread(self._page, after)
+            if page:
+                await self._deliver_page(page, maker, after)
+            else:
+                self._recovered()
+                await _waited(self.news, LOOK_S)
+
+    def _page(self, after: int) -> list[Recorded]:
+        found = self.store.history(HistoryPage(after=after, limit=PAGE, images=True))
+        if found:
+            self.store.confirm()  # whoever was the writer must not send old events behind new ones
+        return found
+
+    async def _deliver_page(self, page: list[Recorded], maker: EventMaker, after: int) -> None:
+        made = await asyncio.to_thread(self._made, page, maker, after)
+        for chunk in _chunks(made, self.destination.sink.batch_max):
+            if self.cursor != after:
+                return  # an operator has passed over some of it
+            await self.destination.sink.send([event for _, event in chunk])
+            self._recovered()
+            self.sent += len(chunk)
+            if self.cursor == after:
+                after = self.cursor = chunk[-1][0]
+        if self.cursor == after:
+            self.cursor = page[-1].seq  # what was not wanted behind the last that was
+
+    def _made(
+        self, page: list[Recorded], maker: EventMaker, after: int
+    ) -> list[tuple[int, CloudEvent]]:
+        """Return the events of a page, each with the entry it is of."""
+        made = []
+        first = page[0]
+        if first.seq > after + 1:
+            made.append((first.seq - 1, maker.gap(after + 1, first.seq - 1, first.entry.at_ms)))
+        made += [
+            (each.seq, maker.make(each))
+            for each in page
+            if self.destination.wants(each.entry.action)
+        ]
+        return made
+
+    def _failed(self, problem: str) -> None:
+        self.failures += 1
+        self.failures_in_a_row += 1
+        if problem != self.error:
+            self.error = problem
+            facts = {"action": "outbox.failed"}
+            log.warning("%s Delivery is tried again.", problem, extra=facts)
+        now_ms = self.clock.now_ms()
+        self.failing_since_ms = self.failing_since_ms or now_ms
+        if self.state(now_ms) is DeliveryState.DEAD and not self.alerted:
+            self.alerted = True
+            text, facts = "delivery to %s fails since an hour: %s", {"action": "outbox.dead"}
+            log.error(text, self.destination.name, problem, extra=facts)
+
+    def _recovered(self) -> None:
+        if self.failing_since_ms:
+            name = self.destination.name
+            log.info("delivery to %s goes on", name, extra={"action": "outbox.recovered"})
+        self.failing_since_ms = self.failures_in_a_row = 0
+        self.alerted = False
+        self.error = ""
+
+
+def _chunks(
+    made: Sequence[tuple[int, CloudEvent]], size: int
+) -> Iterator[Sequence[tuple[int, CloudEvent]]]:
+    for start in range(0, len(made), size):
+        yield made[start : start + size]
+
+
+async def _waited(event: asyncio.Event, timeout_s: float) -> None:
+    """Wait until an event is set, at most so long; then it is not set any more."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    event.clear()

@@ -1,0 +1,248 @@
+"""Destinations from the tables `[outbox.NAME]` of the settings: one form for each kind.
+
+Nothing is connected to in here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from forewarn.drivers.webhook.request import is_protected
+from forewarn.drivers.webhook.signing import SECRET_BYTES_MIN
+from forewarn.errors import CallerError
+from forewarn.outbox.apprise_sink import INCLUDE, AppriseSink
+from forewarn.outbox.delivery import Destination
+from forewarn.outbox.kafka_sink import KafkaSink, KafkaTarget
+from forewarn.outbox.nats_sink import NatsSink, NatsTarget
+from forewarn.outbox.webhook_sink import EventGridSink, HttpTarget, WebhookSink
+from forewarn.validation.fields import Boolean, Integer, Number, Text
+from forewarn.validation.forms import Field, Form, ListOf
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.outbox.sink import Sink
+
+#: Most destinations: each has a task and its own reading of history.
+DESTINATIONS_MAX = 20
+TIMEOUT_S = 10.0
+
+_PATTERNS = ListOf(Text(100), 100, 1)
+_COMMON = (
+    Field(
+        "kind", Text(20), "`webhook`, `event-grid`, `nats`, `kafka` or `apprise`.", required=True
+    ),
+    Field("include", _PATTERNS, "Actions that are sent, as shell patterns (default: all)."),
+    Field("exclude", _PATTERNS, "Actions that are not, of those (default: none)."),
+    Field("source", Text(2048), "CloudEvents' `source` (default: `/forewarn/` and the epoch)."),
+    Field("timeout_s", Number(0.1, 3600), "How long one delivery may take (default: 10)."),
+)
+_HTTP = (
+    Field("url", Text(2048), "Where events are posted: https, or this machine.", required=True),
+    Field("ca_file", Text(4096), "Certificates to trust instead of the system's."),
+    Field("secret_file", Text(4096), "File with the secret that requests are signed with."),
+    Field("token_file", Text(4096), "File with a bearer token that is sent along."),
+    Field("batch", Integer(1, 1000), "Most transitions in one request."),
+    Field("validate", Boolean(), "Whether the far side is asked first whether it wants events."),
+)
+FORMS: dict[str, Form] = {
+    "webhook": Form("WebhookDestination", "CloudEvents over HTTP.", (*_COMMON, *_HTTP)),
+    "event-grid": Form(
+        "EventGridDestination",
+        "Scheduled Events in Event Grid's schema.",
+        (
+            *_COMMON,
+            *_HTTP,
+            Field("topic", Text(2048), "Event Grid's `topic` (default: `/forewarn/NAME`)."),
+            Field("key_file", Text(4096), "File with the key of an Event Grid topic."),
+        ),
+    ),
+    "nats": Form(
+        "NatsDestination",
+        "CloudEvents in a stream of NATS JetStream.",
+        (
+            *_COMMON,
+            Field("servers", ListOf(Text(2048), 20, 1), "`nats://HOST:PORT`, …", required=True),
+            Field("subject", Text(200), "What subjects begin with (default: `forewarn`)."),
+            Field("credentials_file", Text(4096), "Credentials as `nsc` writes them."),
+            Field("token_file", Text(4096), "File with a token."),
+            Field("ca_file", Text(4096), "Certificates to trust, for TLS."),
+        ),
+    ),
+    "kafka": Form(
+        "KafkaDestination",
+        "CloudEvents in a topic of a broker that speaks Kafka's protocol.",
+        (
+            *_COMMON,
+            Field("brokers", ListOf(Text(300), 20, 1), "`HOST:PORT`, …", required=True),
+            Field("topic", Text(249), "The topic (default: `forewarn`)."),
+            Field("partition", Integer(0, 1_000_000), "Its partition (default: 0)."),
+            Field("tls", Boolean(), "Whether the connection is encrypted (default: no)."),
+            Field("ca_file", Text(4096), "Certificates to trust instead of the system's."),
+            Field("user", Text(200), "User for SCRAM-SHA-512."),
+            Field("password_file", Text(4096), "File with the user's password."),
+        ),
+    ),
+    "apprise": Form(
+        "AppriseDestination",
+        "Messages for people, by mail or chat.",
+        (
+            *_COMMON,
+            Field("urls", ListOf(Text(2048), 50), "Apprise URLs."),
+            Field("urls_file", Text(4096), "File with one Apprise URL a line."),
+        ),
+    ),
+}
+#: Kind -> package it needs, and the extra that has it.
+_NEEDS = {
+    "nats": ("nats", "nats"),
+    "kafka": ("aiokafka", "kafka"),
+    "apprise": ("apprise", "notify"),
+}
+
+
+class DestinationInvalid(CallerError):
+    """A destination of the settings that cannot be used."""
+
+    code = "outbox-destination-invalid"
+    status = 422
+    message = "[outbox.{name}] {problem}."
+    advice = "Correct its options; see docs/reference/outbox.md."
+
+
+def make_destinations(tables: Mapping[str, Mapping[str, object]]) -> tuple[Destination, ...]:
+    """Return the destinations that the settings describe.
+
+    Raises:
+        DestinationInvalid: one contradicts itself, or its package is not installed.
+        ValidationFailed: an option is unknown, missing or of the wrong kind.
+    """
+    if len(tables) > DESTINATIONS_MAX:
+        problem = f"is one of {len(tables)}; there may be {DESTINATIONS_MAX}"
+        raise DestinationInvalid(name=list(tables)[-1], problem=problem)
+    return tuple([_destination(name, dict(options)) for name, options in tables.items()])
+
+
+def _destination(name: str, options: dict[str, object]) -> Destination:
+    kind = str(options.get("kind", ""))
+    form = FORMS.get(kind)
+    if form is None:
+        problem = f"must have a kind, one of {', '.join(FORMS)}, not {kind!r}"
+        raise DestinationInvalid(name=name, problem=problem)
+    read = form.read(options, f"[outbox.{name}]")
+    package, extra = _NEEDS.get(kind, ("", ""))
+    if package and importlib.util.find_spec(package) is None:
+        problem = f"needs the package {package}, which comes with forewarn[{extra}]"
+        raise DestinationInvalid(name=name, problem=problem)
+    try:
+        sink = _MAKERS[kind](name, read)
+    except OSError as error:
+        raise DestinationInvalid(name=name, problem=f"cannot be used: {error}") from error
+    default = INCLUDE if kind == "apprise" else ("*",)
+    return Destination(
+        name,
+        kind,
+        sink,
+        include=tuple(read.get("include", default)),
+        exclude=tuple(read.get("exclude", ())),
+        source=read.get("source", ""),
+    )
+
+
+def _http_target(name: str, read: Mapping[str, Any]) -> HttpTarget:
+    if not is_protected(read["url"]):
+        problem = f"must have a url with https, or on this machine, not {read['url']}"
+        raise DestinationInvalid(name=name, problem=problem)
+    headers = {"user-agent": "forewarn"}
+    if token := _secret(read, "token_file"):
+        headers["authorization"] = f"Bearer {token}"
+    if key := _secret(read, "key_file"):
+        headers["aeg-sas-key"] = key
+    secret = _secret(read, "secret_file").encode()
+    if secret and len(secret) < SECRET_BYTES_MIN:
+        problem = f"must have a secret of at least {SECRET_BYTES_MIN} bytes"
+        raise DestinationInvalid(name=name, problem=problem)
+    return HttpTarget(
+        name,
+        read["url"],
+        headers,
+        timeout_s=read.get("timeout_s", TIMEOUT_S),
+        ca_file=read.get("ca_file", ""),
+        secret=secret,
+    )
+
+
+def _webhook(name: str, read: Mapping[str, Any]) -> Sink:
+    target = _http_target(name, read)
+    return WebhookSink(target, batch=read.get("batch", 1), validate=read.get("validate", False))
+
+
+def _event_grid(name: str, read: Mapping[str, Any]) -> Sink:
+    return EventGridSink(
+        _http_target(name, read),
+        topic=read.get("topic", f"/forewarn/{name}"),
+        batch=read.get("batch", 50),
+        validate=read.get("validate", True),
+    )
+
+
+def _nats(name: str, read: Mapping[str, Any]) -> Sink:
+    for server in read["servers"]:
+        if urlsplit(server).scheme not in {"nats", "tls"}:
+            problem = f"must have servers with nats:// or tls://, not {server}"
+            raise DestinationInvalid(name=name, problem=problem)
+    return NatsSink(
+        NatsTarget(
+            name,
+            tuple(read["servers"]),
+            read.get("subject", "forewarn"),
+            credentials_file=read.get("credentials_file", ""),
+            token=_secret(read, "token_file"),
+            ca_file=read.get("ca_file", ""),
+            timeout_s=read.get("timeout_s", TIMEOUT_S),
+        )
+    )
+
+
+def _kafka(name: str, read: Mapping[str, Any]) -> Sink:
+    if bool(read.get("user")) != bool(read.get("password_file")):
+        raise DestinationInvalid(name=name, problem="must have user and password_file together")
+    return KafkaSink(
+        KafkaTarget(
+            name,
+            tuple(read["brokers"]),
+            read.get("topic", "forewarn"),
+            partition=read.get("partition", 0),
+            tls=read.get("tls", False),
+            ca_file=read.get("ca_file", ""),
+            user=read.get("user", ""),
+            password=_secret(read, "password_file"),
+            timeout_s=read.get("timeout_s", TIMEOUT_S),
+        )
+    )
+
+
+def _apprise(name: str, read: Mapping[str, Any]) -> Sink:
+    urls = [*read.get("urls", ()), *_secret(read, "urls_file").split()]
+    if not urls:
+        raise DestinationInvalid(name=name, problem="must have urls or urls_file")
+    return AppriseSink(name, urls, timeout_s=read.get("timeout_s", 30.0))
+
+
+def _secret(read: Mapping[str, Any], option: str) -> str:
+    """Return what a file of secrets says; empty where none is named."""
+    path = read.get(option, "")
+    return Path(path).read_text("utf-8").strip() if path else ""
+
+
+_MAKERS: dict[str, Callable[[str, Mapping[str, Any]], Sink]] = {
+    "webhook": _webhook,
+    "event-grid": _event_grid,
+    "nats": _nats,
+    "kafka": _kafka,
+    "apprise": _apprise,
+}

@@ -1,0 +1,111 @@
+"""A topic of a broker that speaks Kafka's protocol; `aiokafka` is imported when it is connected to.
+
+All events go to one partition, whose order is the only one that a topic promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from forewarn.outbox.cloudevents import MEDIA
+from forewarn.outbox.sink import DeliveryFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forewarn.outbox.cloudevents import CloudEvent
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTarget:
+    """Which topic, and how its brokers are reached."""
+
+    name: str
+    brokers: tuple[str, ...]
+    topic: str
+    partition: int = 0
+    tls: bool = False
+    ca_file: str = ""
+    user: str = ""
+    password: str = ""
+    timeout_s: float = 10.0
+
+
+class KafkaSink:
+    """Sends events with an idempotent producer, acknowledged by all replicas in sync."""
+
+    batch_max = 100
+
+    def __init__(self, target: KafkaTarget) -> None:
+        """Connect nothing yet."""
+        self._target = target
+        self._producer: Any = None
+
+    async def open(self) -> None:
+        """Connect to the brokers."""
+        from aiokafka import AIOKafkaProducer  # noqa: PLC0415 - an extra
+        from aiokafka.errors import KafkaError  # noqa: PLC0415 - an extra
+
+        target = self._target
+        options: dict[str, Any] = {}
+        if target.tls:
+            options["ssl_context"] = ssl.create_default_context(cafile=target.ca_file or None)
+        if target.user:
+            options |= {
+                "sasl_mechanism": "SCRAM-SHA-512",
+                "sasl_plain_username": target.user,
+                "sasl_plain_password": target.password,
+            }
+        security = f"{'SASL_' if target.user else ''}{'SSL' if target.tls else 'PLAINTEXT'}"
+        producer = AIOKafkaProducer(
+            bootstrap_servers=list(target.brokers),
+            security_protocol=security,
+            enable_idempotence=True,
+            acks="all",
+            request_timeout_ms=int(target.timeout_s * 1000),
+            **options,
+        )
+        self._producer = producer
+        try:
+            async with asyncio.timeout(target.timeout_s):
+                await producer.start()
+        except (OSError, KafkaError, TimeoutError) as error:
+            raise self._failed(f"cannot be reached: {error or type(error).__name__}") from error
+
+    async def send(self, events: Sequence[CloudEvent]) -> None:
+        """Send events, and wait until all are acknowledged."""
+        from aiokafka.errors import KafkaError  # noqa: PLC0415 - an extra
+
+        target = self._target
+        try:
+            async with asyncio.timeout(target.timeout_s):
+                sent = [
+                    await self._producer.send(
+                        target.topic,
+                        json.dumps(event, ensure_ascii=False).encode(),
+                        key=event.get("subject", "").encode(),
+                        partition=target.partition,
+                        headers=[("content-type", MEDIA.encode())],
+                    )
+                    for event in events
+                ]
+                await asyncio.gather(*sent)
+        except (OSError, KafkaError, TimeoutError) as error:
+            problem = f"did not take an event: {error or type(error).__name__}"
+            raise self._failed(problem) from error
+
+    async def close(self) -> None:
+        """Disconnect; what was not acknowledged is sent again by another producer."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(1.0):
+                    await producer.stop()
+
+    def _failed(self, problem: str) -> DeliveryFailed:
+        return DeliveryFailed(name=self._target.name, problem=problem)

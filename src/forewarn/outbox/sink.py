@@ -1,0 +1,48 @@
+"""What a kind of destination must supply, and how it says that it could not deliver.
+
+No kind may be implemented in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from forewarn.errors import PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forewarn.outbox.cloudevents import CloudEvent
+
+
+class DeliveryFailed(PeerError):
+    """A destination cannot be reached, or has refused an event; it is tried again."""
+
+    code = "outbox-delivery-failed"
+    status = 503
+    message = "Destination {name} {problem}."
+    advice = "Look at the far side; delivery goes on by itself, `forewarn outbox retry` hurries it."
+
+
+class Sink(Protocol):
+    """A way to one far side. Used on the outbox's event loop, one call at a time."""
+
+    #: Most events that `send` takes at a time.
+    batch_max: int
+
+    async def open(self) -> None:
+        """Connect, and see that the far side wants to be sent events.
+
+        Raises:
+            DeliveryFailed: it cannot be reached, or does not want any.
+        """
+
+    async def send(self, events: Sequence[CloudEvent]) -> None:
+        """Deliver events in their order; on return the far side has all of them.
+
+        Raises:
+            DeliveryFailed: it may have some of them, the first ones, and not the others.
+        """
+
+    async def close(self) -> None:
+        """Disconnect; also after something failed."""

@@ -1,0 +1,51 @@
+"""How far each destination of the outbox is in history: kept in the store, moved only forwards.
+
+Nothing is delivered from here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from forewarn.store.engine import Engine
+
+
+class OutboxCursors:
+    """The cursors of one store; may be used on any thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Use an engine whose schema is up to date."""
+        self._engine = engine
+
+    def take_up(self, names: Sequence[str], newest: int) -> dict[str, int]:
+        """Return where these destinations are, and hold history back for no others.
+
+        A destination that was never there before begins behind `newest`.
+        """
+        with self._engine.writing() as transaction:
+            transaction.run("cursors_rest")
+            for name in names:
+                transaction.run("cursor_take_up", name=name, seq=newest)
+            found = transaction.rows("cursors")
+        return {str(name): int(seq) for name, seq in found if name in names}
+
+    def save(self, moved: Mapping[str, int]) -> None:
+        """Note how far destinations are; one that is further already stays there."""
+        with self._engine.writing() as transaction:
+            for name, seq in moved.items():
+                transaction.run("cursor_move", name=name, seq=seq)
+
+    def held(self) -> int | None:
+        """Return the entry behind which history is wanted still; None: nobody wants any."""
+        with self._engine.reading() as transaction:
+            [(count, seq)] = transaction.rows("cursors_held")
+        return int(seq) if count else None
+
+    def next_ms(self, seq: int) -> int:
+        """Return when the entry behind this one happened, ms since the epoch UTC; 0: none is."""
+        with self._engine.reading() as transaction:
+            found = transaction.rows("history_next", seq=seq)
+        return int(found[0][0]) if found else 0

@@ -1,0 +1,183 @@
+"""A far side that keeps what it is sent, and services that deliver to it. No test goes in here."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from forewarn.clock import SystemClock
+from forewarn.ids import Ids
+from forewarn.service.daemon import Daemon
+from forewarn.settings import NamedTable, OutboxSettings, Settings, StoreSettings
+from tests.operator_api.live import FLEET, SETTINGS, Json
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+STARTS_S_MAX = 60
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request that came."""
+
+    method: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Json:
+        """The body, read."""
+        return json.loads(self.body)
+
+
+class Receiver:
+    """An HTTP server that keeps every request, and answers as it is told."""
+
+    def __init__(self) -> None:
+        """Listen on a free port."""
+        #: What came and was answered well, and what was refused.
+        self.taken: list[Request] = []
+        self.refused: list[Request] = []
+        #: Status of each answer.
+        self.status = 200
+        #: Answers to requests, by method: headers and body.
+        self.answer: dict[str, tuple[dict[str, str], bytes]] = {}
+        #: Makes the body of an answer; None: `answer` does.
+        self.respond: Any = None
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _take(self) -> None:
+                length = int(self.headers.get("content-length", 0))
+                headers = {name.lower(): text for name, text in self.headers.items()}
+                request = Request(self.command, headers, self.rfile.read(length))
+                status = receiver.status
+                (receiver.taken if status < 300 else receiver.refused).append(request)
+                more, body = receiver.answer.get(self.command, ({}, b""))
+                if receiver.respond is not None:
+                    body = receiver.respond(request)
+                self.send_response(status)
+                for name, text in more.items():
+                    self.send_header(name, text)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_OPTIONS = _take  # noqa: N815 - the names that http.server looks for
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/events"
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def events(self) -> list[Any]:
+        """Return every CloudEvent that was taken, in the order in which they came."""
+        found: list[Any] = []
+        for request in list(self.taken):
+            if request.method == "POST":
+                told = request.json
+                found += told if isinstance(told, list) else [told]
+        return found
+
+    def sequences(self) -> list[int]:
+        """Return the numbers of those events."""
+        return [int(each["sequence"]) for each in self.events()]
+
+
+def delivering(
+    tables: Mapping[str, Mapping[str, object]], settings: Settings = SETTINGS, *, store: str = ""
+) -> Settings:
+    """Return settings with these destinations."""
+    named = tuple(NamedTable(name, values) for name, values in tables.items())
+    if store:
+        settings = replace(settings, store=StoreSettings(url=store))
+    return replace(settings, outbox=OutboxSettings(named))
+
+
+def is_complete(sequences: Iterable[int], last: int) -> bool:
+    """Whether everything up to `last` came, each first in its order; fails where one was lost.
+
+    What comes once more, behind what it came before, is what "at least once" allows: delivery
+    went on from where it was noted last.
+    """
+    newest = 0
+    for sequence in sequences:
+        assert not newest or sequence <= newest + 1, f"{sequence} came behind {newest}"
+        newest = max(newest, sequence)
+    return newest >= last
+
+
+def serve(settings: Settings, ready: Connection) -> None:
+    """Run a service until it is killed; tell where operators find it."""
+
+    async def run() -> None:
+        daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
+        bound = await daemon.start()
+        ready.send(bound.operator.removeprefix("http://"))
+        await daemon.ended.wait()
+
+    asyncio.run(run())
+
+
+class Life:
+    """A service in a process of its own, from its start until it is killed."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Start it."""
+        methods = multiprocessing.get_context("forkserver")
+        methods.set_forkserver_preload(
+            ["tests.outbox.rig", "forewarn.operator_api.app", "forewarn.outbox.destinations"]
+        )
+        receiving, sending = methods.Pipe(duplex=False)
+        self._process = methods.Process(target=serve, args=(settings, sending))
+        self._process.start()
+        sending.close()
+        assert receiving.poll(STARTS_S_MAX), "the service does not start"
+        self.host, self.port = receiving.recv().rsplit(":", 1)
+
+    def call(self, method: str, path: str, form: object = None) -> Json:
+        """Send one request to its operator API."""
+        connection = http.client.HTTPConnection(self.host, int(self.port), timeout=30)
+        try:
+            body = None if form is None else json.dumps(form).encode()
+            headers = {"content-type": "application/json"} if body else {}
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            return json.loads(answer.read() or b"{}")
+        finally:
+            connection.close()
+
+    def fleet(self) -> None:
+        """Apply a topology."""
+        self.call("PUT", "/v1/topology", FLEET)
+
+    def last(self) -> int:
+        """Return the number of the last entry of history."""
+        [entry] = self.call("GET", "/v1/history?limit=1&newest_first=true")["entries"]
+        return int(entry["sequence"])
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        assert self._process.pid is not None
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.join(STARTS_S_MAX)

@@ -1,0 +1,290 @@
+"""Delivery of transitions over HTTP: order, retries, restarts, and what an event says."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forewarn.outbox.destinations import DestinationInvalid, make_destinations
+from forewarn.store import Retention
+from forewarn.validation.fields import ValidationFailed
+from tests.operator_api.live import FLEET, Json, Live
+from tests.outbox.rig import Receiver, Request, delivering, is_complete
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A far side that takes everything."""
+    made = Receiver()
+    yield made
+    made.close()
+
+
+def started(receiver: Receiver, **options: object) -> Live:
+    """Return a service with a fleet that delivers to a receiver."""
+    table = {"kind": "webhook", "url": receiver.url, **options}
+    service = Live(delivering({"hook": table}))
+    service.fleet(**FLEET)
+    return service
+
+
+def last(service: Live) -> int:
+    """Return the number of a service's last entry of history."""
+    service.settle()
+    return service.daemon.store.history_seq
+
+
+def status(service: Live) -> Json:
+    """Return what the operator API says of the only destination."""
+    [told] = service.get("/v1/outbox")["destinations"]
+    return told
+
+
+def test_every_transition_is_delivered_in_order(receiver: Receiver) -> None:
+    """Each entry of history becomes one CloudEvent, in order. Source: A-6."""
+    service = started(receiver)
+    service.post("/v1/hosts/h1/reboot")
+    end = last(service)
+    wait_until(lambda: is_complete(receiver.sequences(), end))
+    assert receiver.sequences() == list(range(1, end + 1))
+    actions = [each["data"]["action"] for each in receiver.events()]
+    history = service.get("/v1/history?limit=100")["entries"]
+    assert actions == [each["action"] for each in history]
+    service.stop()
+
+
+def test_event_is_a_cloud_event_of_its_transition(receiver: Receiver) -> None:
+    """An event has CloudEvents' attributes and says what was true at its transition. D-6."""
+    receiver.status = 503  # everything is delivered only when the operation is over
+    service = started(receiver)
+    service.enable("web-0", "db-0")
+    [operation] = service.post("/v1/vms/web-0/reboot")["operations"]
+    service.post(f"/v1/events/{operation['events'][0]}/approve")
+    service.post(f"/v1/operations/{operation['id']}/complete")
+    end = last(service)
+    receiver.status = 200
+    service.post("/v1/outbox/hook/retry")
+    wait_until(lambda: is_complete(receiver.sequences(), end))
+    by_action = {each["data"]["action"]: each for each in receiver.events()}
+    states = {
+        action: (by_action[action]["data"]["operation"]["state"], event["state"])
+        for action in ("operation.announced", "event.approved", "operation.started")
+        for event in by_action[action]["data"]["events"]
+    }
+    assert states == {
+        "operation.announced": ("announced", "scheduled"),
+        "event.approved": ("announced", "approved"),
+        "operation.started": ("running", "started"),
+    }
+    event = by_action["event.approved"]
+    assert event["specversion"] == "1.0"
+    assert event["type"] == "forewarn.event.approved"
+    assert event["subject"] == operation["events"][0]
+    assert event["source"] == f"/forewarn/{service.daemon.store.epoch}"
+    assert event["id"] == event["sequence"] == f"{event['data']['sequence']:012}"
+    assert event["time"] == "2027-01-15T08:00:00Z"
+    assert event["data"]["operation"]["vms"] == ["web-0"]
+    service.stop()
+
+
+def test_destination_that_is_away_is_tried_again_and_shown(receiver: Receiver) -> None:
+    """A failing destination holds nothing up but itself, says why, and loses nothing. L-7."""
+    receiver.status = 500
+    service = started(receiver)
+    wait_until(lambda: status(service)["state"] == "retrying")
+    told = status(service)
+    assert told["behind"] == last(service)
+    assert "answered 500" in told["error"]
+    service.clock.advance(3_600_000)
+    assert status(service)["state"] == "dead"
+    assert status(service)["behind_s"] == 3600
+    receiver.status = 200
+    service.post("/v1/outbox/hook/retry")
+    wait_until(lambda: status(service)["behind"] == 0)
+    assert status(service)["state"] == "delivering"
+    assert receiver.sequences() == list(range(1, last(service) + 1))
+    service.stop()
+
+
+def test_operator_can_pass_over_what_is_refused(receiver: Receiver) -> None:
+    """What a destination never takes can be skipped, up to an entry and no further."""
+    receiver.status = 422
+    service = started(receiver)
+    wait_until(lambda: status(service)["state"] == "retrying")
+    receiver.status = 200
+    service.post("/v1/outbox/hook/skip", sequence=3)
+    wait_until(lambda: status(service)["behind"] == 0)
+    assert receiver.sequences() == list(range(4, last(service) + 1))
+    refused = service.call("POST", "/v1/outbox/nobody/retry")
+    assert (refused.status, refused.code) == (404, "outbox-unknown-destination")
+    service.stop()
+
+
+def test_delivery_goes_on_after_a_restart(receiver: Receiver, tmp_path: Path) -> None:
+    """A cursor is durable: what happened while nobody delivered is delivered later. Source: L-7."""
+    table = {"hook": {"kind": "webhook", "url": receiver.url}}
+    settings = delivering(table, store=f"sqlite://{tmp_path}/f.db")
+    service = Live(settings)
+    service.fleet(**FLEET)
+    wait_until(lambda: status(service)["behind"] == 0)
+    receiver.status = 503
+    service.post("/v1/hosts/h1/reboot")
+    service.stop()
+    receiver.status = 200
+    service = Live(settings)
+    wait_until(lambda: status(service)["behind"] == 0)
+    assert is_complete(receiver.sequences(), last(service))
+    assert receiver.sequences() == sorted(set(receiver.sequences()))
+    service.stop()
+
+
+def test_filter_says_what_is_delivered(receiver: Receiver) -> None:
+    """Only actions that match are sent; the others are passed over and count as delivered."""
+    service = started(receiver, include=["operation.*"], exclude=["*.planned"])
+    service.post("/v1/hosts/h1/reboot")
+    wait_until(lambda: status(service)["behind"] == 0)
+    service.settle()
+    actions = {each["data"]["action"] for each in receiver.events()}
+    assert actions
+    assert all(each.startswith("operation.") for each in actions)
+    assert "operation.planned" not in actions
+    service.stop()
+
+
+def test_batches_and_signatures(receiver: Receiver, tmp_path: Path) -> None:
+    """Several events go as one batch; a secret signs each request. Source: R-4."""
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef0123\n")
+    service = started(receiver, batch=100, secret_file=str(secret))
+    end = last(service)
+    wait_until(lambda: is_complete(receiver.sequences(), end))
+    request = receiver.taken[0]
+    assert request.headers["content-type"].startswith("application/cloudevents-batch+json")
+    head = f"forewarn-event:hook:{request.headers['forewarn-timestamp']}:".encode()
+    right = hmac.new(b"0123456789abcdef0123", head + request.body, hashlib.sha256).hexdigest()
+    assert request.headers["forewarn-signature"] == f"sha256={right}"
+    service.stop()
+
+
+def test_far_side_is_asked_first_where_that_is_wanted(receiver: Receiver) -> None:
+    """CloudEvents' protection against abuse: no event before the far side allows it."""
+    service = started(receiver, validate=True)
+    wait_until(lambda: "does not allow" in status(service)["error"])
+    assert receiver.sequences() == []
+    receiver.answer["OPTIONS"] = ({"WebHook-Allowed-Origin": "forewarn"}, b"")
+    service.post("/v1/outbox/hook/retry")
+    wait_until(lambda: status(service)["behind"] == 0)
+    assert receiver.taken[0].headers["webhook-request-origin"] == "forewarn"
+    service.stop()
+
+
+def test_history_is_kept_for_a_destination_that_is_away(receiver: Receiver, tmp_path: Path) -> None:
+    """History is not removed before it was delivered, for a week; after that a gap is told."""
+    receiver.status = 503
+    service = started(receiver)
+    service.post("/v1/hosts/h1/reboot")
+    store, day_ms = service.daemon.store, 86_400_000
+    retention = Retention(tmp_path, max_age_ms=day_ms)
+    now_ms = service.clock.now_ms()
+    last(service)
+    assert store.trim(retention, now_ms + 2 * day_ms) == 0
+    removed = store.trim(retention, now_ms + 8 * day_ms)
+    assert removed == last(service)
+    receiver.status = 200
+    service.post("/v1/hosts/h2/reboot")
+    service.post("/v1/outbox/hook/retry")
+    wait_until(lambda: status(service)["behind"] == 0)
+    first = receiver.events()[0]
+    assert first["type"] == "forewarn.outbox.gap"
+    assert (first["data"]["first"], first["data"]["last"]) == (1, removed)
+    assert receiver.sequences()[1] == removed + 1
+    service.stop()
+
+
+def test_event_grid_gets_its_schema_after_its_handshake(receiver: Receiver) -> None:
+    """Azure's consumers get Scheduled Events in Event Grid's schema. Source: Z-2."""
+
+    def respond(request: Request) -> bytes:
+        if request.headers.get("aeg-event-type") != "SubscriptionValidation":
+            return b""
+        code = request.json[0]["data"]["validationCode"]
+        return json.dumps({"validationResponse": code}).encode()
+
+    receiver.status = 200
+    service = started(receiver, kind="event-grid", topic="/subscriptions/s")
+    wait_until(lambda: "did not echo" in status(service)["error"])
+    receiver.respond = respond
+    service.post("/v1/outbox/hook/retry")
+    service.enable("web-0", "db-0")
+    [operation] = service.post("/v1/vms/web-0/reboot")["operations"]
+    service.post(f"/v1/events/{operation['events'][0]}/approve")
+    service.post(f"/v1/operations/{operation['id']}/complete")
+    last(service)
+    wait_until(lambda: status(service)["behind"] == 0)
+    kinds = [request.headers["aeg-event-type"] for request in receiver.taken]
+    assert "Notification" in kinds
+    told = [
+        each
+        for request in receiver.taken
+        if request.headers["aeg-event-type"] == "Notification"
+        for each in request.json
+    ]
+    statuses = [each["data"]["resourceInfo"]["properties"]["eventStatus"] for each in told]
+    assert statuses == ["Scheduled", "Scheduled", "Started", "Completed"]
+    one = told[0]
+    assert one["eventType"].endswith("MaintenanceResources.ScheduledEventEmitted")
+    assert one["data"]["resourceInfo"]["properties"]["resources"] == ["web-0"]
+    assert one["subject"].startswith("/subscriptions/s/providers/Microsoft.Maintenance/")
+    assert len({each["id"] for each in told}) == len(told)
+    service.stop()
+
+
+@pytest.mark.filterwarnings("ignore:.imghdr.:DeprecationWarning")  # Apprise imports it
+def test_people_are_told_by_apprise(receiver: Receiver) -> None:
+    """Mail and chat get what disturbs people, in words, and no bookkeeping. Source: F-5."""
+    service = started(receiver)  # only for its fleet: Apprise has a service of its own
+    service.stop()
+    receiver.taken.clear()
+    url = receiver.url.replace("http://", "json://")
+    service = Live(delivering({"people": {"kind": "apprise", "urls": [url]}}))
+    service.fleet(**FLEET)
+    service.enable("web-0", "db-0")
+    service.post("/v1/hosts/h1/reboot")
+    last(service)
+    wait_until(lambda: status(service)["behind"] == 0)
+    [told] = [request.json for request in receiver.taken]
+    assert told["title"] == "Forewarn: op-1 is announced"
+    assert "Reboot of h1 (host-reboot)" in told["message"]
+    assert "VMs: db-0, web-0" in told["message"]
+    assert "Not before: 2027-01-15T08:15:01Z" in told["message"]
+    service.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "must have a kind"),
+        ({"kind": "webhook", "url": "http://example.org/"}, "must have a url with https"),
+        ({"kind": "kafka", "brokers": ["b:9092"], "user": "u"}, "user and password_file together"),
+        ({"kind": "nats", "servers": ["http://x"]}, "must have servers with nats://"),
+        ({"kind": "apprise"}, "must have urls or urls_file"),
+        ({"kind": "webhook", "url": "https://x", "secret_file": "/nowhere"}, "cannot be used"),
+    ],
+    ids=["no-kind", "unprotected", "user-alone", "scheme", "nobody", "no-secret"],
+)
+def test_unusable_destination_is_refused(options: dict[str, object], problem: str) -> None:
+    """A table that cannot be meant is refused at the start, with what is wrong."""
+    with pytest.raises(DestinationInvalid, match=problem):
+        make_destinations({"one": options})
+
+
+def test_unknown_option_is_refused() -> None:
+    """An option that no destination of its kind has is named."""
+    with pytest.raises(ValidationFailed, match="colour"):
+        make_destinations({"one": {"kind": "webhook", "url": "https://x", "colour": "red"}})
