@@ -173,8 +173,8 @@ class Life:
 
     def last(self) -> int:
         """Return the number of the last entry of history."""
-        [entry] = self.call("GET", "/v1/history?limit=1&newest_first=true")["entries"]
-        return int(entry["sequence"])
+        [told] = self.call("GET", "/v1/outbox")["destinations"]
+        return int(told["sequence"]) + int(told["behind"])
 
     def kill(self) -> None:
         """End it by SIGKILL."""

@@ -12,6 +12,7 @@ from tools.docs.azure import azure_page
 from tools.docs.commands import cli_page
 from tools.docs.instance import instance_page
 from tools.docs.lifecycle import lifecycle_svg
+from tools.docs.outbox import outbox_page
 from tools.docs.policy import policy_page
 from tools.docs.reference import causes_page, errors_page, settings_file, settings_page
 from tools.docs.scenarios import scenarios_page
@@ -25,6 +26,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/cli.md": cli_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/instance-metadata.md": instance_page,
+    "docs/reference/outbox.md": outbox_page,
     "docs/reference/policy.md": policy_page,
     "docs/reference/scenarios.md": scenarios_page,
     "docs/reference/settings.md": settings_page,

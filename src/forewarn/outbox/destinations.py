@@ -32,7 +32,8 @@ DESTINATIONS_MAX = 20
 TIMEOUT_S = 10.0
 
 _PATTERNS = ListOf(Text(100), 100, 1)
-_COMMON = (
+#: Options of every kind.
+COMMON = (
     Field(
         "kind", Text(20), "`webhook`, `event-grid`, `nats`, `kafka` or `apprise`.", required=True
     ),
@@ -50,12 +51,12 @@ _HTTP = (
     Field("validate", Boolean(), "Whether the far side is asked first whether it wants events."),
 )
 FORMS: dict[str, Form] = {
-    "webhook": Form("WebhookDestination", "CloudEvents over HTTP.", (*_COMMON, *_HTTP)),
+    "webhook": Form("WebhookDestination", "CloudEvents over HTTP.", (*COMMON, *_HTTP)),
     "event-grid": Form(
         "EventGridDestination",
         "Scheduled Events in Event Grid's schema.",
         (
-            *_COMMON,
+            *COMMON,
             *_HTTP,
             Field("topic", Text(2048), "Event Grid's `topic` (default: `/forewarn/NAME`)."),
             Field("key_file", Text(4096), "File with the key of an Event Grid topic."),
@@ -65,7 +66,7 @@ FORMS: dict[str, Form] = {
         "NatsDestination",
         "CloudEvents in a stream of NATS JetStream.",
         (
-            *_COMMON,
+            *COMMON,
             Field("servers", ListOf(Text(2048), 20, 1), "`nats://HOST:PORT`, …", required=True),
             Field("subject", Text(200), "What subjects begin with (default: `forewarn`)."),
             Field("credentials_file", Text(4096), "Credentials as `nsc` writes them."),
@@ -77,7 +78,7 @@ FORMS: dict[str, Form] = {
         "KafkaDestination",
         "CloudEvents in a topic of a broker that speaks Kafka's protocol.",
         (
-            *_COMMON,
+            *COMMON,
             Field("brokers", ListOf(Text(300), 20, 1), "`HOST:PORT`, …", required=True),
             Field("topic", Text(249), "The topic (default: `forewarn`)."),
             Field("partition", Integer(0, 1_000_000), "Its partition (default: 0)."),
@@ -91,7 +92,7 @@ FORMS: dict[str, Form] = {
         "AppriseDestination",
         "Messages for people, by mail or chat.",
         (
-            *_COMMON,
+            *COMMON,
             Field("urls", ListOf(Text(2048), 50), "Apprise URLs."),
             Field("urls_file", Text(4096), "File with one Apprise URL a line."),
         ),

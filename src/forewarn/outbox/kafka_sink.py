@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,8 @@ class KafkaSink:
         from aiokafka import AIOKafkaProducer  # noqa: PLC0415 - an extra
         from aiokafka.errors import KafkaError  # noqa: PLC0415 - an extra
 
+        # It logs each try to connect, as often as there is one; what fails is told once anyway.
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         target = self._target
         options: dict[str, Any] = {}
         if target.tls:

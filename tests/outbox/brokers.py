@@ -1,0 +1,208 @@
+"""Real brokers for tests: nats-server, and Apache Kafka on a JVM; each may be killed and come back.
+
+No test may go in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nats
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError
+from nats.js.errors import APIError
+
+from tests.agent.programs import free_port, program
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.operator_api.live import Json
+
+STARTS_S_MAX = 90
+JARS = "kafka"
+"""Folder of TEST_PROGRAMS with Kafka's jars, as tools/programs makes it."""
+
+
+class Broker:
+    """A broker as a process that can be killed; what it keeps is on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start it."""
+        self.folder = folder
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def command(self) -> list[str]:
+        """Return how it is started."""
+        raise NotImplementedError
+
+    @property
+    def options(self) -> dict[str, object]:
+        """Return the options of a destination."""
+        raise NotImplementedError
+
+    def events(self) -> list[Json]:
+        """Return everything that it has, in its order."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log)
+        wait_until(self._listens, what="the broker", limit_s=STARTS_S_MAX)
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def _listens(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
+
+
+class Nats(Broker):
+    """nats-server with JetStream, and one stream."""
+
+    def command(self) -> list[str]:
+        """Return how it is started; each message is on disk before it is acknowledged."""
+        settings = self.folder / "nats.conf"
+        settings.write_text(
+            f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{self.folder}/js" }}\n'
+        )
+        return [program("nats-server"), "--config", str(settings)]
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options of a destination."""
+        servers = [f"nats://127.0.0.1:{self.port}"]
+        return {"kind": "nats", "servers": servers, "timeout_s": 3}
+
+    def prepare(self) -> None:
+        """Make the stream."""
+        asyncio.run(self._prepare())
+
+    async def _prepare(self) -> None:
+        client = await nats.connect(f"nats://127.0.0.1:{self.port}")
+        await client.jetstream().add_stream(name="forewarn", subjects=["forewarn.>"])
+        await client.close()
+
+    def events(self) -> list[Json]:
+        """Return everything that is in the stream, in its order."""
+        return asyncio.run(self._events())
+
+    async def _events(self) -> list[Json]:
+        client = await nats.connect(f"nats://127.0.0.1:{self.port}")
+        try:
+            stream = client.jetstream()
+            with contextlib.suppress(APIError):
+                state = (await stream.stream_info("forewarn")).state
+                return [
+                    json.loads((await stream.get_msg("forewarn", seq)).data or b"")
+                    for seq in range(state.first_seq, state.last_seq + 1)
+                ]
+            return []
+        finally:
+            await client.close()
+
+
+class Kafka(Broker):
+    """One node of Apache Kafka that is its own controller, and one topic."""
+
+    def command(self) -> list[str]:
+        """Return how it is started; its storage is formatted the first time."""
+        java, jars = program("java"), kafka_jars()
+        settings = self.folder / "server.properties"
+        classes = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        classes += ["-Djava.net.preferIPv4Stack=true", "-cp", f"{jars}/*"]
+        if not settings.exists():
+            controller = free_port()
+            settings.write_text(
+                "process.roles=broker,controller\nnode.id=1\n"
+                f"controller.quorum.voters=1@127.0.0.1:{controller}\n"
+                f"listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}\n"
+                f"advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}\n"
+                "controller.listener.names=CONTROLLER\n"
+                "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+                f"log.dirs={self.folder}/data\n"
+                "log.flush.interval.messages=1\n"
+                "offsets.topic.replication.factor=1\n"
+                "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
+            )
+            cluster = uuid.uuid4().hex[:22]
+            form = ["format", "-t", cluster, "-c", str(settings)]
+            subprocess.run(
+                [java, *classes, "kafka.tools.StorageTool", *form], check=True, capture_output=True
+            )
+        return [java, *classes, "kafka.Kafka", str(settings)]
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options of a destination."""
+        return {"kind": "kafka", "brokers": [f"127.0.0.1:{self.port}"], "timeout_s": 5}
+
+    def prepare(self) -> None:
+        """Make the topic, once the broker can."""
+
+        def made() -> bool:
+            return asyncio.run(self._made())
+
+        wait_until(made, what="the topic", limit_s=STARTS_S_MAX)
+
+    async def _made(self) -> bool:
+        admin = AIOKafkaAdminClient(bootstrap_servers=f"127.0.0.1:{self.port}")
+        try:
+            await admin.start()
+            await admin.create_topics([NewTopic("forewarn", 1, 1)])
+        except TopicAlreadyExistsError:
+            return True
+        except KafkaError:
+            return False
+        finally:
+            await admin.close()
+        return True
+
+    def events(self) -> list[Json]:
+        """Return everything that is in the topic, in its order."""
+        return asyncio.run(self._events())
+
+    async def _events(self) -> list[Json]:
+        here = TopicPartition("forewarn", 0)
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=f"127.0.0.1:{self.port}", enable_auto_commit=False
+        )
+        await consumer.start()
+        try:
+            consumer.assign([here])
+            end = (await consumer.end_offsets([here]))[here]
+            consumer.seek(here, 0)
+            found: list[Json] = []
+            while await consumer.position(here) < end:
+                for messages in (await consumer.getmany(timeout_ms=1000)).values():
+                    found += [json.loads(message.value) for message in messages]
+            return found
+        finally:
+            await consumer.stop()
+
+
+def kafka_jars() -> Path:
+    """Return the folder of Kafka's jars, or skip the test where it is not there."""
+    for place in filter(None, os.environ.get("TEST_PROGRAMS", "").split(os.pathsep)):
+        if any(Path(place, JARS).glob("kafka_*.jar")):
+            return Path(place, JARS)
+    pytest.skip("Kafka is not there; tools/programs DIRECTORY kafka fetches it for TEST_PROGRAMS")

@@ -1,0 +1,107 @@
+"""The reference of the outbox's destinations, from the forms that read them."""
+
+from __future__ import annotations
+
+import json
+
+from forewarn.outbox.apprise_sink import INCLUDE
+from forewarn.outbox.delivery import DeliveryState
+from forewarn.outbox.destinations import COMMON, FORMS
+from forewarn.validation.fields import Boolean, Integer, Number, ValueType
+from forewarn.validation.forms import Field, ListOf
+from tools.docs.reference import page, table
+
+_EXAMPLE = {
+    "specversion": "1.0",
+    "id": "000000000014",
+    "source": "/forewarn/EPOCH",
+    "time": "2027-01-15T08:00:00Z",
+    "datacontenttype": "application/json",
+    "sequence": "000000000014",
+    "type": "forewarn.event.approved",
+    "subject": "45CB45B4-E537-4DAC-88C3-0BB25AF82E18",
+    "data": {
+        "sequence": 14,
+        "action": "event.approved",
+        "actor": "vm db-0 at 10.0.0.4",
+        "text": "event 45CB45B4-E537-4DAC-88C3-0BB25AF82E18 is approved for db",
+        "group": "db",
+        "vm": "",
+        "host": "",
+        "operation": {
+            "id": "op-1",
+            "cause": "host-reboot",
+            "impact": "Reboot",
+            "source": "Platform",
+            "state": "announced",
+            "host": "h1",
+            "vms": ["db-0", "web-0"],
+            "description": "Host server is undergoing maintenance.",
+            "duration_s": -1,
+            "notice_s": 900,
+            "not_before": "2027-01-15T08:15:01Z",
+            "maintenance": None,
+            "reason": "",
+        },
+        "events": [
+            {
+                "id": "45CB45B4-E537-4DAC-88C3-0BB25AF82E18",
+                "group": "db",
+                "resources": ["db-0"],
+                "state": "approved",
+            }
+        ],
+    },
+}
+_STATES = {
+    DeliveryState.DELIVERING: "Everything was delivered, or is being.",
+    DeliveryState.RETRYING: "The last try failed; it is tried again after a pause.",
+    DeliveryState.DEAD: "It has failed for an hour; it is tried again all the same.",
+    DeliveryState.STOPPED: "Another process writes the store, and delivers.",
+}
+
+
+def outbox_page() -> str:
+    """Return the page of destinations."""
+    lines = [
+        "Each table `[outbox.NAME]` of the settings is a destination of transitions.",
+        "[How to use it](../howto/deliver-transitions.md).",
+        "Tables stand in settings files only, not in the environment.",
+        "",
+        "## Every destination",
+        "",
+        *table(("option", "type", "meaning"), map(_row, COMMON)),
+    ]
+    for kind, form in FORMS.items():
+        lines += ["", f"## `{kind}`", "", form.meaning, ""]
+        own = [each for each in form.fields if each not in COMMON]
+        lines += table(("option", "type", "meaning"), map(_row, own))
+        if kind == "apprise":
+            lines += ["", f"`include` is by default: {', '.join(f'`{each}`' for each in INCLUDE)}."]
+    lines += ["", "## States", ""]
+    states = [(f"`{state.value}`", _STATES[state]) for state in DeliveryState]
+    lines += table(("state", "meaning"), states)
+    lines += [
+        "",
+        "## An event",
+        "",
+        "`type` is `forewarn.` and an [action](api.md#actions); `operation` and `events` are there",
+        "where the entry is about an operation, as they were after it.",
+        "`events` are those that the entry has moved.",
+        "",
+        "```json",
+        json.dumps(_EXAMPLE, indent=2),
+        "```",
+    ]
+    return page("Outbox", *lines)
+
+
+def _row(each: Field) -> tuple[str, ...]:
+    name = f"`{each.name}`" + (" (required)" if each.required else "")
+    return name, _kind(each.kind), each.meaning
+
+
+def _kind(kind: ValueType) -> str:
+    if isinstance(kind, ListOf):
+        return f"list of {_kind(kind.kind)}"
+    return {Boolean: "boolean", Integer: "integer", Number: "number"}.get(type(kind), "text")
