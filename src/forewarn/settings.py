@@ -305,6 +305,16 @@ class OutboxSettings:
 
 
 @value
+class OtlpSettings:
+    """Traces and logs for OpenTelemetry."""
+
+    endpoint: str = ""
+    """Address of a collector that takes OTLP over HTTP, for instance `http://127.0.0.1:4318`;
+    empty: none. Needs `forewarn[otel]`. Certificates and headers as OpenTelemetry's own variables
+    say, `OTEL_EXPORTER_OTLP_HEADERS` and the like."""
+
+
+@value
 class LogSettings:
     """What the service says of itself, on standard error."""
 
@@ -330,4 +340,5 @@ class Settings:
     drivers: DriverSettings = DriverSettings()
     gates: GateSettings = GateSettings()
     outbox: OutboxSettings = OutboxSettings()
+    otlp: OtlpSettings = OtlpSettings()
     log: LogSettings = LogSettings()

@@ -31,6 +31,7 @@ class Request:
     """One request that came."""
 
     method: str
+    path: str
     headers: Mapping[str, str]
     body: bytes
 
@@ -62,7 +63,8 @@ class Receiver:
             def _take(self) -> None:
                 length = int(self.headers.get("content-length", 0))
                 headers = {name.lower(): text for name, text in self.headers.items()}
-                request = Request(self.command, headers, self.rfile.read(length))
+                body = self.rfile.read(length)
+                request = Request(self.command, self.path, headers, body)
                 status = receiver.status
                 (receiver.taken if status < 300 else receiver.refused).append(request)
                 more, body = receiver.answer.get(self.command, ({}, b""))

@@ -40,6 +40,7 @@ ROOMS_OF_PACKAGES = {
     "nats": ("forewarn.outbox.nats_sink",),
     "aiokafka": ("forewarn.outbox.kafka_sink",),
     "apprise": ("forewarn.outbox.apprise_sink",),
+    "opentelemetry": ("forewarn.telemetry.otlp",),
     "prometheus_client": ("forewarn.telemetry",),
     "libvirt": ("forewarn.drivers.libvirt",),
     "psycopg": ("forewarn.store",),

@@ -26,6 +26,7 @@ from forewarn.metadata.server import MetadataServer
 from forewarn.replication.access import NodeAccess, TlsFiles
 from forewarn.replication.server import FeedServer
 from forewarn.service.bridge import Bridge
+from forewarn.service.observers import make_observers
 from forewarn.service.settings_check import policy_of
 from forewarn.store import Retention, open_store
 from forewarn.store.lease import Tenure
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
     from forewarn.ids import Ids
     from forewarn.outbox.delivery import Destination
     from forewarn.outbox.outbox import Outbox
+    from forewarn.service.observers import Observers
     from forewarn.service.workers import Workers
     from forewarn.settings import Settings
-    from forewarn.telemetry.endpoint import ServiceMetrics
 
 log = logging.getLogger("forewarn")
 
@@ -160,7 +161,7 @@ class Daemon:
             await self._take_lease()
         plane = await asyncio.to_thread(ControlPlane, self.store, self.policy, self.new_guid)
         self.prepare(plane)
-        metrics = await self._new_metrics(plane)
+        observers = await make_observers(settings, self.clock, plane, self.drivers)
         self.control = ControlEngine(
             plane,
             self.clock,
@@ -172,7 +173,7 @@ class Daemon:
                     max_concurrent=settings.drivers.max_concurrent_calls,
                 ),
                 gates=self.gates,
-                observe=metrics.observe_call if metrics else lambda *_: None,
+                observe=observers.observe_call,
             ),
             publisher=bridge,
             on_lost=self._lost,
@@ -186,16 +187,13 @@ class Daemon:
         if self.feed is not None:
             self.control.node_troubles = self.feed.troubles
         bridge.connect(self.control, self.metadata, far=self.feed, wait_s=wait_s)
-        if metrics is not None:
-            bridge.on_polled = metrics.polled
-            served = await metrics.start(
-                self.control,
-                settings.listen.metrics,
-                figures=self._figures,
-                lags=lambda: self.feed.lags() if self.feed else {},
-            )
-            self.metrics_address = served.address
-            self._closing.push_async_callback(served.stop)
+        self.metrics_address = await observers.attach(
+            self.control,
+            bridge,
+            self._closing,
+            figures=self._figures,
+            lags=lambda: self.feed.lags() if self.feed else {},
+        )
         # Whoever asks first is told the truth, not that nobody knows him.
         await asyncio.wrap_future(await asyncio.to_thread(self.control.recover))
         # Stopped in the opposite order: VMs are answered to the last, approvals included.
@@ -205,19 +203,9 @@ class Daemon:
             self.feed_address = await self._start_feed(self.feed)
         self.control.start()
         if self.destinations:
-            await self._start_outbox(metrics)
+            await self._start_outbox(observers)
         self._keep_history()
         return bound
-
-    async def _new_metrics(self, plane: ControlPlane) -> ServiceMetrics | None:
-        """Return what observes this service, where somebody may scrape it."""
-        if not self.settings.listen.metrics:
-            return None
-        (module,) = await _imported("forewarn.telemetry.endpoint")
-        made: ServiceMetrics = await asyncio.to_thread(
-            module.ServiceMetrics, plane, self.drivers, self.clock
-        )
-        return made
 
     def _figures(self) -> dict[str, dict[str, int]]:
         """Return what the metadata processes of this service count, by their names."""
@@ -231,7 +219,7 @@ class Daemon:
 
         return make_destinations({each.name: each.values for each in settings.outbox.tables})
 
-    async def _start_outbox(self, metrics: ServiceMetrics | None) -> None:
+    async def _start_outbox(self, observers: Observers) -> None:
         """Deliver transitions from now on; each commit says that there may be more."""
         (module,) = await _imported("forewarn.outbox.outbox")
         made: Outbox = await asyncio.to_thread(
@@ -239,8 +227,7 @@ class Daemon:
         )
         self.outbox = made
         self.control.on_committed.add(lambda _: made.grew())
-        if metrics is not None:
-            metrics.watch_outbox(made)
+        observers.watch_outbox(made)
         made.start()
         self._closing.push_async_callback(asyncio.to_thread, made.stop)
 

@@ -34,11 +34,14 @@ if TYPE_CHECKING:
 class ServiceMetrics:
     """The metrics of one service; asked and told on its event loop, but for calls and commits."""
 
-    def __init__(self, plane: ControlPlane, drivers: Iterable[str], clock: Clock) -> None:
+    def __init__(
+        self, plane: ControlPlane, drivers: Iterable[str], clock: Clock, address: str
+    ) -> None:
         """Observe nothing yet; before the run loop starts."""
         self._registry = new_registry()
         self._commits = CommitMetrics(self._registry, plane)
         self._clock = clock
+        self._address = address
         self._control: ControlEngine | None = None
         #: Is told of each call of a driver.
         self.observe_call = DriverMetrics(self._registry, drivers).observe
@@ -48,7 +51,6 @@ class ServiceMetrics:
     async def start(
         self,
         control: ControlEngine,
-        address: str,
         *,
         figures: Callable[[], Mapping[str, Mapping[str, int]]],
         lags: Callable[[], Mapping[str, int]],
@@ -57,7 +59,6 @@ class ServiceMetrics:
 
         Args:
             control: whose commits are counted.
-            address: where scrapes are answered.
             figures: gives those of metadata processes, by name.
             lags: gives how far each metadata node is behind.
 
@@ -72,7 +73,7 @@ class ServiceMetrics:
 
         snapshot = ControlSnapshot(control, self._commits, self._clock)
         self.sources += [snapshot.families, metadata]
-        return await start_operator(ScrapeApp(self._registry, self.sources), address)
+        return await start_operator(ScrapeApp(self._registry, self.sources), self._address)
 
     def watch_outbox(self, outbox: Outbox) -> None:
         """Tell of an outbox, too, from now on."""

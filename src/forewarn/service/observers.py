@@ -1,0 +1,104 @@
+"""Who observes a service: metrics, and traces for OpenTelemetry, each only where it is wanted.
+
+Their packages are imported only then. What is observed, and how, is in `telemetry/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AsyncExitStack
+
+    from forewarn.clock import Clock
+    from forewarn.control.driver_calls import CallObserver, CallResult, DriverCall
+    from forewarn.control.engine import ControlEngine
+    from forewarn.control.plane import ControlPlane
+    from forewarn.outbox.outbox import Outbox
+    from forewarn.service.bridge import Bridge
+    from forewarn.settings import Settings
+    from forewarn.telemetry.endpoint import ServiceMetrics
+    from forewarn.telemetry.otlp import OtlpTelemetry
+
+
+class TelemetryMissing(CallerError):
+    """Traces are wanted of an installation that cannot make any."""
+
+    code = "telemetry-missing"
+    status = 501
+    message = "[otlp] endpoint needs the package {package}, which is not installed."
+    advice = "Install it, from a clone of Forewarn: pip install './forewarn[otel]'."
+
+
+class Observers:
+    """The observers of one service."""
+
+    def __init__(self, metrics: ServiceMetrics | None, traces: OtlpTelemetry | None) -> None:
+        """Observe nothing yet."""
+        self.metrics = metrics
+        self.traces = traces
+        self._of_calls: list[CallObserver] = [
+            each.observe_call for each in (metrics, traces) if each is not None
+        ]
+
+    def observe_call(self, call: DriverCall, result: CallResult, duration_ms: int) -> None:
+        """Tell everybody of a driver's call."""
+        for observe in self._of_calls:
+            observe(call, result, duration_ms)
+
+    def watch_outbox(self, outbox: Outbox) -> None:
+        """Tell of an outbox, too, from now on."""
+        if self.metrics is not None:
+            self.metrics.watch_outbox(outbox)
+
+    async def attach(
+        self,
+        control: ControlEngine,
+        bridge: Bridge,
+        closing: AsyncExitStack,
+        *,
+        figures: Callable[[], Mapping[str, Mapping[str, int]]],
+        lags: Callable[[], Mapping[str, int]],
+    ) -> str:
+        """Observe a control plane until `closing` ends; return where metrics are answered.
+
+        Raises:
+            OperatorAddressUnusable: the address of metrics cannot be read or is taken.
+        """
+        if self.traces is not None:
+            control.on_committed.add(self.traces.committed)
+            closing.push_async_callback(asyncio.to_thread, self.traces.stop)
+        if self.metrics is None:
+            return ""
+        bridge.on_polled = self.metrics.polled
+        served = await self.metrics.start(control, figures=figures, lags=lags)
+        closing.push_async_callback(served.stop)
+        return served.address
+
+
+async def make_observers(
+    settings: Settings, clock: Clock, plane: ControlPlane, drivers: Iterable[str]
+) -> Observers:
+    """Return the observers that the settings want, before the run loop starts.
+
+    Raises:
+        TelemetryMissing: a package that one needs is not installed.
+    """
+    metrics: ServiceMetrics | None = None
+    traces: OtlpTelemetry | None = None
+    if settings.listen.metrics:
+        module = await asyncio.to_thread(import_module, "forewarn.telemetry.endpoint")
+        address = settings.listen.metrics
+        metrics = await asyncio.to_thread(module.ServiceMetrics, plane, drivers, clock, address)
+    if settings.otlp.endpoint:
+        try:
+            module = await asyncio.to_thread(import_module, "forewarn.telemetry.otlp")
+        except ModuleNotFoundError as missing:
+            raise TelemetryMissing(package=missing.name) from missing
+        traces = module.OtlpTelemetry(settings.otlp.endpoint, plane, clock)
+    return Observers(metrics, traces)
