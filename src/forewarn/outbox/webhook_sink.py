@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
 from forewarn.drivers.webhook.request import HttpRequest, HttpResponse, exchange
 from forewarn.drivers.webhook.signing import signed
+from forewarn.ids import Ids
 from forewarn.outbox.cloudevents import BATCH_MEDIA, MEDIA, body_of
 from forewarn.outbox.sink import DeliveryFailed
 
@@ -125,7 +125,7 @@ class EventGridSink:
         """Have the far side prove that it wants events, by echoing a code."""
         if not self._validate:
             return
-        code = secrets.token_hex(16)
+        code = Ids().token("validation")
         event = self._envelope("validation", GRID_VALIDATION, "", time="")
         event["data"] = {"validationCode": code}
         headers = self._headers("SubscriptionValidation")

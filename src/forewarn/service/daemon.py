@@ -161,23 +161,8 @@ class Daemon:
             await self._take_lease()
         plane = await asyncio.to_thread(ControlPlane, self.store, self.policy, self.new_guid)
         self.prepare(plane)
-        observers = await make_observers(settings, self.clock, plane, self.drivers)
-        self.control = ControlEngine(
-            plane,
-            self.clock,
-            drivers=DriverSetup(
-                self.drivers,
-                settings.drivers.default,
-                CallLimits(
-                    timeout_ms=int(settings.drivers.call_timeout_s * 1000),
-                    max_concurrent=settings.drivers.max_concurrent_calls,
-                ),
-                gates=self.gates,
-                observe=observers.observe_call,
-            ),
-            publisher=bridge,
-            on_lost=self._lost,
-        )
+        observers = await make_observers(settings, plane, clock=self.clock, drivers=self.drivers)
+        self.control = self._new_control(plane, bridge, observers)
         self.metadata = MetadataServer(
             self.settings.metadata, bridge, clock=self.clock, ids=self.ids
         )
@@ -206,6 +191,28 @@ class Daemon:
             await self._start_outbox(observers)
         self._keep_history()
         return bound
+
+    def _new_control(
+        self, plane: ControlPlane, bridge: Bridge, observers: Observers
+    ) -> ControlEngine:
+        """Return what runs the control plane; it does not run yet."""
+        drivers = self.settings.drivers
+        return ControlEngine(
+            plane,
+            self.clock,
+            drivers=DriverSetup(
+                self.drivers,
+                drivers.default,
+                CallLimits(
+                    timeout_ms=int(drivers.call_timeout_s * 1000),
+                    max_concurrent=drivers.max_concurrent_calls,
+                ),
+                gates=self.gates,
+                observe=observers.observe_call,
+            ),
+            publisher=bridge,
+            on_lost=self._lost,
+        )
 
     def _figures(self) -> dict[str, dict[str, int]]:
         """Return what the metadata processes of this service count, by their names."""

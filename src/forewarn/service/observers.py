@@ -6,6 +6,7 @@ Their packages are imported only then. What is observed, and how, is in `telemet
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,7 @@ class Observers:
 
 
 async def make_observers(
-    settings: Settings, clock: Clock, plane: ControlPlane, drivers: Iterable[str]
+    settings: Settings, plane: ControlPlane, *, clock: Clock, drivers: Iterable[str]
 ) -> Observers:
     """Return the observers that the settings want, before the run loop starts.
 
@@ -93,8 +94,14 @@ async def make_observers(
     traces: OtlpTelemetry | None = None
     if settings.listen.metrics:
         module = await asyncio.to_thread(import_module, "forewarn.telemetry.endpoint")
-        address = settings.listen.metrics
-        metrics = await asyncio.to_thread(module.ServiceMetrics, plane, drivers, clock, address)
+        made = partial(
+            module.ServiceMetrics,
+            plane,
+            drivers=drivers,
+            clock=clock,
+            address=settings.listen.metrics,
+        )
+        metrics = await asyncio.to_thread(made)
     if settings.otlp.endpoint:
         try:
             module = await asyncio.to_thread(import_module, "forewarn.telemetry.otlp")

@@ -35,7 +35,7 @@ class ServiceMetrics:
     """The metrics of one service; asked and told on its event loop, but for calls and commits."""
 
     def __init__(
-        self, plane: ControlPlane, drivers: Iterable[str], clock: Clock, address: str
+        self, plane: ControlPlane, *, drivers: Iterable[str], clock: Clock, address: str
     ) -> None:
         """Observe nothing yet; before the run loop starts."""
         self._registry = new_registry()

@@ -104,7 +104,7 @@ class OtlpTelemetry:
                 if operation is not None:
                     self._approval(entry, operation)
         for operation in changes.operations.values():
-            # Its driver's answer comes later, and is no second end.
+            # Its driver's answer comes later: that is not a second end.
             if not operation.live and any(
                 entry.operation == operation.number and entry.action in _ENDS
                 for entry in changes.entries

@@ -1,4 +1,4 @@
-"""Gauges and counts of the outbox, by destination; the names are those of the settings alone."""
+"""Gauges and counts of the outbox, by destination. No name but those of the settings is a label."""
 
 from __future__ import annotations
 
