@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.cli.main import main
 from forewarn.outbox.destinations import DestinationInvalid, make_destinations
 from forewarn.store import Retention
 from forewarn.validation.fields import ValidationFailed
@@ -263,6 +264,27 @@ def test_people_are_told_by_apprise(receiver: Receiver) -> None:
     assert "Reboot of h1 (host-reboot)" in told["message"]
     assert "VMs: db-0, web-0" in told["message"]
     assert "Not before: 2027-01-15T08:15:01Z" in told["message"]
+    service.stop()
+
+
+def test_command_shows_destinations_and_hurries_them(
+    receiver: Receiver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`forewarn outbox` says how far each destination is and why it is not, and tries it. L-8."""
+    receiver.status = 500
+    service = started(receiver)
+    server = ("--server", f"http://{service.host}:{service.port}")
+    wait_until(lambda: status(service)["state"] == "retrying")
+    assert main([*server, "outbox", "list"]) == 0
+    told = capsys.readouterr().out
+    assert "retrying" in told
+    assert "answered 500" in told
+    receiver.status = 200
+    assert main([*server, "outbox", "retry", "hook"]) == 0
+    wait_until(lambda: status(service)["behind"] == 0)
+    assert main([*server, "outbox", "skip", "hook", "--to", "3"]) == 0
+    assert main([*server, "outbox", "retry", "nobody"]) != 0
+    assert "There is no destination nobody" in capsys.readouterr().err
     service.stop()
 
 
