@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -286,6 +287,24 @@ def test_command_shows_destinations_and_hurries_them(
     assert main([*server, "outbox", "retry", "nobody"]) != 0
     assert "There is no destination nobody" in capsys.readouterr().err
     service.stop()
+
+
+def test_far_side_that_hangs_keeps_no_process_from_ending(receiver: Receiver) -> None:
+    """A request under way is on a thread that nobody waits for when the service stops. R-1."""
+    going_on = threading.Event()
+
+    def hang(_: Request) -> bytes:
+        going_on.wait(60)
+        return b""
+
+    receiver.respond = hang
+    service = started(receiver)
+    wait_until(lambda: any(each.name == "outbox call" for each in threading.enumerate()))
+    calls = [each for each in threading.enumerate() if each.name == "outbox call"]
+    assert all(each.daemon for each in calls)
+    service.stop()
+    assert any(each.is_alive() for each in calls)
+    going_on.set()
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ A message is one transition, in words for people; which ones are sent is a filte
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
+from forewarn.outbox.blocking import blocking
 from forewarn.outbox.sink import DeliveryFailed
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class AppriseSink:
         """Send a message for each event."""
         for event in events:
             title, body = message(event)
-            sending = asyncio.to_thread(self._notify, title, body, _kind(event))
+            sending = blocking(partial(self._notify, title, body, _kind(event)))
             try:
                 async with asyncio.timeout(self._timeout_s):
                     sent = await sending

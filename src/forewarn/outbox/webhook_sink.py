@@ -5,16 +5,17 @@ What an event says is made in `cloudevents.py`.
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
 from forewarn.drivers.webhook.request import HttpRequest, HttpResponse, exchange
 from forewarn.drivers.webhook.signing import signed
 from forewarn.ids import Ids
+from forewarn.outbox.blocking import blocking
 from forewarn.outbox.cloudevents import BATCH_MEDIA, MEDIA, body_of
 from forewarn.outbox.sink import DeliveryFailed
 
@@ -65,8 +66,8 @@ class HttpTarget:
             said |= signed(self.secret, EVENT, self.name, time_s=time_s, body=body)
         request = HttpRequest(method, self.url, said, body)
         try:
-            answer = await asyncio.to_thread(
-                exchange, request, timeout_s=self.timeout_s, ca_file=self.ca_file
+            answer = await blocking(
+                partial(exchange, request, timeout_s=self.timeout_s, ca_file=self.ca_file)
             )
         except (OSError, http.client.HTTPException) as error:
             problem = f"cannot be reached: {error}"

@@ -6,6 +6,7 @@ Imported only where `[listen] metrics` has an address. No metric is defined in h
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from forewarn.operator_api.server import OperatorServer, start_operator
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from forewarn.control.engine import ControlEngine
     from forewarn.control.plane import ControlPlane
     from forewarn.outbox.outbox import Outbox
+
+log = logging.getLogger("forewarn")
 
 
 class ServiceMetrics:
@@ -73,7 +76,7 @@ class ServiceMetrics:
 
         snapshot = ControlSnapshot(control, self._commits, self._clock)
         self.sources += [snapshot.families, metadata]
-        return await start_operator(ScrapeApp(self._registry, self.sources), self._address)
+        return await _served(ScrapeApp(self._registry, self.sources), self._address)
 
     def watch_outbox(self, outbox: Outbox) -> None:
         """Tell of an outbox, too, from now on."""
@@ -102,4 +105,10 @@ async def start_node_metrics(
     async def metrics() -> list[Metric]:
         return metadata_families({"node": figures()}) + node_families(status())
 
-    return await start_operator(ScrapeApp(new_registry(), [metrics]), address)
+    return await _served(ScrapeApp(new_registry(), [metrics]), address)
+
+
+async def _served(app: ScrapeApp, address: str) -> OperatorServer:
+    server = await start_operator(app, address)
+    log.info("answering scrapes at %s", server.address, extra={"action": "metrics.started"})
+    return server
