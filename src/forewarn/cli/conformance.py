@@ -1,18 +1,22 @@
-"""`forewarn conformance`: whether a server speaks Scheduled Events, statement by statement."""
+"""`forewarn conformance`: whether a server, or a client, speaks Scheduled Events."""
 
 from __future__ import annotations
 
+import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn import exit_codes
 from forewarn.cli.output import print_json
-from forewarn.errors import CallerError
+from forewarn.errors import CallerError, PeerError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable, Iterable
 
     from forewarn.cli.parsing import Commands
+    from forewarn.conformance.event_trial import Hooks
     from forewarn.conformance.run import Result
 
 _MARKS = {"passed": "ok  ", "failed": "FAIL", "skipped": "skip"}
@@ -26,28 +30,176 @@ class ReportUnwritable(CallerError):
     advice = "Name a file in a directory that exists and can be written."
 
 
+class ActFailed(PeerError):
+    """A command that should make something happen at the server."""
+
+    code = "conformance-act-failed"
+    message = "The command `{command}` failed: {reason}."
+    advice = "Run it by hand; it must end with status 0 once it has asked for what it is to make."
+
+
 def add_commands(commands: Commands) -> None:
     """Add `conformance`."""
-    conformance = commands.command("conformance", run=_conformance, remote=False)
-    conformance.add_argument("url", metavar="URL", help="the service, as http://HOST[:PORT]")
-    conformance.add_argument("--junit", metavar="FILE", help="write a JUnit report, for CI")
+    group = commands.group("conformance", default="server")
+    server = group.command(
+        "server", "check a server, statement by statement", run=_server, remote=False
+    )
+    server.add_argument("url", metavar="URL", help="the service, as http://HOST[:PORT]")
+    for option, text in {
+        "--schedule": "makes an event for this VM that is announced first; it is followed",
+        "--cancel": "withdraws the event that was made last",
+        "--fail": "makes an event that starts at once",
+    }.items():
+        server.add_argument(option, metavar="COMMAND", help=f"program that {text}")
+    server.add_argument(
+        "--only", metavar="STATEMENT", action="append", default=[], help="such as E-7 (repeatable)"
+    )
+    server.add_argument(
+        "--approve", action="store_true", help="approve the events that --schedule makes"
+    )
+    server.add_argument(
+        "--agent", action="store_true", help="also let Forewarn's agent approve one; it is told"
+        " nothing of the address but host and port",
+    )  # fmt: skip
+    server.add_argument(
+        "--peer", metavar="URL", help="the service as another VM of the group has it"
+    )
+    server.add_argument(
+        "--other", metavar="URL", help="the service as a VM of another group has it"
+    )
+    server.add_argument(
+        "--timeout", metavar="SECONDS", type=float, default=300.0,
+        help="longest wait for an event's announcement, start or end (default: 300)",
+    )  # fmt: skip
+    _add_junit(server)
+    _add_client(group)
 
 
-def _conformance(arguments: argparse.Namespace) -> int:
+def _add_client(group: Commands) -> None:
+    client = group.command(
+        "client", "check a client: awkward stories are played to it", run=_client, remote=False
+    )
+    client.add_argument(
+        "words", metavar="COMMAND", nargs="*", help="the client, after `--`; started in each story"
+    )
+    client.add_argument("--agent", action="store_true", help="check Forewarn's agent")
+    client.add_argument(
+        "--story", metavar="NAME", action="append", default=[], help="only this one (repeatable)"
+    )
+    client.add_argument("--list", action="store_true", help="print the stories and end")
+    client.add_argument(
+        "--without-marks", action="store_true", help="the client does not say when it has prepared"
+    )
+    client.add_argument(
+        "--patience", metavar="SECONDS", type=float, default=20.0,
+        help="longest wait for what the client should do (default: 20)",
+    )  # fmt: skip
+    client.add_argument(
+        "--parallel", metavar="N", type=int, default=8, help="stories at a time (default: 8)"
+    )
+    _add_junit(client)
+
+
+def _add_junit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--junit", metavar="FILE", help="write a JUnit report, for CI")
+
+
+def _server(arguments: argparse.Namespace) -> int:
     from forewarn.conformance.exchange import Target  # noqa: PLC0415 - `--help` needs none of it
-    from forewarn.conformance.run import junit, run_checks  # noqa: PLC0415 - the same
+    from forewarn.conformance.run import run_checks  # noqa: PLC0415 - the same
 
-    results = []
-    for result in run_checks(Target(arguments.url)):
-        results.append(result)
-        if not arguments.json:
+    target = Target(arguments.url)
+    results = _shown(
+        run_checks(target, _hooks(arguments), only=arguments.only), as_json=arguments.json
+    )
+    return _report(arguments, results, {"url": arguments.url}, f"Scheduled Events at {target.url}")
+
+
+def _client(arguments: argparse.Namespace) -> int:
+    from forewarn.conformance.client_run import (  # noqa: PLC0415 - `--help` needs none of it
+        AGENT,
+        ClientMissing,
+        ClientOptions,
+        run_stories,
+        stories_named,
+    )
+
+    stories = stories_named(arguments.story)
+    if arguments.list:
+        if arguments.json:
+            print_json([{"name": each.name, "title": each.title} for each in stories])
+        else:
+            for each in stories:
+                print(f"{each.name:<18} {each.statement:<5} {each.title}")
+        return exit_codes.OK
+    words = AGENT if arguments.agent else tuple(arguments.words)
+    if not words:
+        raise ClientMissing
+    options = ClientOptions(
+        words,
+        marks=not arguments.without_marks,
+        patience_s=arguments.patience,
+        parallel=arguments.parallel,
+    )
+    results = _shown(run_stories(stories, options), as_json=arguments.json)
+    command = shlex.join(words)
+    return _report(arguments, results, {"command": command}, f"Scheduled Events with {command}")
+
+
+def _hooks(arguments: argparse.Namespace) -> Hooks:
+    from forewarn.conformance.agent_trial import with_agent  # noqa: PLC0415 - see `_server`
+    from forewarn.conformance.event_trial import Hooks  # noqa: PLC0415 - the same
+    from forewarn.conformance.exchange import Target  # noqa: PLC0415 - the same
+
+    def act(command: str | None) -> Callable[[], None] | None:
+        return partial(_act, command) if command else None
+
+    return Hooks(
+        schedule=act(arguments.schedule),
+        cancel=act(arguments.cancel),
+        fail=act(arguments.fail),
+        agent=partial(with_agent, Target(arguments.url)) if arguments.agent else None,
+        approve=arguments.approve,
+        peer=Target(arguments.peer) if arguments.peer else None,
+        other=Target(arguments.other) if arguments.other else None,
+        timeout_s=arguments.timeout,
+    )
+
+
+def _act(command: str) -> None:
+    import subprocess  # noqa: PLC0415 - few commands need it
+
+    try:
+        subprocess.run(shlex.split(command), check=True, capture_output=True, timeout=60)  # noqa: S603 - the caller's own
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode("utf-8", "replace").strip()[-500:]
+        reason = f"it ended with status {error.returncode} and said {said!r}"
+        raise ActFailed(command=command, reason=reason) from error
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise ActFailed(command=command, reason=error) from error
+
+
+def _shown(results: Iterable[Result], *, as_json: bool) -> list[Result]:
+    """Print each result as it comes, unless JSON is wanted in the end."""
+    kept = []
+    for result in results:
+        kept.append(result)
+        if not as_json:
             show(result)
+    return kept
+
+
+def _report(
+    arguments: argparse.Namespace, results: list[Result], subject: dict[str, str], name: str
+) -> int:
+    from forewarn.conformance.run import junit  # noqa: PLC0415 - `--help` needs none of it
+
     if arguments.junit:
         try:
-            Path(arguments.junit).write_text(junit(results, url=arguments.url), "utf-8")
+            Path(arguments.junit).write_text(junit(results, name=name), "utf-8")
         except OSError as error:
             raise ReportUnwritable(path=arguments.junit, reason=error.strerror) from error
-    return finish(results, {"url": arguments.url}, as_json=arguments.json)
+    return finish(results, subject, as_json=arguments.json)
 
 
 def finish(results: list[Result], subject: dict[str, str], *, as_json: bool) -> int:

@@ -67,6 +67,9 @@ class Parser(argparse.ArgumentParser):
     argparse leaves words a command does not know to the parser above it, whose usage helps nobody.
     """
 
+    #: The action that is meant where none is typed; empty: there must be one.
+    default_action = ""
+
     def parse_known_args(
         self,
         args: Iterable[str] | None = None,
@@ -76,6 +79,8 @@ class Parser(argparse.ArgumentParser):
         words = list(sys.argv[1:] if args is None else args)
         if not words:
             self._check_complete()
+        elif self.default_action and not self._names_action(words[0]):
+            words.insert(0, self.default_action)
         for word in self._own(words):
             self._check_option(word)
         found, left = super().parse_known_args(words, namespace)
@@ -102,6 +107,11 @@ class Parser(argparse.ArgumentParser):
             if action.required and action.choices:
                 near = _near("", action.choices)
                 self.error(f"the {action.dest} is missing{near}")
+
+    def _names_action(self, word: str) -> bool:
+        """Tell whether a word is one of the actions, or asks for help."""
+        actions = (action.choices or () for action in self._actions)
+        return word in self._option_string_actions or any(word in each for each in actions)
 
     def _check_option(self, word: str) -> None:
         name = word.partition("=")[0]
@@ -192,9 +202,23 @@ class Commands:
         parser.set_defaults(run=run)
         return parser
 
-    def group(self, name: str, help: str = "") -> Commands:  # noqa: A002
-        """Add a word that is followed by an action, and return where actions are added."""
-        return Commands(self._add(name, help), {}, "ACTION")
+    def group(
+        self,
+        name: str,
+        help: str = "",  # noqa: A002 - the word argparse uses
+        *,
+        default: str = "",
+    ) -> Commands:
+        """Add a word that is followed by an action, and return where actions are added.
+
+        Args:
+            name: the word to type.
+            help: what it is for, as in `command`.
+            default: the action that is meant where none is typed.
+        """
+        parser = self._add(name, help)
+        parser.default_action = default
+        return Commands(parser, {}, "ACTION")
 
     def add_parser(self, name: str, **_: object) -> argparse.ArgumentParser:
         """Add a command that talks to no server, as argparse's own subparsers would."""
@@ -202,11 +226,13 @@ class Commands:
         add_json_option(parser, default=argparse.SUPPRESS)
         return parser
 
-    def _add(self, name: str, help_line: str) -> argparse.ArgumentParser:
+    def _add(self, name: str, help_line: str) -> Parser:
         line = help_line or self._helps[name]
-        return self._subparsers.add_parser(
+        parser = self._subparsers.add_parser(
             name, help=line, description=line[:1].upper() + line[1:] + ".", allow_abbrev=False
         )
+        assert isinstance(parser, Parser), "commands are parsed as the word above them"
+        return parser
 
     def stub(self, name: str) -> None:
         """Add a command for `--help` alone, without what it takes."""

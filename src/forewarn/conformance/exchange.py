@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from forewarn.errors import CallerError, PeerError
-from forewarn.values import value
 
 EVENTS = "/metadata/scheduledevents"
 VERSION = "2020-07-01"
@@ -19,6 +21,12 @@ ANSWER_TIMEOUT_S = 125.0
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 #: How long a connection may take to end once it should.
 CLOSE_TIMEOUT_S = 1.0
+#: How often a request is sent again that was refused for their number. Source: E-6.
+THROTTLED_MAX = 20
+#: Longest pause that is waited before that.
+RETRY_AFTER_S_MAX = 10.0
+#: The pause where the server names none.
+RETRY_AFTER_S = 1.0
 
 
 class TargetInvalid(CallerError):
@@ -37,7 +45,7 @@ class TargetUnreachable(PeerError):
     advice = "Start it, or give another address."
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Reply:
     """An answer as it came. Header names are in lower case; repeated ones are joined by commas."""
 
@@ -49,8 +57,12 @@ class Reply:
 class Target:
     """A service that is asked; each request has a connection of its own."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, pause: Callable[[float], object] | None = None) -> None:
         """Read the address.
+
+        Args:
+            url: where the service is.
+            pause: lets seconds pass; None: by waiting.
 
         Raises:
             TargetInvalid: it is none.
@@ -66,6 +78,7 @@ class Target:
         self.host, self.port = host, port
         #: Further parameters of every request, such as `vm=NAME` of an emulator.
         self.query = parts.query
+        self.pause = pause or threading.Event().wait
 
     def get(
         self,
@@ -95,7 +108,7 @@ class Target:
         headers: tuple[str, ...],
         body: bytes = b"",
     ) -> Reply:
-        """Send one request and read its answer.
+        """Send one request and read its answer; again, where the server asks for fewer of them.
 
         Raises:
             TargetUnreachable: there is no answer, or none that is HTTP.
@@ -103,10 +116,17 @@ class Target:
         query = "&".join(part for part in (query, self.query) if part)
         line = f"{method} {path}{'?' + query if query else ''} HTTP/1.1"
         head = "\r\n".join((line, f"Host: {self.host}", *headers, "", ""))
+        request = head.encode("latin-1") + body
         try:
-            return self.raw(head.encode("latin-1") + body, head_only=method == "HEAD")
+            reply = self.raw(request, head_only=method == "HEAD")
+            for _ in range(THROTTLED_MAX):
+                if reply.status != 429:
+                    break
+                self.pause(_pause_asked(reply))
+                reply = self.raw(request, head_only=method == "HEAD")
         except (OSError, ValueError, IndexError) as error:
             raise TargetUnreachable(url=self.url, reason=error) from error
+        return reply
 
     def closes(self, *, asked: bool) -> bool:
         """Tell whether the connection ends after an answer, where that is asked for or not."""
@@ -132,6 +152,12 @@ class Target:
             with contextlib.suppress(ConnectionError):  # it may answer and close before all is sent
                 connection.sendall(request)
             return _read(connection, head_only=head_only)
+
+
+def _pause_asked(reply: Reply) -> float:
+    """Return how long a refused client is to wait, in seconds."""
+    text = reply.headers.get("retry-after", "")
+    return min(float(text), RETRY_AFTER_S_MAX) if text.isdigit() else RETRY_AFTER_S
 
 
 def _read(connection: socket.socket, *, head_only: bool) -> Reply:

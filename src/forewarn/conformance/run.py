@@ -6,17 +6,26 @@ No check may be defined in here.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 from xml.etree import ElementTree as ET
 
-from forewarn.conformance.checks import CHECKS, Check, Fault, NotApplicable
+from forewarn.conformance import approval_checks, document_checks, transport_checks  # noqa: F401
+from forewarn.conformance.checks import CHECKS, LAST_CHECKS, Check, Fault, NotApplicable
+from forewarn.conformance.event_checks import EVENT_CHECKS
+from forewarn.conformance.event_trial import EventTrial, Hooks
 from forewarn.conformance.exchange import TargetUnreachable
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from forewarn.conformance.exchange import Target
+
+
+S = TypeVar("S")
+#: Chapters of the contract in the order of the report.
+ORDER = "EVDAI"
 
 
 class Verdict(Enum):
@@ -37,34 +46,57 @@ class Result:
     reason: str = ""
 
 
-def run_checks(target: Target, checks: Iterable[Check[Target]] = tuple(CHECKS)) -> Iterator[Result]:
+def run_checks(
+    target: Target, hooks: Hooks | None = None, *, only: Collection[str] = ()
+) -> Iterator[Result]:
     """Run one check after another.
+
+    Args:
+        target: the server.
+        hooks: what can be done to it besides asking; None: nothing.
+        only: the statements to check; empty: all.
 
     Raises:
         TargetUnreachable: nothing answers at the first check.
     """
-    answered = False
+    trial = EventTrial(target, hooks or Hooks())
+    target.get()
+    events = [*_of(EVENT_CHECKS, trial)]
+    # With an event that is made first, the checks of documents have something to look at.
+    first = events[:1] if trial.hooks.schedule else []
+    plan = [*first, *_of(sorted(CHECKS, key=_order), target), *events[len(first) :]]
+    plan += _of(LAST_CHECKS, target)
+    return (_judged(check, run) for check, run in plan if not only or check.statement in only)
+
+
+def _order(check: Check[Any]) -> int:
+    return ORDER.index(check.statement[0])
+
+
+def _of(checks: list[Check[S]], subject: S) -> Iterator[tuple[Check[Any], Callable[[], None]]]:
     for check in checks:
-        try:
-            check.run(target)
-        except Fault as fault:
-            yield Result(check, Verdict.FAILED, str(fault))
-        except NotApplicable as why:
-            yield Result(check, Verdict.SKIPPED, str(why))
-        except TargetUnreachable as error:
-            if not answered:
-                raise
-            yield Result(check, Verdict.FAILED, f"there is no answer: {error.facts['reason']}")
-        except (KeyError, TypeError, AttributeError) as error:
-            yield Result(check, Verdict.FAILED, f"the document cannot be read: {error!r}")
-        else:
-            yield Result(check, Verdict.PASSED)
-        answered = True
+        yield check, partial(check.run, subject)
 
 
-def junit(results: Iterable[Result], *, url: str) -> str:
+def _judged(check: Check[Any], run: Callable[[], None]) -> Result:
+    try:
+        run()
+    except Fault as fault:
+        return Result(check, Verdict.FAILED, str(fault))
+    except NotApplicable as why:
+        return Result(check, Verdict.SKIPPED, str(why))
+    except TargetUnreachable as error:
+        return Result(check, Verdict.FAILED, f"there is no answer: {error.facts['reason']}")
+    except OSError as error:
+        return Result(check, Verdict.FAILED, f"there is no answer: {error}")
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        return Result(check, Verdict.FAILED, f"the document cannot be read: {error!r}")
+    return Result(check, Verdict.PASSED)
+
+
+def junit(results: Iterable[Result], *, name: str) -> str:
     """Return the results as JUnit's XML, which CI systems show."""
-    suite = ET.Element("testsuite", name=f"Scheduled Events at {url}")
+    suite = ET.Element("testsuite", name=name)
     for result in results:
         case = ET.SubElement(
             suite, "testcase", classname=result.check.statement, name=result.check.title
@@ -74,5 +106,6 @@ def junit(results: Iterable[Result], *, url: str) -> str:
         elif result.verdict is Verdict.SKIPPED:
             ET.SubElement(case, "skipped", message=result.reason)
     counts = {"tests": len(suite), "failures": len(suite.findall(".//failure"))}
+    counts["skipped"] = len(suite.findall(".//skipped"))
     suite.attrib.update({name: str(count) for name, count in counts.items()})
     return ET.tostring(suite, encoding="unicode", xml_declaration=True)

@@ -1,0 +1,77 @@
+"""Playing the stories to a client, several at a time; no story is told in here."""
+
+from __future__ import annotations
+
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.conformance.agent_trial import AGENT
+from forewarn.conformance.checks import Check, Fault, NotApplicable
+from forewarn.conformance.client_stories import STORIES, Story
+from forewarn.conformance.client_trial import ClientOptions, ClientTrial
+from forewarn.conformance.run import Result, Verdict
+from forewarn.errors import CallerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["AGENT", "ClientMissing", "ClientOptions", "run_stories", "stories_named"]
+
+
+class ClientMissing(CallerError):
+    """No command that starts a client."""
+
+    code = "conformance-client-missing"
+    message = "No command was given that starts the client."
+    advice = "Write it after `--`, or use --agent to check Forewarn's agent."
+
+
+class StoryUnknown(CallerError):
+    """A story that is not there."""
+
+    code = "conformance-story-unknown"
+    status = 404
+    message = "There is no story {name}."
+    advice = "`forewarn conformance client --list` names them."
+
+
+def stories_named(names: Sequence[str]) -> list[Story]:
+    """Return the stories of some names; all for none.
+
+    Raises:
+        StoryUnknown: there is none of that name.
+    """
+    known = {story.name: story for story in STORIES}
+    for name in names:
+        if name not in known:
+            raise StoryUnknown(name=name)
+    return [known[name] for name in names] if names else list(STORIES)
+
+
+def run_stories(stories: Sequence[Story], options: ClientOptions) -> Iterator[Result]:
+    """Play the stories, each with a client and a service of its own; results in their order."""
+    with ThreadPoolExecutor(max(1, options.parallel)) as executor:
+        yield from executor.map(partial(_judged, options=options), stories)
+
+
+def _judged(story: Story, options: ClientOptions) -> Result:
+    check: Check[object] = Check(story.statement, f"{story.name}: {story.title}", lambda _: None)
+    with tempfile.TemporaryDirectory(prefix="forewarn-conformance-") as directory:
+        trial = ClientTrial(options, Path(directory))
+        faults: list[str] = []
+        skipped = ""
+        try:
+            story.play(trial)
+        except Fault as fault:
+            faults.append(str(fault))
+        except NotApplicable as why:
+            skipped = str(why)
+        finally:
+            trial.close()
+        faults += trial.server.seen.wrongs
+    if faults:
+        return Result(check, Verdict.FAILED, "; ".join(faults))
+    return Result(check, Verdict.SKIPPED if skipped else Verdict.PASSED, skipped)

@@ -1,0 +1,330 @@
+"""A metadata service on loopback that does what a story says, and notes what its client does.
+
+What a client must do is in `client_stories.py`; in here are only requests that no story allows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import struct
+import sys
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+from forewarn.clock import SystemClock
+from forewarn.protocol.approvals import ApprovalMalformed, ApprovalTooLarge, read_approval
+from forewarn.protocol.documents import Document, ScheduledEvent, render_document
+from forewarn.protocol.versions import VERSIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EVENTS = "/metadata/scheduledevents"
+ELSEWHERE = "/elsewhere"
+NAME = "vm-1"
+#: Another VM of the group.
+NEIGHBOUR = "vm-2"
+BODY_BYTES_MAX = 64 * 1024
+#: Longest a request is held, in seconds; the story ends it before.
+HOLD_TIMEOUT_S = 120.0
+NOT_JSON = b'{"DocumentIncarnation":1,"Ev'
+
+#: What a fault answers: status, headers and body.
+ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
+    "429": (429, {"Retry-After": "1"}, b"Throttle Result: Too Many Requests"),
+    "410": (410, {}, b'{"error":"Gone"}'),
+    "500": (500, {}, b'{"error":"Internal error"}'),
+    "503": (503, {}, b'{"error":"Service unavailable"}'),
+    "empty": (200, {}, b""),
+    "not-json": (200, {"Content-Type": "application/json"}, NOT_JSON),
+    "redirect": (302, {"Location": ELSEWHERE}, b""),
+}
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a client has asked; times are ms since the epoch UTC."""
+
+    polls_ms: list[int] = field(default_factory=list)
+    #: Documents that were answered whole, since the last change of what is shown.
+    shown: int = 0
+    versions: list[str] = field(default_factory=list)
+    #: How often an approval was answered 200, and how often it was sent, by event id.
+    approved: dict[str, int] = field(default_factory=dict)
+    posted: dict[str, int] = field(default_factory=dict)
+    #: What no story allows, each once.
+    wrongs: list[str] = field(default_factory=list)
+
+    def wrong(self, text: str) -> None:
+        """Note something, once."""
+        if text not in self.wrongs:
+            self.wrongs.append(text)
+
+
+class PlayedServer:
+    """Answers one client. All of it is guarded by `lock`."""
+
+    def __init__(self, prepared: Callable[[str], bool]) -> None:
+        """Bind a free port of loopback.
+
+        Args:
+            prepared: tells whether the client has prepared for an event, by its id.
+        """
+        self.lock = threading.RLock()
+        self.seen = Seen()
+        self.incarnation = 0
+        self.events: tuple[ScheduledEvent, ...] = ()
+        #: What GET and POST are answered instead, a key of `ANSWERS`, `reset`, `half` or `hold`.
+        self.fault: dict[str, str] = {"GET": "", "POST": ""}
+        #: What is written otherwise than the contract says: a pattern and what stands instead.
+        self.edit: tuple[bytes, bytes] | None = None
+        #: The newest api-version that is served.
+        self.newest = VERSIONS[-1]
+        self.clock = SystemClock()
+        self.prepared = prepared
+        self.released = threading.Event()
+        self._ids = 0
+        self._http = _HttpServer(("127.0.0.1", 0), _handler_of(self))
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    def close(self) -> None:
+        """End it."""
+        self.released.set()
+        self._http.shutdown()
+        self._http.server_close()
+
+    def event(self, *resources: str, notice_s: int = 900, kind: str = "Reboot") -> ScheduledEvent:
+        """Return a new event that is not shown yet, for this VM unless others are named."""
+        with self.lock:
+            self._ids += 1
+            number = self._ids
+        return ScheduledEvent(
+            event_id=f"C0F0E7A0-0000-4000-8000-{number:012X}",
+            event_type=kind,
+            resources=resources or (NAME,),
+            not_before_ms=(self.clock.now_ms() // 1000 + notice_s) * 1000,
+            description="Host server is undergoing maintenance.",
+            duration_s=300,
+        )
+
+    def show(self, *events: ScheduledEvent, incarnation: int | None = None) -> None:
+        """Show these events and no others from now on."""
+        with self.lock:
+            self.events = events
+            self.incarnation = self.incarnation + 1 if incarnation is None else incarnation
+            self.seen.shown = 0
+
+    def set_fault(self, method: str, fault: str) -> None:
+        """Answer a method with a fault from now on; empty: as it should be."""
+        with self.lock:
+            self.fault[method] = fault
+
+    # --- answering ----------------------------------------------------------------------------
+
+    def document(self, version: str) -> bytes:
+        """Return what is shown."""
+        with self.lock:
+            body = render_document(Document(self.incarnation, self.events), version)
+        return body if self.edit is None else re.sub(*self.edit, body)
+
+    def approve(self, body: bytes) -> int:
+        """Take an approval; return the status."""
+        try:
+            ids = read_approval(body)
+        except (ApprovalMalformed, ApprovalTooLarge) as error:
+            self.seen.wrong(f"it posted a malformed approval: {error}")
+            return 400
+        with self.lock:
+            shown = {event.event_id: event for event in self.events}
+            for event_id in ids:
+                event = shown.get(event_id)
+                if event is None:
+                    if self.seen.shown > 1:  # it may have asked before it could know
+                        self.seen.wrong("it approved an event that is not there")
+                elif NAME not in event.resources:
+                    self.seen.wrong("it approved an event of another VM alone")
+                elif event.status == "Scheduled" and not self.prepared(event_id):
+                    self.seen.wrong("it approved an event before it had prepared for it")
+            return 200 if all(event_id in shown for event_id in ids) else 400
+
+    def accepted(self, body: bytes) -> None:
+        """Note an approval that is answered 200."""
+        with self.lock:
+            for event_id in read_approval(body):
+                self.seen.approved[event_id] = self.seen.approved.get(event_id, 0) + 1
+
+
+def started(event: ScheduledEvent) -> ScheduledEvent:
+    """Return an event as it is once it has started."""
+    return replaced(event, status="Started", not_before_ms=None)
+
+
+def replaced(event: ScheduledEvent, **changes: object) -> ScheduledEvent:
+    """Return an event with other fields."""
+    fields = {name: getattr(event, name) for name in ScheduledEvent.__slots__}
+    return ScheduledEvent(**{**fields, **changes})
+
+
+def _handler_of(server: PlayedServer) -> type[BaseHTTPRequestHandler]:
+    """Return the class whose instances answer the requests to a server."""
+
+    class Handler(_Handler):
+        played = server
+
+    return Handler
+
+
+class _HttpServer(ThreadingHTTPServer):
+    """Ends with its connections; a client that is killed is no error."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of connections that broke."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    server_version = "Forewarn"
+    played: PlayedServer
+
+    def do_GET(self) -> None:
+        """Answer a document, or another page of the metadata."""
+        path, query = self._address()
+        if path == EVENTS:
+            self._poll(query)
+        elif path.startswith("/metadata/instance"):
+            self._instance(path)
+        elif path == ELSEWHERE:
+            self.played.seen.wrong("it followed a redirect")
+            self._answer(404, b'{"error":"Not found"}')
+        else:
+            self._answer(404, b'{"error":"Not found"}')
+
+    def do_POST(self) -> None:
+        """Take an approval."""
+        path, query = self._address()
+        length = min(int(self.headers.get("Content-Length") or 0), BODY_BYTES_MAX)
+        body = self.rfile.read(length)
+        if path != EVENTS:
+            self._answer(404, b'{"error":"Not found"}')
+            return
+        with contextlib.suppress(ApprovalMalformed, ApprovalTooLarge):
+            self._note_posted(read_approval(body))
+        if not self._refused(query) and not self._faulty("POST"):
+            status = self.played.approve(body)
+            if status == 200:
+                self.played.accepted(body)
+            self._answer(status, b"" if status == 200 else b'{"error":"Unknown event"}')
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name it has
+        """Print nothing."""
+
+    def _note_posted(self, ids: tuple[str, ...]) -> None:
+        played = self.played
+        with played.lock:
+            for event_id in ids:
+                played.seen.posted[event_id] = played.seen.posted.get(event_id, 0) + 1
+
+    def _address(self) -> tuple[str, dict[str, list[str]]]:
+        if "://" in self.path:
+            self.played.seen.wrong("it asked through a proxy")
+        parts = urlsplit(self.path)
+        return parts.path.lower().rstrip("/"), parse_qs(parts.query)
+
+    def _poll(self, query: dict[str, list[str]]) -> None:
+        played = self.played
+        with played.lock:
+            played.seen.polls_ms.append(played.clock.now_ms())
+            played.seen.versions += query.get("api-version", [])
+        if self._refused(query) or self._faulty("GET"):
+            return
+        with played.lock:
+            body = played.document(query["api-version"][0])
+            played.seen.shown += 1
+        self._answer(200, body)
+
+    def _refused(self, query: dict[str, list[str]]) -> bool:
+        """Refuse what the public service refuses; tell whether that was so."""
+        seen, newest = self.played.seen, self.played.newest
+        version = "".join(query.get("api-version", []))
+        if self.headers.get("Metadata", "").lower() != "true":
+            seen.wrong("it asked without the header `Metadata: true`")
+            refusal: dict[str, object] = {
+                "error": "Bad request. Required metadata header not specified"
+            }
+        elif version not in VERSIONS or version > newest:
+            if version not in VERSIONS and newest == VERSIONS[-1]:
+                seen.wrong(f"it asked with the api-version {version!r}")
+            known = [each for each in VERSIONS if each <= newest]
+            refusal = {
+                "error": "Bad request. api-version is invalid or was not specified in the request.",
+                "newest-versions": known[::-1][:3],
+            }
+        else:
+            return False
+        self._answer(400, json.dumps(refusal).encode())
+        return True
+
+    def _faulty(self, method: str) -> bool:
+        """Answer with the fault that the story has; tell whether there was one."""
+        fault = self.played.fault[method]
+        if not fault:
+            return False
+        if fault == "hold":
+            self.played.released.wait(HOLD_TIMEOUT_S)
+            self.close_connection = True
+        elif fault == "reset":
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.close_connection = True
+        elif fault == "half":
+            self._answer(200, self.played.document(VERSIONS[-1]), cut=True)
+        else:
+            status, headers, body = ANSWERS[fault]
+            self._answer(status, body, headers)
+        return True
+
+    def _instance(self, path: str) -> None:
+        compute = {"name": NAME, "vmId": "C0F0E7A0-0000-4000-8000-000000000000"}
+        if path == "/metadata/instance":
+            self._answer(
+                200, json.dumps({"compute": compute, "network": {"interface": []}}).encode()
+            )
+        elif path == "/metadata/instance/compute":
+            self._answer(200, json.dumps(compute).encode())
+        elif path == "/metadata/instance/compute/name":
+            self._answer(200, NAME.encode(), {"Content-Type": "text/plain; charset=utf-8"})
+        else:
+            self._answer(404, b'{"error":"Not found"}')
+
+    def _answer(
+        self, status: int, body: bytes, headers: dict[str, str] | None = None, *, cut: bool = False
+    ) -> None:
+        self.send_response(status)
+        for name, text in {
+            "Content-Type": "application/json; charset=utf-8",
+            **(headers or {}),
+            "Content-Length": str(len(body)),
+        }.items():
+            self.send_header(name, text)
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(body[: len(body) // 2] if cut else body)
+        self.close_connection = self.close_connection or cut

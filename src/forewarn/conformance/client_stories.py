@@ -1,0 +1,305 @@
+"""The stories that are played to a client, each for one of its duties.
+
+How a client is started and waited for is in `client_trial.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from forewarn.conformance.checks import Fault, NotApplicable
+from forewarn.conformance.client_server import NEIGHBOUR, started
+from forewarn.conformance.client_trial import POLLS_QUIET, ClientTrial
+from forewarn.protocol.timestamps import iso8601
+from forewarn.protocol.versions import VERSIONS
+
+Play = Callable[[ClientTrial], None]
+
+#: Polls whose distance is measured.
+POLLS_MEASURED = 9
+#: Shortest usual time between two polls, in ms: a little below the limit of E-6.
+GAP_MS_MIN = 180
+#: Longest: of the shortest notice, 30 s, half is left to prepare.
+GAP_S_MAX = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What is played."""
+
+    name: str
+    statement: str
+    title: str
+    play: Play
+
+
+STORIES: list[Story] = []
+
+
+def _story(name: str, statement: str, title: str) -> Callable[[Play], None]:
+    def register(play: Play) -> None:
+        STORIES.append(Story(name, statement, title, play))
+
+    return register
+
+
+# --- the usual --------------------------------------------------------------------------------
+
+
+@_story("quiet", "C-1", "it asks about once a second while nothing happens")
+def _quiet(trial: ClientTrial) -> None:
+    trial.start()
+    polls_ms = trial.server.seen.polls_ms
+    while len(polls_ms) < POLLS_MEASURED:
+        number = len(polls_ms)
+        trial.wait_next_poll(number, min(GAP_S_MAX, trial.options.patience_s))
+    gaps_ms = [after - before for before, after in pairwise(polls_ms)]
+    if median(gaps_ms) < GAP_MS_MIN:
+        raise Fault(f"it asks too often: every {median(gaps_ms):.0f} ms")
+
+
+@_story("life", "C-2", "it prepares, approves, and recovers once the event is over")
+def _life(trial: ClientTrial) -> None:
+    trial.start()
+    event = trial.announce()
+    trial.wait_approved(event)
+    trial.begin(event)
+    trial.wait_polls(POLLS_QUIET)
+    trial.refuse_recovered(event)
+    trial.server.show()
+    trial.wait_recovered(event)
+
+
+@_story("follow-on", "C-6", "the next event follows at once")
+def _follow_on(trial: ClientTrial) -> None:
+    trial.start()
+    first = trial.announce()
+    trial.wait_approved(first)
+    trial.begin(first)
+    trial.wait_polls(2)
+    trial.wait_approved(trial.announce())
+
+
+@_story("another", "C-3", "an event of another VM alone is left to it")
+def _another(trial: ClientTrial) -> None:
+    trial.start()
+    theirs = trial.server.event(NEIGHBOUR)
+    trial.server.show(theirs)
+    trial.wait_polls(POLLS_QUIET)
+    if trial.prepared(theirs):
+        raise Fault("it prepared for an event of another VM alone")
+
+
+@_story("together", "C-3", "of two events it approves its own alone")
+def _together(trial: ClientTrial) -> None:
+    trial.start()
+    trial.wait_approved(trial.announce(trial.server.event(NEIGHBOUR)))
+    trial.wait_polls(POLLS_QUIET)
+
+
+@_story("at-once", "C-6", "an event appears as Started; the next one is announced")
+def _at_once(trial: ClientTrial) -> None:
+    trial.start()
+    trial.server.show(started(trial.server.event()))
+    trial.wait_polls(POLLS_QUIET)
+    trial.server.show()
+    trial.wait_polls(2)
+    trial.wait_approved(trial.announce())
+
+
+@_story("withdrawn", "C-6", "an event is withdrawn before it is approved")
+def _withdrawn(trial: ClientTrial) -> None:
+    trial.start()
+    trial.server.set_fault("POST", "503")
+    event = trial.announce()
+    trial.wait_posted(event)
+    trial.server.show()
+    trial.server.set_fault("POST", "")
+    trial.wait_polls(2)
+    trial.wait_recovered(event)
+    trial.wait_polls(2 + POLLS_QUIET)
+
+
+@_story("postponed", "C-2", "NotBefore of an approved event changes; it is the same event")
+def _postponed(trial: ClientTrial) -> None:
+    trial.start()
+    event = trial.announce()
+    trial.wait_approved(event)
+    trial.postpone(event)
+    trial.wait_polls(POLLS_QUIET)
+    trial.refuse_second_preparation(event)
+
+
+@_story("moving", "C-2", "the incarnation moves although no event changes")
+def _moving(trial: ClientTrial) -> None:
+    trial.start()
+    event = trial.announce()
+    trial.wait_approved(event)
+    for _ in range(POLLS_QUIET):
+        trial.server.show(event)
+        trial.wait_polls(1)
+    trial.refuse_second_preparation(event)
+
+
+@_story("back", "C-7", "the incarnation goes back to 1")
+def _back(trial: ClientTrial) -> None:
+    trial.server.show(incarnation=41)
+    trial.start()
+    trial.wait_polls(2)
+    event = trial.server.event()
+    trial.server.show(event, incarnation=1)
+    trial.wait_approved(event)
+
+
+@_story("iso-time", "D-7", "NotBefore is written as ISO 8601")
+def _iso_time(trial: ClientTrial) -> None:
+    trial.start()
+    event = trial.server.event()
+    assert event.not_before_ms is not None, "a new event is scheduled"
+    instead = f'"NotBefore":"{iso8601(event.not_before_ms)}"'
+    trial.server.edit = (rb'"NotBefore":"[^"]+"', instead.encode())
+    trial.server.show(event)
+    trial.wait_approved(event)
+
+
+@_story(
+    "unknown", "C-2", "an event of an unknown type, with more fields, stands beside a known one"
+)
+def _unknown(trial: ClientTrial) -> None:
+    trial.start()
+    trial.server.edit = (b'"EventType":"Freeze"', b'"More":{"n":1},"EventType":"Hibernate"')
+    odd = trial.server.event(kind="Freeze")
+    trial.wait_approved(trial.announce(odd))
+
+
+# --- the client is away -----------------------------------------------------------------------
+
+
+@_story("away", "C-2", "an event is announced while the client is down")
+def _away(trial: ClientTrial) -> None:
+    trial.start()
+    trial.kill()
+    event = trial.announce()
+    trial.start()
+    trial.wait_approved(event)
+
+
+@_story("restart", "C-9", "the client restarts between its approval and the start")
+def _restart(trial: ClientTrial) -> None:
+    trial.start()
+    event = trial.announce()
+    trial.wait_approved(event)
+    trial.kill()
+    trial.begin(event)
+    trial.start()
+    trial.wait_polls(POLLS_QUIET)
+    trial.refuse_recovered(event)
+    trial.server.show()
+    trial.wait_recovered(event)
+
+
+@_story("over", "C-9", "the event is over when the VM is back")
+def _over(trial: ClientTrial) -> None:
+    trial.start()
+    event = trial.announce()
+    trial.wait_approved(event)
+    trial.begin(event)
+    trial.wait_polls(2)
+    trial.kill()
+    trial.server.show()
+    trial.start()
+    trial.wait_recovered(event)
+
+
+@_story("cut-off", "C-9", "the client is killed while its approval is on its way")
+def _cut_off(trial: ClientTrial) -> None:
+    trial.start()
+    trial.server.set_fault("POST", "hold")
+    event = trial.announce()
+    trial.wait_posted(event)
+    trial.kill()
+    trial.server.set_fault("POST", "")
+    trial.start()
+    trial.wait_approved(event)
+
+
+# --- the service is in trouble ----------------------------------------------------------------
+
+
+@_story("unanswered", "C-7", "approvals fail with 503, 429 and a reset connection")
+def _unanswered(trial: ClientTrial) -> None:
+    trial.start()
+    trial.server.set_fault("POST", "503")
+    event = trial.announce()
+    for number, fault in enumerate(("429", "reset", ""), 1):
+        trial.wait_posted(event, number)
+        trial.server.set_fault("POST", fault)
+    trial.wait_approved(event)
+
+
+@_story("late", "C-1", "the first answer takes long, and never comes")
+def _late(trial: ClientTrial) -> None:
+    trial.server.set_fault("GET", "hold")
+    trial.start()
+    trial.server.set_fault("GET", "")
+    trial.server.released.wait(2.0)  # the client waits meanwhile
+    trial.server.released.set()
+    event = trial.announce()
+    trial.wait_approved(event)
+
+
+def _troubled(name: str, statement: str, title: str, *faults: str) -> None:
+    """Add a story in which polls fail, then an event is announced."""
+
+    @_story(name, statement, title)
+    def play(trial: ClientTrial) -> None:
+        trial.start()
+        trial.wait_polls(1)
+        for fault in faults:
+            trial.trouble(fault)
+        trial.wait_approved(trial.announce())
+
+
+_troubled("throttled", "C-7", "polls are answered 429 with Retry-After", "429")
+_troubled("failing", "C-7", "polls are answered 500 and 503", "500", "503")
+_troubled("gone", "C-7", "polls are answered 410", "410")
+_troubled("reset", "C-7", "connections are reset", "reset")
+_troubled("half", "C-7", "documents are cut short, in the body or in the JSON", "half", "not-json")
+_troubled("redirect", "C-7", "a redirect is not followed", "redirect")
+
+
+@_story("empty", "C-7", "empty answers do not end an event")
+def _empty(trial: ClientTrial) -> None:
+    trial.start()
+    event = trial.announce()
+    trial.wait_approved(event)
+    now = trial.begin(event)
+    trial.wait_polls(1)
+    trial.trouble("empty")
+    trial.server.show(now)
+    trial.wait_polls(2)
+    trial.refuse_recovered(event)
+    trial.server.show()
+    trial.wait_recovered(event)
+
+
+@_story("proxy", "C-7", "a proxy of the environment is not used")
+def _proxy(trial: ClientTrial) -> None:
+    trial.environment.update({"http_proxy": trial.server.url, "HTTP_PROXY": trial.server.url})
+    trial.start()
+    trial.wait_approved(trial.announce())
+
+
+@_story("older", "E-3", "the service knows only older api-versions")
+def _older(trial: ClientTrial) -> None:
+    trial.server.newest = VERSIONS[-2]
+    trial.start()
+    seen = trial.server.seen
+    trial.wait(lambda: trial.polls() >= POLLS_QUIET, "it stopped asking")
+    versions = set(seen.versions)
+    if versions == {VERSIONS[-1]}:
+        raise NotApplicable(f"it keeps to api-version {VERSIONS[-1]}")
+    trial.wait_approved(trial.announce())

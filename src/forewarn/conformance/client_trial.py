@@ -1,0 +1,228 @@
+"""One client in one story: its process, and waiting for what it should do.
+
+What the stories are is in `client_stories.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.conformance.checks import Fault
+from forewarn.conformance.client_server import NAME, PlayedServer, replaced, started
+from forewarn.conformance.marks import PREPARED, RECOVERED, Marks
+
+if TYPE_CHECKING:
+    from forewarn.protocol.documents import ScheduledEvent
+
+#: Longest wait for a client's first request after its start, in seconds.
+START_S = 60.0
+#: Looks at what a client has done, in seconds.
+LOOK_EVERY_S = 0.02
+#: A client that has asked so often has had its chance to act.
+POLLS_ENOUGH = 5
+#: Polls without anything that should be done, after which nothing was done.
+POLLS_QUIET = 3
+#: The public service's limit, and how many requests it lets through at once. Source: E-6.
+RATE_PER_S = 5
+BURST = 10
+#: How long a fault lasts at least, in seconds, and how often it is met.
+TROUBLE_S = 1.5
+TROUBLE_POLLS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """How clients are judged."""
+
+    #: The command that starts one; see `marks.py` for what it finds in its environment.
+    words: tuple[str, ...]
+    #: Whether it marks what it has prepared.
+    marks: bool = True
+    #: Longest wait for what it should do, in seconds.
+    patience_s: float = 20.0
+    #: Stories at a time.
+    parallel: int = 8
+
+
+class ClientTrial:
+    """A client and the service it follows."""
+
+    def __init__(self, options: ClientOptions, directory: Path) -> None:
+        """Prepare; nothing is started."""
+        self.options = options
+        self.marks = Marks(directory)
+        self.server = PlayedServer(self._prepared)
+        self.environment = self.marks.environment(self.server.url, NAME)
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    # --- the process --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the client and wait for its first request."""
+        known = {
+            "{endpoint}": self.server.url,
+            "{name}": NAME,
+            "{state}": str(self._directory),
+            "{mark}": str(self.marks.program),
+        }
+        words = list(self.options.words)
+        for placeholder, text in known.items():
+            words = [word.replace(placeholder, text) for word in words]
+        polls = self.polls()
+        with Path(self._directory, "log").open("ab") as log:
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - the caller's own command
+                    words,
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise Fault(f"{words[0]} cannot be started: {error.strerror}") from error
+        self._wait(lambda: self.polls() > polls, "it asked nothing", START_S)
+
+    def kill(self) -> None:
+        """End the client and all it started, without warning."""
+        process = self._process
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
+        self._process = None
+
+    def close(self) -> None:
+        """End the client and the service."""
+        self.kill()
+        self.server.close()
+
+    def said(self) -> str:
+        """Return the last line the client printed."""
+        log = Path(self._directory, "log")
+        lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
+        return lines[-1][:200] if lines else ""
+
+    # --- what it has done ---------------------------------------------------------------------
+
+    def polls(self) -> int:
+        """Return how often it has asked."""
+        return len(self.server.seen.polls_ms)
+
+    def approvals(self, event: ScheduledEvent) -> int:
+        """Return how often it was answered 200 to the approval of an event."""
+        return self.server.seen.approved.get(event.event_id, 0)
+
+    def posts(self, event: ScheduledEvent) -> int:
+        """Return how often it sent an approval of an event."""
+        return self.server.seen.posted.get(event.event_id, 0)
+
+    def prepared(self, event: ScheduledEvent) -> int:
+        """Return how often it has prepared for an event."""
+        return self.marks.count(PREPARED, event.event_id)
+
+    # --- what it should do --------------------------------------------------------------------
+
+    def wait_polls(self, number: int) -> None:
+        """Wait until the client has read the present document so often."""
+        wanted = self.server.seen
+        self._wait(lambda: wanted.shown >= number, "it stopped asking", START_S)
+
+    def wait_next_poll(self, number: int, limit_s: float) -> None:
+        """Wait until the client has asked more often than so many times."""
+        self._wait(lambda: self.polls() > number, "it asks too rarely: nothing", limit_s)
+
+    def wait_approved(self, event: ScheduledEvent) -> None:
+        """Wait for an approval."""
+        self._wait(lambda: self.approvals(event), "it has not approved its event")
+
+    def wait_posted(self, event: ScheduledEvent, times: int = 1) -> None:
+        """Wait for an approval to be sent so often, whatever it is answered."""
+        fault = "it gave an approval up" if times > 1 else "it has not approved its event"
+        self._wait(lambda: self.posts(event) >= times, fault)
+
+    def wait_recovered(self, event: ScheduledEvent) -> None:
+        """Wait until it has recovered from an event that is over."""
+        if self.options.marks:
+            recovered = lambda: self.marks.count(RECOVERED, event.event_id)  # noqa: E731
+            self._wait(recovered, "it has not recovered from an event that is over")
+
+    def refuse_recovered(self, event: ScheduledEvent) -> None:
+        """See that it has not recovered from an event that is still there."""
+        if self.marks.count(RECOVERED, event.event_id):
+            raise Fault("it recovered from an event that is not over")
+
+    def refuse_second_preparation(self, event: ScheduledEvent) -> None:
+        """See that it has prepared for an event once."""
+        times = self.prepared(event)
+        if times > 1:
+            raise Fault(f"it prepared {times} times for one event")
+
+    # --- what the service does ----------------------------------------------------------------
+
+    def announce(self, *more: ScheduledEvent) -> ScheduledEvent:
+        """Show a new event of this VM, after others."""
+        event = self.server.event()
+        self.server.show(*more, event)
+        return event
+
+    def begin(self, event: ScheduledEvent) -> ScheduledEvent:
+        """Have an event start; return it as it is then."""
+        now = started(event)
+        self.server.show(now)
+        return now
+
+    def postpone(self, event: ScheduledEvent) -> None:
+        """Show an event with a NotBefore an hour later."""
+        assert event.not_before_ms is not None, "only a scheduled event is postponed"
+        self.server.show(replaced(event, not_before_ms=event.not_before_ms + 3_600_000))
+
+    def trouble(self, fault: str) -> None:
+        """Answer with a fault for a while; the client may not storm against it."""
+        first, begun_ms = self.polls(), self.server.clock.now_ms()
+        self.server.set_fault("GET", fault)
+
+        def over() -> bool:
+            lasted_ms = self.server.clock.now_ms() - begun_ms
+            return lasted_ms >= TROUBLE_S * 1000 and self.polls() - first >= TROUBLE_POLLS
+
+        self._wait(over, f"it did not recover from {fault}: it stopped asking", START_S)
+        self.server.set_fault("GET", "")
+        lasted_s = (self.server.clock.now_ms() - begun_ms) / 1000
+        number = self.polls() - first
+        if number > BURST + RATE_PER_S * lasted_s:
+            raise Fault(f"it asked too often: {number} times in {lasted_s:.1f} s of {fault}")
+
+    def wait(self, until: Callable[[], object], fault: str) -> None:
+        """Wait for something with the usual patience."""
+        self._wait(until, fault)
+
+    def _prepared(self, event_id: str) -> bool:
+        return not self.options.marks or self.marks.count(PREPARED, event_id) > 0
+
+    def _wait(self, until: Callable[[], object], fault: str, limit_s: float = 0.0) -> None:
+        """Wait; a client must have had the time, and must have asked often enough, to act."""
+        clock, shown = self.server.clock, self.server.seen.shown
+        begun_ms, limit_ms = clock.now_ms(), (limit_s or self.options.patience_s) * 1000
+        pause = threading.Event()
+        while not until():
+            if self._process is not None and self._process.poll() is not None:
+                status = self._process.returncode
+                raise Fault(f"it ended with status {status}: {self.said()}")
+            lasted_ms = clock.now_ms() - begun_ms
+            asked = limit_s or self.server.seen.shown - shown >= POLLS_ENOUGH
+            if lasted_ms > limit_ms and (asked or lasted_ms > 3 * limit_ms):
+                raise Fault(f"{fault} within {lasted_ms / 1000:.0f} s")
+            pause.wait(LOOK_EVERY_S)

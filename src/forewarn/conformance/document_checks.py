@@ -1,0 +1,214 @@
+"""Checks of documents and events as they are read, in every api-version, and instance metadata.
+
+Nothing in here approves an event or makes one; that is in `approval_checks.py` and
+`event_checks.py`.
+"""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from forewarn.conformance.checks import (
+    FIELDS,
+    GUID,
+    Fault,
+    NotApplicable,
+    check,
+    demand,
+    document_of,
+    events_of,
+    expect_status,
+    json_object,
+)
+from forewarn.protocol.versions import FIELD_SINCE, TYPE_SINCE, UNDERSCORE_VERSION, VERSIONS
+
+if TYPE_CHECKING:
+    from forewarn.conformance.exchange import Target
+
+
+# --- versions -------------------------------------------------------------------------------------
+
+
+@check("V-1", "every api-version is served, with one incarnation")
+def _versions(target: Target) -> None:
+    found = {version: document_of(target, version)["DocumentIncarnation"] for version in VERSIONS}
+    demand(len(set(found.values())) == 1, f"incarnations differ: {found}")
+
+
+@check("V-1", "an older version shows the fields and types it knows")
+def _older(target: Target) -> None:
+    events_of(target)
+    for version in VERSIONS:
+        known = [name for name in FIELDS if FIELD_SINCE.get(name, "") <= version]
+        for event in document_of(target, version)["Events"]:
+            kind = event.get("EventType")
+            since = TYPE_SINCE.get(str(kind), "~")
+            demand(since <= version, f"{version} shows the type {kind}")
+            demand(list(event) == known, f"{version} shows the fields {list(event)}")
+
+
+@check("V-1", "resource names have a leading underscore in 2017-03-01 alone")
+def _underscore(target: Target) -> None:
+    plain = {name for event in events_of(target) for name in event["Resources"]}
+    first = {
+        name
+        for event in document_of(target, UNDERSCORE_VERSION)["Events"]
+        for name in event["Resources"]
+    }
+    demand(first <= {f"_{name}" for name in plain}, f"{UNDERSCORE_VERSION} names {sorted(first)}")
+    second = {
+        name for event in document_of(target, VERSIONS[1])["Events"] for name in event["Resources"]
+    }
+    demand(second <= plain, f"{VERSIONS[1]} names {sorted(second - plain)}")
+
+
+@check("V-3", "an event has one EventId in every version")
+def _one_id(target: Target) -> None:
+    newest = {event["EventId"] for event in events_of(target)}
+    for version in VERSIONS:
+        ids = {event["EventId"] for event in document_of(target, version)["Events"]}
+        demand(ids <= newest, f"{version} shows other ids: {sorted(ids - newest)}")
+
+
+@check("V-5", "the preview form of 2016 is gone")
+def _preview(target: Target) -> None:
+    expect_status(
+        target.get("/metadata/latest/scheduledevents", query=None), 404, 400, of="the 2016 path"
+    )
+
+
+# --- document and event ---------------------------------------------------------------------------
+
+
+@check("D-1", "the incarnation is an integer, and the same while nothing changes")
+def _incarnation(target: Target) -> None:
+    first, second = (target.get() for _ in range(2))
+    form = json_object(first, "GET")
+    number = form.get("DocumentIncarnation")
+    demand(isinstance(number, int) and not isinstance(number, bool), f"it is {number!r}")
+    again = json_object(second, "GET")
+    if again.get("Events") == form.get("Events"):
+        demand(again["DocumentIncarnation"] == number, "it moves although no event does")
+        demand(first.body == second.body, "the bytes differ although nothing has changed")
+
+
+@check("D-3", "event ids are GUIDs")
+def _ids(target: Target) -> None:
+    for event in events_of(target):
+        demand(GUID.fullmatch(str(event.get("EventId"))), f"EventId is {event.get('EventId')!r}")
+
+
+@check("D-2", "Events is a list, empty where nothing is scheduled")
+def _list(target: Target) -> None:
+    events = document_of(target).get("Events")
+    demand(isinstance(events, list), f"Events is {events!r}")
+
+
+@check("D-3", "no two events have one id")
+def _distinct(target: Target) -> None:
+    ids = [str(event.get("EventId")).upper() for event in events_of(target)]
+    demand(len(set(ids)) == len(ids), f"the ids are {sorted(ids)}")
+
+
+@check("D-4", "events have documented types and states, and name VMs")
+def _values(target: Target) -> None:
+    for event in events_of(target):
+        kind, state = event.get("EventType"), event.get("EventStatus")
+        demand(kind in TYPE_SINCE, f"EventType is {kind!r}")
+        demand(state in ("Scheduled", "Started"), f"EventStatus is {state!r}")
+        demand(event.get("ResourceType") == "VirtualMachine", "ResourceType is another")
+        names = event.get("Resources")
+        demand(isinstance(names, list) and names, f"Resources is {names!r}")
+        assert isinstance(names, list)
+        strings = all(isinstance(name, str) and name for name in names)
+        demand(strings and len({*names}) == len(names), f"Resources is {names!r}")
+
+
+@check("D-8", "Description is text, EventSource Platform or User")
+def _words(target: Target) -> None:
+    for event in events_of(target):
+        description, source = event.get("Description"), event.get("EventSource")
+        demand(isinstance(description, str), f"Description is {description!r}")
+        demand(source in ("Platform", "User"), f"EventSource is {source!r}")
+
+
+@check("D-9", "DurationInSeconds is an integer, -1 where it is unknown")
+def _duration(target: Target) -> None:
+    for event in events_of(target):
+        duration_s = event.get("DurationInSeconds")
+        demand(
+            isinstance(duration_s, int) and not isinstance(duration_s, bool) and duration_s >= -1,
+            f"DurationInSeconds is {duration_s!r}",
+        )
+
+
+@check("D-7", "NotBefore is RFC 1123 in GMT, and empty once started")
+def _not_before(target: Target) -> None:
+    for event in events_of(target):
+        text = event.get("NotBefore")
+        if event.get("EventStatus") == "Started":
+            demand(text == "", f"a started event has the NotBefore {text!r}")
+            continue
+        try:
+            parsedate_to_datetime(str(text))
+        except ValueError as error:
+            raise Fault(f"NotBefore is {text!r}") from error
+        demand(str(text).endswith(" GMT"), f"NotBefore is {text!r}")
+
+
+@check("D-10", "every event has every field, in the documented order")
+def _order(target: Target) -> None:
+    for event in events_of(target):
+        demand(tuple(event) == FIELDS, f"an event has the fields {list(event)}")
+
+
+# --- instance metadata ----------------------------------------------------------------------------
+
+
+@check("I-1", "instance metadata names the VM")
+def _instance(target: Target) -> None:
+    reply = target.get("/metadata/instance", query="api-version=2021-02-01")
+    if reply.status == 404:
+        raise NotApplicable("the server has no instance metadata")
+    expect_status(reply, 200, of="GET /metadata/instance")
+    form = json_object(reply, "GET /metadata/instance")
+    demand({"compute", "network"} <= set(form), f"it has {sorted(form)}")
+    demand(form["compute"].get("name"), "compute has no name")
+
+
+@check("I-3", "versions are listed without an api-version")
+def _listed(target: Target) -> None:
+    reply = target.get("/metadata/versions", query=None)
+    if reply.status == 404:
+        raise NotApplicable("the server lists no versions")
+    versions = json_object(reply, "GET /metadata/versions").get("apiVersions")
+    demand(isinstance(versions, list) and versions == sorted(versions), f"it has {versions!r}")
+
+
+@check("I-2", "a leaf is answered as text where that is asked for")
+def _leaf(target: Target) -> None:
+    whole = target.get("/metadata/instance", query="api-version=2021-02-01")
+    if whole.status == 404:
+        raise NotApplicable("the server has no instance metadata")
+    name = json_object(whole, "GET /metadata/instance")["compute"]["name"]
+    path = "/metadata/instance/compute/name"
+    leaf = target.get(path, query="api-version=2021-02-01&format=text")
+    expect_status(leaf, 200, of=f"GET {path} with format=text")
+    demand(leaf.body.decode("utf-8", "replace") == name, f"{path} is {leaf.body!r}, not {name!r}")
+
+
+@check("I-4", "all primitives are strings, keys are in order")
+def _strings(target: Target) -> None:
+    reply = target.get("/metadata/instance", query="api-version=2021-02-01")
+    if reply.status == 404:
+        raise NotApplicable("the server has no instance metadata")
+    waiting: list[object] = [json_object(reply, "GET /metadata/instance")]
+    for each in waiting:  # grows while it is walked
+        if isinstance(each, dict):
+            demand(list(each) == sorted(each, key=str.lower), f"the keys are {list(each)}")
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+        else:
+            demand(isinstance(each, str), f"{each!r} is no string")

@@ -1,0 +1,214 @@
+"""One event from its announcement to its end, as the VM sees it; what it must be is checked apart.
+
+Who can make events happen gives hooks; each stage of the trial is reached once, when a check first
+needs it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+from forewarn.conformance.checks import (
+    Fault,
+    NotApplicable,
+    approval_of,
+    expect_status,
+    json_object,
+)
+
+if TYPE_CHECKING:
+    from forewarn.conformance.exchange import Reply, Target
+
+#: How often a client of the public service asks, in seconds. Source: C-1.
+POLL_EVERY_S = 1.0
+#: Longest wait for an event that was asked for, unless said otherwise. Source: B-1.
+TIMEOUT_S = 300.0
+
+Event = dict[str, Any]
+Act = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What can be done to the server besides asking it; None: nothing."""
+
+    #: Makes an event for this VM, which is announced before it starts.
+    schedule: Act | None = None
+    #: Withdraws the event that was made last.
+    cancel: Act | None = None
+    #: Makes an event that starts at once, as a failure of the hardware does.
+    fail: Act | None = None
+    #: Runs Forewarn's agent in this VM while the given act makes an event, whose id it returns.
+    agent: Callable[[Callable[[], str]], None] | None = None
+    #: Whether events may be approved, which lets what they announce happen.
+    approve: bool = False
+    #: The service as a VM of the same group sees it, and as one of another group.
+    peer: Target | None = None
+    other: Target | None = None
+    #: Longest wait for what follows from an act, in seconds.
+    timeout_s: float = TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One document, and the server's time at which it was read, in seconds since the epoch UTC."""
+
+    incarnation: int
+    events: tuple[Event, ...]
+    read_s: float
+
+    def event(self, event_id: str) -> Event | None:
+        """Return the event with an id."""
+        same = (each for each in self.events if each.get("EventId") == event_id)
+        return next(same, None)
+
+
+class EventTrial:
+    """Follows one event. A stage that failed is a fault once; later it does not apply."""
+
+    def __init__(self, target: Target, hooks: Hooks) -> None:
+        """Prepare; nothing is asked of the server yet."""
+        self.target, self.hooks = target, hooks
+        #: Every document that was read, oldest first.
+        self.sights: list[Sight] = []
+        #: Ids of events that are gone.
+        self.gone: set[str] = set()
+        self._reached: dict[str, Sight | None] = {}
+        self._event_id = ""
+
+    def look(self) -> Sight:
+        """Read the document."""
+        reply = self.target.get()
+        expect_status(reply, 200, of="GET")
+        form = json_object(reply, "GET")
+        sight = Sight(form["DocumentIncarnation"], tuple(form["Events"]), _date_of(reply))
+        self.sights.append(sight)
+        return sight
+
+    # --- the stages ---------------------------------------------------------------------------
+
+    def scheduled(self) -> tuple[Sight, Event]:
+        """Have an event scheduled; return the document that first shows it."""
+        if self.hooks.schedule is None:
+            raise NotApplicable("nothing can schedule an event (--schedule)")
+        return self._stage("scheduled", lambda: self.announced(self.hooks.schedule))
+
+    def approved(self) -> Event:
+        """Approve the event as a careless client may: any case, any type, an older api-version."""
+        self._may_approve()
+
+        def act() -> Sight:
+            sight, event = self.scheduled()
+            more = {"StartRequests": [{**event, "EventId": str(event["EventId"]).lower()}]}
+            body = json.dumps({**more, "DocumentIncarnation": str(sight.incarnation)}).encode()
+            kind = ("Metadata: true", "Content-Type: application/x-www-form-urlencoded")
+            reply = self.target.post(body, version="2019-08-01", headers=kind)
+            expect_status(reply, 200, of="the approval")
+            if reply.body:
+                raise Fault(f"the approval is answered with the body {reply.body[:80]!r}")
+            return sight
+
+        self.scheduled()
+        return self._stage("approved", act)[1]
+
+    def started(self) -> tuple[Sight, Event | None]:
+        """Wait until the approved event has started; None where it was over at the next look."""
+        self.approved()
+
+        def act() -> Sight:
+            return self._wait(
+                lambda sight: self._status(sight) != "Scheduled",
+                "the approved event has not started",
+            )
+
+        sight, _ = self._stage("started", act)
+        return sight, sight.event(self._event_id)
+
+    def ended(self) -> tuple[Sight, Event]:
+        """Wait until the event is gone; return it as it was."""
+        _, event = self.scheduled()
+        self.started()
+
+        def act() -> Sight:
+            return self._wait(
+                lambda sight: sight.event(self._event_id) is None, "the started event does not end"
+            )
+
+        sight, _ = self._stage("ended", act)
+        self.gone.add(self._event_id)
+        return sight, event
+
+    # --- apart from the stages ----------------------------------------------------------------
+
+    def announced(self, act: Act | None) -> Sight:
+        """Make an event and return the first document that shows it."""
+        assert act is not None, "asked only where there is such a hook"
+        before = {str(each.get("EventId")) for each in self.look().events}
+        act()
+        sight = self._wait(
+            lambda sight: any(each.get("EventId") not in before for each in sight.events),
+            "no new event is shown",
+        )
+        new = [str(each["EventId"]) for each in sight.events if each["EventId"] not in before]
+        again = self.gone.intersection(new)
+        if again:
+            raise Fault(f"the id {again.pop()} is used again")
+        self._event_id = new[0]
+        return sight
+
+    def made(self) -> str:
+        """Return the id of the event that was made last."""
+        return self._event_id
+
+    def wait_gone(self, event_id: str, fault: str) -> list[Sight]:
+        """Return the documents that were read until an event was gone."""
+        first = len(self.sights)
+        self._wait(lambda sight: sight.event(event_id) is None, fault)
+        self.gone.add(event_id)
+        return self.sights[first:]
+
+    def finish(self) -> None:
+        """See the event that was made last to its end, where that may be done."""
+        if self._event_id in self.gone or not self._event_id:
+            return
+        if self.hooks.approve:
+            self.target.post(approval_of(self._event_id))
+            self.wait_gone(self._event_id, "the started event does not end")
+
+    def _may_approve(self) -> None:
+        if not self.hooks.approve:
+            raise NotApplicable("nothing may be approved (--approve)")
+
+    def _stage(self, name: str, reach: Callable[[], Sight]) -> tuple[Sight, Event]:
+        if name not in self._reached:
+            self._reached[name] = None
+            self._reached[name] = reach()
+        sight = self._reached[name]
+        if sight is None:
+            raise NotApplicable(f"the event could not be {name}")
+        shown = (each.event(self._event_id) for each in reversed(self.sights))
+        event = sight.event(self._event_id) or next(filter(None, shown))
+        return sight, event
+
+    def _status(self, sight: Sight) -> str:
+        event = sight.event(self._event_id)
+        return "" if event is None else str(event.get("EventStatus"))
+
+    def _wait(self, until: Callable[[Sight], bool], fault: str) -> Sight:
+        for _ in range(max(1, round(self.hooks.timeout_s / POLL_EVERY_S))):
+            sight = self.look()
+            if until(sight):
+                return sight
+            self.target.pause(POLL_EVERY_S)
+        raise Fault(f"{fault} within {self.hooks.timeout_s:g} s")
+
+
+def _date_of(reply: Reply) -> float:
+    try:
+        return parsedate_to_datetime(reply.headers.get("date", "")).timestamp()
+    except ValueError as error:
+        raise Fault("the answer has no Date") from error

@@ -1,0 +1,49 @@
+"""Marks that a client leaves: for which event it has prepared, and from which it has recovered.
+
+A mark is a line in a file; a small program that is given to the client writes it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+#: What a client finds in its environment.
+ENDPOINT = "FOREWARN_ENDPOINT"
+VM = "CONFORMANCE_VM"
+STATE = "CONFORMANCE_STATE"
+MARK = "CONFORMANCE_MARK"
+#: What can be marked.
+PREPARED = "prepared"
+RECOVERED = "recovered"
+
+PROGRAM = """#!/bin/sh
+# mark prepared|recovered [EVENT-ID]
+printf '%s %s\\n' "$1" "${{2:-$FOREWARN_EVENT_ID}}" >> {file}
+"""
+
+
+class Marks:
+    """The marks of one client."""
+
+    def __init__(self, directory: Path) -> None:
+        """Write the program that leaves them."""
+        self.directory = directory
+        self._file = directory / "marks"
+        self.program = directory / "mark"
+        self._file.touch()
+        self.program.write_text(PROGRAM.format(file=shlex.quote(str(self._file))), "utf-8")
+        self.program.chmod(0o755)
+
+    def count(self, mark: str, event_id: str) -> int:
+        """Return how often a mark was left for an event; ids are compared without case."""
+        wanted = f"{mark} {event_id}".lower()
+        return self._file.read_text("utf-8", "replace").lower().splitlines().count(wanted)
+
+    def environment(self, endpoint: str, vm: str) -> dict[str, str]:
+        """Return the environment of a client."""
+        own = {ENDPOINT: endpoint, STATE: str(self.directory), MARK: str(self.program)}
+        proxies = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+        kept = {name: text for name, text in os.environ.items() if name.lower() not in proxies}
+        return {**kept, **own, VM: vm}

@@ -1,0 +1,106 @@
+"""The client suite passes clients that do their duties, and names what each wrong one does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from forewarn.cli.main import main
+from forewarn.conformance.client_run import AGENT, ClientOptions, run_stories, stories_named
+from forewarn.conformance.run import Verdict
+
+CLIENT = (sys.executable, "-S", "-I", str(Path(__file__).with_name("simple_client.py")))
+ALL_AT_ONCE = 32
+
+#: What a client does wrong -> the story that shows it, and words of the fault.
+WRONG = {
+    "eager": ("life", "before it had prepared"),
+    "nosy": ("another", "of another VM"),
+    "growing": ("back", "has not approved"),
+    "forgetful": ("restart", "has not recovered"),
+    "busy": ("quiet", "too often"),
+    "sluggish": ("quiet", "too rarely"),
+    "fragile": ("reset", "ended with status 1"),
+    "impatient": ("throttled", "too often"),
+    "proxied": ("proxy", "through a proxy"),
+    "redirected": ("redirect", "followed a redirect"),
+    "faint": ("unanswered", "gave an approval up"),
+    "headerless": ("quiet", "without the header"),
+    "repeating": ("moving", "times for one event"),
+    "hasty": ("empty", "not over"),
+}
+
+
+@pytest.mark.slow
+def test_agent_passes_every_story() -> None:
+    """Our agent does all of a client's duties. Source: C-1 to C-3, C-6, C-7, C-9, E-3."""
+    results = list(run_stories(stories_named([]), ClientOptions(AGENT, parallel=ALL_AT_ONCE)))
+    assert {each.verdict for each in results} == {Verdict.PASSED}, results
+
+
+@pytest.mark.slow
+def test_simple_client_passes_every_story() -> None:
+    """What is asked can be done in a hundred lines of anybody's, without this project's code."""
+    results = list(run_stories(stories_named([]), ClientOptions(CLIENT, parallel=ALL_AT_ONCE)))
+    assert {each.verdict for each in results} == {Verdict.PASSED}, results
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_client_is_named(wrong: str) -> None:
+    """Each wrong client fails the story that is about its fault, in words that say which."""
+    story, words = WRONG[wrong]
+    options = ClientOptions((*CLIENT, wrong), patience_s=2.0)
+    (result,) = run_stories(stories_named([story]), options)
+    assert result.verdict is Verdict.FAILED
+    assert words in result.reason
+
+
+def test_client_without_marks_is_judged_by_its_approvals() -> None:
+    """A client that cannot say when it has prepared is judged by the rest."""
+    options = ClientOptions((*CLIENT, "eager"), marks=False)
+    (result,) = run_stories(stories_named(["life"]), options)
+    assert result.verdict is Verdict.PASSED
+
+
+def test_reports_name_story_and_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Text, JSON and JUnit say the same, and the exit status says whether all passed."""
+    report = tmp_path / "report.xml"
+    words = ["conformance", "client", "--story", "quiet", "--junit", str(report), "--json"]
+    assert main([*words, "--", *CLIENT, "headerless"]) == 1
+    (check,) = json.loads(capsys.readouterr().out)["checks"]
+    assert check["statement"] == "C-1"
+    (failure,) = ET.parse(report).iter("failure")
+    assert failure.attrib["message"] == check["reason"]
+    assert main(["conformance", "client", "--story", "quiet", "--", *CLIENT]) == 0
+    assert "ok    C-1   quiet" in capsys.readouterr().out
+
+
+def test_client_that_cannot_be_started_is_said() -> None:
+    """A command that is not there is no fault of the suite."""
+    (result,) = run_stories(stories_named(["quiet"]), ClientOptions(("/no/such/client",)))
+    assert "cannot be started" in result.reason
+
+
+def test_placeholders_are_filled_in(tmp_path: Path) -> None:
+    """A client that reads no environment is given the endpoint as a word."""
+    words = ("sh", "-c", f"echo {{endpoint}} {{name}} > {tmp_path}/told; exit 7")
+    (result,) = run_stories(stories_named(["quiet"]), ClientOptions(words))
+    assert "ended with status 7" in result.reason
+    assert (tmp_path / "told").read_text().startswith("http://127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [((), 2), (("--story", "none"), 2), (("--list",), 0)],
+    ids=["no command", "unknown story", "list"],
+)
+def test_command_line_is_checked(
+    words: tuple[str, ...], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is missing or unknown is said; the stories can be listed."""
+    assert main(["conformance", "client", *words]) == status
+    assert bool(capsys.readouterr().out) == (status == 0)
