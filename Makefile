@@ -19,7 +19,7 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
 	demo-libvirt kill-libvirt test-azure test-fast test-postgres coverage sim hunt transcripts docs \
-	bench release $(BENCHES) clean
+	bench release test-packages $(BENCHES) clean
 
 help:  ## list what can be made
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."
@@ -109,6 +109,9 @@ docs: $(DEV)  ## rewrite the generated pages and diagrams
 
 release: $(DEV)  ## every file of a release into dist/out, the same bytes for the same commit
 	$(BIN)/python -m tools.release
+
+test-packages: $(DEV)  ## install, upgrade and purge the Debian packages in a Debian that is booted
+	$(BIN)/python -m tests.release.installed
 
 # -- to measure it -------------------------------------------------------------------------------
 

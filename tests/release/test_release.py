@@ -8,9 +8,12 @@ import subprocess
 import sys
 import tarfile
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
+
+from tools.release import debian
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
@@ -87,6 +90,48 @@ def test_completion_scripts_are_read_by_their_shells(out: Path) -> None:
         assert "maintenance" in script.read_text()
         if found := shutil.which(shell):
             subprocess.run([found, "-n", script], check=True)
+
+
+def test_wheel_has_man_pages_and_completion(out: Path) -> None:
+    """What pip installs into `share` is what the release has."""
+    (wheel,) = out.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name.partition(".data/data/")[2] for name in archive.namelist()}
+    shared = {"bash-completion/completions/forewarn", "zsh/site-functions/_forewarn"}
+    shared |= {"fish/vendor_completions.d/forewarn.fish"}
+    shared |= {f"man/man1/{page.name}" for page in (out / "man").iterdir()}
+    assert {f"share/{name}" for name in shared} <= names
+
+
+@pytest.mark.skipif(bool(debian.missing()), reason=debian.missing())
+def test_debian_packages_have_units_users_and_pages(out: Path) -> None:
+    """What the packages do once they are installed is tested by `make test-packages`."""
+    service, agent = (
+        subprocess.run(
+            ["dpkg-deb", "--contents", next(out.glob(f"debian/{name}_*.deb"))],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for name in ("forewarn", "forewarn-agent")
+    )
+    for path in (
+        *("etc/forewarn/forewarn.toml", "lib/systemd/system/forewarn-metadata.service"),
+        *("usr/lib/sysusers.d/forewarn.conf", "usr/lib/tmpfiles.d/forewarn.conf"),
+        *("usr/share/man/man1/forewarn-host.1.gz", "usr/share/zsh/vendor-completions/_forewarn"),
+        *("usr/share/bash-completion/completions/forewarn", "forewarn.fish"),
+        *("site-packages/uvicorn/", "site-packages/msgspec/", "site-packages/uvloop/"),
+    ):
+        assert path in service, path
+    for path in ("forewarn-agent.pyz", "forewarn-agent.service", "man1/forewarn-agent.1.gz"):
+        assert path in agent, path
+
+
+def test_debian_versions_sort_before_their_release() -> None:
+    """Debian takes what comes after a tilde for earlier than nothing."""
+    assert debian.debian_version("0.1.0.dev0") == "0.1.0~dev0"
+    assert debian.debian_version("1.2.0rc1") == "1.2.0~rc1"
+    assert debian.debian_version("1.2.0") == "1.2.0"
 
 
 @pytest.mark.skipif(not shutil.which("groff"), reason="groff is not installed")

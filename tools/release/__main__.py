@@ -15,9 +15,18 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tools.release import debian
+
 ROOT = Path(__file__).resolve().parents[2]
 SHELLS = {"bash": "forewarn", "zsh": "_forewarn", "fish": "forewarn.fish"}
+#: Where shells look for completion, below `share`.
+SHARED = {
+    "bash": "bash-completion/completions",
+    "zsh": "zsh/site-functions",
+    "fish": "fish/vendor_completions.d",
+}
 CHECKSUMS = "SHA256SUMS"
+WHEELS = ROOT / ".build" / "wheels"
 
 
 def release(output: Path) -> None:
@@ -62,14 +71,22 @@ def build(source: Path, output: Path) -> None:
         )
         return done.stdout
 
-    run("-m", "hatchling", "build", "-d", str(output))
-    run("dist/agent/build.py", str(output / "forewarn-agent.pyz"))
     run("-m", "tools.release.man", str(output / "man"))
-    run("-m", "tools.release.sbom", str(output / "forewarn.cdx.json"))
     for shell, name in SHELLS.items():
         script = output / "completion" / shell / name
         script.parent.mkdir(parents=True)
         script.write_bytes(run("-m", "forewarn.cli.main", "completion", shell))
+    share = source / "build" / "share"  # where tools/hatch_build.py takes the wheel's data from
+    shutil.copytree(output / "man", share / "man" / "man1")
+    for shell, place in SHARED.items():
+        shutil.copytree(output / "completion" / shell, share / place)
+    run("-m", "hatchling", "build", "-d", str(output))
+    run("dist/agent/build.py", str(output / "forewarn-agent.pyz"))
+    run("-m", "tools.release.sbom", str(output / "forewarn.cdx.json"))
+    if reason := debian.missing():
+        print(f"release: no Debian packages: {reason}", file=sys.stderr)
+    else:
+        run("-m", "tools.release.debian", str(output), str(WHEELS), str(output / "debian"))
 
 
 def write_checksums(output: Path) -> None:
