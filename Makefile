@@ -19,7 +19,7 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
 	demo-libvirt kill-libvirt test-azure test-fast test-postgres coverage sim hunt transcripts docs \
-	bench release test-packages $(BENCHES) clean
+	book bench release test-packages $(BENCHES) clean
 
 help:  ## list what can be made
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."
@@ -106,6 +106,9 @@ transcripts: $(DEV)  ## check the transcripts; UPDATE=1 rewrites them
 
 docs: $(DEV)  ## rewrite the generated pages and diagrams
 	$(BIN)/python -m tools.docs
+
+book: $(DEV)  ## the documents as a site with search, into .build/book/site
+	$(BIN)/python -m tools.book
 
 release: $(DEV)  ## every file of a release into dist/out, the same bytes for the same commit
 	$(BIN)/python -m tools.release

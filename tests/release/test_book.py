@@ -1,0 +1,59 @@
+"""The book has every document once, in the order of the contents; `make book` builds it strictly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools.book.pages import documents, linked, nav, prepared
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def pages_of(parts: object) -> list[str]:
+    """Return the pages of a part of the order, and of what is below it."""
+    waiting, found = [parts], []
+    for part in waiting:  # grows while it is walked
+        if isinstance(part, str):
+            found.append(part)
+        elif isinstance(part, dict):
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+    return found
+
+
+def test_every_document_is_in_the_book_once() -> None:
+    """What a reader can reach in the repository has its place in the book."""
+    found = pages_of(nav(ROOT))
+    assert sorted(found) == sorted(set(found))
+    assert set(found) == set(documents(ROOT))
+
+
+def test_sections_are_those_of_the_contents() -> None:
+    """The order of the book is that of the list that people read."""
+    names = [next(iter(section)) for section in nav(ROOT)]
+    assert names == [
+        "Forewarn",
+        "Tutorial",
+        "How to",
+        "Reference",
+        "Explanation",
+        "Decisions",
+        "More",
+    ]
+
+
+def test_text_is_given_the_space_that_markdown_wants(tmp_path: Path) -> None:
+    """A list begins after an empty line; what belongs to a number is indented by four."""
+    page = tmp_path / "page.md"
+    page.write_text("So:\n- one\n\n1. Do:\n\n   ```\n   x\n   ```\nEnd\n")
+    wanted = "So:\n\n- one\n\n1. Do:\n\n    ```\n    x\n    ```\nEnd\n"
+    assert prepared(tmp_path, "page.md") == wanted
+
+
+def test_links_to_other_files_are_plain_text(tmp_path: Path) -> None:
+    """A link that leads nowhere in the book is none; documents and the web stay."""
+    tmp_path.joinpath("a.md").touch()
+    line = "[a](a.md#x), [b](b.toml), [c](tests), [d](https://example.org)"
+    wanted = "[a](a.md#x), b, c, [d](https://example.org)"
+    assert linked(tmp_path, "page.md", line) == wanted

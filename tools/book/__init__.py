@@ -1,0 +1,1 @@
+"""The book: the documents of the repository as a site with search."""

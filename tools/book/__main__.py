@@ -1,0 +1,107 @@
+"""`make book`: the site into `.build/book/site`, by mkdocs-material; a warning is an error.
+
+mkdocs has an environment of its own, with the packages of `requirements.txt` by their hashes. What
+is in the book is in `pages.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from tools.book.pages import documents, nav, prepared, targets
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / ".build" / "book"
+REQUIREMENTS = Path(__file__).with_name("requirements.txt")
+EXTENSIONS: list[object] = [
+    "admonition",
+    "attr_list",
+    "md_in_html",
+    "pymdownx.superfences",
+    "pymdownx.highlight",
+    "sane_lists",
+    "tables",
+    {"toc": {"permalink": True, "slugify": "SLUGIFY"}},
+]
+
+
+def configuration() -> dict[str, object]:
+    """Return what mkdocs is told."""
+    palette = [
+        {
+            "media": f"(prefers-color-scheme: {kind})",
+            "scheme": scheme,
+            "toggle": {"icon": "material/brightness-6", "name": f"Switch to {other} mode"},
+        }
+        for kind, scheme, other in (("light", "default", "dark"), ("dark", "slate", "light"))
+    ]
+    checked = {"not_found": "warn", "anchors": "warn", "unrecognized_links": "warn"}
+    return {
+        "site_name": "Forewarn",
+        "site_description": "Scheduled Events for any cloud",
+        "docs_dir": "pages",
+        "site_dir": "site",
+        "use_directory_urls": False,
+        "theme": {
+            "name": "material",
+            "font": False,  # nothing is fetched from anywhere else
+            "palette": palette,
+            "features": ["navigation.tabs", "navigation.top", "search.highlight"],
+        },
+        "plugins": ["search"],
+        "markdown_extensions": EXTENSIONS,
+        "validation": {"nav": {"omitted_files": "warn", "not_found": "warn"}, "links": checked},
+        "nav": nav(ROOT),
+    }
+
+
+def stage() -> None:
+    """Write the pages, and what they show, at the same places below one directory."""
+    pages = BUILD / "pages"
+    shutil.rmtree(pages, ignore_errors=True)
+    for name in documents(ROOT):
+        for shown in targets(ROOT, name):
+            if shown.endswith((".png", ".svg")):
+                put = pages / shown
+                put.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / shown, put)
+        page = pages / name
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(prepared(ROOT, name), "utf-8")
+    text = json.dumps(configuration(), indent=2)  # JSON is YAML, but for a name of Python's
+    slugify = "!!python/object/apply:pymdownx.slugs.slugify {kwds: {case: lower}}"
+    BUILD.joinpath("mkdocs.yml").write_text(text.replace('"SLUGIFY"', slugify), "utf-8")
+
+
+def mkdocs() -> str:
+    """Return the program, installed where it is not."""
+    home = BUILD / "venv"
+    stamp = home / REQUIREMENTS.name
+    if not stamp.exists() or stamp.read_bytes() != REQUIREMENTS.read_bytes():
+        venv.create(home, with_pip=True, clear=True)
+        install = f"{home}/bin/python -m pip install --quiet --no-deps --require-hashes -r".split()
+        subprocess.run([*install, str(REQUIREMENTS)], check=True)
+        shutil.copy(REQUIREMENTS, stamp)
+    return str(home / "bin" / "mkdocs")
+
+
+def main() -> int:
+    """Build the book."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    stage()
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    command = [mkdocs(), "build", "--strict", "--quiet"]
+    done = subprocess.run(command, cwd=BUILD, env=environment, check=False)
+    if not done.returncode:
+        print(f"book: {BUILD / 'site' / 'index.html'}")
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
