@@ -1,4 +1,4 @@
-"""The book has every document once, in the order of the contents; `make book` builds it strictly."""
+"""The book has every document once, in the order of the contents; `make book` builds it."""
 
 from __future__ import annotations
 

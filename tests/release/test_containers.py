@@ -1,0 +1,147 @@
+"""Container files and Kubernetes manifests: what is wrong in them without an engine to run them.
+
+The chart is rendered by what Helm is made of, Go's templates and Sprig; Helm itself is not run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import jsonschema_rs
+import pytest
+import yaml
+
+from tests.agent.programs import program
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "dist/helm/forewarn"
+RENDERED = ROOT / "dist/helm/forewarn.yaml"
+MANIFESTS = (ROOT / "dist/agent/daemonset.yaml", RENDERED)
+RENDERER = Path(__file__).with_name("render")
+SCHEMAS = json.loads(Path(__file__).with_name("kubernetes.json").read_text("utf-8"))["definitions"]
+#: Container files, and the directory that each is built in.
+CONTAINERS = {"dist/Containerfile": ".", "dist/agent/Containerfile": "dist/agent"}
+BUILT = {"forewarn-agent.pyz"}
+INSTRUCTIONS = {
+    "ARG",
+    "FROM",
+    "COPY",
+    "RUN",
+    "USER",
+    "VOLUME",
+    "ENV",
+    "EXPOSE",
+    "ENTRYPOINT",
+    "CMD",
+}
+
+
+def instructions(name: str) -> list[tuple[str, str]]:
+    """Return the instructions of a container file with what follows them on their lines."""
+    text = re.sub(r"^\s*#.*\n", "", ROOT.joinpath(name).read_text("utf-8"), flags=re.MULTILINE)
+    lines = re.sub(r"\\\n\s*", "", text).splitlines()
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines) if word]
+
+
+def objects(text: str) -> list[dict[str, object]]:
+    """Return the objects of a manifest."""
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def refused(form: dict[str, object]) -> list[str]:
+    """Return what Kubernetes would not take of an object, unknown members included."""
+    group, _, version = str(form["apiVersion"]).rpartition("/")
+    package = group.removesuffix(".authorization.k8s.io") or "core"
+    reference = {"$ref": f"#/definitions/io.k8s.api.{package}.{version}.{form['kind']}"}
+    validator = jsonschema_rs.Draft4Validator({**reference, "definitions": SCHEMAS})
+    return [f"{error.instance_path}: {error.message}" for error in validator.iter_errors(form)]
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_container_file_keeps_the_rules(name: str) -> None:
+    """It copies what there is, pins an image, ends as nobody special, and needs no shell to run."""
+    found = instructions(name)
+    assert {word for word, _ in found} <= INSTRUCTIONS
+    words = dict(found)
+    assert re.fullmatch(r"[1-9]\d*", words["USER"]), "a number, so that runAsNonRoot can tell"
+    assert isinstance(json.loads(words["ENTRYPOINT"]), list)
+    assert isinstance(json.loads(words["CMD"]), list)
+    assert re.search(r":[\d.]+", words["ARG"])
+    for word, rest in found:
+        if word == "COPY":
+            *sources, _ = rest.split()
+            kept = [each for each in sources if each not in BUILT]
+            assert all((ROOT / CONTAINERS[name] / each).exists() for each in kept), rest
+        if word == "RUN":
+            script = re.sub(r"^(--\S+ )+", "", rest)
+            subprocess.run(["sh", "-n", "-c", script], check=True)
+            assert "apt-get" not in script
+            assert all("--no-cache-dir" in each for each in re.findall(r"pip [^&]+", script))
+
+
+def test_container_files_use_the_users_of_the_chart() -> None:
+    """A volume that belongs to another user cannot be written."""
+    (workload,) = (each for each in objects(RENDERED.read_text()) if each["kind"] == "StatefulSet")
+    user = dict(instructions("dist/Containerfile"))["USER"]
+    assert f"'runAsUser': {user}" in str(workload)
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_manifest_is_what_kubernetes_takes(path: Path) -> None:
+    """Every object keeps the schema of its kind, from Kubernetes' own description."""
+    for form in objects(path.read_text("utf-8")):
+        assert not refused(form), form["kind"]
+
+
+def test_schema_refuses_what_is_misspelt() -> None:
+    """A check that takes anything would check nothing."""
+    (form,) = (each for each in objects(RENDERED.read_text()) if each["kind"] == "DaemonSet")
+    text = json.dumps(form)
+    assert refused(json.loads(text.replace("readinessProbe", "readynessProbe")))
+    assert refused(json.loads(text.replace('"hostNetwork": true', '"hostNetwork": "yes"')))
+
+
+def test_rendered_agent_does_as_the_manifest() -> None:
+    """Chart and manifest differ in names alone: what one may do, the other may."""
+    rules = [
+        [each["rules"] for each in objects(path.read_text()) if each["kind"] == "ClusterRole"]
+        for path in MANIFESTS
+    ]
+    assert rules[0] == rules[1]
+
+
+@pytest.fixture(scope="module")
+def renderer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the renderer; the first time Go downloads Sprig."""
+    built = tmp_path_factory.mktemp("render") / "render"
+    command = [program("go"), "build", "-o", str(built), "."]
+    done = subprocess.run(command, cwd=RENDERER, check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"the renderer cannot be built: {done.stderr.strip()[-200:]}")
+    return built
+
+
+def rendered(renderer: Path, name: str, *values: str) -> list[dict[str, object]]:
+    """Return the objects of a release."""
+    command = [str(renderer), str(CHART), name, "forewarn", *values]
+    return objects(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+@pytest.mark.slow
+def test_chart_renders_what_is_kept(renderer: Path) -> None:
+    """`dist/helm/forewarn.yaml` is the chart with its own values, for those without helm."""
+    assert rendered(renderer, "forewarn") == objects(RENDERED.read_text("utf-8"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["service", "agent"])
+def test_chart_renders_each_part_alone(renderer: Path, part: str) -> None:
+    """Each half can be switched off, and values of one's own keep the schema."""
+    own = (f"{part}.enabled=false", "service.storage.className=fast", "image.tag='1'")
+    forms = rendered(renderer, "mine", *own)
+    kinds = {str(form["kind"]) for form in forms}
+    assert ("StatefulSet" in kinds, "DaemonSet" in kinds) == (part == "agent", part == "service")
+    assert not any(refused(form) for form in forms)
