@@ -1,7 +1,7 @@
 """`make test-packages`: the Debian packages in a Debian of their own, with systemd as its init.
 
 mmdebstrap makes the Debian once, systemd-nspawn boots it; both need root, the first the network.
-What is done inside is in `inside.sh`. It is no part of `make test`: it takes some minutes.
+What is done inside is in `inside.sh`. It is not part of `make test`: it takes some minutes.
 """
 
 from __future__ import annotations

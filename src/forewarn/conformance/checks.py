@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from forewarn.conformance.exchange import VERSION
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.conformance.exchange import Reply, Target
@@ -37,7 +37,7 @@ class NotApplicable(Exception):
 Subject = TypeVar("Subject")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Check(Generic[Subject]):
     """One check of a kind of subject."""
 

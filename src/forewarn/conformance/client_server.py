@@ -187,7 +187,7 @@ def _handler_of(server: PlayedServer) -> type[BaseHTTPRequestHandler]:
 
 
 class _HttpServer(ThreadingHTTPServer):
-    """Ends with its connections; a client that is killed is no error."""
+    """Ends with its connections; a client that is killed is not an error."""
 
     daemon_threads = True
 

@@ -6,7 +6,6 @@ How a client is started and waited for is in `client_trial.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
@@ -15,6 +14,7 @@ from forewarn.conformance.client_server import NEIGHBOUR, started
 from forewarn.conformance.client_trial import POLLS_QUIET, ClientTrial
 from forewarn.protocol.timestamps import iso8601
 from forewarn.protocol.versions import VERSIONS
+from forewarn.values import value
 
 Play = Callable[[ClientTrial], None]
 
@@ -26,7 +26,7 @@ GAP_MS_MIN = 180
 GAP_S_MAX = 15.0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Story:
     """What is played."""
 

@@ -11,13 +11,13 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.conformance.checks import Fault
 from forewarn.conformance.client_server import NAME, PlayedServer, replaced, started
 from forewarn.conformance.marks import PREPARED, RECOVERED, Marks
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.protocol.documents import ScheduledEvent
@@ -38,7 +38,7 @@ TROUBLE_S = 1.5
 TROUBLE_POLLS = 3
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ClientOptions:
     """How clients are judged."""
 
@@ -141,7 +141,7 @@ class ClientTrial:
         self._wait(lambda: wanted.shown >= number, "it stopped asking", START_S)
 
     def wait_next_poll(self, number: int, limit_s: float) -> None:
-        """Wait until the client has asked more often than so many times."""
+        """Wait until the client has asked more often than this many times."""
         self._wait(lambda: self.polls() > number, "it asks too rarely: nothing", limit_s)
 
     def wait_approved(self, event: ScheduledEvent) -> None:

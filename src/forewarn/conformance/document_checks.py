@@ -211,4 +211,4 @@ def _strings(target: Target) -> None:
         elif isinstance(each, list):
             waiting += each
         else:
-            demand(isinstance(each, str), f"{each!r} is no string")
+            demand(isinstance(each, str), f"{each!r} is not a string")

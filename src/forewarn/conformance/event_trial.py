@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from forewarn.conformance.checks import (
     expect_status,
     json_object,
 )
+from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.conformance.exchange import Reply, Target
@@ -32,7 +32,7 @@ Event = dict[str, Any]
 Act = Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Hooks:
     """What can be done to the server besides asking it; None: nothing."""
 
@@ -53,7 +53,7 @@ class Hooks:
     timeout_s: float = TIMEOUT_S
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Sight:
     """One document, and the server's time at which it was read, in seconds since the epoch UTC."""
 

@@ -9,10 +9,10 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from forewarn.errors import CallerError, PeerError
+from forewarn.values import value
 
 EVENTS = "/metadata/scheduledevents"
 VERSION = "2020-07-01"
@@ -45,7 +45,7 @@ class TargetUnreachable(PeerError):
     advice = "Start it, or give another address."
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reply:
     """An answer as it came. Header names are in lower case; repeated ones are joined by commas."""
 

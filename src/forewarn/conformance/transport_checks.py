@@ -37,9 +37,9 @@ def _header(target: Target) -> None:
     expect_status(reply, 400, of="GET without the Metadata header")
     demand("error" in json_object(reply, "GET without the header"), "the refusal has no `error`")
     expect_status(target.get(headers=("Metadata: False",)), 400, of="GET with Metadata: False")
-    for value in ("True", "TRUE"):
+    for word in ("True", "TRUE"):
         expect_status(
-            target.get(headers=(f"metadata: {value}",)), 200, of=f"GET with metadata: {value}"
+            target.get(headers=(f"metadata: {word}",)), 200, of=f"GET with metadata: {word}"
         )
 
 
