@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema_rs
@@ -80,6 +82,24 @@ def test_container_file_keeps_the_rules(name: str) -> None:
             subprocess.run(["sh", "-n", "-c", script], check=True)
             assert "apt-get" not in script
             assert all("--no-cache-dir" in each for each in re.findall(r"pip [^&]+", script))
+
+
+def test_container_has_what_the_wheel_is_built_from(tmp_path: Path) -> None:
+    """The files that are copied into the image are enough for hatchling."""
+    for word, rest in instructions("dist/Containerfile"):
+        if word == "COPY" and "/source/" in rest:
+            *sources, target = rest.split()
+            for source in sources:
+                place = tmp_path / target.lstrip("/")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if ROOT.joinpath(source).is_dir():
+                    shutil.copytree(ROOT / source, place)
+                else:
+                    place.mkdir(exist_ok=True)
+                    shutil.copy(ROOT / source, place)
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
+    subprocess.run(build, cwd=tmp_path / "source", check=True, capture_output=True)
+    assert list(tmp_path.glob("source/dist/*.whl"))
 
 
 def test_container_files_use_the_users_of_the_chart() -> None:
