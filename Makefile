@@ -18,8 +18,8 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
-	demo-libvirt kill-libvirt test-azure test-fast test-postgres coverage sim hunt transcripts docs \
-	book bench release test-packages $(BENCHES) clean
+	demo-libvirt kill-libvirt test-azure test-fast test-postgres coverage sim hunt transcripts \
+	docs book explore bench release test-packages $(BENCHES) clean
 
 help:  ## list what can be made
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."
@@ -100,6 +100,9 @@ sim: $(RUNTIME)  ## run random simulated worlds (SEED=1 N=100)
 
 hunt: $(DEV)  ## random worlds of several sizes and rates, each with a new seed (MINUTES=30)
 	$(BIN)/python -m tests.simulator.hunt $(MINUTES) $(ARGS)
+
+explore: $(DEV)  ## every interleaving in small worlds, ten million states; ARGS=--quick for less
+	$(BIN)/python -m tests.simulator.explore $(ARGS)
 
 transcripts: $(DEV)  ## check the transcripts; UPDATE=1 rewrites them
 	UPDATE=$(UPDATE) $(PYTEST) tests/transcripts

@@ -1,7 +1,8 @@
 """Runs one broken product: `python -m tests.simulator.mutate NAME` in a process of its own.
 
-Prints who noticed, one a line: `world SEED: INVARIANT`, `transcript NAME`, or `assertion NAME` for
-an assertion of the product itself while a transcript was played. With `--try WHO` only that is
+Prints who noticed, one a line: `exploration WORLD: INVARIANT`, `world SEED: INVARIANT`,
+`transcript NAME`, or `assertion NAME` for an assertion of the product itself while a transcript was
+played. With `--try WHO` only that is
 tried. Nothing is written anywhere.
 """
 
@@ -27,6 +28,8 @@ MUTANTS = (
 TRANSCRIPTS = Path(__file__).resolve().parents[1] / "transcripts"
 SEEDS = range(1, 9)
 HOSTS, VMS, DAYS = 8, 60, 2.0
+STATES = 6000
+"""How many states of a small world are visited at most to notice a breakage."""
 
 
 class _Broken(importlib.machinery.SourceFileLoader):
@@ -94,10 +97,23 @@ def noticed_in_transcript(name: str) -> str:
         return "assertion"
 
 
+def noticed_in_exploration(name: str) -> str:
+    """The invariant that is found broken where all states of a small world are visited."""
+    from tests.simulator.exploration.explorer import Explorer
+    from tests.simulator.exploration.worlds import WORLDS
+
+    world = next(each for each in WORLDS if each.name == name)
+    violation = Explorer(world).explore(STATES).violation
+    return violation.invariant if violation is not None else ""
+
+
 def everybody() -> list[str]:
-    """Everybody who could notice, transcripts first."""
+    """Everybody who could notice, transcripts last."""
+    from tests.simulator.exploration.worlds import WORLDS
+
     names = [f"transcript {path.stem}" for path in sorted(TRANSCRIPTS.glob("*.txt"))]
-    return [*(f"world {seed}" for seed in SEEDS), *names]
+    explorations = [f"exploration {world.name}" for world in WORLDS]
+    return [*explorations, *(f"world {seed}" for seed in SEEDS), *names]
 
 
 def main(arguments: list[str]) -> None:
@@ -114,6 +130,10 @@ def main(arguments: list[str]) -> None:
             seed, _, _ = name.partition(":")
             invariant = noticed_in_world(int(seed))
             found = f"world {seed}: {invariant}" if invariant else ""
+        elif kind == "exploration":
+            world, _, _ = name.partition(":")
+            invariant = noticed_in_exploration(world)
+            found = f"exploration {world}: {invariant}" if invariant else ""
         else:
             kind = noticed_in_transcript(name)
             found = f"{kind} {name}" if kind else ""

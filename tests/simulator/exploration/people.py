@@ -1,0 +1,149 @@
+"""What people may ask for in a situation, and how everything ends once nobody asks any more.
+
+Nothing around the core may go in here: that is in `moves.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.stimulus import (
+    Acknowledge,
+    Approve,
+    Cancel,
+    Complete,
+    DriverAborted,
+    DriverBegun,
+    DriverDone,
+    Enable,
+    GroupsPolled,
+    NoticeShown,
+    Repair,
+    Retry,
+)
+from forewarn.core.topology import Health
+from forewarn.simulator.world.crash_points import Violation
+from tests.simulator.exploration.situation_promises import check_in_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forewarn.core.state import State
+    from forewarn.core.stimulus import Stimulus
+    from tests.simulator.exploration.situations import Effect, Situations
+    from tests.simulator.exploration.worlds import SmallWorld
+
+S, E = OperationState, EventState
+HEAL_STEPS_MAX = 80
+"""Steps after which a world in which nothing goes wrong any more must have come to its end."""
+
+
+class People:
+    """Who asks, decides and repairs in one small world."""
+
+    def __init__(self, world: SmallWorld, cores: Situations) -> None:
+        """Begin with nothing asked for."""
+        self._world, self._cores = world, cores
+        self._wishes: list[tuple[str, Stimulus, int]] = []
+        wishes: tuple[Stimulus, ...] = (*world.asks, *world.changes)
+        for number, stimulus in enumerate(wishes):
+            label = f"ask {number}" if number < len(world.asks) else f"change {number}"
+            self._wishes.append((label, stimulus, 1 << number))
+        self._asks_mask = (1 << len(world.asks)) - 1
+        self._offers: dict[int, list[tuple[str, Effect]]] = {}
+        self._healed: set[int] = set()
+
+    def offered(self, core: int) -> list[tuple[str, Effect]]:
+        """What people, and groups as a whole, may do in a situation; each comes to something."""
+        offers = self._offers.get(core)
+        if offers is None:
+            offers = self._offers[core] = []
+            for label, stimulus, wish in self._wanted(core):
+                effect = self._cores.effect(core, stimulus, wish)
+                if effect is not None:
+                    offers.append((label, effect))
+            self._check_strangers(core)
+            check_in_time(self._cores.all[core], self._world.policy)
+            self.heals(core)
+        return offers
+
+    def _wanted(self, core: int) -> Iterator[tuple[str, Stimulus, int]]:
+        situation = self._cores.all[core]
+        asked = (situation.uttered & self._asks_mask).bit_count()
+        for label, stimulus, wish in self._wishes:
+            full = wish & self._asks_mask and asked >= self._world.asks_max
+            if not situation.uttered & wish and not full:
+                yield label, stimulus, wish
+        state = situation.state
+        for group in state.topology.groups:
+            if group not in state.enrolments:
+                yield f"{group} asks first", Enable(group), 0
+            elif self._world.silence:
+                yield f"{group} polls", GroupsPolled(frozenset({group})), 0
+        if self._world.operators:
+            yield from self._wanted_by_operators(core)
+
+    def _wanted_by_operators(self, core: int) -> Iterator[tuple[str, Stimulus, int]]:
+        state = self._cores.all[core].state
+        for number, operation in state.operations.items():
+            if operation.state is not S.RUNNING:
+                yield f"cancel op-{number}", Cancel(number), 0
+                continue
+            yield f"complete op-{number}", Complete(number), 0
+            if operation.reason and operation.attempt == 1:
+                yield f"retry op-{number}", Retry(number), 0
+                yield f"fail op-{number}", Complete(number, failed=True), 0
+        for event in state.events.values():
+            if event.state is E.SCHEDULED:
+                yield f"acknowledge {event.id[:8]}", Acknowledge((event.id,)), 0
+        for host in state.topology.hosts.values():
+            if host.health is not Health.HEALTHY:
+                yield f"repair {host.name}", Repair(host.name), 0
+
+    def _check_strangers(self, core: int) -> None:
+        """Invariant 7: what is none of a VM's business is refused."""
+        state = self._cores.all[core].state
+        for event in state.events.values():
+            for vm in state.topology.vms.values():
+                asked = Approve(vm.name, (event.id,))
+                if vm.group != event.group and self._cores.effect(core, asked) is not None:
+                    raise Violation("7", f"{vm.name} approved {event.id} of {event.group}")
+
+    # ---- liveness ------------------------------------------------------------------------------
+
+    def heals(self, core: int) -> None:
+        """Invariants 12 and 13: where nothing goes wrong any more, everything comes to its end."""
+        passed = []
+        for _ in range(HEAL_STEPS_MAX):
+            if core in self._healed:
+                break
+            passed.append(core)
+            state = self._cores.all[core].state
+            if not state.operations and not state.aborts:
+                break
+            after = next((e for s in _next_good(state) if (e := self._cores.effect(core, s))), None)
+            after = after or self._cores.passing(core)
+            if after is None:
+                raise Violation("12", f"{list(state.operations.values())} come to no end")
+            core = after.after
+        else:
+            state = self._cores.all[core].state
+            raise Violation("13", f"{list(state.operations.values())} come to no end")
+        self._healed.update(passed)
+
+
+def _next_good(state: State) -> Iterator[Stimulus]:
+    """Yield what a sound process, its node and its drivers do next of themselves."""
+    operations = state.operations
+    for number in state.aborts:
+        yield DriverAborted(number)
+    for number, operation in operations.items():
+        if operation.state is S.ANNOUNCED and not operation.shown_ms:
+            yield NoticeShown((number,))
+        elif operation.state is S.RUNNING and operation.reason:
+            yield Complete(number, failed=True)
+        elif operation.state is S.RUNNING and not operation.begun_ms:
+            yield DriverBegun(number, operation.attempt)
+        elif operation.state is S.RUNNING:
+            yield DriverDone(number, operation.attempt)

@@ -1,0 +1,114 @@
+"""What must hold in every situation of the explored core, however it came about.
+
+The rules are those of the simulator's contract, and none of the core's own. Source: DESIGN 8.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.indexes import places_of
+from forewarn.core.lifecycle import OperationState
+from forewarn.simulator.checkers.contract import is_told, row_owed, row_shown, views_owed
+from forewarn.simulator.world.crash_points import Violation
+
+if TYPE_CHECKING:
+    from forewarn.core.lifecycle import Operation
+    from forewarn.core.policy import Policy
+    from forewarn.core.state import State
+    from tests.simulator.exploration.situations import Situation
+
+S = OperationState
+COARSE_MS = 60_000
+"""How exactly it is kept when a group asked last."""
+
+
+def check_situation(situation: Situation) -> None:
+    """Check what must hold whatever has happened."""
+    state = situation.state
+    topology = state.topology
+    for event in state.events.values():
+        if not event.live or event.operation not in state.operations:
+            raise Violation("13", f"event {event.id} has no operation that lives")
+    for operation in state.operations.values():
+        _check_told(operation, situation)
+    for group in state.enrolments:
+        if group not in topology.groups:
+            raise Violation("B-2", f"{group} is enabled and is no more")
+    owed = {view for group in state.enrolments for view in views_owed(group, topology)}
+    if owed != set(state.views):
+        raise Violation("S-3", f"the documents are {sorted(state.views)}, not {sorted(owed)}")
+    _check_shown(state)
+    _check_found(state)
+    _check_deadlines(state)
+
+
+def _check_shown(state: State) -> None:
+    """Invariant 13: what is shown is what is true, to the field."""
+    for key, view in state.views.items():
+        vm = key.partition("/")[2]
+        rows = {
+            event.id: row_owed(state.operations[event.operation], event)
+            for event in state.events.values()
+            if event.group == view.group and (not vm or vm in event.resources)
+        }
+        shown = {event.event_id: row_shown(event) for event in view.document.events}
+        if shown != rows:
+            raise Violation("13", f"{key} shows {list(shown.values())}, not {list(rows.values())}")
+
+
+def _check_found(state: State) -> None:
+    """Every operation is found where it is, and nobody is under work that does not name them."""
+    topology = state.topology
+    found: dict[object, set[int]] = {}
+    for operation in state.operations.values():
+        for place in places_of(operation, topology):
+            found.setdefault(place, set()).add(operation.number)
+        if operation.state is S.RUNNING and not operation.of_vm:
+            left_out = set(topology.vms_on(operation.host)) - set(operation.vms)
+            if left_out:
+                raise Violation("1", f"{left_out} are under {operation.id} and were not told")
+    if found != state.places.all():
+        raise Violation("12", f"operations are found at {state.places.all()}, not {found}")
+
+
+def _check_told(operation: Operation, situation: Situation) -> None:
+    """S-5, L-2: every VM that an announced or running operation hits is named, once."""
+    state = situation.state
+    if operation.state is S.PLANNED:
+        return
+    events = [state.events.get(each) for each in operation.events]
+    named = [name for event in events if event is not None for name in event.resources]
+    if sorted(named) != sorted(() if operation.silent else operation.vms) or None in events:
+        raise Violation("1", f"{operation.id} hits {operation.vms}, its events name {named}")
+    there = not operation.of_vm or operation.vms[0] in state.topology.vms
+    if operation.silent and there and is_told(operation, state.topology):
+        raise Violation("6", f"the VM of {operation.id} asked to be told")
+
+
+def _check_deadlines(state: State) -> None:
+    """What time alone makes due is known by its time."""
+    live = state.operations.values()
+    starts = {o.number: o.not_before_ms for o in live if o.state is S.ANNOUNCED}
+    if state.starts._at != starts:
+        raise Violation("12", f"NotBefore comes at {state.starts._at}, not at {starts}")
+    for operation in live:
+        running = operation.state is S.RUNNING and not operation.alerted
+        if running != (operation.number in state.ends._at):
+            raise Violation("L-8", f"nobody looks whether {operation.id} takes too long")
+    if set(state.polls._at) != set(state.enrolments):
+        raise Violation("B-2", "nobody looks whether a group is silent")
+
+
+def check_in_time(situation: Situation, policy: Policy) -> None:
+    """B-2 and L-8: silent groups are disabled, and long work raises an alert. Source: B-2."""
+    state, now_ms = situation.state, situation.now_ms
+    for operation in state.operations.values():
+        if operation.state is S.RUNNING and not operation.alerted:
+            since_ms = operation.begun_ms or operation.started_ms
+            allowed_ms = (max(operation.duration_s, 0) + policy.overdue_after_s) * 1000
+            if since_ms + allowed_ms < now_ms:
+                raise Violation("13", f"{operation.id} hangs, and nobody was alerted")
+    for enrolment in state.enrolments.values():
+        if enrolment.polled_ms + policy.disable_after_s * 1000 + 2 * COARSE_MS < now_ms:
+            raise Violation("B-2", f"{enrolment.group} is silent for too long and still asked")

@@ -1,0 +1,124 @@
+"""The small fleets that are explored, and all that anybody may do to them.
+
+Nothing is decided or checked in here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forewarn.core.impact import Cause, Impact
+from forewarn.core.policy import Policy
+from forewarn.core.stimulus import ChangeTopology, RequestMaintenance
+from forewarn.core.topology import Group, GroupKind, Host, Vm
+
+PREDICTION_S = 1500
+"""How far ahead failures are foreseen: days would only be more of the same time."""
+POLICY = Policy(prediction_s=PREDICTION_S, overdue_after_s=1200)
+HOSTS = (Host("a", 0, 0, "1"), Host("b", 1, 1, "2"))
+SPARE = Host("c", 0, 2, "2")
+WEB, DB = Group("web", owner="ann", terminate_notice_s=300), Group("db", terminate_notice_s=600)
+VMS = (Vm("web_0", "a", "web"), Vm("web_1", "b", "web"), Vm("db_0", "a", "db", spot=True))
+
+
+@dataclass(frozen=True, slots=True)
+class SmallWorld:
+    """A fleet, what may be asked of it once each, and what may go wrong."""
+
+    name: str
+    #: What is asked for; each is asked for once at most, and only so many at all.
+    asks: tuple[RequestMaintenance, ...]
+    asks_max: int = 2
+    #: Which part of all the states that are visited are its own, in percent.
+    share: int = 20
+    #: What may become of the layout, once each.
+    changes: tuple[ChangeTopology, ...] = ()
+    hosts: tuple[Host, ...] = HOSTS
+    groups: tuple[Group, ...] = (WEB, DB)
+    vms: tuple[Vm, ...] = VMS
+    #: Groups that are enabled from the start.
+    enabled: tuple[str, ...] = ("web", "db")
+    policy: Policy = POLICY
+    crashes: int = 1
+    #: How often another writer takes over.
+    failovers: int = 0
+    #: Whether operators cancel, acknowledge, complete, retry and repair, and drivers fail.
+    operators: bool = False
+    #: Whether groups fall silent and come back.
+    silence: bool = False
+
+    @property
+    def start(self) -> ChangeTopology:
+        """The fleet as it is laid out first."""
+        return ChangeTopology(hosts=self.hosts, groups=self.groups, vms=self.vms)
+
+
+def ask(
+    cause: Cause, *targets: str, to: str = "", impact: Impact | None = None
+) -> RequestMaintenance:
+    """Somebody asks for work."""
+    return RequestMaintenance(cause=cause, targets=targets, destination=to, impact=impact)
+
+
+STRICT = Group("web", owner="ann", terminate_notice_s=300, strict_approval=True)
+GPUS = Group("web", GroupKind.SCALE_SET, owner="ann", fault_domain_count=1, terminate_notice_s=300)
+C = Cause
+
+WORLDS: tuple[SmallWorld, ...] = (
+    SmallWorld(
+        "routine",
+        (ask(C.HOST_REBOOT, "a"), ask(C.HOST_UPDATE, "b"), ask(C.LIVE_MIGRATION, "b", to="a")),
+        asks_max=2,
+        share=50,
+        failovers=1,
+    ),
+    SmallWorld(
+        "deletions",
+        (
+            ask(C.DELETION, "web_0", "web_1", "db_0"),
+            ask(C.EVICTION, "db_0"),
+            ask(C.HOST_REBOOT, "a"),
+        ),
+        asks_max=2,
+        share=15,
+        groups=(STRICT, DB),
+    ),
+    SmallWorld(
+        "failures",
+        (
+            ask(C.HARDWARE_FAILURE, "a"),
+            ask(C.HARDWARE_FAILURE, "a", to="b"),
+            ask(C.HARDWARE_DEGRADED, "a", to="b"),
+            ask(C.HOST_REBOOT, "b"),
+        ),
+        asks_max=2,
+        share=20,
+        operators=True,
+    ),
+    SmallWorld(
+        "fleet",
+        (ask(C.HOST_REBOOT, "a"), ask(C.REDEPLOY, "web_0", to="b"), ask(C.DELETION, "web_1")),
+        asks_max=2,
+        share=10,
+        changes=(
+            ChangeTopology(vms=(Vm("web_1", "a", "web"),)),
+            ChangeTopology(vms=(Vm("web_0", "b", "web", gpu=True),)),
+            ChangeTopology(groups=(GPUS,)),
+            ChangeTopology(removed=(("vm", "db_0"), ("group", "db"))),
+            ChangeTopology(removed=(("vm", "web_1"), ("host", "b"))),
+            ChangeTopology(hosts=(SPARE,), vms=(Vm("db_0", "c", "db", spot=True),)),
+        ),
+    ),
+    SmallWorld(
+        "silence",
+        (ask(C.HOST_REBOOT, "a"), ask(C.REBOOT, "web_1"), ask(C.DELETION, "web_0", "web_1")),
+        asks_max=2,
+        share=5,
+        groups=(STRICT, DB),
+        enabled=(),
+        policy=Policy(prediction_s=PREDICTION_S, overdue_after_s=1200, disable_after_s=840),
+        silence=True,
+        operators=True,
+        crashes=1,
+    ),
+)
