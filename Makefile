@@ -19,7 +19,7 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
 	demo-libvirt kill-libvirt test-azure test-fast test-postgres coverage sim hunt transcripts \
-	docs book explore bench release test-packages $(BENCHES) clean
+	docs book explore mutants bench release test-packages $(BENCHES) clean
 
 help:  ## list what can be made
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."
@@ -103,6 +103,9 @@ hunt: $(DEV)  ## random worlds of several sizes and rates, each with a new seed 
 
 explore: $(DEV)  ## every interleaving in small worlds, ten million states; ARGS=--quick for less
 	$(BIN)/python -m tests.simulator.explore $(ARGS)
+
+mutants: $(DEV)  ## break the product by rule, and score who notices (ARGS="--sample 40 --package core")
+	$(BIN)/python -m tests.simulator.mutants $(ARGS)
 
 transcripts: $(DEV)  ## check the transcripts; UPDATE=1 rewrites them
 	UPDATE=$(UPDATE) $(PYTEST) tests/transcripts

@@ -67,9 +67,13 @@ def test_incarnation_starts_anew() -> None:
     rig.ask(Cause.HOST_REBOOT, "h0", not_before_ms=rig.now_ms + 9 * DAY_MS)
     rig.show()
     rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.ask(Cause.REBOOT, "web_1")
+    assert rig.document("web")[0] > 1
     rig.wait(2 * DAY_MS)
     rig.tell(Enable("web"))
-    assert rig.document("web")[0] <= 1
+    assert rig.document("web")[0] == 1
+    rig.tell(Enable("far"))
+    assert rig.document("far") == (0, ())
 
 
 def test_polls_keep_a_group_enabled() -> None:

@@ -130,17 +130,18 @@ class ControlEngine:
 
         The future is done once every node shows it. If the store will not take what follows now,
         what was loaded is shown, and nothing is decided.
-
-        Publish and begin are repeated, which is safe; a notice that was never shown is given
-        again before anybody can see it. Source: L-7, N-1.
         """
         try:
-            self._time.take_up()
-            now_ms = self._clock.now_ms()
-            recovered = self._plane.recover(now_ms)
+            return self._take_up()
         except ForewarnError as error:
             self._doubt(error)
             return self._publishing.publish(self._plane.loaded(), (), FollowUp())
+
+    def _take_up(self) -> Future[None]:
+        """Publish and begin what was left again, which is safe; see `Recover`. Source: L-7."""
+        self._time.take_up()
+        now_ms = self._clock.now_ms()
+        recovered = self._plane.recover(now_ms)
         self._status.become(ServiceState.READY)
         self._passed_ms = now_ms
         self._rest.update(dict.fromkeys(recovered.rest))
@@ -215,18 +216,17 @@ class ControlEngine:
         self._report(Proceed(portion), "clock")
 
     def _find_out(self) -> None:
-        """Ask the store what it has, and whether this process is its writer still."""
+        """Ask the store what it has; what VMs are shown stays meanwhile. Source: L-7, D-1."""
         try:
             self._plane.settle()
-        except StoreLost as lost:
-            self._end(ServiceState.SUPERSEDED, lost)
-        except ForewarnError as error:
-            self._trouble(error)
-        else:
             self._status.become(ServiceState.SETTLING)
             self._unreported.clear()
             self._rest.clear()
-            self.recover()
+            self._take_up()
+        except StoreLost as lost:
+            self._end(ServiceState.SUPERSEDED, lost)
+        except ForewarnError as error:
+            self._doubt(error)
 
     def _end(self, state: ServiceState, why: ForewarnError) -> None:
         """End: another process is the writer now, or this one cannot go on."""

@@ -160,7 +160,7 @@ class Moves:
             yield "the notice is confirmed", self._follows(rest, effect) if effect else rest
 
     def _begins(self, point: Point, duty: Duty, more: list[Duty]) -> Iterator[tuple[str, Point]]:
-        (number, attempt), left = duty.begin[0], duty._replace(begin=duty.begin[1:])
+        (number, attempt, events), left = duty.begin[0], duty._replace(begin=duty.begin[1:])
         rest = self._without_empty(point, left, more)
         state = self.cores.all[point.core].state
         operation = state.operations.get(number)
@@ -170,7 +170,7 @@ class Moves:
         if (number, attempt, True) in point.told:
             raise Violation("9", f"op-{number} is begun twice")
         node = dict(point.node)
-        for event_id in operation.events:
+        for event_id in events:
             group = state.events[event_id].group
             for key in state.views:
                 about = key == group or key in {f"{group}/{vm}" for vm in operation.vms}

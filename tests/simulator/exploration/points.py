@@ -15,7 +15,7 @@ class Duty(NamedTuple):
     """What a process still has to do after a commit: show, then begin, abort and confirm."""
 
     publish: tuple[tuple[str, Shown | None], ...]
-    begin: tuple[tuple[int, int], ...]
+    begin: tuple[tuple[int, int, tuple[str, ...]], ...]
     abort: tuple[int, ...]
     announced: tuple[int, ...]
     #: Whether everything is shown anew, by a process that has just started.

@@ -41,8 +41,9 @@ class Effect(NamedTuple):
     after: int
     #: Documents to be shown, None where there is none any more.
     publish: tuple[tuple[str, Shown | None], ...]
-    #: Operation and attempt.
-    begin: tuple[tuple[int, int], ...]
+    #: Operation, attempt, and the events by which it is shown. VMs that arrive later are told of
+    #: what is under way where they are; the driver does not wait for that.
+    begin: tuple[tuple[int, int, tuple[str, ...]], ...]
     abort: tuple[int, ...]
     announced: tuple[int, ...]
     #: Events of enabled groups whose operations started since their time has come, with the least
@@ -172,7 +173,7 @@ class Situations:
                 (key, self.all[found].shown[key] if view is not None else None)
                 for key, view in sorted(changes.views.items())
             ),
-            tuple((each, _attempt(state, each)) for each in outcome.begin),
+            tuple(_beginning(state, each) for each in outcome.begin),
             outcome.abort,
             tuple(
                 each.number
@@ -238,10 +239,10 @@ class Situations:
         )
 
 
-def _attempt(state: State, number: int) -> int:
+def _beginning(state: State, number: int) -> tuple[int, int, tuple[str, ...]]:
     operation = state.operations[number]
     assert operation.state is S.RUNNING, operation
-    return operation.attempt
+    return number, operation.attempt, operation.events
 
 
 def _operation_key(operation: Operation, now_ms: int) -> object:

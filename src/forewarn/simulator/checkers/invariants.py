@@ -57,8 +57,6 @@ class InvariantChecker(StateChecker):
         self._read: set[tuple[str, str, bytes]] = set()
         self._replay = Replay()
         self._refusals: dict[str, None] = {}
-        #: Events that the service's own node has shown as Started since it was started.
-        self._shown_started: set[str] = set()
         #: What clients were answered, and what must come of it.
         self.clients = ClientChecker(self, policy)
 
@@ -87,9 +85,6 @@ class InvariantChecker(StateChecker):
                 )
             if own_ms is not None:
                 self.shown[publication.view] = document
-                self._shown_started.update(
-                    event.event_id for event in document.events if event.status == "Started"
-                )
                 self._note_promises(document, own_ms)
 
     def _note_promises(self, document: Document, now_ms: int) -> None:
@@ -102,7 +97,6 @@ class InvariantChecker(StateChecker):
     def own_node_died(self) -> None:
         """The service's own node shows nothing any more."""
         self.shown.clear()
-        self._shown_started.clear()
 
     def read(self, vm: str, reply: SimulatedReply) -> None:
         """Invariant 7: a VM was shown a document."""
@@ -203,8 +197,6 @@ class InvariantChecker(StateChecker):
                 if view.partition("/")[2] not in {"", *event.resources}:
                     continue
                 document = self.shown.get(view)
-                if document is None and event_id in self._shown_started:
-                    continue  # a document that waits for the store was shown before
                 shown = {e.event_id: e.status for e in document.events} if document else {}
                 if shown.get(event_id) != "Started":
                     raise Violation("8", f"{operation.id} is begun, {view} is not shown it yet")

@@ -49,10 +49,10 @@ class SteppedEngine(ControlEngine):
     #: Called before what was cut off is taken up: publishing and beginning may be repeated.
     on_recover: Callable[[], None] = staticmethod(lambda: None)
 
-    def recover(self) -> Future[None]:
+    def _take_up(self) -> Future[None]:
         """Take up what was left, once that was told."""
         self.on_recover()
-        return super().recover()
+        return super()._take_up()
 
     def empty_inbox(self) -> None:
         """Handle what is in the inbox, and look at the time after each, as the thread does."""

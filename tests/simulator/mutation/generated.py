@@ -1,0 +1,178 @@
+"""Breakages that are made by rule: each changes one operator, comparison, call or number.
+
+Nothing is run in here: `attempt.py` runs one in a process of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[3]
+SOURCE = ROOT / "src"
+PACKAGES: dict[str, tuple[str, ...]] = {
+    "core": ("core", "core/maintenance"),
+    "agent/core": ("agent/core",),
+    "control": ("control",),
+    "metadata": ("metadata", "metadata/http"),
+    "store": ("store",),
+}
+"""What a score is given for, and its folders."""
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.FloorDiv: ast.Mult,
+    ast.BitOr: ast.BitAnd,
+    ast.BitAnd: ast.BitOr,
+}
+UNHEARD = {"log", "logging"}
+"""Names whose calls may be dropped: nobody promises what is logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakage:
+    """One change of one module."""
+
+    module: str
+    #: Which of the module's possible changes, counted in the order of the text.
+    number: int
+    line: int
+    #: What is changed, as text: `<` to `<=`.
+    what: str
+    #: The line as it was.
+    text: str
+
+    @property
+    def id(self) -> str:
+        """What it is known by as long as nothing before it in its module changes."""
+        return f"{self.module}:{self.line}:{self.number} {self.what}"
+
+
+def breakages(package: str) -> list[Breakage]:
+    """Return every breakage of a package, in the order of its modules."""
+    found = []
+    for folder in PACKAGES[package]:
+        for path in sorted((SOURCE / "forewarn" / folder).glob("*.py")):
+            parts = path.relative_to(SOURCE).with_suffix("").parts
+            module = ".".join(part for part in parts if part != "__init__")
+            lines = path.read_text(encoding="utf-8").splitlines()
+            for number, (node, what) in enumerate(_places(ast.parse("\n".join(lines)))):
+                line: int = node.lineno  # type: ignore[attr-defined]
+                found.append(Breakage(module, number, line, what, lines[line - 1].strip()))
+    return found
+
+
+def broken(text: str, number: int) -> ast.Module:
+    """Return a module's tree with one of its possible changes made."""
+    tree = ast.parse(text)
+    for place, (node, what) in enumerate(_places(tree)):
+        if place == number:
+            _change(tree, node, what)
+            return ast.fix_missing_locations(tree)
+    raise IndexError(number)
+
+
+def _places(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+    """Yield what may be changed, and how, in an order that does not depend on the change."""
+    stack: list[ast.AST] = [tree]
+    while stack:
+        node = stack.pop()
+        if _is_out_of_reach(node):
+            continue
+        yield from ((node, what) for what in _changes_of(node))
+        stack += reversed(list(_children(node)))
+
+
+def _is_out_of_reach(node: ast.AST) -> bool:
+    """Whether nothing in a node can be wrong for anybody: assertions, types, texts of errors."""
+    if isinstance(node, ast.If):
+        return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    return isinstance(node, (ast.Assert, ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom))
+
+
+def _children(node: ast.AST) -> Iterator[ast.AST]:
+    skipped = {"annotation", "returns", "decorator_list", "bases"}
+    for name, held in ast.iter_fields(node):
+        if name in skipped:
+            continue
+        for each in held if isinstance(held, list) else [held]:
+            if isinstance(each, ast.AST):
+                yield each
+
+
+def _changes_of(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Compare(ops=[op]):
+            yield f"{type(op).__name__} to {COMPARISONS[type(op)].__name__}"
+        case ast.BoolOp():
+            yield "and to or" if isinstance(node.op, ast.And) else "or to and"
+        case ast.BinOp() | ast.AugAssign() if type(node.op) in OPERATORS:
+            yield f"{type(node.op).__name__} to {OPERATORS[type(node.op)].__name__}"
+        case ast.UnaryOp(op=ast.Not()):
+            yield "not dropped"
+        case ast.Constant(value=bool(truth)):
+            yield f"{truth} to {not truth}"
+        case ast.Constant(value=int(number)):
+            yield f"{number} to {number + 1}"
+        case ast.Expr(value=ast.Call()) if not _is_unheard(node.value):
+            yield "call dropped"
+        case ast.Call(args=[first, second, *_]) if ast.dump(first) != ast.dump(second):
+            if not isinstance(first, ast.Starred) and not isinstance(second, ast.Starred):
+                yield "arguments swapped"
+
+
+def _is_unheard(call: ast.expr) -> bool:
+    name = call.func if isinstance(call, ast.Call) else call
+    while isinstance(name, ast.Attribute):
+        name = name.value
+    return isinstance(name, ast.Name) and name.id in UNHEARD
+
+
+def _change(tree: ast.Module, node: ast.AST, what: str) -> None:
+    match node:
+        case ast.Compare():
+            node.ops = [COMPARISONS[type(node.ops[0])]()]
+        case ast.BoolOp():
+            node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        case ast.BinOp() | ast.AugAssign():
+            node.op = OPERATORS[type(node.op)]()
+        case ast.UnaryOp():
+            _replace(tree, node, node.operand)
+        case ast.Constant(value=bool()):
+            node.value = not node.value
+        case ast.Constant(value=int(number)):
+            node.value = number + 1
+        case ast.Expr():
+            node.value = ast.Constant(value=None)
+        case ast.Call():
+            node.args[0], node.args[1] = node.args[1], node.args[0]
+        case _:
+            raise TypeError(what)
+
+
+def _replace(tree: ast.Module, node: ast.AST, by: ast.AST) -> None:
+    for parent in ast.walk(tree):
+        for name, held in ast.iter_fields(parent):
+            if held is node:
+                setattr(parent, name, copy.copy(by))
+            elif isinstance(held, list) and node in held:
+                held[held.index(node)] = by
