@@ -194,6 +194,16 @@ def test_strict_group_needs_every_named_vm() -> None:
     assert rig.now(operation).state is S.RUNNING
 
 
+def test_given_approval_counts_once_the_group_is_not_strict() -> None:
+    """An approval that was counted in a strict group is enough once it is not. Source: A-4."""
+    rig = strict()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.approve("web_2", operation)
+    rig.tell(ChangeTopology(groups=(Group("web"),)))
+    assert rig.now(operation).state is S.RUNNING
+    rig.check_replay()
+
+
 def test_strict_group_is_not_asked_for_ever() -> None:
     """Strict approval delays no longer than NotBefore. Source: A-7, L-1."""
     rig = strict()

@@ -15,7 +15,14 @@ import sys
 from pathlib import Path
 from types import CodeType
 
-from tests.simulator import mutants_around, mutants_core, mutants_policy, mutants_seen, mutants_when
+from tests.simulator import (
+    mutants_around,
+    mutants_core,
+    mutants_orders,
+    mutants_policy,
+    mutants_seen,
+    mutants_when,
+)
 from tests.simulator.mutant import Mutant
 
 MUTANTS = (
@@ -24,6 +31,7 @@ MUTANTS = (
     *mutants_seen.MUTANTS,
     *mutants_policy.MUTANTS,
     *mutants_when.MUTANTS,
+    *mutants_orders.MUTANTS,
 )
 TRANSCRIPTS = Path(__file__).resolve().parents[1] / "transcripts"
 SEEDS = range(1, 9)

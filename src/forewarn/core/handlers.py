@@ -303,6 +303,7 @@ def polled(draft: Draft, report: stimuli.GroupsPolled) -> tuple[int, ...]:
 def change(draft: Draft, change: stimuli.ChangeTopology) -> tuple[int, ...]:
     """Change the fleet's layout."""
     fleet_changes.change(draft, change)
+    transitions.recount(draft, change.groups)
     return ()
 
 

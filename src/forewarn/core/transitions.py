@@ -28,7 +28,7 @@ from forewarn.values import replace
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.core.indexes import Place
-    from forewarn.core.topology import Vm
+    from forewarn.core.topology import Group, Vm
 
 
 def announce(draft: Draft, operation: Operation) -> Operation:
@@ -213,6 +213,15 @@ def count_approval(draft: Draft, event: Event, vm: str) -> Event:
     text = f"event {event.id} is approved by {vm}, not yet by all"
     draft.put("event.counted", text, counted, vm=vm)
     return counted
+
+
+def recount(draft: Draft, groups: tuple[Group, ...]) -> None:
+    """Let one approval be enough where a group was strict and is not any more. Source: A-4, A-7."""
+    for group in groups:
+        for _, event in draft.live_events_in(group.name):
+            counts = event.approved_by and not group.strict_approval
+            if counts and event.state is EventState.SCHEDULED:
+                approve(draft, event, by=(), reason="the group is not strict any more")
 
 
 def unapproving(draft: Draft, event: Event) -> tuple[str, ...]:

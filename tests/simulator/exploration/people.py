@@ -102,8 +102,10 @@ class People:
                 yield f"repair {host.name}", Repair(host.name), 0
 
     def _check_strangers(self, core: int) -> None:
-        """Invariant 7: what is none of a VM's business is refused."""
+        """Invariant 7: what is none of a VM's business is refused; and a driver may be gone."""
         state = self._cores.all[core].state
+        for number in state.aborts:
+            self._cores.effect(core, DriverAborted(number, "it cannot be reached"))
         for event in state.events.values():
             for vm in state.topology.vms.values():
                 asked = Approve(vm.name, (event.id,))

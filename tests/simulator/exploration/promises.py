@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.records import to_row
-from forewarn.core.stimulus import Acknowledge, Approve, DriverDone, Recover, Retry
+from forewarn.core.stimulus import (
+    Acknowledge,
+    Approve,
+    DriverAborted,
+    DriverDone,
+    Recover,
+    Retry,
+)
 from forewarn.simulator.checkers.contract import (
     OWED_S,
     is_a_users_wish,
@@ -61,6 +68,8 @@ def check_step(
             ]
     _check_documents(before, outcome, after)
     _check_begin(before.state, stimulus, outcome, after.state)
+    if isinstance(stimulus, DriverAborted) and stimulus.operation in after.state.aborts:
+        raise Violation("L-7", f"op-{stimulus.operation} is owed the word for ever")
     _check_at_rest(after)
     return tuple(due)
 
@@ -137,6 +146,8 @@ def _may_be_approved(event: Event, operation: Operation, stimulus: Stimulus, sta
         return True
     if group.strict_approval:
         return all(name in event.approved_by for name in left)
+    if event.approved_by:
+        return True  # by somebody, when all had to approve
     asks = isinstance(stimulus, Approve) and event.id in stimulus.event_ids
     return asks and topology.vms[stimulus.vm].group == event.group  # type: ignore[union-attr]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.indexes import places_of
-from forewarn.core.lifecycle import OperationState
+from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.simulator.checkers.contract import is_told, row_owed, row_shown, views_owed
 from forewarn.simulator.world.crash_points import Violation
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forewarn.core.state import State
     from tests.simulator.exploration.situations import Situation
 
-S = OperationState
+S, E = OperationState, EventState
 COARSE_MS = 60_000
 """How exactly it is kept when a group asked last."""
 
@@ -30,6 +30,9 @@ def check_situation(situation: Situation) -> None:
     for event in state.events.values():
         if not event.live or event.operation not in state.operations:
             raise Violation("13", f"event {event.id} has no operation that lives")
+        alone = event.state is E.SCHEDULED and not topology.groups[event.group].strict_approval
+        if alone and event.approved_by:
+            raise Violation("1", f"event {event.id} has an approval that does not count")
     for operation in state.operations.values():
         _check_told(operation, situation)
     for group in state.enrolments:

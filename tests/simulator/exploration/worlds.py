@@ -69,8 +69,16 @@ WORLDS: tuple[SmallWorld, ...] = (
         "routine",
         (ask(C.HOST_REBOOT, "a"), ask(C.HOST_UPDATE, "b"), ask(C.LIVE_MIGRATION, "b", to="a")),
         asks_max=2,
-        share=50,
+        share=45,
         failovers=1,
+    ),
+    SmallWorld(
+        "people",
+        (ask(C.HOST_REBOOT, "a"), ask(C.HOST_UPDATE, "b"), ask(C.REBOOT, "web_1")),
+        asks_max=2,
+        share=5,
+        crashes=0,
+        operators=True,
     ),
     SmallWorld(
         "deletions",
@@ -81,6 +89,7 @@ WORLDS: tuple[SmallWorld, ...] = (
         ),
         asks_max=2,
         share=15,
+        changes=(ChangeTopology(groups=(WEB,)),),
         groups=(STRICT, DB),
     ),
     SmallWorld(
