@@ -104,7 +104,7 @@ hunt: $(DEV)  ## random worlds of several sizes and rates, each with a new seed 
 explore: $(DEV)  ## every interleaving in small worlds, ten million states; ARGS=--quick for less
 	$(BIN)/python -m tests.simulator.explore $(ARGS)
 
-mutants: $(DEV)  ## break the product by rule, and score who notices (ARGS="--sample 40 --package core")
+mutants: $(DEV)  ## break the product by rule, and score who notices (ARGS="--sample 40")
 	$(BIN)/python -m tests.simulator.mutants $(ARGS)
 
 transcripts: $(DEV)  ## check the transcripts; UPDATE=1 rewrites them
