@@ -124,7 +124,7 @@ test-packages: $(DEV)  ## install, upgrade and purge the Debian packages in a De
 
 # -- to measure it -------------------------------------------------------------------------------
 
-bench: $(BENCHES)  ## every published figure, anew
+bench: $(BENCHES)  ## every published figure, again
 
 bench-metadata: $(DEV) system  ## Forewarn, Go and nginx answering the same polls
 	$(BIN)/python -m bench.metadata $(ARGS)

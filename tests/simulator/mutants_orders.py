@@ -113,8 +113,8 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="transcript L-8-driver-fails",
     ),
     Mutant(
-        "opened-document-begins-anew",
-        "a VM's own document begins anew in the middle of its reads",
+        "opened-document-begins-again",
+        "a VM's own document begins again in the middle of its reads",
         (
             (FLEET, "replace(shared, key=key))", "fresh(key, name))"),
             (FLEET, "import ahead_of", "import ahead_of, fresh"),
@@ -248,7 +248,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "late-notice-not-renewed-for-long",
-        "a notice that is shown ten minutes late is not given anew",
+        "a notice that is shown ten minutes late is not given again",
         (
             (
                 ACTS,

@@ -183,7 +183,7 @@ class Moves:
         yield f"begin op-{number}", rest._replace(told=tuple(sorted(told)))
 
     def _is_late(self, key: str, shown: Shown, point: Point) -> bool:
-        """Whether a group was enabled anew, and the node has not heard of that yet."""
+        """Whether a group was enabled again, and the node has not heard of that yet."""
         return shown[0] != self.cores.all[point.core].shown[key][0]
 
     def _without_empty(self, point: Point, left: Duty, more: list[Duty]) -> Point:

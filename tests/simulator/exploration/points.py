@@ -18,7 +18,7 @@ class Duty(NamedTuple):
     begin: tuple[tuple[int, int, tuple[str, ...]], ...]
     abort: tuple[int, ...]
     announced: tuple[int, ...]
-    #: Whether everything is shown anew, by a process that has just started.
+    #: Whether everything is shown again, by a process that has just started.
     whole: bool
 
 

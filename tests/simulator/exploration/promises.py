@@ -83,7 +83,7 @@ def _check_history(outcome: Outcome) -> None:
     }
     for kind, key, record in outcome.changes.images():
         if kind == "enrolment" and (kind, key) not in told:
-            continue  # when a group polled last is no transition
+            continue  # when a group polled last makes no history
         row = None if record is None else to_row(record)
         if (kind, key) not in told or told[kind, key] != row:
             raise Violation("10", f"history does not tell what became of {kind} {key}")
@@ -318,11 +318,11 @@ def _check_begin(before: State, stimulus: Stimulus, outcome: Outcome, after: Sta
 
 
 def _check_taken_up(outcome: Outcome, after: State) -> None:
-    """L-7: a notice that nobody is known to have seen is given anew after a start."""
+    """L-7: a notice that nobody is known to have seen is given again after a start."""
     for operation in after.operations.values():
         unseen = operation.state is S.ANNOUNCED and not operation.shown_ms
         if unseen and operation.number not in outcome.changes.operations:
-            raise Violation("L-7", f"the notice of {operation.id} is not given anew")
+            raise Violation("L-7", f"the notice of {operation.id} is not given again")
 
 
 def _check_at_rest(after: Situation) -> None:

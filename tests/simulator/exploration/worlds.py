@@ -26,7 +26,7 @@ class SmallWorld:
     """A fleet, what may be asked of it once each, and what may go wrong."""
 
     name: str
-    #: What is asked for; each is asked for once at most, and only so many at all.
+    #: What is asked for; each is asked for once at most, up to `asks_max` of them.
     asks: tuple[RequestMaintenance, ...]
     asks_max: int = 2
     #: Which part of all the states that are visited are its own, in percent.
