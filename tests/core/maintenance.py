@@ -19,6 +19,7 @@ from forewarn.core.step import Outcome, next_deadline_ms
 from forewarn.core.stimulus import ChangeTopology, Enable, Stimulus, Tick
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.blockers import Blocker
+from forewarn.planning.plan import Plan
 from tests.core.rig import Rig
 
 
@@ -47,6 +48,10 @@ class MaintenanceRig(Rig):
 
     def make_plan(self, number: int) -> None:
         """Make a plan from what is true now, and have it take force."""
+        self._tell_all(words.PlanMade(number, self.planned(number)))
+
+    def planned(self, number: int) -> Plan:
+        """Make a plan from what is true now."""
         taken = snapshot(
             self.state,
             self.state.maintenances[number],
@@ -54,7 +59,7 @@ class MaintenanceRig(Rig):
             policy=self.policy,
             now_ms=self.now_ms,
         )
-        self._tell_all(words.PlanMade(number, planned_from(taken)))
+        return planned_from(taken)
 
     def create(self, *hosts: str, cause: Cause = Cause.HOST_REBOOT, **more: object) -> int:
         """Describe a maintenance; return its number."""

@@ -115,3 +115,25 @@ def test_maintenance_that_cannot_be_is_refused(
     asked = {name: each for name, each in {**FORM, **form}.items() if each is not None}
     for path in ("/v1/maintenances", "/v1/maintenances/plan"):
         assert shared.call("POST", path, asked).status == status
+
+
+def test_owner_postpones_an_event(fleet: Live) -> None:
+    """An event is postponed by its id, a host by its name, and both are shown. Source: F-8."""
+    fleet.call("PUT", "/v1/policy", {"postponing": "PT6H"})
+    name = started(fleet, max_at_once=1)
+    event = fleet.get("/v1/events")["events"][0]
+    path = f"/v1/events/{event['id']}/postpone"
+    [first] = fleet.post(path, until="+3h", by="alice")["maintenance"]["postponed"]
+    assert first["by"] == "alice"
+    planned(fleet, name)
+    [operation] = fleet.get("/v1/operations?live=true")["operations"]
+    assert operation["host"] != first["host"]
+    hosts = [operation["host"]]
+    made = fleet.post(f"/v1/maintenances/{name}/postpone", hosts=hosts, until="+2h", reason="x")
+    assert {each["host"] for each in made["maintenance"]["postponed"]} == {"h1", "h2"}
+    late = {"hosts": hosts, "until": "+9h"}
+    refused = fleet.call("POST", f"/v1/maintenances/{name}/postpone", late)
+    assert refused.code == "postponement-refused"
+    work = fleet.post("/v1/hosts/h1/reboot")["operations"][0]["id"]
+    alone = fleet.get(f"/v1/operations/{work}")["events"][0]["id"]
+    assert fleet.call("POST", f"/v1/events/{alone}/postpone", {"until": "+2h"}).status == 409

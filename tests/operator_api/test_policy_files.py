@@ -172,13 +172,18 @@ def test_preview_keeps_the_applied_policy(live: Live) -> None:
     assert json.loads(live.call("GET", "/v1/policy?format=json").body)["budgets"]
 
 
-@pytest.mark.parametrize("page", ["maintenance-windows", "maintenance-budgets"])
+@pytest.mark.parametrize(
+    "page", ["maintenance-windows", "maintenance-budgets", "maintenance-postponing"]
+)
 def test_examples_of_the_howtos_can_be_applied(page: str, live: Live) -> None:
     """What the documents tell a reader to write down, the service takes."""
     text = (HOWTO / f"{page}.md").read_text("utf-8")
     example = textwrap.dedent("\n".join(re.findall(r"```toml\n(.*?)```", text, re.DOTALL)))
     reply = live.call("PUT", "/v1/policy", body=example.encode(), headers={"Content-Type": TOML})
     assert reply.status == 200, reply
+    if page == "maintenance-postponing":
+        assert live.get("/v1/policy?format=json")["postponing"] == "PT24H"
+        return
     if page == "maintenance-windows":
         live.fleet(hosts={"h1": {}, "d1": {"labels": {"tier": "db"}}})
         named = {

@@ -58,6 +58,12 @@ def add_commands(commands: Commands) -> None:
                 const=True,
                 help="leave what is announced as it is",
             )
+    postpone = group.command("postpone", "have some hosts done later", run=_postpone)
+    _add_id(postpone)
+    postpone.add_argument("hosts", metavar="HOST", nargs="+", help="names of hosts")
+    postpone.add_argument("--until", metavar="TIME", required=True, help="not before: +4h")
+    postpone.add_argument("--reason", metavar="TEXT", help="why, for people")
+    postpone.add_argument("--by", metavar="NAME", help="at whose request (default: yours)")
     show = group.command("show", "show its waves, how far it is, and what is in its way", run=_show)
     _add_id(show)
     show.add_argument("--watch", action="store_true", help="follow it until it has ended")
@@ -208,6 +214,20 @@ def _word(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json({"maintenance": moved})
     print_maintenances([moved], client.now_ms)
+    return OK
+
+
+def _postpone(arguments: argparse.Namespace) -> int:
+    from forewarn.cli.api_client import client_of, part  # noqa: PLC0415
+
+    client = client_of(arguments)
+    form = {name: getattr(arguments, name) for name in ("hosts", "until", "reason", "by")}
+    answer = client.post(f"/v1/maintenances/{part(arguments.id)}/postpone", form)
+    if arguments.json:
+        return print_json(answer)
+    for each in answer["maintenance"]["postponed"]:
+        if each["host"] in arguments.hosts:
+            print(f"host {each['host']} does not start before {each['until']}")
     return OK
 
 

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from forewarn.core.impact import SECOND_MS, TRAITS
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance.admission import is_counted
-from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
+from forewarn.core.maintenance.records import (
+    Maintenance,
+    MaintenancePlan,
+    Target,
+    postponed_hosts,
+)
 from forewarn.core.naming import RACK
 from forewarn.core.policy import maintenance_policy
 from forewarn.core.topology import Health
@@ -139,6 +144,7 @@ def asked_of(maintenance: Maintenance) -> Asked:
         deadline_ms=maintenance.deadline_ms,
         budgets=maintenance.budgets,
         canary_hosts=maintenance.canary_hosts,
+        postponed=postponed_hosts(maintenance),
         seed=maintenance.number,
         steps=STEPS_MAX,
     )

@@ -19,6 +19,7 @@ from forewarn.core.maintenance.records import (
     Maintenance,
     MaintenancePlan,
     MaintenanceState,
+    Postponement,
     Target,
     TargetState,
 )
@@ -109,7 +110,7 @@ _BEFORE: dict[str, Row] = {
     },
     "vm": {"instance": "[]"},
     "host": {"labels": "[]"},
-    "maintenance": {"gate": "", "gate_wanted": 0},
+    "maintenance": {"gate": "", "gate_wanted": 0, "postponed": "[]"},
 }
 
 #: Rows remembered by their very records: each is written twice, to history and to its table.
@@ -249,6 +250,17 @@ def _budgets(value: str | int) -> object:
     return read_budgets(str(value))
 
 
+def _postponed_text(postponed: object) -> str:
+    assert isinstance(postponed, tuple), postponed
+    names = Postponement.__match_args__
+    rows = [[getattr(each, name) for name in names] for each in postponed]
+    return _list_text(tuple(map(tuple, rows)))
+
+
+def _postponed(value: str | int) -> object:
+    return tuple(Postponement(*each) for each in json.loads(str(value)))
+
+
 def _word(kind: type[Enum]) -> _Form:
     return attrgetter("_value_"), kind  # `value` itself is a property written in Python
 
@@ -301,6 +313,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "plan_due": _TRUTH,
         "keeps_announced": _TRUTH,
         "gate_wanted": _TRUTH,
+        "postponed": (_postponed_text, _postponed),
     },
     "target": {"state": _word(TargetState)},
     "policy": {},

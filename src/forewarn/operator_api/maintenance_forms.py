@@ -67,6 +67,27 @@ PAUSE_FORM = Form(
         Field("keep_announced", Boolean(), "Whether announced hosts stay announced."),
     ),
 )
+_POSTPONING = (
+    Field("until", Timestamp(), "The work does not start before.", required=True),
+    Field("reason", Text(forms.REASON_LENGTH_MAX), "Why, for people."),
+    Field("by", NAME, "At whose request; the caller's own if not said."),
+)
+POSTPONE_FORM = Form(
+    "PostponeForm",
+    "Which hosts are to be done later, until when, and why.",
+    (Field("hosts", ListOf(NAME, HOSTS_MAX, 1), "Names of hosts.", required=True), *_POSTPONING),
+)
+POSTPONE_EVENT_FORM = Form(
+    "PostponeEventForm", "Until when an event is to be postponed, and why.", _POSTPONING
+)
+
+
+def postponing_of(call: ApiCall, maintenance: int, hosts: tuple[str, ...]) -> stimuli.PostponeHosts:
+    """Return the request for a later start that a form makes."""
+    form = call.form
+    until_ms = read_time_ms(form["until"], call.desk.clock.now_ms())
+    by = form.get("by", call.actor)
+    return stimuli.PostponeHosts(maintenance, hosts, until_ms, by, form.get("reason", ""))
 
 
 def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:

@@ -22,7 +22,11 @@ from forewarn.core.maintenance.refusals import UnknownMaintenance
 from forewarn.core.maintenance.why import why_maintenance
 from forewarn.core.refusals import Unknown
 from forewarn.operator_api import request_forms as forms
-from forewarn.operator_api.maintenance_forms import MAINTENANCE_FORM, PAUSE_FORM, asked_of
+from forewarn.operator_api.maintenance_forms import (
+    MAINTENANCE_FORM,
+    PAUSE_FORM,
+    asked_of,
+)
 from forewarn.operator_api.maintenance_schemas import (
     BLOCKER,
     MAINTENANCE,
@@ -50,7 +54,7 @@ if TYPE_CHECKING:
 #: Maintenances on one page.
 PAGE_MAX = 500
 _NUMBER = re.compile(r"(?i:m-)?([0-9]{1,15})")
-_ONE: Schema = {
+ONE: Schema = {
     "type": "object",
     "properties": {"maintenance": MAINTENANCE.schema()},
     "required": ["maintenance"],
@@ -99,7 +103,7 @@ _DIFFERENCE: Schema = {
 async def _create(call: ApiCall) -> ApiResponse:
     committed = await call.desk.submit(await asked_of(call), call.actor)
     assert committed.maintenance is not None
-    return _one(MaintenanceView(committed.maintenance), 201)
+    return one_view(MaintenanceView(committed.maintenance), 201)
 
 
 async def _preview(call: ApiCall) -> ApiResponse:
@@ -135,11 +139,12 @@ async def _preview(call: ApiCall) -> ApiResponse:
     return ApiResponse({"plan": PLAN.of(kept), "groups": OUTLOOK.each(groups)})
 
 
-def _one(view: MaintenanceView, status: int = 200) -> ApiResponse:
+def one_view(view: MaintenanceView, status: int = 200) -> ApiResponse:
+    """Return the answer that shows one maintenance."""
     return ApiResponse({"maintenance": MAINTENANCE.of(view)}, status)
 
 
-def _number(call: ApiCall) -> int:
+def number_of(call: ApiCall) -> int:
     """Return the number that a maintenance's name means: `m-12` or `12`."""
     name = call.path["id"]
     matched = _NUMBER.fullmatch(name)
@@ -148,7 +153,7 @@ def _number(call: ApiCall) -> int:
     return int(matched[1])
 
 
-async def _find(call: ApiCall, number: int) -> MaintenanceView:
+async def find_view(call: ApiCall, number: int) -> MaintenanceView:
     """Return a maintenance, ended or not; costs the hosts it has touched."""
     now_ms = call.desk.clock.now_ms()
 
@@ -180,13 +185,13 @@ async def _list(call: ApiCall) -> ApiResponse:
     before = call.query.get("before", 0)
     found = await call.desk.look_up(lambda store: store.maintenances.page(before, limit))
     wanted = call.query.get("live", False)
-    views = [await _find(call, each.number) for each in found if each.live or not wanted]
+    views = [await find_view(call, each.number) for each in found if each.live or not wanted]
     following = found[-1].number if len(found) == limit else None
     return ApiResponse({"maintenances": MAINTENANCE.each(views), "next": following})
 
 
 async def _get(call: ApiCall) -> ApiResponse:
-    view = await _find(call, _number(call))
+    view = await find_view(call, number_of(call))
     return ApiResponse(await call.desk.compute(lambda: encoded(_full(view))))
 
 
@@ -233,33 +238,34 @@ def _waves(view: MaintenanceView) -> list[WaveView]:
 
 
 async def _start(call: ApiCall) -> ApiResponse:
-    return await _moved(call, stimuli.StartMaintenance(_number(call)))
+    return await moved(call, stimuli.StartMaintenance(number_of(call)))
 
 
 async def _pause(call: ApiCall) -> ApiResponse:
     form = call.form
     keep = form.get("keep_announced", False)
-    word = stimuli.PauseMaintenance(_number(call), form.get("reason", ""), keep)
-    return await _moved(call, word)
+    word = stimuli.PauseMaintenance(number_of(call), form.get("reason", ""), keep)
+    return await moved(call, word)
 
 
 async def _resume(call: ApiCall) -> ApiResponse:
-    return await _moved(call, stimuli.ResumeMaintenance(_number(call)))
+    return await moved(call, stimuli.ResumeMaintenance(number_of(call)))
 
 
 async def _cancel(call: ApiCall) -> ApiResponse:
-    word = stimuli.CancelMaintenance(_number(call), call.form.get("reason", ""))
-    return await _moved(call, word)
+    word = stimuli.CancelMaintenance(number_of(call), call.form.get("reason", ""))
+    return await moved(call, word)
 
 
-async def _moved(call: ApiCall, word: stimuli.MaintenanceStimulus) -> ApiResponse:
-    number = _number(call)
+async def moved(call: ApiCall, word: stimuli.MaintenanceStimulus) -> ApiResponse:
+    """Have an operator's word done, and show the maintenance afterwards."""
+    number = number_of(call)
     await call.desk.submit(word, call.actor)
-    return _one(await _find(call, number))
+    return one_view(await find_view(call, number))
 
 
 async def _plan(call: ApiCall) -> ApiResponse:
-    view = await _find(call, _number(call))
+    view = await find_view(call, number_of(call))
     plan_id = call.query.get("plan", "") or view.maintenance.plan
     plan = await call.desk.look_up(lambda store: store.maintenances.plan(plan_id))
     if plan is None or plan.maintenance != view.maintenance.number:
@@ -269,7 +275,7 @@ async def _plan(call: ApiCall) -> ApiResponse:
 
 async def _diff(call: ApiCall) -> ApiResponse:
     """Say what a plan changed of the one before it. Source: F-2."""
-    view = await _find(call, _number(call))
+    view = await find_view(call, number_of(call))
     plan_id = call.query.get("plan", "") or view.maintenance.plan
 
     def both(store: Store) -> tuple[MaintenancePlan | None, MaintenancePlan | None]:
@@ -316,7 +322,7 @@ def _word(action: str, act: object, form: Form, *, summary: str) -> Route:
         summary=summary,
         act=act,  # type: ignore[arg-type]
         form=form,
-        answer=_ONE,
+        answer=ONE,
     )
 
 
@@ -329,7 +335,7 @@ _ROUTES = (
         summary="Describe work on many hosts, as a draft.",
         act=_create,
         form=MAINTENANCE_FORM,
-        answer=_ONE,
+        answer=ONE,
         status=201,
     ),
     Route(

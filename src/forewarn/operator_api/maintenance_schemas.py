@@ -9,7 +9,13 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import Cause, Impact
-from forewarn.core.maintenance.records import Maintenance, MaintenanceState, Target, TargetState
+from forewarn.core.maintenance.records import (
+    Maintenance,
+    MaintenanceState,
+    Postponement,
+    Target,
+    TargetState,
+)
 from forewarn.operator_api.schemas import (
     FLAG,
     TEXT,
@@ -88,6 +94,16 @@ BLOCKER: ObjectSchema[Waits] = ObjectSchema(
         Member("text", TEXT, lambda w: w.blocker.sentence(w.name), "The sentence for people."),
     ),
 )
+POSTPONEMENT: ObjectSchema[Postponement] = ObjectSchema(
+    "Postponement",
+    "A later start that was granted for one host.",
+    (
+        Member("host", TEXT, lambda p: p.host),
+        Member("until", TIME, lambda p: written(p.until_ms), "It does not start before."),
+        Member("by", TEXT, lambda p: p.by, "At whose request."),
+        Member("reason", TEXT, lambda p: p.reason, "Why, for people."),
+    ),
+)
 WAVE: ObjectSchema[WaveView] = ObjectSchema(
     "Wave",
     "Hosts that are worked on at the same time. Times are those of the plan.",
@@ -146,6 +162,11 @@ MAINTENANCE: ObjectSchema[MaintenanceView] = ObjectSchema(
             "When the next wave is announced.",
         ),
         Member("expected_end", TIME, lambda v: written(v.expected_end_ms), "By its plan."),
+        Member(
+            "postponed",
+            {"type": "array", "items": POSTPONEMENT.schema()},
+            lambda v: POSTPONEMENT.each(v.maintenance.postponed),
+        ),
         Member("halted_by", TEXT, lambda v: v.maintenance.halted_by, "Why it does not go on."),
         Member("created", TIME, lambda v: written(v.maintenance.created_ms)),
         Member("started", TIME, lambda v: written(v.maintenance.started_ms)),

@@ -101,6 +101,11 @@ POLICY = Form(
             Integer(0, COUNT_MAX),
             "Hosts that may fail before a maintenance is stopped, where it does not say.",
         ),
+        Field(
+            "postponing",
+            Duration(),
+            "How much later than first planned a host may be postponed (default: not at all).",
+        ),
         Field("budgets", ListOf(BUDGET, BUDGETS_MAX), "How many may be disturbed at once."),
         Field("windows", Named(WINDOW, WINDOWS_MAX), "When work may run, by name."),
         Field("freezes", ListOf(FREEZE, FREEZES_MAX), "Times in which nothing runs."),
@@ -109,7 +114,12 @@ POLICY = Form(
 
 #: Member of the file -> attribute of the policy.
 _PLAIN = {"canary": "canary_count", "max_failures": "max_failures"}
-_DURATIONS = {"pause": "pause_s", "owner_rest": "owner_rest_s", "notice": "notice_s"}
+_DURATIONS = {
+    "pause": "pause_s",
+    "owner_rest": "owner_rest_s",
+    "notice": "notice_s",
+    "postponing": "postpone_max_s",
+}
 
 
 def read_policy_file(body: bytes, media: str) -> Policy:

@@ -37,33 +37,41 @@ class Code(Word):
     GATE = "gate"
 
 
-#: Code -> its sentence; `{host}`, or whatever waits, waits for `{subject}`.
+#: Code -> its sentence; `{who}` is `host h1` or `wave 2`, `{name}` whatever waits by its name.
 SENTENCES: dict[Code, str] = {
-    Code.UNKNOWN_HOST: "host {host} is not in the fleet",
-    Code.HOST_FAILED: "host {host} has failed; repair it first",
-    Code.HOST_BUSY: "host {host} is occupied by {subject}",
-    Code.FAULT_DOMAIN: "{subject} disturbs a group of host {host} in another fault domain",
-    Code.ARRIVALS: "VMs are about to arrive on host {host} with {subject}",
-    Code.BUDGET: "the budget of {subject} has no room for host {host}",
-    Code.CAPACITY: "the VMs of host {host} fit nowhere else in {subject}",
-    Code.WINDOW: "{subject} is closed for host {host}",
-    Code.WINDOW_TOO_SHORT: "no opening of {subject} is long enough for host {host}",
-    Code.DEADLINE: "host {host} cannot be done before the deadline: {subject} comes too late",
-    Code.OWNER_REST: "owner {subject} has VMs on host {host} and was disturbed a short time ago",
-    Code.PREVIOUS_WAVE: "host {host} waits for {subject} to end",
-    Code.PAUSE: "host {host} waits for the pause after {subject}",
-    Code.NOTICE: "the owners of host {host} must be told in advance",
-    Code.POSTPONED: "host {host} is postponed at the request of {subject}",
-    Code.EARLIEST_START: "the maintenance may not disturb host {host} yet",
-    Code.APPROVAL: "{host} waits for group {subject} to approve",
-    Code.COUPLED: "{host} waits for {subject} of the same request to be approved",
-    Code.TIME: "{host} waits for its NotBefore",
+    Code.UNKNOWN_HOST: "{who} is not in the fleet",
+    Code.HOST_FAILED: "{who} has failed; repair it first",
+    Code.HOST_BUSY: "{who} is occupied by {subject}",
+    Code.FAULT_DOMAIN: "{subject} disturbs a group of {who} in another fault domain",
+    Code.ARRIVALS: "VMs are about to arrive on {who} with {subject}",
+    Code.BUDGET: "the budget of {subject} has no room for {who}",
+    Code.CAPACITY: "the VMs of {who} fit nowhere else in {subject}",
+    Code.WINDOW: "{who} waits for {subject} to open",
+    Code.WINDOW_TOO_SHORT: "{subject} never opens long enough for {who}",
+    Code.DEADLINE: "{who} cannot be done before the deadline because of {subject}",
+    Code.OWNER_REST: "{who} has VMs of owner {subject}, who was disturbed recently",
+    Code.PREVIOUS_WAVE: "{who} waits for {subject} to end",
+    Code.PAUSE: "{who} waits for the pause after {subject}",
+    Code.NOTICE: "the VMs of {who} must get their notice first",
+    Code.POSTPONED: "{who} is postponed at the request of {subject}",
+    Code.EARLIEST_START: "{who} waits for the earliest start of the maintenance",
+    Code.APPROVAL: "{name} waits for group {subject} to approve",
+    Code.COUPLED: "{name} waits for {subject} of the same request to be approved",
+    Code.TIME: "{name} waits for its NotBefore",
     Code.DRIVER: "the driver works on {subject}",
-    Code.OPERATOR: "{host} waits for an operator: {subject}",
+    Code.OPERATOR: "{name} waits for an operator: {subject}",
     Code.PLANNING: "a plan of {subject} is being made",
-    Code.WAVE: "{host} waits for the hosts of {subject}",
+    Code.WAVE: "{name} waits for the hosts of {subject}",
     Code.GATE: "gate {subject} is being checked",
 }
+#: Subject of a window's blocker where freezes alone close the time, and its sentences.
+FREEZE = "a freeze"
+_OF_FREEZES = {
+    Code.WINDOW: "{who} waits for a freeze to end",
+    Code.WINDOW_TOO_SHORT: "the freezes leave no time that is long enough for {who}",
+}
+#: Subjects that a sentence names with their article.
+_WITH_ARTICLE = {"fleet": "the fleet"}
 assert set(SENTENCES) == set(Code), "every code has a sentence"
 
 
@@ -81,6 +89,11 @@ class Blocker:
     #: The sentence, where it says more than that of its code.
     text: str = ""
 
-    def sentence(self, host: str) -> str:
-        """Say it for people."""
-        return self.text or SENTENCES[self.code].format(host=host, subject=self.subject)
+    def sentence(self, name: str, kind: str = "host") -> str:
+        """Say it for people, of a host or of a wave by its number."""
+        if self.text:
+            return self.text
+        text = _OF_FREEZES.get(self.code) if self.subject == FREEZE else None
+        subject = _WITH_ARTICLE.get(self.subject, self.subject)
+        template = text or SENTENCES[self.code]
+        return template.format(who=f"{kind} {name}", name=name, subject=subject)

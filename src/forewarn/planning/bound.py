@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.planning import colouring
 from forewarn.planning.plan import Bound
+from forewarn.planning.policy import Scope, subject_text
 
 if TYPE_CHECKING:
     from forewarn.planning.packing import Problem
@@ -29,7 +30,7 @@ def bound_of(problem: Problem) -> Bound:
 def together(bounds: list[Bound]) -> Bound:
     """Return the sum of bounds for sets of hosts that never share a wave."""
     found = [bound for bound in bounds if bound.waves]
-    argument = ", and apart from them ".join(bound.argument for bound in found)
+    argument = "; for hosts with other windows, ".join(bound.argument for bound in found)
     return Bound(sum(bound.waves for bound in found), argument or "no host is to be done")
 
 
@@ -43,9 +44,11 @@ def _of_limits(problem: Problem) -> Bound:
     for limit, total in enumerate(wanted):
         waves = -(-total // problem.room[limit])
         if waves > best.waves:
-            scope, name = problem.subjects[limit]
-            text = f"{scope.value} {name}".strip()
-            best = Bound(waves, f"{text} has {total} to be done, {problem.room[limit]} at a time")
+            subject = problem.subjects[limit]
+            what = "VMs" if subject[0] in {Scope.OWNER, Scope.GROUP} else "hosts"
+            place = "the fleet" if subject[0] is Scope.FLEET else subject_text(subject)
+            text = f"{total} {what} of {place} are to be done, {problem.room[limit]} at a time"
+            best = Bound(waves, text)
     return best
 
 

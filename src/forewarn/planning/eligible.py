@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.planning.blockers import Blocker, Code
+from forewarn.planning.blockers import FREEZE, Blocker, Code
+from forewarn.planning.policy import subject_text
 from forewarn.planning.windows import SPANS_DAYS_MAX, Span, open_spans, without
 from forewarn.values import value
 
@@ -35,7 +36,7 @@ class Calendar:
     @property
     def subject(self) -> str:
         """The windows as a sentence names them."""
-        return f"window {', '.join(self.windows)}" if self.windows else "a freeze"
+        return f"window {', '.join(self.windows)}" if self.windows else FREEZE
 
 
 class Calendars:
@@ -45,7 +46,9 @@ class Calendars:
         """Note what calendars depend on."""
         self._policy = policy
         self._span = (now_ms, min(asked.deadline_ms or now_ms + HORIZON_MS, now_ms + HORIZON_MS))
-        self._postponed = {host: (at_ms, by) for host, at_ms, by in asked.postponed}
+        self._postponed = {
+            host: (at_ms, by) for host, at_ms, by in asked.postponed if at_ms > now_ms
+        }
         self._known: dict[object, Calendar] = {}
 
     def of(self, host: Host) -> Calendar:
@@ -102,7 +105,7 @@ def _blocker(
             return Blocker(Code.HOST_FAILED if failed else code, operation, now_ms)
     for subject, amount in limits.amounts(host, groups):
         if amount > limits.limit[subject] - occupied.taken.get(subject, 0):
-            return Blocker(Code.BUDGET, f"{subject[0].value} {subject[1]}".strip(), now_ms)
+            return Blocker(Code.BUDGET, subject_text(subject), now_ms)
     return None
 
 

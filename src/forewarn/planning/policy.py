@@ -82,10 +82,17 @@ class Policy:
     notice_s: int = 900
     #: Hosts that may fail before a maintenance is stopped, where it does not say.
     max_failures: int = 0
+    #: How much later than first planned an owner may have a host done; 0: no later. Source: F-8.
+    postpone_max_s: int = 0
 
 
 #: Scope and name of what one limit is for, as in `("rack", "r7")`.
 Subject = tuple[Scope, str]
+
+
+def subject_text(subject: Subject) -> str:
+    """Return what a limit is for: `fleet`, `rack r7`."""
+    return f"{subject[0].value} {subject[1]}".strip()
 
 
 class Limits:

@@ -15,7 +15,14 @@ from forewarn.planning.windows import Window
 #: Policies whose text is not read again: one is in force, and old ones are rarely asked for.
 POLICIES_REMEMBERED = 4
 #: Members that are plain numbers.
-_NUMBERS = ("pause_s", "owner_rest_s", "canary_count", "notice_s", "max_failures")
+_NUMBERS = (
+    "pause_s",
+    "owner_rest_s",
+    "canary_count",
+    "notice_s",
+    "max_failures",
+    "postpone_max_s",
+)
 
 
 def policy_text(policy: Policy) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.occupied import announced
 from forewarn.planning.plan import Entry, Move, Wave
+from forewarn.planning.policy import subject_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -251,7 +252,7 @@ class Timetable:
                 break
             later = next((each for each in self._occupied.ends() if each > ends_ms), ends_ms)
             subject = min(over, key=lambda each: (each[0].value, each[1]))
-            found.append((later, Code.BUDGET, f"{subject[0].value} {subject[1]}".strip()))
+            found.append((later, Code.BUDGET, subject_text(subject)))
         return found
 
     def _limit(self, subject: Subject) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from forewarn.core.impact import SECOND_MS, TRAITS, Source, Target
 from forewarn.core.maintenance import stimuli
 from forewarn.core.maintenance.policy_change import apply_policy
+from forewarn.core.maintenance.postponing import postpone
 from forewarn.core.maintenance.records import (
     HOSTS_MAX,
     Maintenance,
@@ -19,6 +20,7 @@ from forewarn.core.maintenance.records import (
     TargetState,
     counted,
     move_maintenance,
+    postponed_hosts,
 )
 from forewarn.core.maintenance.refusals import (
     MaintenanceInvalid,
@@ -41,8 +43,8 @@ PLAN_AGAIN_S = 60
 DURATION_S_MAX = 24 * 3600
 
 
-def act(draft: Draft, stimulus: stimuli.MaintenanceStimulus) -> tuple[int, ...]:
-    """Do what a stimulus asks for; return the number of the maintenance it is about."""
+def act(draft: Draft, stimulus: stimuli.MaintenanceStimulus) -> tuple[int, ...]:  # noqa: C901
+    """Do what a stimulus asks for, by a flat table; return the maintenance it is about."""
     match stimulus:
         case stimuli.CreateMaintenance():
             return (create(draft, stimulus),)
@@ -57,6 +59,8 @@ def act(draft: Draft, stimulus: stimuli.MaintenanceStimulus) -> tuple[int, ...]:
             resume(draft, stimulus)
         case stimuli.CancelMaintenance():
             cancel(draft, stimulus)
+        case stimuli.PostponeHosts():
+            postpone(draft, stimulus)
         case stimuli.PlanMade():
             plan_made(draft, stimulus)
         case stimuli.PlanFailed():
@@ -208,6 +212,7 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
         raise UnknownMaintenance(name=f"m-{made.maintenance}")
     plan = made.plan
     outdated = plan.made_ms < draft.policy_applied_ms or maintenance.gate_wanted
+    outdated = outdated or plan.asked.postponed != postponed_hosts(maintenance)
     if plan.parent != maintenance.plan or not maintenance.plan_wanted or outdated:
         raise PlanSuperseded(
             plan=plan.id,

@@ -17,7 +17,7 @@ from forewarn.core.naming import RACK
 from forewarn.core.topology import Health
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan_text import read_limits
-from forewarn.planning.policy import Scope, Subject
+from forewarn.planning.policy import Scope, Subject, subject_text
 from forewarn.planning.windows import open_now
 
 if TYPE_CHECKING:
@@ -67,6 +67,9 @@ class Admission:
         notice_s = draft.policy.notice_s[maintenance.impact]
         if now_ms + notice_s * SECOND_MS + draft.policy.notice_margin_ms > wave.latest_start_ms:
             return Blocker(Code.NOTICE, f"wave {wave.number}", now_ms)
+        for each in maintenance.postponed:
+            if each.host == host and each.until_ms > wave.earliest_start_ms:
+                return Blocker(Code.POSTPONED, each.by, now_ms, each.until_ms)
         found = obstacle(draft, _probe(maintenance, host))
         if found is not None:
             code = _CODES[found.waiting.reason]
@@ -126,7 +129,7 @@ class Admission:
             self._used = self._disturbed()
         for subject in bound:
             if self._used[subject] + taken[subject] > self._limits[subject]:
-                return f"{subject[0].value} {subject[1]}".strip()
+                return subject_text(subject)
         return ""
 
     def _disturbed(self) -> Counter[Subject]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.maintenance.records import MaintenanceState, counted
+from forewarn.core.maintenance.postponing import plan_rest_again
+from forewarn.core.maintenance.records import counted
 from forewarn.core.maintenance.waves import withdraw
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.planning.policy_text import policy_text
-from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
@@ -33,13 +33,7 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
         if maintenance is None or not maintenance.live:
             continue
         withdraw(draft, maintenance)
-        called = maintenance.wave > 0 and not maintenance.due_ms
-        planned = maintenance.running or maintenance.state is MaintenanceState.DRAFT
-        if called or maintenance.plan_wanted or not planned:
-            continue  # the plan that comes next is made by this policy
-        again = replace(maintenance, wave=0, plan_wanted=True, plan_due=False, due_ms=0)
-        draft.put("maintenance.replanning", f"{again.id} is planned by the new policy", again)
-        draft.maintenances.unplanned.add(number)
+        plan_rest_again(draft, maintenance, f"{maintenance.id} is planned by the new policy")
 
 
 def _sentence(word: ApplyPolicy) -> str:

@@ -111,6 +111,8 @@ class Maintenance:
     gate: str = ""
     #: Whether that check is still to be made, before which nothing goes on.
     gate_wanted: bool = False
+    #: Hosts that may not start before a later time, by name. Source: F-8.
+    postponed: tuple[Postponement, ...] = ()
 
     @property
     def id(self) -> str:
@@ -126,6 +128,21 @@ class Maintenance:
     def running(self) -> bool:
         """Whether its waves go on."""
         return self.state is MaintenanceState.RUNNING
+
+
+@value
+class Postponement:
+    """A later start that was granted for one host, at somebody's request. Source: F-8."""
+
+    host: str
+    #: It does not start before, ms since the epoch UTC.
+    until_ms: int
+    #: When it was to start at the latest before it was first postponed: the limit counts from here.
+    from_ms: int
+    #: At whose request.
+    by: str
+    #: Why, for people.
+    reason: str = ""
 
 
 class TargetState(Word):
@@ -190,6 +207,11 @@ def move_maintenance(maintenance: Maintenance, move: MaintenanceMove, now_ms: in
         raise IllegalMove(subject=maintenance.id, state=before, move=move.value)
     assert maintenance.live, maintenance
     return replace(maintenance, state=state, moved_ms=now_ms)
+
+
+def postponed_hosts(maintenance: Maintenance) -> tuple[tuple[str, int, str], ...]:
+    """Return its postponements as the planner reads them: host, not before, at whose request."""
+    return tuple((each.host, each.until_ms, each.by) for each in maintenance.postponed)
 
 
 def counted(count: int, noun: str = "host") -> str:

@@ -32,6 +32,15 @@ class MaintenanceWrongState(CallerError):
     advice = "See `forewarn maintenance show {maintenance}`."
 
 
+class PostponementRefused(CallerError):
+    """A later start that is not granted. Source: F-8."""
+
+    code = "postponement-refused"
+    status = 409
+    message = "Host {host} of {maintenance} cannot be postponed: {problem}."
+    advice = "Ask for an earlier time, or ask an operator to change the policy or the maintenance."
+
+
 class PlanSuperseded(CallerError):
     """A plan whose parent is not the plan in force any more. Source: F-2."""
 

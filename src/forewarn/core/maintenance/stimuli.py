@@ -65,6 +65,19 @@ class CancelMaintenance:
 
 
 @value
+class PostponeHosts:
+    """An owner, or an operator for one, asks for a later start of some hosts. Source: F-8."""
+
+    maintenance: int
+    hosts: tuple[str, ...]
+    #: They do not start before, ms since the epoch UTC.
+    until_ms: int
+    #: At whose request, for people.
+    by: str
+    reason: str = ""
+
+
+@value
 class PlanMade:
     """A plan was made and passed the checker; it takes force if its parent is in force. F-2."""
 
@@ -103,7 +116,7 @@ class ApplyPolicy:
 
 
 OperatorWord: TypeAlias = (
-    StartMaintenance | PauseMaintenance | ResumeMaintenance | CancelMaintenance
+    StartMaintenance | PauseMaintenance | ResumeMaintenance | CancelMaintenance | PostponeHosts
 )
 #: What an operator may say of one that is there -> what it is then, for a refusal.
 WORDS: dict[type[object], str] = {
@@ -111,6 +124,7 @@ WORDS: dict[type[object], str] = {
     PauseMaintenance: "paused",
     ResumeMaintenance: "resumed",
     CancelMaintenance: "cancelled",
+    PostponeHosts: "postponed",
 }
 
 #: What work beside the writer brings back.

@@ -76,9 +76,9 @@ def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | Non
         if target.state is TargetState.WORKING and operation is not None:
             return blocker_of(draft, operation)
         return None
-    halted = _why_halted(maintenance)
-    if halted is not None:
-        return halted
+    first = _why_halted(maintenance) or _why_postponed(draft, maintenance, host)
+    if first is not None:
+        return first
     known = draft.topology.hosts.get(host)
     if known is None or known.health is Health.FAILED:
         code = Code.HOST_FAILED if known else Code.UNKNOWN_HOST
@@ -122,8 +122,15 @@ def _why_halted(maintenance: Maintenance) -> Blocker | None:
     return Blocker(Code.OPERATOR, subject, maintenance.moved_ms)
 
 
+def _why_postponed(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | None:
+    for each in maintenance.postponed:
+        if each.host == host and each.until_ms > draft.now_ms:
+            return Blocker(Code.POSTPONED, each.by, maintenance.moved_ms, each.until_ms)
+    return None
+
+
 def _of_wave(wave: Wave) -> Blocker:
     """Return what a wave waits for, which clears when it is announced."""
     waits = wave.waits
-    text = waits.sentence(f"of wave {wave.number}")
+    text = waits.sentence(str(wave.number), "wave")
     return Blocker(waits.code, waits.subject, waits.since_ms, wave.told_ms, text=text)

@@ -26,7 +26,7 @@ _GROUP = "[kind=KIND] [owner=WHO] [domains=N] [strict] [automatic=IMPACT,…]"
 _GROUP += " [terminate=DURATION] [reimage] [disabled] [together=status|shared]"
 _OF_MANY = "[at-once=N] [takes=DURATION] [failures=N] [deadline=TIME] [canary=HOSTS]"
 _POLICY = "[window=HH:MM-HH:MM] [zone=ZONE] [freeze=DURATION] [at-once=N] [pause=DURATION]"
-_POLICY += " [canary=N]"
+_POLICY += " [canary=N] [rest=DURATION] [postponing=DURATION]"
 _ASKING = "[not-before=HH:MM:SS] [duration=DURATION] [description=TEXT] [impact=IMPACT]"
 _ASKING += " [source=SOURCE] [to=HOST]"
 
@@ -40,7 +40,8 @@ USAGES = (
     f"operator reboot|update|network|migrate|degrade|fail|lose HOST… {_ASKING}",
     "operator cancel|complete WORK [REASON…]",
     "operator give-up OP REASON…",
-    "operator retry|why WORK",
+    "operator retry WORK",
+    "operator why WORK [HOST…]",
     "operator acknowledge EVENT…",
     "operator repair HOST",
     f"operator maintenance HOST… {_OF_MANY}",
@@ -48,6 +49,7 @@ USAGES = (
     "operator start|resume MAINTENANCE",
     "operator pause MAINTENANCE [REASON…] [keep=yes]",
     "operator gate MAINTENANCE REASON…",
+    "operator postpone MAINTENANCE HOST… until=TIME [by=WHO] [reason=TEXT]",
     f"user reboot|redeploy|delete|reimage VM… {_ASKING}",
     f"platform evict|reboot|redeploy|delete|reimage VM… {_ASKING}",
     "vm NAME polls [full] [version=V]",

@@ -44,6 +44,7 @@ _TOLD = (
             "stopped",
             "done",
             "cancelled",
+            "postponed",
         )
     ),
 )
@@ -71,6 +72,8 @@ class MaintenanceCommands:
         number, reason = int(rest[0].removeprefix("m-")), " ".join(rest[1:])
         if verb == "why":
             return self._why(number, reason)
+        if verb == "postpone":
+            return self._postpone(number, rest[1:], options)
         word: dict[str, Stimulus] = {
             "start": stimuli.StartMaintenance(number),
             "pause": stimuli.PauseMaintenance(number, reason, "keep" in options),
@@ -120,9 +123,17 @@ class MaintenanceCommands:
             freezes=((now_ms, now_ms + frozen_ms),) if frozen_ms else (),
             pause_s=seconds(options.get("pause", "0s")),
             canary_count=int(options.get("canary", 0)),
+            owner_rest_s=seconds(options.get("rest", "0s")),
+            postpone_max_s=seconds(options.get("postponing", "0s")),
         )
         self._last = self._last or 1
         return self._tell(stimuli.ApplyPolicy(policy))
+
+    def _postpone(self, number: int, hosts: Words, options: Options) -> list[str]:
+        until_ms = START_MS + clock_time(options["until"]) * 1000
+        by = options.get("by", "an owner")
+        word = stimuli.PostponeHosts(number, tuple(hosts), until_ms, by, options.get("reason", ""))
+        return self._tell(word)
 
     def _why(self, number: int, host: str) -> list[str]:
         loop = self._deployment.service.loop

@@ -1,0 +1,101 @@
+"""Postponing hosts of a maintenance at an owner's request."""
+
+from __future__ import annotations
+
+from forewarn.core.impact import SECOND_MS
+from forewarn.core.maintenance import stimuli as words
+from forewarn.core.maintenance.records import MaintenanceState, postponed_hosts
+from forewarn.core.maintenance.refusals import PlanSuperseded, PostponementRefused
+from forewarn.core.policy import Policy
+from forewarn.planning.blockers import Code
+from forewarn.planning.policy import Policy as MaintenancePolicy
+from tests.core.maintenance import MaintenanceRig, fleet
+
+HOUR_MS = 3_600_000
+
+
+def postponing(**more: object) -> MaintenanceRig:
+    """Six hosts whose owners may postpone work by a day."""
+    allowed = MaintenancePolicy(postpone_max_s=86_400, **more)  # type: ignore[arg-type]
+    return fleet(policy=Policy(maintenance=allowed))
+
+
+def test_announced_host_is_withdrawn_alone() -> None:
+    """The others of its wave stay as announced; it starts at the earliest then. Source: F-8."""
+    rig = postponing()
+    number = rig.start("h0", "h3")
+    before = rig.working(number)
+    assert set(before) == {"h0", "h3"}
+    until_ms = rig.now_ms + 5 * HOUR_MS
+    rig.tell(words.PostponeHosts(number, ("h0",), until_ms, "alice", "a release"))
+    assert rig.working(number) == {"h3": before["h3"]}
+    assert rig.waits(number, "h0").code is Code.POSTPONED
+    assert rig.waits(number, "h0").clears_ms == until_ms
+    rig.run()
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+    [last] = [each for each in rig.operations.values() if each.host == "h0" and each.started_ms]
+    assert last.started_ms >= until_ms
+    assert last.started_ms - last.announced_ms >= last.notice_s * SECOND_MS
+    rig.check_replay()
+
+
+def test_planned_host_is_postponed_before_it_is_announced() -> None:
+    """A host of a later wave gets a later place; nothing announced moves. Source: F-8."""
+    rig = postponing()
+    number = rig.start("h0", "h1", "h2")
+    until_ms = rig.now_ms + 5 * HOUR_MS
+    before = rig.working(number)
+    rig.tell(words.PostponeHosts(number, ("h1",), until_ms, "alice"))
+    assert rig.working(number) == before
+    assert rig.run() == [{"h0"}, {"h2"}, {"h1"}]
+
+
+def test_draft_is_planned_by_its_postponements() -> None:
+    """A draft's plan is made again, and a plan made before takes no force. Source: F-2, F-8."""
+    rig = postponing()
+    rig.plans_made = False
+    number = rig.create("h0", "h1")
+    rig.make_plan(number)
+    old = rig.plans[rig.maintenance(number).plan]
+    until_ms = rig.now_ms + 5 * HOUR_MS
+    rig.tell(words.PostponeHosts(number, ("h0",), until_ms, "alice"))
+    assert rig.maintenance(number).plan_wanted
+    rig.make_plan(number)
+    new = rig.plans[rig.maintenance(number).plan]
+    assert new.parent == old.id
+    late = next(wave for wave in new.waves if "h0" in wave.hosts)
+    assert late.earliest_start_ms >= until_ms
+
+
+def test_plan_from_before_a_postponement_takes_no_force() -> None:
+    """A plan that knows nothing of a postponement is superseded by it. Source: F-2, F-8."""
+    rig = postponing()
+    rig.plans_made = False
+    number = rig.create("h0", "h1")
+    stale = rig.planned(number)
+    rig.tell(words.PostponeHosts(number, ("h0",), rig.now_ms + HOUR_MS, "alice"))
+    rig.refuses(words.PlanMade(number, stale), PlanSuperseded)
+
+
+def test_postponing_again_counts_from_the_first_time() -> None:
+    """The limit is not renewed by a postponement that was granted. Source: F-8."""
+    rig = postponing()
+    number = rig.start("h0")
+    first_ms = rig.working(number)["h0"].not_before_ms
+    day_ms = 24 * HOUR_MS
+    rig.tell(words.PostponeHosts(number, ("h0",), first_ms + day_ms, "alice"))
+    later = words.PostponeHosts(number, ("h0",), first_ms + day_ms + 1, "alice")
+    refused = rig.refuses(later, PostponementRefused)
+    assert "at the latest" in str(refused)
+    assert postponed_hosts(rig.maintenance(number)) == (("h0", first_ms + day_ms, "alice"),)
+
+
+def test_no_postponing_without_a_policy() -> None:
+    """Where the policy says nothing, nothing is postponed; nor into the past. Source: F-8."""
+    rig = fleet()
+    number = rig.start("h0", "h1")
+    rig.refuses(words.PostponeHosts(number, ("h1",), rig.now_ms + 1, "alice"), PostponementRefused)
+    allowed = postponing()
+    number = allowed.start("h0", "h1")
+    past = words.PostponeHosts(number, ("h1",), allowed.now_ms, "alice")
+    assert "has passed" in str(allowed.refuses(past, PostponementRefused))
