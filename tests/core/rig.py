@@ -34,8 +34,10 @@ from forewarn.core.stimulus import (
     Tick,
 )
 from forewarn.core.topology import Group, Health, Host, Vm
+from forewarn.core.usage import Usage, share_of_host, share_of_vms
 from forewarn.errors import ForewarnError
 from forewarn.ids import Ids
+from forewarn.planning.policy import Subject
 from forewarn.protocol.documents import ScheduledEvent
 
 START_MS = 1_790_000_000_000
@@ -199,6 +201,18 @@ class Rig:
 def _live(record: object) -> bool:
     assert isinstance(record, Operation | Event), record
     return record.live
+
+
+def usage_of(state: State) -> tuple[dict[Subject, int], dict[Subject, int]]:
+    """What is taken of each budget, by a look at everything: announced or running; and running."""
+    usage = Usage()
+    for name in state.topology.hosts:
+        on = [each for each in state.operations.values() if each.host == name]
+        usage.put(name, share_of_host(state.topology, name, on))
+    for each in state.operations.values():
+        if each.of_vm:
+            usage.put(each.number, share_of_vms(state.topology, each))
+    return usage.taken, usage.running
 
 
 def view_of(rig: Rig, key: str) -> View:

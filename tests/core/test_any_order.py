@@ -36,7 +36,7 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
 from forewarn.errors import CallerError
 from forewarn.protocol.documents import ScheduledEvent
-from tests.core.rig import MINUTE_MS, Rig
+from tests.core.rig import MINUTE_MS, Rig, usage_of
 
 S = OperationState
 
@@ -293,6 +293,7 @@ class AnyOrder(RuleBasedStateMachine):
             for place in places_of(operation, state.topology):
                 found.setdefault(place, set()).add(number)
         assert state.places.all() == found
+        assert usage_of(state) == (state.usage.taken, state.usage.running)
         fleet = state.topology
         whole = Topology(dict(fleet.hosts), dict(fleet.groups), dict(fleet.vms))
         for table in ("_on_host", "_in_group", "_known_by"):

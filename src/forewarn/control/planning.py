@@ -10,8 +10,8 @@ from array import array
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import SECOND_MS, TRAITS
+from forewarn.core.indexes import is_disturbing
 from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.maintenance.admission import is_counted
 from forewarn.core.maintenance.records import (
     Maintenance,
     MaintenancePlan,
@@ -154,7 +154,7 @@ def state_of(taken: Snapshot) -> State:
     """Return what is true of the fleet beside where its VMs are."""
     topology = taken.topology
     failed = tuple(host.name for host in topology.hosts.values() if host.health is Health.FAILED)
-    live = [_live(taken, each) for each in taken.operations if is_counted(each)]
+    live = [_live(taken, each) for each in taken.operations if is_disturbing(each)]
     return State(
         live=tuple(each for each in live if each.host not in failed or not each.whole_host),
         failed=failed,

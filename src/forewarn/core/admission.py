@@ -22,6 +22,7 @@ from forewarn.core.impact import (
 )
 from forewarn.core.indexes import disturbed_groups, is_disturbing
 from forewarn.core.lifecycle import EventState, Operation, OperationState, progress_text
+from forewarn.core.maintenance.room import start_shortage
 from forewarn.core.naming import TEXT_LENGTH_MAX
 from forewarn.core.refusals import (
     AlreadyAsked,
@@ -34,6 +35,8 @@ from forewarn.core.refusals import (
 from forewarn.core.stimulus import TARGETS_MAX
 from forewarn.core.topology import Health
 from forewarn.core.transitions import approved_by_policy, earliest_ms, unapproving
+from forewarn.planning.blockers import Blocker, Code
+from forewarn.planning.policy import subject_text
 from forewarn.protocol.timestamps import iso8601
 from forewarn.values import replace, value
 
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.core.indexes import Place
     from forewarn.core.stimulus import RequestMaintenance
+    from forewarn.planning.policy import Subject
 
 #: A freeze never lasts longer than this; an interruption of a day is not an interruption.
 DURATION_S_MAX = 24 * 3600
@@ -319,14 +323,15 @@ def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Waitin
 
 def _why_announced(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
     found = []
-    for event in draft.events_of(operation):
+    due = operation.shown_ms > 0 and operation.not_before_ms <= draft.now_ms
+    for event in draft.events_of(operation) if not due else ():
         if event.state is EventState.SCHEDULED and draft.enabled(event.group):
             text = f"group {event.group} has not approved event {event.id}"
             if draft.topology.groups[event.group].strict_approval:
                 text += f" (missing: {', '.join(unapproving(draft, event))})"
             found.append(Waiting("approval", text, operation.not_before_ms, (event.group,)))
     siblings = undecided_siblings(draft, operation)
-    if siblings and not found:
+    if siblings and not found and not due:
         names = ", ".join(sibling.id for sibling in siblings)
         text = f"the same request's {names} is not approved"
         found.append(
@@ -335,9 +340,20 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
     blocked = obstacle(draft, operation)
     if blocked:
         found.append(blocked.waiting)
+    short = no_room(operation, start_shortage(draft, operation))
+    if short:
+        found.append(short)
     if not found:
         found.append(Waiting("time", "its NotBefore is not reached", operation.not_before_ms))
     return tuple(found)
+
+
+def no_room(operation: Operation, subject: Subject | None) -> Waiting | None:
+    """Return that a budget holds the start of announced work back, None if none does. F-3."""
+    if subject is None:
+        return None
+    blocker = Blocker(Code.BUDGET, subject_text(subject), operation.announced_ms)
+    return Waiting("budget", blocker.sentence(operation.host), on=(blocker.subject,))
 
 
 def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Waiting, ...]:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.core.document import Enrolment, View
+from forewarn.core.drafted_usage import DraftedUsage
 from forewarn.core.impact import Impact
 from forewarn.core.indexes import Members, Place, deletion_key, is_placed_alike, places_of
 from forewarn.core.lifecycle import Event, Operation, OperationState
@@ -20,6 +21,7 @@ from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, maintenance_policy
 from forewarn.core.records import KIND_OF, Record, changed_row, key_of, to_row
 from forewarn.core.state import OF_TOPOLOGY, TABLES, Changes, Entry, Image, State
 from forewarn.core.topology import Group, Host, Vm
+from forewarn.core.usage import disturbed_by
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -63,6 +65,8 @@ class Draft:
         self.planned: set[int] = set()
         #: Maintenances of many hosts.
         self.maintenances = DraftedMaintenances(state, self.changes)
+        #: What is taken of each budget.
+        self.usage = DraftedUsage(state.usage, self)
         #: Coupled deletions by what they have in common: those not seen to be decided yet, and
         #: whether they were woken since all of them are. Source: A-8.
         self.undecided: dict[tuple[int, int], list[int]] = {}
@@ -144,6 +148,7 @@ class Draft:
         for each in (*self._state.waiting.of(number), *self._waiting.of(number)):
             if waits.get(each, number) == number:
                 self.look_at(each)
+        self.usage.wake(disturbed_by(operation))
 
     def look_at(self, number: int) -> None:
         """Have a live operation looked at once more before this draft is done."""
@@ -279,9 +284,13 @@ class Draft:
         for name in change.hosts:
             places |= dict.fromkeys(("vm", vm) for vm in self.topology.vms_on(name))
         for operation in self.operations(*places):
+            self.usage.touch(disturbed_by(operation))
             self._place(operation)
             self.look_at(operation.number)
             self.wake(operation)
+        for name in dict.fromkeys((*change.hosts, *(vm.host for vm in (*before, *after)))):
+            self.usage.touch(name)
+            self.usage.wake(name)
         for group in change.groups:
             self.candidates.update(event.operation for _, event in self.live_events_in(group))
 
@@ -336,6 +345,8 @@ class Draft:
         return state.aborts.get(int(key)) if found is None and kind == "operation" else found
 
     def _write(self, record: Record) -> None:
+        if isinstance(record, Operation):
+            self.usage.touch(disturbed_by(record))
         if isinstance(record, Operation) and record.live:
             before = self.operation(record.number)
             if before is None or not is_placed_alike(before, record):

@@ -22,11 +22,15 @@ from forewarn.core.maintenance.records import (
 )
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import Record, Row
-from forewarn.core.topology import Group, Host, Topology, Vm
+from forewarn.core.topology import Group, Health, Host, Topology, Vm
+from forewarn.core.usage import Usage, disturbed_by, share_of_host, share_of_vms
 from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from forewarn.core.usage import Disturbed
+    from forewarn.planning.policy import Subject
 
 
 _R = TypeVar("_R", Enrolment, View, Target)
@@ -122,6 +126,8 @@ class State:
     progress: Maintenances = field(default_factory=Maintenances, repr=False, compare=False)
     #: Where operations are found.
     places: Places = field(default_factory=Places, repr=False, compare=False)
+    #: What is taken of each budget.
+    usage: Usage = field(default_factory=Usage, repr=False, compare=False)
     #: Operation that could go on -> the one whose end it waits for, and back.
     waits: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
     waiting: Members[int] = field(default_factory=Members, repr=False, compare=False)
@@ -129,6 +135,7 @@ class State:
 
     def adopt(self, changes: Changes) -> None:
         """Make durable changes the truth; costs what they touch."""
+        disturbed = self._rearranged(changes)
         moved = self._adopt_fleet(changes)
         for event in changes.events.values():
             self._adopt_event(event)
@@ -136,6 +143,11 @@ class State:
             self._adopt_operation(number, operation, moved)
         for number in moved - changes.operations.keys():
             self.places.put(self.operations[number], self.topology)
+        disturbed.update(disturbed_by(each) for each in changes.operations.values())
+        left = moved - changes.operations.keys()
+        disturbed.update(disturbed_by(self.operations[number]) for number in left)
+        for each in disturbed:
+            self._count(each)
         _merge(self.enrolments, changes.enrolments)
         for group, enrolment in changes.enrolments.items():
             if enrolment is None:
@@ -168,6 +180,29 @@ class State:
             numbers |= {self.events[each].operation for each in self.event_ids_of(group)}
         return numbers
 
+    def _rearranged(self, changes: Changes) -> set[Disturbed]:
+        """Return the hosts whose part in budgets may change with the layout, before it does."""
+        known = self.topology.vms
+        if changes.topology is not None:
+            failed = changes.topology.hosts.values()
+            return {each.name for each in failed if each.health is Health.FAILED}
+        found: set[Disturbed] = set(changes.hosts)
+        found.update(known[name].host for name in changes.vms if name in known)
+        found.update(vm.host for vm in changes.vms.values() if vm is not None)
+        for group in changes.groups:
+            found.update(known[name].host for name in self.topology.vms_in(group))
+        return found
+
+    def _count(self, disturbed: Disturbed) -> None:
+        """Count again what a host or an operation takes of each budget; costs its VMs."""
+        if isinstance(disturbed, str):
+            numbers = self.places.of(("host", disturbed))
+            on = [self.operations[number] for number in numbers]
+            self.usage.put(disturbed, share_of_host(self.topology, disturbed, on))
+        else:
+            known = self.operations.get(disturbed)
+            self.usage.put(disturbed, share_of_vms(self.topology, known) if known else None)
+
     def _adopt_operation(self, number: int, operation: Operation, moved: set[int]) -> None:
         if not operation.live:
             self.operations.pop(number, None)
@@ -179,6 +214,7 @@ class State:
             self.ends.drop(number)
             self.holds.drop(number)
             self._wait(number, 0)
+            self.usage.wait(number, None)
             return
         before = self.operations.get(number)
         self.operations[number] = operation
@@ -230,6 +266,8 @@ class State:
     def _adopt_derived(self, changes: Changes) -> None:
         for number, blocker in changes.waits.items():
             self._wait(number, blocker if number in self.operations else 0)
+        for number, subject in changes.short.items():
+            self.usage.wait(number, subject if number in self.operations else None)
         if changes.ticked_ms:
             self.starts.passed(changes.ticked_ms)
             self.holds.passed(changes.ticked_ms)
@@ -275,6 +313,8 @@ class Changes:
     mark: tuple[str, int] | None = None
     #: Operation -> the one whose end it waits for now, 0 for none: not durable, since derived.
     waits: dict[int, int] = field(default_factory=dict)
+    #: Operation -> the budget's subject in which it waits for room now, None for none; likewise.
+    short: dict[int, Subject | None] = field(default_factory=dict)
     #: Deadlines up to here were handled, ms since the epoch UTC; not durable either.
     ticked_ms: int = 0
 
@@ -286,7 +326,7 @@ class Changes:
     @property
     def derived(self) -> bool:
         """Whether there is something to adopt that need not be durable."""
-        return bool(self.waits or self.ticked_ms)
+        return bool(self.waits or self.short or self.ticked_ms)
 
     def images(self) -> Iterator[tuple[str, str | int, Record | None]]:
         """Every record written, as kind, key and value; topology first, for foreign keys."""

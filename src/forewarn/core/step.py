@@ -19,6 +19,7 @@ from forewarn.core.impact import SECOND_MS
 from forewarn.core.indexes import disturbed_groups
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import acts, waves
+from forewarn.core.maintenance.room import start_shortage
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -238,13 +239,17 @@ def _start_or_wait(draft: Draft, operation: Operation) -> bool:
     """Start an announced operation if it may; else have it woken by what it waits for."""
     reason = _reason_to_start(draft, operation)
     blocked = admission.obstacle(draft, operation) if reason else None
+    short = start_shortage(draft, operation) if reason and blocked is None else None
     draft.wait(operation.number, blocked.number if blocked else 0)
-    if reason and blocked is None:
+    draft.usage.wait(operation.number, short)
+    if reason and blocked is None and short is None:
         transitions.start(draft, operation, reason)
-    elif operation.not_before_ms <= draft.now_ms and not operation.alerted:
-        why = blocked.waiting.text if blocked else "its notice is not published"
+        return True
+    if operation.not_before_ms <= draft.now_ms and not operation.alerted:
+        first = blocked.waiting if blocked else admission.no_room(operation, short)
+        why = first.text if first else "its notice is not published"
         transitions.note_blocked(draft, operation, why)
-    return bool(reason) and blocked is None
+    return False
 
 
 def _reason_to_start(draft: Draft, operation: Operation) -> str:

@@ -6,23 +6,19 @@ have come since.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from forewarn.core.admission import obstacle
 from forewarn.core.impact import SECOND_MS, Source
 from forewarn.core.labels import words_of
-from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.naming import RACK
+from forewarn.core.lifecycle import Operation
+from forewarn.core.maintenance.room import announce_shortage
 from forewarn.core.topology import Health
 from forewarn.planning.blockers import Blocker, Code
-from forewarn.planning.plan_text import read_limits
-from forewarn.planning.policy import Scope, Subject, subject_text
+from forewarn.planning.policy import subject_text
 from forewarn.planning.windows import open_now
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from forewarn.core.draft import Draft
     from forewarn.core.maintenance.records import Maintenance
     from forewarn.planning.plan import Wave
@@ -32,28 +28,17 @@ if TYPE_CHECKING:
 _CODES = {"host-busy": Code.HOST_BUSY, "fault-domain": Code.FAULT_DOMAIN}
 
 
-_FLEET: Subject = (Scope.FLEET, "")
-#: What VMs count for.
-_OF_VMS = frozenset({Scope.GROUP, Scope.OWNER})
-
-
 class Admission:
-    """One look at one maintenance; what is disturbed is counted once, when first needed."""
+    """One look at one maintenance."""
 
     def __init__(self, draft: Draft, maintenance: Maintenance) -> None:
         """Look at a maintenance as it is in a draft."""
         self._draft, self._maintenance = draft, maintenance
-        plan = draft.maintenances.plan(maintenance.plan)
-        #: Limit of each subject that could bind when the plan was made.
-        self._limits = read_limits(plan.body) if plan else {}
-        #: Whether VMs need to be counted at all.
-        self._of_people = any(scope in _OF_VMS for scope, _ in self._limits)
-        self._used: Counter[Subject] | None = None
 
     def blocker(self, host: str, wave: Wave) -> Blocker | None:
         """Return what keeps a host from being announced now, None if nothing does.
 
-        Costs the work on the host and in its groups; with budgets, once, all that is disturbed.
+        Costs the work on the host and in its groups, and its VMs where budgets hold.
         """
         draft, maintenance = self._draft, self._maintenance
         now_ms = draft.now_ms
@@ -74,13 +59,8 @@ class Admission:
         if found is not None:
             code = _CODES[found.waiting.reason]
             return Blocker(code, f"op-{found.number}", now_ms)
-        over = self._over(self._taken(host))
-        return Blocker(Code.BUDGET, over, now_ms) if over else None
-
-    def count(self, host: str) -> None:
-        """Count a host that was announced since."""
-        if self._used is not None:
-            self._used.update(self._taken(host))
+        over = announce_shortage(draft, maintenance, host)
+        return Blocker(Code.BUDGET, subject_text(over), now_ms) if over else None
 
     def too_late(self, operation: Operation) -> str:
         """Say why work that is due must not start any more; empty if it may.
@@ -119,71 +99,6 @@ class Admission:
         labels = words_of(known) if known else frozenset[str]()
         windows = [each for each in policy.windows if labels.issuperset(each.hosts)]
         return not (windows or policy.freezes) or open_now(windows, policy.freezes, span)
-
-    def _over(self, taken: Counter[Subject]) -> str:
-        """Name the first budget that has no room for what a host takes; empty if all have."""
-        bound = [subject for subject in taken if subject in self._limits]
-        if not bound:
-            return ""
-        if self._used is None:
-            self._used = self._disturbed()
-        for subject in bound:
-            if self._used[subject] + taken[subject] > self._limits[subject]:
-                return subject_text(subject)
-        return ""
-
-    def _disturbed(self) -> Counter[Subject]:
-        """Count what is announced, runs or has failed; costs all of it."""
-        used: Counter[Subject] = Counter()
-        draft = self._draft
-        hosts: set[str] = set()
-        for state in (OperationState.ANNOUNCED, OperationState.RUNNING):
-            for number in draft.numbers(("state", state.value)):
-                operation = draft.operation(number)
-                if operation is None or operation.state is not state or not is_counted(operation):
-                    continue
-                if operation.of_vm:
-                    self._add_vms(used, operation.vms)
-                elif operation.host not in hosts:
-                    hosts.add(operation.host)
-                    self._add(used, operation.host)
-        return used
-
-    def _taken(self, host: str) -> Counter[Subject]:
-        """Return what work on a host takes of each budget."""
-        taken: Counter[Subject] = Counter()
-        self._add(taken, host)
-        return taken
-
-    def _add(self, counts: Counter[Subject], host: str) -> None:
-        topology = self._draft.topology
-        known = topology.hosts.get(host)
-        if known is not None:
-            rack = dict(known.labels).get(RACK, "")
-            words = ((Scope.LABEL, word) for word in words_of(known))
-            for subject in (_FLEET, (Scope.ZONE, known.zone), (Scope.RACK, rack), *words):
-                if subject in self._limits:
-                    counts[subject] += 1
-        if self._of_people:
-            self._add_vms(counts, topology.vms_on(host))
-
-    def _add_vms(self, counts: Counter[Subject], names: Iterable[str]) -> None:
-        topology = self._draft.topology
-        for name in names:
-            vm = topology.vms.get(name)
-            if vm is not None:
-                counts[Scope.GROUP, vm.group] += 1
-                counts[Scope.OWNER, topology.groups[vm.group].owner] += 1
-
-
-def is_counted(operation: Operation) -> bool:
-    """Whether live work counts against budgets: all that is disturbed, and routine work announced.
-
-    A user's work on a VM is the user's own business until it runs.
-    """
-    if operation.state is OperationState.RUNNING:
-        return True
-    return operation.routine and operation.state is OperationState.ANNOUNCED
 
 
 def _probe(maintenance: Maintenance, host: str) -> Operation:

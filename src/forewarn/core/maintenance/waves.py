@@ -179,7 +179,6 @@ def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
         touched = draft.maintenances.target(maintenance.number, host)
         if touched is None and admission.blocker(host, wave) is None:
             _announce(draft, maintenance, wave, host=host)
-            admission.count(host)
             announced += 1
     _wave_called(draft, maintenance, working=bool(working or announced))
     return announced

@@ -1,0 +1,131 @@
+"""How much of each budget is taken, counted as work and layout change; derived, never durable.
+
+Which limits there are, and what follows where one is reached, is decided in `maintenance/`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, TypeAlias
+
+from forewarn.core.indexes import Members, is_disturbing
+from forewarn.core.labels import words_of
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.naming import RACK
+from forewarn.core.topology import Health
+from forewarn.planning.policy import Scope, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from forewarn.core.topology import Topology
+
+#: What is disturbed: a host by its name, or the VMs of an operation by its number.
+Disturbed: TypeAlias = "str | int"
+#: Subjects that something takes, one for each host or VM, and whether it is disturbed already.
+Share: TypeAlias = "tuple[tuple[Subject, ...], bool]"
+
+FLEET: Subject = (Scope.FLEET, "")
+
+
+class Usage:
+    """What announced and running work and failed hosts take of each subject of a budget."""
+
+    def __init__(self) -> None:
+        """Begin with nothing taken."""
+        #: By everything that is announced, runs or has failed; and without what is announced.
+        self.taken: Counter[Subject] = Counter()
+        self.running: Counter[Subject] = Counter()
+        self._shares: dict[Disturbed, Share] = {}
+        #: Announced operation -> the subject in which it waits for room, and back.
+        self._short: dict[int, Subject] = {}
+        self._waiting: Members[Subject] = Members()
+
+    def share(self, disturbed: Disturbed) -> Share | None:
+        """Return what a host or an operation takes; None if nothing."""
+        return self._shares.get(disturbed)
+
+    def put(self, disturbed: Disturbed, share: Share | None) -> None:
+        """Count what a host or an operation takes now in place of what it took; costs its VMs."""
+        before = self._shares.pop(disturbed, None)
+        if before is not None:
+            add(self.taken, self.running, before, -1)
+            for subject in before[0]:
+                for counts in (self.taken, self.running):
+                    if not counts[subject]:
+                        del counts[subject]
+        if share is not None:
+            add(self.taken, self.running, share, 1)
+            self._shares[disturbed] = share
+
+    def wait(self, number: int, subject: Subject | None) -> None:
+        """Have an operation found by the subject in which it waits for room; by none if None."""
+        before = self._short.pop(number, None)
+        if before is not None:
+            self._waiting.discard(before, number)
+        if subject is not None:
+            self._short[number] = subject
+            self._waiting.add(subject, number)
+
+    def is_waiting(self, number: int) -> bool:
+        """Whether an operation waits for room."""
+        return number in self._short
+
+    def waiting(self, disturbed: Disturbed) -> Iterator[int]:
+        """Yield the operations that wait for room where something takes it."""
+        share = self._shares.get(disturbed) if self._short else None
+        for subject in dict.fromkeys(share[0]) if share else ():
+            yield from self._waiting.of(subject)
+
+
+def add(taken: Counter[Subject], running: Counter[Subject], share: Share, sign: int) -> None:
+    """Add a share to counts, or take it from them."""
+    subjects, is_running = share
+    for subject in subjects:
+        taken[subject] += sign
+        if is_running:
+            running[subject] += sign
+
+
+def disturbed_by(operation: Operation) -> Disturbed:
+    """Return what an operation disturbs."""
+    return operation.number if operation.of_vm else operation.host
+
+
+def share_of_host(topology: Topology, name: str, operations: Iterable[Operation]) -> Share | None:
+    """Return what a host takes with the live operations on it; work twice disturbs it once."""
+    known = topology.hosts.get(name)
+    found = [each for each in operations if not each.of_vm and is_disturbing(each)]
+    failed = known is not None and known.health is Health.FAILED
+    if not found and not failed:
+        return None
+    running = failed or any(each.state is OperationState.RUNNING for each in found)
+    return subjects_of_host(topology, name), running
+
+
+def share_of_vms(topology: Topology, operation: Operation) -> Share | None:
+    """Return what work on a VM takes of the limits for its group and owner."""
+    if not is_disturbing(operation):
+        return None
+    running = operation.state is OperationState.RUNNING
+    return tuple(_subjects_of_vms(topology, operation.vms)), running
+
+
+def subjects_of_host(topology: Topology, name: str) -> tuple[Subject, ...]:
+    """Return what work on a host takes: one of its places each, one of group and owner a VM."""
+    known = topology.hosts.get(name)
+    if known is None:
+        return ()
+    words = words_of(known)
+    rack = dict(known.labels).get(RACK, "")
+    places = [FLEET, (Scope.ZONE, known.zone), (Scope.RACK, rack)]
+    places += [(Scope.LABEL, word) for word in sorted(words)]
+    return (*places, *_subjects_of_vms(topology, topology.vms_on(name)))
+
+
+def _subjects_of_vms(topology: Topology, names: Iterable[str]) -> Iterator[Subject]:
+    for name in names:
+        vm = topology.vms.get(name)
+        if vm is not None:
+            yield Scope.GROUP, vm.group
+            yield Scope.OWNER, topology.groups[vm.group].owner

@@ -1,0 +1,80 @@
+"""What is taken of budgets, kept as work comes and goes; and starts that are held back by it."""
+
+from __future__ import annotations
+
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.policy import Policy
+from forewarn.core.stimulus import Repair
+from forewarn.core.usage import FLEET
+from forewarn.planning.policy import Budget, Scope
+from forewarn.planning.policy import Policy as MaintenancePolicy
+from tests.core.maintenance import MaintenanceRig, fleet
+from tests.core.rig import DAY_MS, MINUTE_MS
+
+
+def budgeted(limit: int, scope: Scope = Scope.FLEET) -> MaintenanceRig:
+    """Nine hosts in three fault domains, and one budget."""
+    budgets = (Budget(scope, limit),)
+    return fleet(hosts=9, policy=Policy(maintenance=MaintenancePolicy(budgets=budgets)))
+
+
+def test_start_waits_for_room_after_a_failure() -> None:
+    """A host that fails after the announcement counts: one start is held back. Source: F-3."""
+    rig = budgeted(2)
+    number = rig.start("h0", "h3")
+    assert set(rig.working(number)) == {"h0", "h3"}
+    rig.show()
+    rig.ask(Cause.HARDWARE_FAILURE, "h6")
+    rig.wait(20 * MINUTE_MS)
+    first, second = rig.working(number).values()
+    assert first.state is OperationState.RUNNING
+    assert second.state is OperationState.ANNOUNCED
+    waits = rig.waits(number, second.host)
+    assert (waits.code.value, waits.subject) == ("budget", "fleet")
+    assert waits.text.endswith(f"the budget of the fleet has no room for host {second.host}")
+    assert rig.state.usage.running[FLEET] == 2
+    rig.finish(first)
+    assert rig.now(second).state is OperationState.RUNNING
+    rig.check_replay()
+
+
+def test_start_that_waits_is_woken_by_a_repair() -> None:
+    """What waits for room goes on when a failure is over; nothing else has to happen. F-3, F-4."""
+    rig = budgeted(1)
+    number = rig.start("h0")
+    rig.show()
+    rig.ask(Cause.HARDWARE_FAILURE, "h3")
+    rig.approve("web_0", rig.working(number)["h0"])
+    rig.wait(60 * MINUTE_MS)
+    assert rig.working(number)["h0"].state is OperationState.ANNOUNCED
+    assert rig.working(number)["h0"].alerted
+    rig.tell(Repair("h3"))
+    assert rig.working(number)["h0"].state is OperationState.RUNNING
+
+
+def test_work_by_hand_counts_at_the_start() -> None:
+    """Hosts that an operator reboots take room that was free at the announcement. Source: F-3."""
+    rig = budgeted(2)
+    by_hand = rig.ask(Cause.HOST_REBOOT, "h1")
+    rig.show()
+    rig.approve("web_1", by_hand)
+    assert rig.now(by_hand).state is OperationState.RUNNING
+    number = rig.start("h4", "h7")
+    rig.wait(DAY_MS // 24)
+    running = [each for each in rig.working(number).values() if each.started_ms]
+    assert len(running) <= 1
+    rig.finish(by_hand)
+    rig.run()
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+
+
+def test_budget_of_a_group_counts_its_vms() -> None:
+    """A group's budget counts its VMs where they are; what is over takes nothing. Source: F-3."""
+    rig = budgeted(1, Scope.GROUP)
+    number = rig.start("h0", "h3", "h6")
+    assert len(rig.run()) == 3
+    assert rig.maintenance(number).state is MaintenanceState.DONE
+    assert not rig.state.usage.taken
+    assert not rig.state.usage.running
