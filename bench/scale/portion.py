@@ -1,0 +1,93 @@
+"""What one portion of a large wave costs the writer: 32 hosts announced while 2,000 are disturbed.
+
+    python -m bench.scale.portion [--hosts N] [--at-once N]
+
+The pure step alone: planning is done beside the writer, committing is the store's. A host has 10
+VMs of as many groups; budgets hold for the fleet, each rack and each owner.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+from forewarn.control.planning import planned_from, snapshot
+from forewarn.core.draft import Terms
+from forewarn.core.impact import Cause
+from forewarn.core.maintenance import stimuli
+from forewarn.core.policy import Policy
+from forewarn.core.state import State
+from forewarn.core.step import PORTION_MAX, Outcome, step
+from forewarn.core.stimulus import ChangeTopology, Proceed
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.ids import Ids
+from forewarn.planning.policy import Budget, Scope
+from forewarn.planning.policy import Policy as MaintenancePolicy
+
+if TYPE_CHECKING:
+    from forewarn.core.stimulus import Stimulus
+
+NOW_MS = 1_790_000_000_000
+VMS_A_HOST = 10
+#: Hosts of a rack, and groups of an owner.
+RACK_HOSTS, OWNER_GROUPS = 40, 100
+
+
+def fleet(hosts: int) -> ChangeTopology:
+    """Hosts in racks; each group has a VM on each of two hosts of one fault domain."""
+    groups = hosts * VMS_A_HOST // 2
+    return ChangeTopology(
+        hosts=tuple(
+            Host(f"h{n}", n * 2 // hosts, labels=(("rack", f"r{n // RACK_HOSTS}"),))
+            for n in range(hosts)
+        ),
+        groups=tuple(Group(f"g{n}", owner=f"o{n // OWNER_GROUPS}") for n in range(groups)),
+        vms=tuple(Vm(f"v{n}", f"h{n // VMS_A_HOST}", f"g{n % groups}") for n in range(groups * 2)),
+    )
+
+
+def portions_ms(hosts: int, at_once: int) -> list[float]:
+    """Return the processor time of each portion of the first wave of a whole fleet, in ms."""
+    budgets = (Budget(Scope.FLEET, at_once), Budget(Scope.RACK, 30), Budget(Scope.OWNER, 900))
+    policy = Policy(maintenance=MaintenancePolicy(budgets=budgets))
+    ids = Ids(1)
+    terms = Terms(policy, "bench", lambda: ids.guid("event"))
+    state = State()
+
+    def told(stimulus: Stimulus) -> Outcome:
+        outcome = step(state, stimulus, now_ms=NOW_MS, terms=terms)
+        state.adopt(outcome.changes)
+        return outcome
+
+    told(fleet(hosts))
+    names = tuple(f"h{n}" for n in range(hosts))
+    [number] = told(stimuli.CreateMaintenance(Cause.HOST_REBOOT, names, 600)).operations
+    told(stimuli.StartMaintenance(number))
+    maintenance = state.maintenances[number]
+    taken = snapshot(state, maintenance, topology=state.topology, policy=policy, now_ms=NOW_MS)
+    rest = told(stimuli.PlanMade(number, planned_from(taken))).rest
+    found = []
+    while rest:
+        before = time.process_time()
+        rest = told(Proceed(rest[:PORTION_MAX])).rest
+        found.append((time.process_time() - before) * 1000)
+    announced = len(state.progress.of(number).working)
+    print(f"{hosts} hosts, {announced} announced in {len(found) + 1} portions of {PORTION_MAX}")
+    return found
+
+
+def main() -> None:
+    """Measure, and print the median and the worst of the last quarter of the portions."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hosts", type=int, default=20_000)
+    parser.add_argument("--at-once", type=int, default=2_000)
+    arguments = parser.parse_args()
+    found = portions_ms(arguments.hosts, arguments.at_once)
+    last = found[-max(len(found) // 4, 1) :]
+    print(f"a portion: {statistics.median(last):.1f} ms median, {max(last):.1f} ms at worst")
+
+
+if __name__ == "__main__":
+    main()
