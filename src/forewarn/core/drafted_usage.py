@@ -6,20 +6,39 @@ Nothing is decided in here.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from forewarn.core.usage import Disturbed, Share, add, share_of_host, share_of_vms
 
 if TYPE_CHECKING:
-    from forewarn.core.draft import Draft
+    from forewarn.core.indexes import Place
+    from forewarn.core.lifecycle import Operation
+    from forewarn.core.state import Changes
+    from forewarn.core.topology import Topology
     from forewarn.core.usage import Usage
     from forewarn.planning.policy import Subject
+
+
+class Drafted(Protocol):
+    """What of a draft is counted."""
+
+    topology: Topology
+    changes: Changes
+
+    def operation(self, number: int) -> Operation | None:
+        """Return an operation as drafted, or as it is."""
+
+    def operations(self, *places: Place) -> list[Operation]:
+        """Return the live operations at any of these places."""
+
+    def look_at(self, number: int) -> None:
+        """Have an operation looked at once more."""
 
 
 class DraftedUsage:
     """Counts again what the draft has touched, when it is asked next; costs that alone."""
 
-    def __init__(self, usage: Usage, draft: Draft) -> None:
+    def __init__(self, usage: Usage, draft: Drafted) -> None:
         """Begin with what the state has."""
         self._usage, self._draft = usage, draft
         self._touched: dict[Disturbed, None] = {}
@@ -61,9 +80,9 @@ class DraftedUsage:
             before = self._shares[disturbed] if known else self._usage.share(disturbed)
             after = self._share(disturbed)
             if before is not None:
-                add(self._taken, self._running, before, -1)
+                add(self._taken, self._running, before, sign=-1)
             if after is not None:
-                add(self._taken, self._running, after, 1)
+                add(self._taken, self._running, after, sign=1)
             self._shares[disturbed] = after
         self._touched.clear()
 

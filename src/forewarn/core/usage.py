@@ -49,13 +49,13 @@ class Usage:
         """Count what a host or an operation takes now in place of what it took; costs its VMs."""
         before = self._shares.pop(disturbed, None)
         if before is not None:
-            add(self.taken, self.running, before, -1)
+            add(self.taken, self.running, before, sign=-1)
             for subject in before[0]:
                 for counts in (self.taken, self.running):
                     if not counts[subject]:
                         del counts[subject]
         if share is not None:
-            add(self.taken, self.running, share, 1)
+            add(self.taken, self.running, share, sign=1)
             self._shares[disturbed] = share
 
     def wait(self, number: int, subject: Subject | None) -> None:
@@ -78,7 +78,7 @@ class Usage:
             yield from self._waiting.of(subject)
 
 
-def add(taken: Counter[Subject], running: Counter[Subject], share: Share, sign: int) -> None:
+def add(taken: Counter[Subject], running: Counter[Subject], share: Share, *, sign: int) -> None:
     """Add a share to counts, or take it from them."""
     subjects, is_running = share
     for subject in subjects:
