@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 ANNOUNCING_S = 60
 #: The same in margins, where those are longer: the emulator's clock runs faster than its machine.
 MARGINS = 5
+#: How long work that is late is expected to take yet, in seconds, or its duration, if longer.
+LATE_S = 300
 #: Most work that goes into fewer waves, in steps of the planner.
 STEPS_MAX = 200_000
 
@@ -140,7 +142,7 @@ def asked_of(maintenance: Maintenance) -> Asked:
     return Asked(
         maintenance.hosts,
         maintenance.duration_s,
-        earliest_ms=max(maintenance.earliest_ms, maintenance.rests_until_ms),
+        earliest_ms=maintenance.earliest_ms,
         deadline_ms=maintenance.deadline_ms,
         budgets=maintenance.budgets,
         canary_hosts=maintenance.canary_hosts,
@@ -161,6 +163,7 @@ def state_of(taken: Snapshot) -> State:
         done=tuple(sorted(taken.targets)),
         owners_disturbed=_owners_disturbed(taken),
         last_wave=max((each.wave for each in taken.targets.values()), default=0),
+        paused_until_ms=taken.maintenance.rests_until_ms,
         in_force=plan_of(taken.in_force, asked_of(taken.maintenance)) if taken.in_force else None,
     )
 
@@ -190,7 +193,8 @@ def _ends_ms(taken: Snapshot, operation: Operation) -> int:
     if operation.state is OperationState.RUNNING:
         from_ms = operation.started_ms
     ends_ms = from_ms + duration_s * SECOND_MS
-    return ends_ms if ends_ms > taken.now_ms else taken.now_ms + duration_s * SECOND_MS
+    late_ms = taken.now_ms + max(duration_s, LATE_S) * SECOND_MS
+    return ends_ms if ends_ms > taken.now_ms else late_ms
 
 
 def _owners_disturbed(taken: Snapshot) -> tuple[tuple[str, int], ...]:

@@ -35,6 +35,7 @@ ACTIONS: dict[str, str] = {
     "maintenance.wave-announced": "Every host of a wave that may be is announced.",
     "maintenance.wave-blocked": "No host of a wave may be announced now.",
     "maintenance.wave-over": "Every host of a wave has been worked on.",
+    "maintenance.pause-changed": "Its pause is as long as the policy now in force says.",
     "maintenance.gate-passed": "The check after a wave has found nothing wrong.",
     "maintenance.host-done": "The work on a host is done.",
     "maintenance.host-failed": "A host counts as a failure of its maintenance.",

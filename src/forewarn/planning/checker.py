@@ -69,9 +69,9 @@ class _Checker:
             ends = max(ends, self._until(entry))
             rested |= dict.fromkeys(self._owners([entry]), self._until(entry))
         for number, entries in sorted(self.waves.items()):
-            told = min(entry.told_ms for entry in entries)
-            start = min(entry.earliest_start_ms for entry in entries)
-            if told < ends or (ends and start < ends + self.policy.pause_s * 1000):
+            told, start = min(e.told_ms for e in entries), min(e.earliest_start_ms for e in entries)
+            soonest = ends + self.policy.pause_s * 1000 if ends else self.state.paused_until_ms
+            if told < ends or start < soonest:
                 yield "waves", f"wave {number} begins too soon after the one before it"
             for owner in self._owners(entries) & rested.keys() if self.policy.owner_rest_s else ():
                 if start < rested[owner] + self.policy.owner_rest_s * 1000:

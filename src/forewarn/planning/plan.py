@@ -72,6 +72,8 @@ class State:
     announced: tuple[str, ...] = ()
     #: Number of the last wave that was announced by any plan before; 0: none was.
     last_wave: int = 0
+    #: When the pause after that wave is over; 0: there is none.
+    paused_until_ms: int = 0
 
 
 @value

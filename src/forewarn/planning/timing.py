@@ -225,6 +225,9 @@ class Timetable:
         asked, policy, calendar = self._terms.asked, self._terms.policy, batch.calendar
         found: list[_Earliest] = [(asked.earliest_ms, Code.EARLIEST_START, "")]
         found.append((calendar.not_before_ms, Code.POSTPONED, calendar.postponed_by))
+        if not self._ends_ms and self._terms.state.paused_until_ms:
+            paused_until_ms = self._terms.state.paused_until_ms
+            found.append((paused_until_ms, Code.PAUSE, f"wave {self._last}"))
         if self._ends_ms and policy.pause_s:
             resumed_ms = self._ends_ms + policy.pause_s * 1000
             found.append((resumed_ms, Code.PAUSE, f"wave {self._last}"))

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 #: How long after a plan with no wave, or after none could be made, one is made again, in seconds.
 PLAN_AGAIN_S = 60
+#: Where the same hosts have waited for long, it is the eighth part of that, up to this, in seconds:
+#: each plan is kept in history, and names every host that cannot be done.
+PLAN_AGAIN_S_MAX = 600
+WAITED_PARTS = 8
 #: Longest time that one host takes: a day, in seconds.
 DURATION_S_MAX = 24 * 3600
 
@@ -175,17 +179,26 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
             text = f"{counted(len(failed))} of {maintenance.id} that failed: tried again"
             draft.remove("maintenance.retried", text, *failed)
         forgiven = draft.maintenances.counts(number)[2]
+    in_wave = _in_wave(draft, maintenance)
+    pause_ms = draft.maintenance_policy.pause_s * SECOND_MS
     resumed = replace(
         move_maintenance(maintenance, MaintenanceMove.RESUME, draft.now_ms),
         halted_by="",
         keeps_announced=False,
-        wave=0,
-        plan_wanted=True,
         forgiven=forgiven,
     )
+    if not in_wave or maintenance.state is MaintenanceState.STOPPED:
+        rests_until_ms = draft.now_ms + pause_ms if in_wave else maintenance.rests_until_ms
+        resumed = replace(resumed, wave=0, plan_wanted=True, rests_until_ms=rests_until_ms)
+        draft.maintenances.unplanned.add(number)
     draft.put("maintenance.resumed", f"{resumed.id} goes on", resumed)
-    draft.maintenances.unplanned.add(number)
     draft.maintenances.touched.add(number)
+
+
+def _in_wave(draft: Draft, maintenance: Maintenance) -> bool:
+    """Whether hosts of the wave it stands in are worked on or done: its end is still to come."""
+    targets = draft.maintenances.targets(maintenance.number).values()
+    return any(each.wave == maintenance.wave for each in targets)
 
 
 def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
@@ -211,7 +224,9 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
     if maintenance is None or not maintenance.live:
         raise UnknownMaintenance(name=f"m-{made.maintenance}")
     plan = made.plan
-    outdated = plan.made_ms < draft.policy_applied_ms or maintenance.gate_wanted
+    # A policy applied later than now is one of before the clock was put back over a restart.
+    older = plan.made_ms < draft.policy_applied_ms <= draft.now_ms
+    outdated = older or maintenance.gate_wanted
     outdated = outdated or plan.asked.postponed != postponed_hosts(maintenance)
     if plan.parent != maintenance.plan or not maintenance.plan_wanted or outdated:
         raise PlanSuperseded(
@@ -236,7 +251,9 @@ def _next_due(draft: Draft, plan: Plan) -> tuple[int, bool]:
     """Return when the first wave is announced; where there is none, when a plan is made again."""
     if plan.waves:
         return plan.waves[0].told_ms, False
-    again_ms = draft.now_ms + PLAN_AGAIN_S * SECOND_MS
+    waited_ms = draft.now_ms - min((each.since_ms for _, each in plan.blocked), default=0)
+    again_s = max(PLAN_AGAIN_S, min(waited_ms // WAITED_PARTS // SECOND_MS, PLAN_AGAIN_S_MAX))
+    again_ms = draft.now_ms + again_s * SECOND_MS
     later = [each.clears_ms for _, each in plan.blocked if each.clears_ms > draft.now_ms]
     return min([again_ms, *later]), True
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance.postponing import plan_rest_again
 from forewarn.core.maintenance.records import counted
 from forewarn.core.maintenance.waves import withdraw
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.planning.policy_text import policy_text
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
@@ -25,6 +27,7 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
     """
     if word.policy == draft.maintenance_policy:
         return
+    longer_ms = (word.policy.pause_s - draft.maintenance_policy.pause_s) * SECOND_MS
     body = policy_text(word.policy)
     applied = AppliedPolicy(FLEET_POLICY, draft.now_ms, draft.actor, body)
     draft.put("policy.applied", _sentence(word), applied)
@@ -33,6 +36,11 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
         if maintenance is None or not maintenance.live:
             continue
         withdraw(draft, maintenance)
+        rests_until_ms = max(maintenance.rests_until_ms + longer_ms, 0)
+        if maintenance.rests_until_ms and longer_ms:
+            maintenance = replace(maintenance, rests_until_ms=rests_until_ms)
+            text = f"{maintenance.id} pauses as long as the new policy says"
+            draft.put("maintenance.pause-changed", text, maintenance)
         plan_rest_again(draft, maintenance, f"{maintenance.id} is planned by the new policy")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.admission import why as why_operation
+from forewarn.core.maintenance.admission import Admission
 from forewarn.core.maintenance.records import Maintenance, MaintenanceState, TargetState
 from forewarn.core.topology import Health
 from forewarn.planning.blockers import Blocker, Code
@@ -40,14 +41,10 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     if plan is None or maintenance.plan_due or not plan.waves:
         blocked = read_blocked(plan.body) if plan else ()
         if blocked:
-            host, first = blocked[0]
-            return Blocker(
-                first.code,
-                first.subject,
-                first.since_ms,
-                first.clears_ms,
-                text=first.sentence(host),
-            )
+            return _of_host(*blocked[0])
+        refused = _refused(draft, maintenance, plan.waves[0]) if plan and plan.waves else None
+        if refused is not None:
+            return refused
         return Blocker(
             Code.PLANNING, maintenance.id, maintenance.moved_ms, clears_ms=maintenance.due_ms
         )
@@ -126,6 +123,22 @@ def _why_postponed(draft: Draft, maintenance: Maintenance, host: str) -> Blocker
     for each in maintenance.postponed:
         if each.host == host and each.until_ms > draft.now_ms:
             return Blocker(Code.POSTPONED, each.by, maintenance.moved_ms, each.until_ms)
+    return None
+
+
+def _of_host(host: str, blocker: Blocker) -> Blocker:
+    """Return the blocker of a host as that of its maintenance."""
+    text = blocker.sentence(host)
+    return Blocker(blocker.code, blocker.subject, blocker.since_ms, blocker.clears_ms, text=text)
+
+
+def _refused(draft: Draft, maintenance: Maintenance, wave: Wave) -> Blocker | None:
+    """Return what keeps a wave that was due from being announced; costs its hosts at most."""
+    admission = Admission(draft, maintenance)
+    for host in wave.hosts:
+        found = admission.blocker(host, wave)
+        if found is not None and found.code is not Code.NOTICE:  # which a new plan gives
+            return _of_host(host, found)
     return None
 
 
