@@ -18,7 +18,7 @@ from forewarn.core.topology import Group, Host, Vm
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
 from forewarn.replication.messages import PublishResult
-from forewarn.simulator.world.control_process import InlineExecutor
+from forewarn.simulator.world.side_work import InlineExecutor
 from forewarn.store import HistoryPage, Store, open_store
 
 if TYPE_CHECKING:

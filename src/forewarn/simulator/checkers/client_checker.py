@@ -54,6 +54,8 @@ class ClientChecker:
         #: Event -> VMs whose approval of it was answered 200.
         self._accepted: dict[str, set[str]] = {}
         self._acknowledged: set[str] = set()
+        #: How far the service's clock was ahead of true time at the last change, in ms.
+        self._ahead_ms = 0
         #: Group -> when a request of its VMs was reported last, by true and the service's time.
         self._marked: dict[str, tuple[int, int]] = {}
         self._awaited: set[int] = set()
@@ -180,7 +182,8 @@ class ClientChecker:
         if not self._is_released(operation):
             self._awaited.discard(number)
             return
-        if states.blocked(operation, states.state.topology, {}):
+        held = operation.hold_ms > now_ms + self._ahead_ms
+        if held or states.blocked(operation, states.state.topology, {}):
             free_since_ms = now_ms
         free_since_ms = max(free_since_ms, self._states.sound_since_ms(None))
         if free_since_ms + 2 * START_MS <= now_ms:
@@ -225,6 +228,7 @@ class ClientChecker:
     def durable(self, changes: Changes, service_ms: int) -> None:
         """A change becomes durable, at this time of the service; the state is still without it."""
         now_ms, state = self._queue.now_ms, self._states.state
+        self._ahead_ms = service_ms - now_ms
         for view, after in changes.views.items():
             resets, before = self._resets.get(view, 0), state.views.get(view)
             if after is None:

@@ -14,6 +14,7 @@ from forewarn.core.stimulus import Acknowledge, Retry
 from forewarn.ids import Ids
 from forewarn.simulator.checkers.client_checker import ClientChecker
 from forewarn.simulator.checkers.contract import DAY_MS, body_owed, views_owed
+from forewarn.simulator.checkers.maintenance_checker import MaintenanceChecker
 from forewarn.simulator.checkers.state_checker import ABORT_TRIES, StateChecker
 from forewarn.simulator.world.crash_points import Violation
 from forewarn.simulator.world.document_cache import read
@@ -59,11 +60,13 @@ class InvariantChecker(StateChecker):
         self._refusals: dict[str, None] = {}
         #: What clients were answered, and what must come of it.
         self.clients = ClientChecker(self, policy)
+        self.maintenance = MaintenanceChecker(self.state, policy, self.premises)
 
     def take(self, changes: Changes, service_ms: int) -> None:
         """Take a change that has become durable, at this time of the service."""
         self.clients.durable(changes, service_ms)
         self.durable(changes)
+        self.maintenance.durable(changes, service_ms)
         self.clients.is_durable(changes)
 
     # ---- what nodes show -----------------------------------------------------------------------
@@ -225,6 +228,8 @@ class InvariantChecker(StateChecker):
             ("host", records["host"], state.topology.hosts),
             ("group", records["group"], state.topology.groups),
             ("vm", records["vm"], state.topology.vms),
+            ("maintenance", _live(records["maintenance"]), state.maintenances),
+            ("policy", records["policy"], state.policies),
         )
         for kind, replayed, durable in tables:
             if replayed != durable:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,13 +18,16 @@ from forewarn.control.engine import RETRY_S, ControlEngine
 from forewarn.control.inbox import Stopping
 from forewarn.control.plane import ControlPlane
 from forewarn.errors import ForewarnError
-from forewarn.simulator.world.crash_points import Crash, NeverReturns, Violation
+from forewarn.simulator.world.crash_points import Crash, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from forewarn.control.driver_calls import Executor
+    from forewarn.control.gate_checks import Gate
     from forewarn.control.plane import Committed
     from forewarn.core.lifecycle import Operation
+    from forewarn.core.maintenance.stimuli import PlannerReport
     from forewarn.core.policy import Policy
     from forewarn.core.stimulus import Stimulus
     from forewarn.drivers import Driver, Task
@@ -61,6 +63,10 @@ class SteppedEngine(ControlEngine):
                 return
             self.turn(self._inbox.take(0))
         raise Violation("loop", "the run loop does not come to rest")
+
+    def bring(self, report: PlannerReport) -> None:
+        """Put into the inbox what work beside the loop has come to."""
+        self._inbox.put(report)
 
     def pass_time(self) -> None:
         """Do what time alone makes due."""
@@ -124,15 +130,6 @@ class ObservedDriver:
         self._driver.begin(task)
 
 
-class InlineExecutor:
-    """Makes each call at once, on the thread that asks for it; some never return."""
-
-    def submit(self, work: Callable[[], None]) -> None:
-        """Do some work."""
-        with suppress(NeverReturns):
-            work()
-
-
 @dataclass(slots=True)
 class ProcessEnvironment:
     """What a process finds when it starts."""
@@ -153,6 +150,9 @@ class ProcessEnvironment:
     #: is ahead of the one before it, in ms: only within one boot of one machine can it go on.
     process_ended: Callable[[SimulatedControl, str], None]
     process_started: Callable[[SimulatedControl, int], None]
+    #: Where a process has work done beside its loop, and the gates its settings have.
+    new_executor: Callable[[SimulatedControl], Executor]
+    gates: Mapping[str, Gate]
     bugs: BugLog = field(default_factory=BugLog)
 
 
@@ -239,7 +239,8 @@ class SimulatedControl:
                 },
                 environment.default_driver,
                 CallLimits(max_concurrent=CALLS_MAX),
-                InlineExecutor(),
+                environment.new_executor(self),
+                environment.gates,
             ),
             publisher=self,
             on_lost=self._loses,

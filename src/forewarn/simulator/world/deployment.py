@@ -10,6 +10,7 @@ import logging
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from forewarn.ids import Ids
@@ -25,11 +26,14 @@ from forewarn.simulator.world.event_queue import EventQueue
 from forewarn.simulator.world.metadata_node import SimulatedNode
 from forewarn.simulator.world.network import Network
 from forewarn.simulator.world.peers import Peers
+from forewarn.simulator.world.side_work import InlineExecutor
 from forewarn.simulator.world.simulated_store import Disk, DiskFaultRates, SimulatedStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from forewarn.control.driver_calls import Executor
+    from forewarn.control.gate_checks import Gate
     from forewarn.core.lifecycle import Operation
     from forewarn.core.policy import Policy
     from forewarn.core.state import Changes
@@ -49,6 +53,9 @@ SHOWN.set_result(feed.PublishResult())
 class Deployment:
     """Everything that is there before anything happens; the service is not started yet."""
 
+    #: What the service's settings have of gates.
+    gates: Mapping[str, Gate] = MappingProxyType({})
+
     def __init__(
         self, seed: int, policy: Policy, *, nodes: int, drivers: Mapping[str, Driver]
     ) -> None:
@@ -66,14 +73,11 @@ class Deployment:
         self.checker = InvariantChecker(self.queue, self.policy)
         self.machines: dict[str, Machine] = {}
         self.network = Network(self.queue, self.checker, Dice(seed, "wires"))
-        self.coordination_checker = CoordinationChecker(
+        together = self.coordination_checker = CoordinationChecker(
             self.queue, self.checker, network=self.network, machines=self.machines
         )
         self.peers = Peers(
-            self.queue,
-            Dice(seed, "peers"),
-            network=self.network,
-            coordination_checker=self.coordination_checker,
+            self.queue, Dice(seed, "peers"), network=self.network, coordination_checker=together
         )
         self.disk_fault_rates = DiskFaultRates(Dice(seed, "disk"))
         self.disk = Disk(self.disk_fault_rates)
@@ -90,6 +94,8 @@ class Deployment:
             recovers=self.checker.recovers,
             process_ended=self._on_process_end,
             process_started=self._on_process_start,
+            new_executor=self.new_executor,
+            gates=self.gates,
             bugs=self.bugs,
         )
         self._boots = 0
@@ -103,6 +109,10 @@ class Deployment:
         ]
         self._delivered = [0] * nodes
         self.checker.sound_since_ms = self.sound_since_ms
+
+    def new_executor(self, service: SimulatedControl) -> Executor:  # noqa: ARG002 - others need it
+        """Return where a process has work done beside its loop."""
+        return InlineExecutor()
 
     @property
     def topology(self) -> Topology:

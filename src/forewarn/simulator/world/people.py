@@ -22,6 +22,7 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Health
 from forewarn.errors import CallerError
+from forewarn.simulator.world import maintainers
 from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.event_queue import HOUR_MS, MINUTE_MS
 
@@ -69,10 +70,11 @@ class People:
 
     def tell(self, stimulus: Stimulus, actor: str) -> bool:
         """Ask the service; tell whether it agreed. A refusal is a fine answer."""
-        answer = self._ask(stimulus, actor)
+        answer = self.ask(stimulus, actor)
         return answer.done() and answer.exception() is None
 
-    def _ask(self, stimulus: Stimulus, actor: str) -> Future[Committed]:
+    def ask(self, stimulus: Stimulus, actor: str) -> Future[Committed]:
+        """Ask the service; return its answer, which may not have come yet."""
         world = self.world
         world.checker.operator_asks(stimulus)
         answer = world.service.submit(stimulus, actor)
@@ -102,7 +104,7 @@ class People:
         world = self.world
         service, loop = world.service, world.service.loop
         worked_on = self._worked_on(failure.targets[0])
-        answer = self._ask(failure, "platform")
+        answer = self.ask(failure, "platform")
 
         def look() -> None:
             if not answer.done() and world.service is service and service.loop is loop:
@@ -259,6 +261,8 @@ def _attend(people: People, dice: Dice) -> None:
     if not world.service.up:
         return
     healing = world.healing
+    if healing:
+        maintainers.finish(people)
     for operation in list(world.checker.state.operations.values()):
         if operation.state is S.RUNNING and (operation.alerted or operation.reason):
             _unstick(people, operation, dice)
@@ -300,6 +304,9 @@ ACTIVITIES: dict[str, tuple[int, Callable[[People, Dice], None]]] = {
     "meddling": (2 * HOUR_MS, _intervene),
     "attention": (20 * MINUTE_MS, _attend),
     "marks": (MARK_MS, _marks),
+    "maintenances": (8 * HOUR_MS, maintainers.maintain),
+    "policies": (16 * HOUR_MS, maintainers.apply_policy),
+    "steering": (2 * HOUR_MS, maintainers.steer),
 }
 """Every activity, how often it comes on average in ms, and what it is."""
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from forewarn.control.gate_checks import Gate
 from forewarn.core.impact import Impact
 from forewarn.core.policy import Policy
 from forewarn.core.stimulus import ChangeTopology as FleetChange
@@ -24,9 +26,13 @@ from forewarn.simulator.world.event_queue import HOUR_MS, MINUTE_MS, START_MS
 from forewarn.simulator.world.failover import Failover
 from forewarn.simulator.world.machine import Machine
 from forewarn.simulator.world.machine_profile import MachineProfile
+from forewarn.simulator.world.maintainers import GATE
+from forewarn.simulator.world.side_work import SideWork
 from forewarn.values import value
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from forewarn.core.lifecycle import Operation
     from forewarn.core.state import Changes
     from forewarn.simulator.world.control_process import SimulatedControl
@@ -39,6 +45,9 @@ STEPS_PER_VM = 20
 FAULT_DOMAINS = 3
 UPDATE_DOMAINS = 5
 ZONES = ("1", "2", "3")
+RACK_HOSTS = 4
+GATE_FAILS_PERMILLE = 120
+"""How often in a thousand a gate finds that the work does harm."""
 USER_OPERATIONS_MAX = 4
 """Users' work that may be scheduled for an owner: few enough to be met now and then."""
 
@@ -60,6 +69,8 @@ class WorldPlan:
 class RandomFleet(Deployment):
     """One simulated fleet and the service that looks after it."""
 
+    gates: Mapping[str, Gate] = MappingProxyType({GATE: Gate(GATE, command=("drawn",))})
+
     def __init__(self, plan: WorldPlan) -> None:
         """Join the parts; nothing is started and nobody is there."""
         self.driver = SimDriver(Dice(plan.seed, "driver"))
@@ -79,6 +90,7 @@ class RandomFleet(Deployment):
         #: (kind of fault, what it did) -> how often, for what no part of the world counts itself.
         self.fault_counts: Counter[tuple[str, str]] = Counter()
         self._dice = Dice(plan.seed, "world")
+        self._side_dice = Dice(plan.seed, "plans and gates")
         self._restart_planned = False
         self.failover: Failover | None = None
         self.wanted: dict[str, Vm] = {}
@@ -95,6 +107,7 @@ class RandomFleet(Deployment):
                 fault_domain=n % FAULT_DOMAINS,
                 update_domain=n % UPDATE_DOMAINS,
                 zone=ZONES[n // FAULT_DOMAINS % len(ZONES)],
+                labels=(("rack", f"r{n // RACK_HOSTS}"), ("row", ("even", "odd")[n % 2])),
             )
             for n in range(self.plan.hosts)
         )
@@ -207,6 +220,16 @@ class RandomFleet(Deployment):
             service.run_at(dice.between(-RATE_PPM_MAX, RATE_PPM_MAX))
             service.set_wall(HOUR_MS if dice.chance(50) else dice.between(-2000, 2000))
         return service
+
+    def new_executor(self, service: SimulatedControl) -> SideWork:
+        """Return where a process has plans made and gates checked: what they find is drawn."""
+        return SideWork(service, self.queue, dice=self._side_dice, gate_fails=self._gate_fails)
+
+    def _gate_fails(self, service: SimulatedControl, number: int) -> bool:
+        fails = not self.healing and self._side_dice.chance(GATE_FAILS_PERMILLE)
+        if service is self.service:
+            self.checker.maintenance.gate_answers(number, passes=not fails)
+        return fails
 
     def fail_over(self, *, cut: bool, back_ms: int) -> bool:
         """Let a standby contend for the store, and the old writer come back after that time.

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.simulator.checkers.blocker_checker import check_blockers
 from forewarn.simulator.world.crash_points import Violation
+from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.event_queue import DAY_MS, HOUR_MS, MINUTE_MS, START_MS
 from forewarn.simulator.world.faults import Faults
 from forewarn.simulator.world.network import NetworkFaultRates
@@ -23,6 +25,8 @@ __all__ = ["World", "WorldPlan"]
 
 AUDIT_MS = 6 * HOUR_MS
 """How often history is replayed and held against the state."""
+BLOCKER_MS = 70 * MINUTE_MS
+"""How often one maintenance is asked what it waits for, and that taken away in a copy."""
 LOOK_MS = 10 * MINUTE_MS
 """How often the service is looked at for what should have happened."""
 HEAL_DAYS_MAX = 9
@@ -44,6 +48,8 @@ class World(RandomFleet):
         self.people.begin(plan.without)
         self._regularly(AUDIT_MS, self.audit)
         self._regularly(LOOK_MS, self._check_progress)
+        self._blocker_dice = Dice(plan.seed, "blockers")
+        self._regularly(BLOCKER_MS, self._check_blockers)
 
     # ---- running -------------------------------------------------------------------------------
 
@@ -94,6 +100,8 @@ class World(RandomFleet):
         for under_way in (state.operations, state.aborts):
             for operation in under_way.values():
                 return f"{operation.id} goes on"
+        for maintenance in state.maintenances.values():
+            return f"{maintenance.id} is {maintenance.state.value}"
         if not self.service.up:
             return "the service is down"
         for name, machine in self.machines.items():
@@ -108,6 +116,16 @@ class World(RandomFleet):
     def _check_progress(self) -> None:
         if self.is_calm():
             self.checker.check_progress(self.service)
+
+    def _check_blockers(self) -> None:
+        """Invariant 17, of one maintenance that is drawn, in a copy of the world."""
+        live = list(self.checker.state.maintenances)
+        loop, store = self.service.loop, self.service.store
+        if not live or loop is None or store is None or not loop.settled or not self.is_calm():
+            return
+        number = self._blocker_dice.pick(live)
+        now_ms, premises = self.service.clock.now_ms(), self.checker.premises
+        check_blockers(store.load(), self.policy, now_ms=now_ms, number=number, premises=premises)
 
     def _check_machines(self) -> None:
         """Invariant 14: every prepared machine has recovered."""

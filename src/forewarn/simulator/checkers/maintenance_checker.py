@@ -1,0 +1,230 @@
+"""Invariants 15 and 19, F-5 and F-6: what maintenances announce and start, as it becomes durable.
+
+The rules are in `maintenance_rules.py`, plans are read in `plan_checker.py`. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.maintenance.records import MaintenanceState, TargetState
+from forewarn.core.policy import maintenance_policy
+from forewarn.simulator.checkers.contract import is_fault
+from forewarn.simulator.checkers.maintenance_rules import closed, over_budget
+from forewarn.simulator.checkers.plan_checker import check_plan
+from forewarn.simulator.world.crash_points import Violation
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from forewarn.core.lifecycle import Operation
+    from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
+    from forewarn.core.policy import Policy
+    from forewarn.core.state import Changes, State
+    from forewarn.planning.policy import Policy as MaintenancePolicy
+
+M = MaintenanceState
+ANNOUNCED, RUNNING = "announced", "running"
+
+
+class MaintenanceChecker:
+    """Follows every durable change of maintenances and of the work that carries them out."""
+
+    def __init__(self, state: State, policy: Policy, premises: Counter[str]) -> None:
+        """Look at a state that the caller keeps up to date, and count premises where it does."""
+        self.state, self.premises = state, premises
+        self._policy = policy
+        #: Operation -> its state when it was seen last.
+        self._seen: dict[int, str] = {}
+        self._maintenances: dict[int, Maintenance] = {}
+        self._targets: dict[str, Target] = {}
+        #: Maintenance -> when the last of its hosts was done, and when each owner was disturbed.
+        self._ended_ms: dict[int, int] = {}
+        self._disturbed_ms: dict[tuple[int, str], int] = {}
+        #: Operation -> the policy under which it was announced.
+        self._announced_by: dict[int, MaintenancePolicy] = {}
+        #: Maintenance -> wave whose hosts were done and whose gate has not let it go on since.
+        self._ungated: dict[int, int] = {}
+        #: Service's time at which the fleet, or who is disturbed, changed last.
+        self._fleet_ms = 0
+
+    @property
+    def policy(self) -> MaintenancePolicy:
+        """The maintenance policy in force."""
+        return maintenance_policy(self.state.policies.get("fleet"), self._policy)
+
+    def gate_answers(self, number: int, *, passes: bool) -> None:
+        """A gate is about to say what it found."""
+        self.premises["F-5: a gate lets a maintenance go on"] += passes
+        self.premises["F-5: a gate stops a maintenance"] += not passes
+        if passes:
+            self._ungated.pop(number, None)
+
+    def durable(self, changes: Changes, now_ms: int) -> None:
+        """Check a change that the state has just taken in, at this time of the service."""
+        if changes.of_fleet:
+            self._fleet_ms = now_ms
+        self.premises["F-3: a policy changes under maintenances"] += bool(
+            changes.policies and self.state.maintenances
+        )
+        for maintenance in changes.maintenances.values():
+            self._check_move(maintenance)
+        for key, target in changes.targets.items():
+            self._note_target(key, target)
+        for plan in changes.plans.values():
+            if plan is not None:
+                self._check_plan(plan, now_ms)
+        free = {each.number for each in changes.operations.values() if self._asks_nobody(each)}
+        for operation in changes.operations.values():
+            before, now = self._seen.get(operation.number, ""), operation.state.value
+            self._seen[operation.number] = now
+            if operation.maintenance and now == ANNOUNCED != before:
+                self._check_announced(operation, free)
+            if operation.maintenance and now == RUNNING != before:
+                self._check_started(operation)
+
+    def _check_plan(self, plan: MaintenancePlan, now_ms: int) -> None:
+        self.premises["19: a plan takes force"] += 1
+        stands = self._fleet_ms < plan.made_ms
+        found = check_plan(self.state, self.policy, plan, same_fleet=stands)
+        applied = self.state.policies.get("fleet")
+        if applied is not None and plan.made_ms < applied.applied_ms <= now_ms:
+            found = "it was made before the policy in force"
+        if found:
+            raise Violation("19", f"plan {plan.id} of m-{plan.maintenance}: {found}")
+
+    def _asks_nobody(self, operation: Operation) -> bool:
+        """Whether work has just begun to disturb that no budget keeps back."""
+        begins = operation.state.value == RUNNING != self._seen.get(operation.number, "")
+        return begins and (is_fault(operation) or not operation.routine or operation.of_vm)
+
+    def _check_move(self, maintenance: Maintenance) -> None:
+        before = self._maintenances.get(maintenance.number)
+        self._maintenances[maintenance.number] = maintenance
+        was = before.state if before else None
+        now, number = maintenance.state, maintenance.number
+        if was is now:
+            return
+        if was in {M.DONE, M.CANCELLED} or (was is None and now is not M.DRAFT):
+            raise Violation("F-1", f"{maintenance.id} goes from {was} to {now.value}")
+        if now is M.DONE:
+            left = set(maintenance.hosts) - {
+                each.host for each in self._targets.values() if each.maintenance == number
+            }
+            self.premises["F-1: a maintenance is done"] += 1
+            if left:
+                raise Violation("F-1", f"{maintenance.id} is done without {sorted(left)}")
+        if was is M.STOPPED and now is M.RUNNING:  # an operator has seen what the gate found
+            self._ungated.pop(number, None)
+        self.premises["F-6: announced work is withdrawn"] += now in {M.PAUSED, M.CANCELLED} and any(
+            each.maintenance == number and each.state.value == ANNOUNCED
+            for each in self.state.operations.values()
+        )
+
+    def _note_target(self, key: str, target: Target | None) -> None:
+        if target is None:
+            self._targets.pop(key, None)
+            return
+        before = self._targets.get(key)
+        if before and before.state is not TargetState.WORKING is target.state:
+            raise Violation("F-1", f"host {key} is worked on again, and was {before.state.value}")
+        self._targets[key] = target
+        if target.state is TargetState.WORKING or (before and before.state is target.state):
+            return
+        if before and before.state is not TargetState.WORKING:
+            return  # the host has failed after its service
+        number = target.maintenance
+        self._ended_ms[number] = max(target.ended_ms, self._ended_ms.get(number, 0))
+        for owner in self._owners(target.host):
+            self._disturbed_ms[number, owner] = target.ended_ms
+        if self._maintenances[number].gate:
+            self._ungated[number] = target.wave
+
+    def _owners(self, host: str) -> set[str]:
+        topology = self.state.topology
+        names = topology.vms_on(host)
+        return {topology.groups[topology.vms[name].group].owner for name in names} - {""}
+
+    def _check_announced(self, operation: Operation, free: set[int]) -> None:
+        """F-3: it may be announced, beside all that is disturbed now, to start when it may."""
+        maintenance = self._maintenances[operation.maintenance]
+        policy, name = self.policy, f"{operation.id} of {maintenance.id}"
+        self._announced_by[operation.number] = policy
+        if maintenance.state is not M.RUNNING:
+            raise Violation("F-6", f"{name} is announced, which is {maintenance.state.value}")
+        self._check_gate(operation, maintenance)
+        self.premises["15: work is announced under a budget"] += bool(policy.budgets)
+        budgets = (*policy.budgets, *maintenance.budgets)
+        over = over_budget(self.state, budgets, operation=operation, ignored=free)
+        if over:
+            raise Violation("15", f"{name} is announced beyond the budget of {over}")
+        start_ms = max(operation.hold_ms, operation.announced_ms)
+        self._check_time(operation, start_ms, operation.not_before_ms)
+        wave = self._targets[f"{maintenance.number}/{operation.host}"].wave
+        for target in self._targets.values():
+            same = target.maintenance == maintenance.number and target.wave != wave
+            if same and target.state is TargetState.WORKING:
+                raise Violation("15", f"{name} is in wave {wave}, {target.host} is worked on yet")
+
+    def _check_gate(self, operation: Operation, maintenance: Maintenance) -> None:
+        """F-5: what was done is checked first, and has not failed too often."""
+        number = maintenance.number
+        wave = self._targets[f"{number}/{operation.host}"].wave
+        if self._ungated.get(number, wave) != wave:
+            text = f"{operation.id} is announced, wave {self._ungated[number]} was not checked"
+            raise Violation("F-5", text)
+        failed = [
+            each.host
+            for each in self._targets.values()
+            if each.maintenance == number and (each.state is TargetState.FAILED or each.reason)
+        ]
+        self.premises["F-5: a host has failed before"] += bool(failed)
+        if len(failed) > maintenance.max_failures + maintenance.forgiven:
+            raise Violation("F-5", f"{operation.id} is announced, though {failed} have failed")
+
+    def _check_started(self, operation: Operation) -> None:
+        """F-3, F-6: it may start now."""
+        maintenance = self._maintenances[operation.maintenance]
+        name = f"{operation.id} of {maintenance.id}"
+        keeps = maintenance.state is M.PAUSED and maintenance.keeps_announced
+        self.premises["F-6: work kept through a pause starts"] += keeps
+        if maintenance.state is not M.RUNNING and not keeps:
+            raise Violation("F-6", f"{name} starts, which is {maintenance.state.value}")
+        at_ms = operation.started_ms
+        self._check_time(operation, at_ms, at_ms)
+        if at_ms < operation.hold_ms:
+            raise Violation("15", f"{name} starts before its wave may")
+        before = self._announced_by.get(operation.number, self.policy)
+        pause_ms = min(before.pause_s, self.policy.pause_s) * 1000
+        rest_ms = min(before.owner_rest_s, self.policy.owner_rest_s) * 1000
+        number = maintenance.number
+        wave = self._targets[f"{number}/{operation.host}"].wave
+        alone = not any(
+            each.maintenance == number and each.wave == wave and each.ended_ms
+            for each in self._targets.values()
+        )
+        ended_ms = self._ended_ms.get(number, 0)
+        self.premises["15: a pause is over"] += bool(pause_ms and ended_ms)
+        # What ended later than now did so before the clock was put back over a restart.
+        if alone and ended_ms <= at_ms < ended_ms + pause_ms:
+            raise Violation("15", f"{name} starts {at_ms - ended_ms} ms after a wave: no pause")
+        for owner in self._owners(operation.host) if rest_ms and alone else ():
+            last_ms = self._disturbed_ms.get((number, owner), 0)
+            self.premises["15: an owner has rested"] += bool(last_ms)
+            if last_ms <= at_ms < last_ms + rest_ms:
+                raise Violation("15", f"{name} disturbs {owner} again after {at_ms - last_ms} ms")
+
+    def _check_time(self, operation: Operation, first_ms: int, last_ms: int) -> None:
+        """Windows, freezes and the deadline, from the earliest start to the latest end."""
+        maintenance, policy = self._maintenances[operation.maintenance], self.policy
+        name, end_ms = (
+            f"{operation.id} of {maintenance.id}",
+            last_ms + maintenance.duration_s * 1000,
+        )
+        self.premises["15: work meets a window"] += bool(policy.windows or policy.freezes)
+        if closed(
+            policy, self.state.topology.hosts[operation.host], start_ms=first_ms, end_ms=end_ms
+        ):
+            raise Violation("15", f"{name} is {operation.state.value} for closed time")
+        if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
+            raise Violation("15", f"{name} ends after the deadline")

@@ -1,0 +1,107 @@
+"""The rules of maintenances, written a second time: what a budget counts, and when time is open.
+
+Plain functions over records: nothing of the planner and of the core's admission is called in here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from forewarn.planning.wall_clock import open_throughout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forewarn.core.lifecycle import Operation
+    from forewarn.core.state import State
+    from forewarn.core.topology import Host, Topology
+    from forewarn.planning.policy import Budget, Policy
+
+Key = tuple[str, str]
+"""What a budget counts for: its scope, and the name in it."""
+
+
+def closed(policy: Policy, host: Host, *, start_ms: int, end_ms: int) -> bool:
+    """Whether a time is not wholly open for a host. Source: F-7."""
+    if any(start_ms < to_ms and from_ms < end_ms for from_ms, to_ms in policy.freezes):
+        return True
+    labels = words(host)
+    windows = tuple(each for each in policy.windows if set(each.hosts) <= labels)
+    return bool(windows) and not open_throughout(windows, start_ms, end_ms)
+
+
+def words(host: Host) -> set[str]:
+    """What a policy may call a host."""
+    return {f"zone={host.zone}", *(f"{key}={text}" for key, text in host.labels)}
+
+
+def keys_of_host(host: Host) -> set[Key]:
+    """What one disturbed host counts for."""
+    rack = dict(host.labels).get("rack", "")
+    keys = {("fleet", ""), ("zone", host.zone), ("rack", rack)}
+    return keys | {("label", word) for word in words(host)}
+
+
+def over_budget(
+    state: State, budgets: Iterable[Budget], *, operation: Operation, ignored: set[int]
+) -> str:
+    """Name a budget that the work on a host is beyond, with all that is disturbed beside it.
+
+    Args:
+        state: what is durable, the work included.
+        budgets: those of the policy and of the maintenance.
+        operation: the work.
+        ignored: operations that began at the same moment, and were asked of nobody's budget.
+    """
+    topology = state.topology
+    hosts, vms = _disturbed(state, ignored)
+    used = Counter(key for name in hosts for key in keys_of_host(topology.hosts[name]))
+    for name in vms:
+        used.update(_keys_of_vm(topology, name))
+    ours = keys_of_host(topology.hosts[operation.host])
+    for name in topology.vms_on(operation.host):
+        ours |= _keys_of_vm(topology, name)
+    for budget in budgets:
+        for key in sorted(ours):
+            if key[0] == budget.scope.value and budget.name in {"", key[1]}:
+                limit = _limit(budget, key, topology)
+                if used[key] > limit:
+                    return f"{key[0]} {key[1]}: {used[key]} at once, {limit} may be"
+    return ""
+
+
+def _disturbed(state: State, ignored: set[int]) -> tuple[set[str], set[str]]:
+    """Hosts and VMs that are disturbed, announced by routine work, or failed."""
+    topology = state.topology
+    hosts = {name for name, host in topology.hosts.items() if host.health.value == "failed"}
+    vms: set[str] = set()
+    for operation in state.operations.values():
+        running = operation.state.value == "running"
+        if operation.number in ignored or not (
+            running or (operation.routine and operation.state.value == "announced")
+        ):
+            continue
+        if operation.of_vm:
+            vms.update(name for name in operation.vms if name in topology.vms)
+        else:
+            hosts.add(operation.host)
+    for name in hosts:
+        vms.update(topology.vms_on(name))
+    return hosts, vms
+
+
+def _keys_of_vm(topology: Topology, name: str) -> set[Key]:
+    group = topology.groups[topology.vms[name].group]
+    return {("group", group.name), ("owner", group.owner)}
+
+
+def _limit(budget: Budget, key: Key, topology: Topology) -> int:
+    """How many a budget allows, of all that there are now."""
+    if not budget.percent:
+        return budget.limit
+    if key[0] in {"group", "owner"}:
+        total = sum(key in _keys_of_vm(topology, name) for name in topology.vms)
+    else:
+        total = sum(key in keys_of_host(host) for host in topology.hosts.values())
+    return max(1, total * budget.limit // 100)
