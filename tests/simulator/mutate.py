@@ -18,6 +18,7 @@ from types import CodeType
 from tests.simulator import (
     mutants_around,
     mutants_core,
+    mutants_maintenance,
     mutants_orders,
     mutants_policy,
     mutants_seen,
@@ -30,6 +31,7 @@ MUTANTS = (
     *mutants_around.MUTANTS,
     *mutants_seen.MUTANTS,
     *mutants_policy.MUTANTS,
+    *mutants_maintenance.MUTANTS,
     *mutants_when.MUTANTS,
     *mutants_orders.MUTANTS,
 )
