@@ -8,8 +8,9 @@ from __future__ import annotations
 from tests.simulator.mutant import Mutant
 
 ACTS, WAVES = "forewarn.core.maintenance.acts", "forewarn.core.maintenance.waves"
-ADMISSION, WHY = "forewarn.core.maintenance.admission", "forewarn.core.maintenance.why"
+WHY = "forewarn.core.maintenance.why"
 TARGETS, CHANGE = "forewarn.core.maintenance.targets", "forewarn.core.maintenance.policy_change"
+USAGE, ROOM = "forewarn.core.usage", "forewarn.core.maintenance.room"
 PLANNING, PLANNER = "forewarn.control.planning", "forewarn.planning.planner"
 TIMING, ELIGIBLE = "forewarn.planning.timing", "forewarn.planning.eligible"
 
@@ -17,32 +18,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "budget-not-asked-again",
         "a budget is not looked at again when a wave is announced",
-        ((ADMISSION, "> self._limits[subject]:", "> self._limits[subject] + 10**6:"),),
+        ((ROOM, "taken(subject) + amount > limit:", "taken(subject) > limit + 10**6:"),),
         caught_by="transcript F-3-failed-host-counts",
     ),
     Mutant(
         "failed-hosts-are-free",
         "hosts that have failed do not count against budgets when a wave is announced",
-        (
-            (
-                ADMISSION,
-                "each.name for each in draft.topology.hosts.values()",
-                "each.name for each in ()",
-            ),
-        ),
+        ((USAGE, "known.health is Health.FAILED\n", "known.name is None\n"),),
         caught_by="transcript F-3-failed-host-counts",
-    ),
-    Mutant(
-        "work-by-hand-is-free",
-        "work that runs by hand does not count against budgets",
-        (
-            (
-                ADMISSION,
-                "    if operation.state is OperationState.RUNNING:\n        return True\n",
-                "    if not operation.maintenance:\n        return False\n",
-            ),
-        ),
-        caught_by="transcript F-4-late-work-is-named",
     ),
     Mutant(
         "pause-keeps-everything",
