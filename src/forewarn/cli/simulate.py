@@ -50,7 +50,9 @@ NUMBERS: dict[str, int | float] = {
 DEFAULTS: dict[str, object] = {**NUMBERS, "without": "", "no_shrink": False}
 """Every option of random worlds; beside a FILE none of them may be given."""
 FAULTS = "crash, failover, store, wire, cut, lag, publish, clock, host, silence, drivers, disk, odd"
-ACTIVITIES = "routine, prediction, users, evictions, changes, meddling"
+ACTIVITIES = (
+    "routine, prediction, users, evictions, changes, meddling, maintenances, policies, steering"
+)
 """Kinds that can be left out: named here, too, so that the help needs no simulator."""
 
 
