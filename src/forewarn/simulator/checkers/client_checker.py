@@ -93,7 +93,9 @@ class ClientChecker:
         """D-1: reads at one node never go back, and equal numbers mean equal events."""
         vm, _, view, _ = key
         resets = self._resets.get(view, 0)
-        before = self._last.get(key)
+        before, newest = self._last.get(key), self._states.state.views.get(view)
+        if newest is None or incarnation > newest.document.incarnation:
+            resets -= 1  # what a node that lags still has of the time before
         self._last[key] = (resets, incarnation, body)
         if before is None or before[0] < resets:  # at most one reset may be seen late
             return
