@@ -91,8 +91,11 @@ class Shown:
         """Say that everybody shows what was published meanwhile."""
         self.late = False
         while self._waiting:
-            done = self._waiting.pop()
-            done.set_result(self.result)
+            self.show_last()
+
+    def show_last(self) -> None:
+        """Say that everybody shows the last thing that was published and is not yet shown."""
+        self._waiting.pop().set_result(self.result)
 
 
 class Running:

@@ -11,10 +11,14 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import Approve, ChangeTopology, Enable, RequestMaintenance, Retry
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.replication.messages import PublishResult
+from forewarn.store.errors import StoreFull, StoreUncertain
 from tests.control.rig import Running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from forewarn.core.state import Changes
+    from forewarn.errors import ForewarnError
 
 
 @pytest.fixture
@@ -112,3 +116,38 @@ def test_late_publication_holds_up_only_its_own_operations(running: Running) -> 
     running.publisher.catch_up()
     running.settle()
     assert running.history(first)[-1] == "operation.begun"
+
+
+def test_beginning_that_is_not_on_record_is_not_repeated(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two publications may have it follow, and a full store stands between them. Source: R-2."""
+    operation = running.announce()
+    running.publisher.late = True
+    running.ask(Approve("v", operation.events))
+    with monkeypatch.context() as patch:
+        patch.setattr(running.store, "commit", refuses(StoreUncertain(place="here", reason="cut")))
+        with pytest.raises(StoreUncertain):
+            running.ask(ChangeTopology((Host("h3"),)))
+    running.pass_time(0)  # what it has is taken up and published again
+    assert running.publisher.changes[-1].whole
+    with monkeypatch.context() as patch:
+        patch.setattr(running.store, "commit", refuses(StoreFull(place="here", reason="full")))
+        running.publisher.show_last()
+        running.pass_time()
+        assert running.driver.begun == [1]
+        running.publisher.catch_up()
+        running.pass_time()
+        assert running.driver.begun == [1]
+    running.pass_time()
+    assert running.driver.begun == [1]
+    assert "operation.begun" in running.history(operation)
+
+
+def refuses(error: ForewarnError) -> Callable[[Changes], int]:
+    """A commit that fails with an error."""
+
+    def commit(changes: Changes) -> int:
+        raise error
+
+    return commit

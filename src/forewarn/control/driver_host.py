@@ -108,6 +108,9 @@ class DriverHost:
         self._under_way: dict[int, DriverCall] = {}
         #: Operation -> whom or what its driver says it waits for.
         self._waits: dict[int, str] = {}
+        #: Operation -> the attempt that its driver has begun, which is not on record, or failed
+        #: to begin, since the last `resume`.
+        self._tried: dict[int, int] = {}
         #: Operation and attempt with a call that was given up and has not returned -> why.
         self._given_up: dict[tuple[int, int], str] = {}
         #: Drivers of which people were told that all their calls hang.
@@ -140,7 +143,8 @@ class DriverHost:
             self._setup.named(host.driver or self._setup.default)
 
     def resume(self, now_ms: int) -> None:
-        """Ask after everything that was begun before the service started."""
+        """Ask after everything that was begun, by what is on record."""
+        self._tried.clear()
         for operation in self._plane.state.operations.values():
             if operation.state is OperationState.RUNNING and operation.begun_ms:
                 self._plan(operation.number, _Next(Verb.PROGRESS, operation.attempt, now_ms))
@@ -155,11 +159,14 @@ class DriverHost:
 
     def begin(self, operation: Operation, now_ms: int) -> None:
         """Have an operation begun, unless it has, or another attempt has taken its place."""
+        if self._tried.get(operation.number) == operation.attempt:
+            return  # several publications may have it follow
         self._plan(operation.number, _Next(Verb.BEGIN, operation.attempt, now_ms))
 
     def abort(self, number: int, now_ms: int) -> None:
         """Have a driver stop caring for an operation that ended without it, unless it has."""
         self._waits.pop(number, None)
+        self._tried.pop(number, None)
         self._progress.forget(number)
         self._plan(number, _Next(Verb.ABORT, 0, now_ms))
 
@@ -287,6 +294,7 @@ class DriverHost:
     def _begun(self, ended: CallEnded, now_ms: int) -> None:
         operation, name = ended.call.task.operation, ended.call.driver
         number, attempt = operation.number, operation.attempt
+        self._tried[number] = attempt
         if ended.failed:
             self._report(DriverFailed(number, attempt, ended.failed), name)
             return
@@ -294,6 +302,8 @@ class DriverHost:
         if planned is None or (planned.verb is Verb.BEGIN and planned.attempt == attempt):
             self._plan(number, _Next(Verb.PROGRESS, attempt, now_ms))
         self._report(DriverBegun(number, attempt), name)
+        if self._plane.state.operations[number].begun_ms:
+            del self._tried[number]
 
     def _progressed(self, ended: CallEnded, now_ms: int) -> None:
         operation, name = ended.call.task.operation, ended.call.driver
