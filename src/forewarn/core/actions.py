@@ -41,6 +41,7 @@ ACTIONS: dict[str, str] = {
     "maintenance.host-failed": "A host counts as a failure of its maintenance.",
     "maintenance.host-withdrawn": "The work on a host was withdrawn, and is still to be done.",
     "maintenance.retried": "Hosts that failed are to be done again.",
+    "maintenance.postponed": "A host comes later, as its owner or an operator has asked.",
     "maintenance.paused": "No further host is announced for now.",
     "maintenance.resumed": "It goes on.",
     "maintenance.stopped": "Its gate has stopped it.",

@@ -80,7 +80,8 @@ class Domain:
         if self.handle.isPersistent():
             self._put(replace(mark, pending=False), lib.VIR_DOMAIN_AFFECT_CONFIG)
         if self.active:
-            self._put(mark, lib.VIR_DOMAIN_AFFECT_LIVE)
+            with self._ended():
+                self._put(mark, lib.VIR_DOMAIN_AFFECT_LIVE)
 
     def _put(self, mark: Mark, flags: int) -> None:
         kind = self.libvirt.VIR_DOMAIN_METADATA_ELEMENT
@@ -115,12 +116,14 @@ class Domain:
     def suspend(self) -> None:
         """Stop its processors."""
         if self.active and not self.paused:
-            self.handle.suspend()
+            with self._ended():
+                self.handle.suspend()
 
     def resume(self) -> None:
         """Let its processors go on."""
         if self.active and self.paused:
-            self.handle.resume()
+            with self._ended():
+                self.handle.resume()
 
     def undefine(self) -> None:
         """Have its host forget it; its disks stay."""
@@ -153,6 +156,16 @@ class Domain:
         """Have a migration under way end where it began."""
         with self._gone():
             self.handle.abortJob()
+
+    @contextlib.contextmanager
+    def _ended(self) -> Iterator[None]:
+        """Take it that a run that has ended at this moment needs no such act."""
+        lib = self.libvirt
+        try:
+            yield
+        except lib.libvirtError as error:
+            if error.get_error_code() != lib.VIR_ERR_OPERATION_INVALID or self.active:
+                raise
 
     @contextlib.contextmanager
     def _gone(self) -> Iterator[None]:
