@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from forewarn.core.stimulus import Approve
+from forewarn.control.driver_calls import DaemonThreads
+from forewarn.core.stimulus import Approve, ChangeTopology
+from forewarn.core.topology import Host
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
-from tests.control.rig import Running
+from tests.control.rig import WAIT_S, Running
 
 SECOND_MS = 1000
 
@@ -81,5 +85,44 @@ def test_share_that_is_none_is_left_out(share: object) -> None:
         assert running.plane.state.operations[number].progress_percent == -1
         assert running.plane.state.operations[number].progress == "working"
     finally:
+        running.loop.stop()
+        running.store.close()
+
+
+class Held(ManualDriver):
+    """A driver that wants to be asked again a second after the first question, which takes long."""
+
+    name = "held"
+
+    def __init__(self) -> None:
+        """Let nothing through yet."""
+        self.asked = threading.Semaphore(0)
+        self.may_answer = threading.Event()
+
+    def begin(self, task: Task) -> None:
+        """Begin nothing."""
+
+    def progress(self, task: Task, now_ms: int) -> Progress:  # noqa: ARG002
+        """Answer once the test has it so, by the time at which it was asked."""
+        self.asked.release()
+        self.may_answer.wait(WAIT_S)
+        return Progress(again_ms=now_ms + SECOND_MS)
+
+
+def test_driver_is_asked_again_at_its_time_though_its_answer_came_late() -> None:
+    """The clock may stand still afterwards, as an emulator's does. Source: R-1."""
+    driver = Held()
+    running = Running(driver, executor=DaemonThreads())
+    try:
+        running.ask(ChangeTopology((Host("h", driver="held"),)))
+        operation = running.announce()
+        running.settle()
+        running.ask(Approve("v", operation.events))
+        assert driver.asked.acquire(timeout=WAIT_S)
+        running.pass_time(SECOND_MS)
+        driver.may_answer.set()
+        assert driver.asked.acquire(timeout=WAIT_S)
+    finally:
+        driver.may_answer.set()
         running.loop.stop()
         running.store.close()

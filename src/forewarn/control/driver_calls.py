@@ -57,6 +57,8 @@ class DriverCall:
     verb: Verb
     driver: str
     task: Task
+    #: When it was made, ms since the epoch UTC.
+    made_ms: int
 
 
 @value

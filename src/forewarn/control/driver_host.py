@@ -70,7 +70,7 @@ class _Next:
 class DriverHost:
     """Has the drivers of one control plane called, at most one call at a time for an operation.
 
-    On the writer's thread only. The cost of a turn follows the calls that are due or end in it.
+    On the writer's thread only. A turn costs the calls that are due or end in it.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class DriverHost:
         return min((each for each in times if each is not None), default=None)
 
     def waits(self, number: int) -> str:
-        """Whom or what an operation's driver says it waits for; empty while the driver works."""
+        """Whom or what an operation's driver waits for, on any thread; empty while it works."""
         planned = self._next.get(number)
         if planned is not None and planned.ready:
             exhausted = self._calls.exhausted(self._name(self._subject(number, planned)))
@@ -272,7 +272,8 @@ class DriverHost:
                     self._report(DriverFailed(number, operation.attempt, hung), name)
                 return
         store = self._plane.store
-        call = DriverCall(planned.verb, name, Task(operation, store.writer_generation))
+        task = Task(operation, store.writer_generation)
+        call = DriverCall(planned.verb, name, task, now_ms)
         driver = self._setup.drivers.get(name)
         if driver is None:
             self._calls_nobody(call, now_ms)
@@ -318,8 +319,9 @@ class DriverHost:
             if said.waits:
                 self._waits[number] = said.waits
             if said.again_ms:
-                again_ms = min(max(said.again_ms, now_ms + 1), now_ms + AGAIN_MS_MAX)
-                self._plan(number, _Next(Verb.PROGRESS, attempt, again_ms))
+                again_ms = max(said.again_ms, ended.call.made_ms + 1)  # which may be due by now
+                due_ms = min(again_ms, now_ms + AGAIN_MS_MAX)
+                self._plan(number, _Next(Verb.PROGRESS, attempt, due_ms))
             current = self._plane.state.operations[number]
             further = self._progress.report(current, said, now_ms)
             if further is not None:

@@ -19,13 +19,8 @@ from forewarn.control.driver_host import DriverHost
 from forewarn.control.entry_log import CommitListeners, log_entries
 from forewarn.control.inbox import Inbox, StateQuery, Stopping, Submission
 from forewarn.control.planner_host import PlannerHost
-from forewarn.control.publishing import (
-    FollowUp,
-    PublicationEnded,
-    PublicationFailed,
-    Publishing,
-    follow_up_of,
-)
+from forewarn.control.publishing import FollowUp, PublicationEnded, PublicationFailed, Publishing
+from forewarn.control.replica import StateReplica
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
 from forewarn.core.maintenance.stimuli import GateFailed, GatePassed, PlanFailed, PlanMade
@@ -85,6 +80,7 @@ class ControlEngine:
         self._clock = clock
         self._status = ServiceStatus()
         self._inbox = Inbox(self._status)
+        self.replica = StateReplica(self._inbox, self._status)
         self._publishing = Publishing(publisher, self._inbox.put)
         self._drivers = DriverHost(plane, drivers, deliver=self._inbox.put, report=self._report)
         self._planner = PlannerHost(
@@ -148,7 +144,7 @@ class ControlEngine:
         self._drivers.resume(now_ms)
         self._planner.request(recovered.plan)
         everything = tuple(self._plane.state.operations)
-        return self._publishing.publish(self._plane.whole(), everything, follow_up_of(recovered))
+        return self._publishing.publish(self._plane.whole(), everything, FollowUp.of(recovered))
 
     def start(self) -> None:
         """Begin to run, after `recover`."""
@@ -162,6 +158,7 @@ class ControlEngine:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         self._clock.unlisten(self.wake)
+        self.replica.stop()
 
     def submit(self, stimulus: Stimulus, actor: str, *, shown: bool = False) -> Future[Committed]:
         """Ask for something; the future is done once it is durable, or refused.
@@ -177,7 +174,7 @@ class ControlEngine:
     def why(self, number: int) -> Future[tuple[Waiting, ...]]:
         """Find everything a live operation waits for; none if it has ended or never was."""
         now, waits = self._clock.now_ms, self._drivers.waits
-        return self._inbox.read(lambda plane: plane.why(number, now(), driver=waits(number)))
+        return self.replica.read(lambda view: view.why(number, now(), driver=waits(number)))
 
     def note(self, stimulus: Stimulus, actor: str) -> None:
         """Report something that nobody waits for, such as poll marks."""
@@ -307,7 +304,7 @@ class ControlEngine:
             raise
         self._rest.update(dict.fromkeys(committed.rest))
         self._planner.request(committed.plan)
-        follow_up = follow_up_of(committed)
+        follow_up = FollowUp.of(committed)
         if committed.change:
             self._shown = self._publishing.publish(committed.change, committed.changed, follow_up)
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from forewarn.control.driver_calls import CallEnded
 from forewarn.control.publishing import FollowUp, PublicationEnded
@@ -20,6 +20,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from forewarn.control.plane import Committed, ControlPlane
     from forewarn.control.service_state import ServiceStatus
+    from forewarn.control.state_view import StateView
 
 T = TypeVar("T")
 
@@ -60,18 +61,23 @@ class Submission:
 
 @value
 class StateQuery(Generic[T]):
-    """A question about the state, asked on the loop's own thread."""
+    """A question about the state, asked on the thread that owns it."""
 
-    query: Callable[[ControlPlane], T]
+    query: Callable[[Any], T]
     answer: Future[T]
 
-    def run(self, plane: ControlPlane) -> None:
-        """Answer it; on the loop's thread only."""
+    def run(self, view: StateView) -> None:
+        """Answer it; on the thread that owns the view."""
         if self.answer.set_running_or_notify_cancel():
             try:
-                self.answer.set_result(self.query(plane))
+                self.answer.set_result(self.query(view))
             except Exception as error:  # noqa: BLE001 - it belongs to who asked
                 self.answer.set_exception(error)
+
+    def refuse(self) -> None:
+        """Answer that nothing was done: the service ends."""
+        if self.answer.set_running_or_notify_cancel():
+            self.answer.set_exception(Stopping())
 
 
 #: One thing for the run loop to handle; None: it looks at the clock.

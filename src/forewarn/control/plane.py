@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.control import publication
-from forewarn.core import admission
-from forewarn.core.draft import Draft, Terms
+from forewarn.control.state_view import StateView
+from forewarn.core.draft import Terms
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance.refusals import MaintenanceWrongState
 from forewarn.core.maintenance.stimuli import WORDS, OperatorWord
 from forewarn.core.refusals import Unknown, WrongState
-from forewarn.core.state import Entry, State
+from forewarn.core.state import Entry
 from forewarn.core.step import next_deadline_ms, step
 from forewarn.core.stimulus import Cancel, Complete, Recover, Retry
 from forewarn.store import HistoryPage
@@ -25,12 +25,10 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.core.admission import Waiting
     from forewarn.core.maintenance.records import Maintenance
     from forewarn.core.policy import Policy
     from forewarn.core.state import Changes
     from forewarn.core.stimulus import Stimulus
-    from forewarn.core.topology import Topology
     from forewarn.errors import CallerError
     from forewarn.replication.messages import DocumentChange
     from forewarn.store import Store
@@ -65,7 +63,7 @@ class Committed:
     sequence: int = 0
 
 
-class ControlPlane:
+class ControlPlane(StateView):
     """Holds the state, and is the only one who changes it.
 
     Not for several threads: the loop owns it.
@@ -73,14 +71,15 @@ class ControlPlane:
 
     def __init__(self, store: Store, policy: Policy, new_guid: Callable[[], str]) -> None:
         """Load the state; call `recover` before anything else."""
-        self.policy = policy
-        self.store = store
+        super().__init__(store.load(), store, policy, new_guid=new_guid)
         #: Driver of hosts that name none.
         self.default_driver = ""
-        self.state: State = store.load()
-        self._new_guid = new_guid
-        #: The fleet as other threads read it; None once it has changed.
-        self._fleet: Topology | None = None
+        #: Given what was adopted, and the sequence as of it; must be quick.
+        self.on_adopted: Callable[[Changes, int], None] = lambda _, __: None
+
+    def view(self) -> StateView:
+        """Return a copy of what is true now, for another thread; costs the tables."""
+        return StateView(self.state.copy(), self.store, self.policy, new_guid=self._new_guid)
 
     def recover(self, now_ms: int) -> Committed:
         """Take up what a crash cut off; publish `whole` in place of the change. Source: L-7.
@@ -110,7 +109,7 @@ class ControlPlane:
             self.store.commit(written)
             self._adopt(written)
         elif written.derived:
-            self.state.adopt(written)
+            self._adopt(written)
         return Committed(
             operations=self._now(outcome.operations, written.operations),
             changed=tuple(written.operations),
@@ -147,17 +146,6 @@ class ControlPlane:
         """Everything metadata nodes must know now."""
         return publication.whole(self.state, self.store.generation)
 
-    def fleet(self) -> Topology:
-        """Return the fleet as it is, for other threads: a copy made once for each change of it."""
-        if self._fleet is None:
-            self._fleet = self.state.topology.copy()
-        return self._fleet
-
-    @property
-    def sequence(self) -> int:
-        """What `Committed.sequence` of the last commit was."""
-        return self.store.generation
-
     def loaded(self) -> DocumentChange:
         """What metadata nodes may know while nothing can be decided."""
         return publication.loaded(self.state, self.store.generation)
@@ -165,20 +153,6 @@ class ControlPlane:
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When time alone makes something happen, ms since the epoch UTC; None if never."""
         return next_deadline_ms(self.state, self.policy, now_ms)
-
-    def why(self, number: int, now_ms: int, *, driver: str) -> tuple[Waiting, ...]:
-        """Everything a live operation waits for; empty if it has ended or never was.
-
-        `driver` is whom or what its driver waits for; empty while that works.
-        """
-        operation = self.state.operations.get(number)
-        if operation is None:
-            return ()
-        return admission.why(self.draft(now_ms), operation, driver=driver)
-
-    def draft(self, now_ms: int) -> Draft:
-        """Return a draft to look at what is; nothing of it is kept."""
-        return Draft(self.state, now_ms, Terms(self.policy, "", self._new_guid))
 
     def _away_ms(self, now_ms: int) -> int:
         """How long there was no sign of the service, in ms: no entry of history, no poll. (B-2)."""
@@ -188,9 +162,8 @@ class ControlPlane:
         return max(now_ms - max(seen_ms, default=now_ms), 0)
 
     def _adopt(self, written: Changes) -> None:
-        self.state.adopt(written)
-        if written.of_fleet or written.topology is not None:
-            self._fleet = None
+        self.adopt(written, self.store.generation)
+        self.on_adopted(written, self.sequence)
 
     def _now(
         self, numbers: tuple[int, ...], written: dict[int, Operation]

@@ -54,6 +54,11 @@ class FollowUp:
     begin: tuple[Operation, ...] = ()
     abort: tuple[Operation, ...] = ()
 
+    @classmethod
+    def of(cls, committed: Committed) -> FollowUp:
+        """Return what may be done once a commit is shown."""
+        return cls(committed.announced, committed.begin, committed.abort)
+
     def __bool__(self) -> bool:
         """Whether there is anything to be done."""
         return bool(self.announced or self.begin or self.abort)
@@ -63,11 +68,6 @@ class FollowUp:
         """Numbers of all the operations it is about."""
         running = (operation.number for operation in (*self.begin, *self.abort))
         return tuple(dict.fromkeys((*self.announced, *running)))
-
-
-def follow_up_of(committed: Committed) -> FollowUp:
-    """Return what may be done once a commit is shown."""
-    return FollowUp(committed.announced, committed.begin, committed.abort)
 
 
 @value

@@ -281,6 +281,27 @@ class State:
             self.waits[number] = blocker
             self.waiting.add(blocker, number)
 
+    def copy(self) -> State:
+        """A state of its own with the same records, for another thread; costs what there is."""
+        made = State()
+        made.adopt(
+            Changes(
+                self.last_number,
+                topology=self.topology.copy(),
+                operations={**self.operations, **self.aborts},
+                events=dict(self.events),
+                enrolments=dict(self.enrolments),
+                views=dict(self.views),
+                plans=dict(self.plans),
+                maintenances=dict(self.maintenances),
+                targets=dict(self.targets),
+                policies=dict(self.policies),
+                mark=self.mark,
+                waits=dict(self.waits),
+            )
+        )
+        return made
+
     @property
     def applied_policy(self) -> AppliedPolicy | None:
         """The maintenance policy that an operator has applied; None before the first one."""

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.control.inbox import Stopping
-from forewarn.control.plane import ControlPlane
+from forewarn.control.state_view import StateView
 from forewarn.errors import OurError
 from forewarn.operator_api.name_index import FleetIndex
 from forewarn.validation.complexity import abandonable
@@ -78,14 +78,20 @@ class ControlClient:
     #: Where long work is done.
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COMPUTING_MAX))
 
-    async def read(self, query: Callable[[ControlPlane], T]) -> T:
-        """Return what a query finds in the live state, which holds still meanwhile.
+    async def read(self, query: Callable[[StateView], T]) -> T:
+        """Return what a query finds in the state as of the last commit, which holds still.
+
+        It is asked of the readers' copy, so that the writer goes on meanwhile.
 
         Raises:
-            AnswerOverdue: the control plane has not answered in time.
+            AnswerOverdue: there was no answer in time.
             Stopping: the service ends.
         """
-        return await self._awaited(self.loop.read(query))
+        return await self._awaited(self.loop.replica.read(query))
+
+    async def see_writer(self) -> None:
+        """Return once the control plane has come to this question; raises as `read`."""
+        await self._awaited(self.loop.read(lambda _: None))
 
     async def why(self, number: int) -> tuple[Waiting, ...]:
         """Return everything a live operation waits for; raises as `read`."""
@@ -96,7 +102,7 @@ class ControlClient:
 
         Costs the fleet where it has changed since it was last asked for.
         """
-        return await self.read(ControlPlane.fleet)
+        return await self.read(StateView.fleet)
 
     async def compute(self, work: Callable[[], T]) -> T:
         """Do what takes long off the event loop; given up when nobody waits for it any more.

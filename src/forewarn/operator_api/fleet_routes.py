@@ -37,7 +37,7 @@ from forewarn.validation.json_reader import JSON
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from forewarn.control.plane import ControlPlane
+    from forewarn.control.state_view import StateView
     from forewarn.core.state import Entry
     from forewarn.core.topology import Topology
     from forewarn.operator_api.name_index import FleetIndex
@@ -174,11 +174,11 @@ class _Records:
     async def _current(self, call: ApiCall) -> dict[str, object]:
         """Return one record as it is now, looked up on the writer's thread; costs that record."""
         kind, name = self.kind, call.path["name"]
-        return await call.desk.read(lambda plane: _shown(plane.state.topology, kind, name))
+        return await call.desk.read(lambda view: _shown(view.state.topology, kind, name))
 
     async def put(self, call: ApiCall) -> ApiResponse:
         name = call.path["name"]
-        change = await call.desk.read(lambda plane: self._change(name, call, plane.state.topology))
+        change = await call.desk.read(lambda view: self._change(name, call, view.state.topology))
         if call.query.get("new"):
             change = replace(change, absent=(*change.absent, (self.kind, name)))
         committed = await call.desk.submit(change, call.actor)
@@ -207,7 +207,7 @@ async def _apply(call: ApiCall) -> ApiResponse:
     fleet = await desk.fleet()
     change = await desk.compute(partial(_asked, call, fleet))
     if dry_run:
-        entries = await desk.read(lambda plane: _tried(plane, change, call))
+        entries = await desk.read(lambda view: _tried(view, change, call))
     else:
         entries = (await desk.submit(change, call.actor)).entries
     return ApiResponse(await desk.compute(partial(_result, entries, applied=not dry_run)))
@@ -229,12 +229,12 @@ async def _export(call: ApiCall) -> ApiResponse:
     return ApiResponse(None, stream=PartStream(call.desk, parts, media))
 
 
-def _tried(plane: ControlPlane, change: ChangeTopology, call: ApiCall) -> Iterable[Entry]:
+def _tried(view: StateView, change: ChangeTopology, call: ApiCall) -> Iterable[Entry]:
     """Return what a change would write, without writing it; costs what it would touch."""
     count = itertools.count()
-    terms = Terms(plane.policy, call.actor, lambda: f"DRY-RUN-{next(count)}")
+    terms = Terms(view.policy, call.actor, lambda: f"DRY-RUN-{next(count)}")
     now_ms = call.desk.clock.now_ms()
-    return step(plane.state, change, now_ms=now_ms, terms=terms).changes.entries
+    return step(view.state, change, now_ms=now_ms, terms=terms).changes.entries
 
 
 def _changed(entries: Iterable[Entry], verb: str) -> list[dict[str, str]]:

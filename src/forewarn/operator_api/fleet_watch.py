@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from forewarn.operator_api import schemas
 from forewarn.operator_api.fleet_overview import OPERATIONS_MAX, STATES, FleetOverview
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
-    from forewarn.control.plane import Committed, ControlPlane
-    from forewarn.core.lifecycle import Operation
+    from forewarn.control.plane import Committed
+    from forewarn.control.state_view import StateView
+    from forewarn.core.lifecycle import Event, Operation
+    from forewarn.core.topology import Topology
     from forewarn.operator_api.fleet_overview import Rack
     from forewarn.operator_api.watch import OpenStreams
 
@@ -44,9 +46,9 @@ RELOAD = "reload"
 
 
 class Reader(Protocol):
-    """Who asks the writer, and has work done on a thread: the `ControlClient`."""
+    """Who asks for the live state, and has work done on a thread: the `ControlClient`."""
 
-    async def read(self, query: Callable[[ControlPlane], T]) -> T:
+    async def read(self, query: Callable[[StateView], T]) -> T:
         """Return what a query finds in the live state."""
 
     async def compute(self, work: Callable[[], T]) -> T:
@@ -139,22 +141,17 @@ class FleetWatch:
         self._here = asyncio.get_running_loop()
         if self._overview is not None and len(self._commits) < COMMITS_MAX:
             return
-        fleet, operations, events, sequence = await desk.read(self._subscribe)
+        if not self._subscribed:  # what it hears of twice it knows by its sequence
+            self._subscribed = True
+            self._loop.on_committed.add(self._note)
+        self._commits.clear()
+        fleet, operations, events, sequence = await desk.read(_whole_state)
         made = await desk.compute(lambda: FleetOverview(fleet, operations, events))
         with self._lock:
             made.layout += self._overview.layout if self._overview else 0
             self._overview, self._sequence = made, sequence
             self._version += 1
             self._messages.clear()
-
-    def _subscribe(self, plane: ControlPlane) -> tuple[Any, Any, Any, int]:
-        """Return a whole state, and hear of each commit after it; on the writer's thread."""
-        self._commits.clear()
-        if not self._subscribed:
-            self._subscribed = True
-            self._loop.on_committed.add(self._note)
-        state = plane.state
-        return plane.fleet(), dict(state.operations), dict(state.events), plane.sequence
 
     def _note(self, committed: Committed) -> None:
         """Keep a commit for later; called on the writer's thread."""
@@ -276,3 +273,11 @@ def _operations(overview: FleetOverview, operations: Iterable[Operation]) -> lis
     return [
         schemas.GLANCE.of(schemas.Glance(each, *overview.approvals(each))) for each in operations
     ]
+
+
+def _whole_state(
+    view: StateView,
+) -> tuple[Topology, dict[int, Operation], dict[str, Event], int]:
+    """Return a whole state, and as of which commit it is."""
+    state = view.state
+    return view.fleet(), dict(state.operations), dict(state.events), view.sequence

@@ -17,7 +17,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forewarn.control.plane import ControlPlane
+    from forewarn.control.state_view import StateView
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.operator_api.routes import ApiCall
     from forewarn.store import Store
@@ -76,7 +76,7 @@ async def find(call: ApiCall, name: str) -> LookupResult:
         UnknownOperation: nothing has that name.
         Ambiguous: several live events begin so.
     """
-    found = await call.desk.read(lambda plane: _find_live(plane, name))
+    found = await call.desk.read(lambda view: _find_live(view, name))
     if found is None:
         found = await call.desk.look_up(lambda store: _find_stored(store, name))
     if found is None:
@@ -84,13 +84,13 @@ async def find(call: ApiCall, name: str) -> LookupResult:
     return found
 
 
-def _find_live(plane: ControlPlane, name: str) -> LookupResult | None:
-    state = plane.state
+def _find_live(view: StateView, name: str) -> LookupResult | None:
+    state = view.state
     number = _NUMBER.fullmatch(name)
     if number:
         operation = state.operations.get(int(number[1]))
         if operation is not None:
-            return LookupResult(operation, _events_of(plane, operation))
+            return LookupResult(operation, _events_of(view, operation))
     beginning = name.upper()
     if not _PREFIX.fullmatch(beginning):
         return None
@@ -104,11 +104,11 @@ def _find_live(plane: ControlPlane, name: str) -> LookupResult | None:
         return None
     event = state.events[matches[0]]
     operation = state.operations[event.operation]
-    return LookupResult(operation, _events_of(plane, operation), event)
+    return LookupResult(operation, _events_of(view, operation), event)
 
 
-def _events_of(plane: ControlPlane, operation: Operation) -> tuple[Event, ...]:
-    events = plane.state.events
+def _events_of(view: StateView, operation: Operation) -> tuple[Event, ...]:
+    events = view.state.events
     return tuple(events[each] for each in operation.events if each in events)
 
 

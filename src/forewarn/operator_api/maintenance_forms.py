@@ -112,7 +112,7 @@ async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
     topology = await call.desk.fleet()
     hosts = await call.desk.compute(lambda: _selected(topology, call))
     policy = await call.desk.read(
-        lambda plane: maintenance_policy(plane.state.applied_policy, plane.policy)
+        lambda view: maintenance_policy(view.state.applied_policy, view.policy)
     )
     at_once = form.get("max_at_once", 0)
     return stimuli.CreateMaintenance(

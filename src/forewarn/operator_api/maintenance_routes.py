@@ -46,8 +46,8 @@ from forewarn.validation.fields import Boolean, Integer, Text
 from forewarn.validation.forms import Field, Form
 
 if TYPE_CHECKING:
-    from forewarn.control.plane import ControlPlane
     from forewarn.control.planning import Snapshot
+    from forewarn.control.state_view import StateView
     from forewarn.store import Store
     from forewarn.validation.fields import Schema
 
@@ -128,8 +128,8 @@ async def _preview(call: ApiCall) -> ApiResponse:
     )
     now_ms = call.desk.clock.now_ms()
 
-    def take(plane: ControlPlane) -> Snapshot:
-        return snapshot(plane.state, made, topology=topology, policy=plane.policy, now_ms=now_ms)
+    def take(view: StateView) -> Snapshot:
+        return snapshot(view.state, made, topology=topology, policy=view.policy, now_ms=now_ms)
 
     taken = await call.desk.read(take)
     plan = await call.desk.compute(lambda: planned_from(taken))
@@ -157,13 +157,13 @@ async def find_view(call: ApiCall, number: int) -> MaintenanceView:
     """Return a maintenance, ended or not; costs the hosts it has touched."""
     now_ms = call.desk.clock.now_ms()
 
-    def live(plane: ControlPlane) -> MaintenanceView | None:
-        state = plane.state
+    def live(view: StateView) -> MaintenanceView | None:
+        state = view.state
         maintenance = state.maintenances.get(number)
         if maintenance is None:
             return None
         targets = dict(state.progress.of(number).targets)
-        blocker = why_maintenance(plane.draft(now_ms), maintenance)
+        blocker = why_maintenance(view.draft(now_ms), maintenance)
         plan = state.plans.get(maintenance.plan)
         return MaintenanceView(maintenance, targets, plan, blocker)
 

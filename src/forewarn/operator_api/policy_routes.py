@@ -25,7 +25,7 @@ from forewarn.validation.json_reader import JSON
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forewarn.control.plane import ControlPlane
+    from forewarn.control.state_view import StateView
     from forewarn.core.topology import Host
     from forewarn.planning.policy import Policy
     from forewarn.planning.windows import Span, Window
@@ -78,7 +78,7 @@ async def _windows(call: ApiCall) -> ApiResponse:
     start_ms = call.desk.clock.now_ms()
     span = (start_ms, start_ms + days * DAY_MS)
     policy = await call.desk.read(_in_force)
-    host = await call.desk.read(lambda plane: _host(plane, name)) if name else None
+    host = await call.desk.read(lambda view: _host(view, name)) if name else None
     found = await call.desk.compute(lambda: open_time(policy, span, host=host))
     ends = {"from": timestamps.iso8601(span[0]), "to": timestamps.iso8601(span[1])}
     return ApiResponse({**ends, "spans": found})
@@ -122,12 +122,12 @@ def _local(at_ms: int, zone: str) -> str:
     return dt.datetime.fromtimestamp(at_ms // 1000, ZoneInfo(zone)).isoformat()
 
 
-def _in_force(plane: ControlPlane) -> Policy:
-    return maintenance_policy(plane.state.applied_policy, plane.policy)
+def _in_force(view: StateView) -> Policy:
+    return maintenance_policy(view.state.applied_policy, view.policy)
 
 
-def _host(plane: ControlPlane, name: str) -> Host:
-    host = plane.state.topology.hosts.get(name)
+def _host(view: StateView, name: str) -> Host:
+    host = view.state.topology.hosts.get(name)
     if host is None:
         raise Unknown(kind="host", name=name)
     return host

@@ -32,7 +32,7 @@ from forewarn.validation.json_reader import JSON
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-    from forewarn.control.plane import ControlPlane
+    from forewarn.control.state_view import StateView
     from forewarn.core.document import View
     from forewarn.operator_api.control_client import ControlClient
     from forewarn.protocol.documents import Document
@@ -86,9 +86,9 @@ def _read_place(text: str) -> tuple[int, str]:
     return int(number or 0), group
 
 
-def _told(vm: str, group: str, plane: ControlPlane) -> list[schemas.OperationSummary]:
+def _told(vm: str, group: str, view: StateView) -> list[schemas.OperationSummary]:
     """Return live events: all, a group's, or those one VM is shown; costs what it returns."""
-    state = plane.state
+    state = view.state
     topology = state.topology
     if vm and vm not in topology.vms:
         raise Unknown(kind="vm", name=vm)
@@ -96,13 +96,13 @@ def _told(vm: str, group: str, plane: ControlPlane) -> list[schemas.OperationSum
         raise Unknown(kind="group", name=group)
     if vm and group and topology.vms[vm].group != group:
         return []
-    view = fresh(topology.view_of(vm), topology.vms[vm].group) if vm else None
-    group = view.group if view else group
+    shown = fresh(topology.view_of(vm), topology.vms[vm].group) if vm else None
+    group = shown.group if shown else group
     events = map(state.events.__getitem__, state.event_ids_of(group)) if group else None
     return [
         schemas.OperationSummary(event, state.operations[event.operation])
         for event in events or state.events.values()
-        if view is None or may_see(view, event)
+        if shown is None or may_see(shown, event)
     ]
 
 
@@ -117,13 +117,13 @@ async def _event(call: ApiCall) -> ApiResponse:
 async def _document(call: ApiCall) -> ApiResponse:
     vm = call.query["vm"]
     api_version = call.query.get("api-version", VERSIONS[-1])
-    document = await call.desk.read(lambda plane: _document_of(plane, vm))
+    document = await call.desk.read(lambda view: _document_of(view, vm))
     return ApiResponse(render_document(document, api_version))
 
 
-def _document_of(plane: ControlPlane, vm: str) -> Document:
+def _document_of(view: StateView, vm: str) -> Document:
     """Return what a VM would read now; of a disabled group what it would see at once (B-3)."""
-    state = plane.state
+    state = view.state
     if vm not in state.topology.vms:
         raise Unknown(kind="vm", name=vm)
     key, group = state.topology.view_of(vm), state.topology.vms[vm].group
@@ -225,7 +225,7 @@ _NAMES: Schema = {"type": "array", "items": {"type": "string"}}
 async def _health(call: ApiCall) -> ApiResponse:
     try:
         async with asyncio.timeout(READY_S_MAX):
-            await call.desk.read(lambda _: None)
+            await call.desk.see_writer()
             # What cannot be read cannot be decided on: a commit reads before it writes.
             await call.desk.look_up(_last_sequence)
         reason = call.desk.loop.trouble

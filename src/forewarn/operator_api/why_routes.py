@@ -21,7 +21,7 @@ from forewarn.validation.forms import Field
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from forewarn.control.plane import ControlPlane
+    from forewarn.control.state_view import StateView
     from forewarn.planning.blockers import Blocker
     from forewarn.validation.fields import Schema
 
@@ -72,15 +72,15 @@ async def _why(call: ApiCall) -> ApiResponse:
     now_ms = call.desk.clock.now_ms()
     matched = _WAVE.fullmatch(name)
     if matched is None:
-        found = await call.desk.read(lambda plane: _of_host(plane, name, now_ms))
+        found = await call.desk.read(lambda view: _of_host(view, name, now_ms))
         return ApiResponse({"id": name, "kind": "host", "blockers": BLOCKER.each(found)})
     number, wave = int(matched[1]), int(matched[2] or 0)
 
-    def query(plane: ControlPlane) -> list[Waits] | None:
-        maintenance = plane.state.maintenances.get(number)
+    def query(view: StateView) -> list[Waits] | None:
+        maintenance = view.state.maintenances.get(number)
         if maintenance is None:
             return None
-        draft = plane.draft(now_ms)
+        draft = view.draft(now_ms)
         if wave:
             blocker = why_wave(draft, maintenance, wave)
         else:
@@ -96,9 +96,9 @@ async def _why(call: ApiCall) -> ApiResponse:
     return ApiResponse({"id": name, "kind": kind, "blockers": BLOCKER.each(waits or ())})
 
 
-def _of_host(plane: ControlPlane, host: str, now_ms: int) -> list[Waits]:
+def _of_host(view: StateView, host: str, now_ms: int) -> list[Waits]:
     """Return what the work on a host waits for, whoever asked for it."""
-    draft, state = plane.draft(now_ms), plane.state
+    draft, state = view.draft(now_ms), view.state
     found = [
         (operation.id, blocker_of(draft, operation))
         for operation in draft.operations(("host", host))
@@ -115,22 +115,22 @@ def _of_host(plane: ControlPlane, host: str, now_ms: int) -> list[Waits]:
 async def _why_all(call: ApiCall) -> ApiResponse:
     """Group everything that waits by what it waits for; costs all live work, in portions."""
     now_ms = call.desk.clock.now_ms()
-    numbers = await call.desk.read(lambda plane: list(plane.state.operations))
+    numbers = await call.desk.read(lambda view: list(view.state.operations))
     waiting: list[Waits] = []
     for start in range(0, len(numbers), PORTION):
         portion = numbers[start : start + PORTION]
 
-        def look(plane: ControlPlane, portion: list[int] = portion) -> list[Waits]:
-            draft = plane.draft(now_ms)
-            live = map(plane.state.operations.get, portion)
+        def look(view: StateView, portion: list[int] = portion) -> list[Waits]:
+            draft = view.draft(now_ms)
+            live = map(view.state.operations.get, portion)
             pairs = [(each.id, blocker_of(draft, each)) for each in live if each is not None]
             return [Waits(name, blocker) for name, blocker in pairs if blocker]
 
         waiting += await call.desk.read(look)
 
-    def maintenances(plane: ControlPlane) -> list[Waits]:
-        draft = plane.draft(now_ms)
-        pairs = [(m.id, why_maintenance(draft, m)) for m in plane.state.maintenances.values()]
+    def maintenances(view: StateView) -> list[Waits]:
+        draft = view.draft(now_ms)
+        pairs = [(m.id, why_maintenance(draft, m)) for m in view.state.maintenances.values()]
         return [Waits(name, blocker) for name, blocker in pairs if blocker]
 
     waiting += await call.desk.read(maintenances)

@@ -186,6 +186,8 @@ class Daemon:
         bound = await self._listen(settings.listen.metadata, workers)
         if self.feed is not None and settings.feed.listen:
             self.feed_address = await self._start_feed(self.feed)
+        if settings.listen.operator:
+            await asyncio.to_thread(self.control.replica.begin, plane)
         self.control.start()
         if self.destinations:
             await self._start_outbox(observers)

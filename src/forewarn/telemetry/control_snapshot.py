@@ -1,4 +1,4 @@
-"""What is true of a control plane when somebody scrapes: gauges, read on the run loop's thread.
+"""What is true of a control plane when somebody scrapes: its gauges.
 
 No query costs more than `WAITS_SAMPLE_MAX` operations, whatever the size of the fleet.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
-    from forewarn.control.plane import ControlPlane
+    from forewarn.control.state_view import StateView
     from forewarn.telemetry.commit_metrics import CommitMetrics
 
 #: Operations of which a scrape asks what they wait for; of more than these a sample stands for all.
@@ -55,17 +55,19 @@ class ControlSnapshot:
         found: list[Metric] = [_states(self._engine.state)]
         try:
             async with asyncio.timeout(READ_S_MAX):
-                found += await asyncio.wrap_future(self._engine.read(self._of_plane))
+                found += await asyncio.wrap_future(self._engine.read(self._counted))
+                found += await asyncio.wrap_future(self._engine.replica.read(_of_maintenances))
                 found.append(await self._waits())
         except Exception:  # noqa: BLE001 - busy or ended: forewarn_service_state says so
             return found
         return found
 
-    def _of_plane(self, plane: ControlPlane) -> list[Metric]:
-        return [*self._of_fleet(plane), self._of_work(), *_of_maintenances(plane), *self._groups()]
+    def _counted(self, view: StateView) -> list[Metric]:
+        """Return what is counted at each commit, on the thread that counts."""
+        return [*self._of_fleet(view), self._of_work(), *self._groups()]
 
-    def _of_fleet(self, plane: ControlPlane) -> Iterator[Metric]:
-        state, metrics = plane.state, self._metrics
+    def _of_fleet(self, view: StateView) -> Iterator[Metric]:
+        state, metrics = view.state, self._metrics
         by_health = Tally(metrics.unhealthy.values())
         by_health[Health.HEALTHY.value] = len(state.topology.hosts) - len(metrics.unhealthy)
         hosts = GaugeMetricFamily("forewarn_hosts", "Hosts, by health.", labels=["health"])
@@ -76,7 +78,7 @@ class ControlSnapshot:
             ("vms", "VMs of the fleet.", len(state.topology.vms)),
             ("groups", "Groups of the fleet.", len(state.topology.groups)),
             ("groups_enabled", "Groups that polled in the last day.", len(state.enrolments)),
-            ("history_sequence", "Number of the last entry of history.", plane.store.history_seq),
+            ("history_sequence", "Number of the last entry of history.", view.store.history_seq),
         ):
             yield GaugeMetricFamily(f"forewarn_{name}", text, value=count)
 
@@ -104,18 +106,20 @@ class ControlSnapshot:
         """Count what waits by its first blocker; costs a sample of the live work, in portions."""
         now_ms = self._clock.now_ms()
         numbers = await asyncio.wrap_future(
-            self._engine.read(lambda plane: list(plane.state.operations))
+            self._engine.replica.read(lambda view: list(view.state.operations))
         )
         step = -(-len(numbers) // WAITS_SAMPLE_MAX) or 1
         tally: Tally[str] = Tally()
         for start in range(0, len(numbers), PORTION * step):
             portion = numbers[start : start + PORTION * step : step]
             query = partial(_codes, numbers=portion, now_ms=now_ms)
-            codes = await asyncio.wrap_future(self._engine.read(query))
+            codes = await asyncio.wrap_future(self._engine.replica.read(query))
             tally.update(codes)
         for code in tally:
             tally[code] *= step
-        halted = await asyncio.wrap_future(self._engine.read(partial(_halted, now_ms=now_ms)))
+        halted = await asyncio.wrap_future(
+            self._engine.replica.read(partial(_halted, now_ms=now_ms))
+        )
         tally.update(halted)
         text = (
             "Operations and maintenances that wait, by the code of their first blocker;"
@@ -127,10 +131,10 @@ class ControlSnapshot:
         return waits
 
 
-def _codes(plane: ControlPlane, *, numbers: list[int], now_ms: int) -> list[str]:
-    draft, found = plane.draft(now_ms), []
+def _codes(view: StateView, *, numbers: list[int], now_ms: int) -> list[str]:
+    draft, found = view.draft(now_ms), []
     for number in numbers:
-        operation = plane.state.operations.get(number)
+        operation = view.state.operations.get(number)
         if operation is not None and operation.state is not OperationState.RUNNING:
             blocker = blocker_of(draft, operation)
             if blocker is not None:
@@ -138,15 +142,15 @@ def _codes(plane: ControlPlane, *, numbers: list[int], now_ms: int) -> list[str]
     return found
 
 
-def _halted(plane: ControlPlane, *, now_ms: int) -> list[str]:
-    draft = plane.draft(now_ms)
-    newest = list(plane.state.maintenances.values())[-MAINTENANCES_NAMED_MAX:]
+def _halted(view: StateView, *, now_ms: int) -> list[str]:
+    draft = view.draft(now_ms)
+    newest = list(view.state.maintenances.values())[-MAINTENANCES_NAMED_MAX:]
     found = [why_maintenance(draft, each) for each in newest]
     return [blocker.code.value for blocker in found if blocker is not None]
 
 
-def _of_maintenances(plane: ControlPlane) -> Iterator[Metric]:
-    live = plane.state.maintenances
+def _of_maintenances(view: StateView) -> list[Metric]:
+    live = view.state.maintenances
     text = "Maintenances that have not ended, by state."
     states = GaugeMetricFamily("forewarn_maintenances", text, labels=["state"])
     tally = Tally(each.state for each in live.values())
@@ -157,14 +161,13 @@ def _of_maintenances(plane: ControlPlane) -> Iterator[Metric]:
         MaintenanceState.STOPPED,
     ):
         states.add_metric([state.value], tally[state])
-    yield states
     text = (
         "Hosts of a maintenance, by how far they are;"
         f" the {MAINTENANCES_NAMED_MAX} newest live maintenances."
     )
     hosts = GaugeMetricFamily("forewarn_maintenance_hosts", text, labels=["maintenance", "state"])
     for maintenance in list(live.values())[-MAINTENANCES_NAMED_MAX:]:
-        progress = plane.state.progress.of(maintenance.number)
+        progress = view.state.progress.of(maintenance.number)
         working, failed = len(progress.working), len(progress.failed.keys() - progress.working)
         touched = len(progress.targets)
         for word, count in (
@@ -174,7 +177,7 @@ def _of_maintenances(plane: ControlPlane) -> Iterator[Metric]:
             ("done", touched - working - failed),
         ):
             hosts.add_metric([maintenance.id, word], count)
-    yield hosts
+    return [states, hosts]
 
 
 def _states(current: ServiceState) -> Metric:

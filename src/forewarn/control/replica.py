@@ -1,0 +1,116 @@
+"""A copy of the live state that readers ask on a thread of its own: none of them visits the writer.
+
+Each change comes in the order of its commit, before whoever asked for it has the answer, so that
+everybody reads what he has written. Nothing may be decided in here.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from forewarn.control.inbox import StateQuery, Stopping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.control.inbox import Inbox
+    from forewarn.control.plane import ControlPlane
+    from forewarn.control.service_state import ServiceStatus
+    from forewarn.control.state_view import StateView
+    from forewarn.core.state import Changes
+
+T = TypeVar("T")
+#: What the reading thread takes: a whole state, a change of it, or a question. None: it ends.
+_Item: TypeAlias = "StateView | tuple[Changes, int] | StateQuery[object] | None"
+
+log = logging.getLogger("forewarn.control")
+
+
+class StateReplica:
+    """Answers questions about the live state; may be asked on any thread.
+
+    The state is copied when somebody asks first, once; each commit then costs its changes.
+    """
+
+    def __init__(self, inbox: Inbox, status: ServiceStatus) -> None:
+        """Copy nothing yet; the copy is asked for through the `inbox` of the run loop."""
+        self._inbox = inbox
+        self._status = status
+        self._items: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def read(self, query: Callable[[StateView], T]) -> Future[T]:
+        """Return what a query finds in the state as of the last commit, which holds still.
+
+        The future fails with `Stopping` if the service ends.
+        """
+        answer: Future[T] = Future()
+        with self._lock:
+            if self._status.ended:
+                answer.set_exception(Stopping())
+                return answer
+            if self._thread is None:
+                self._inbox.read(self.copy)
+                self._start()
+            self._items.put(StateQuery(query, answer))  # type: ignore[arg-type]
+        return answer
+
+    def copy(self, plane: ControlPlane) -> None:
+        """Copy a state, and follow its changes from here on; on the thread that owns it."""
+        self._items.put(plane.view())
+        plane.on_adopted = self._follow
+
+    def begin(self, plane: ControlPlane) -> None:
+        """Copy a large state before its run loop starts, so that no reader makes that wait."""
+        with self._lock:
+            self.copy(plane)
+            self._start()
+
+    def stop(self) -> None:
+        """End; what was asked is answered first."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            if thread is None:
+                return
+            self._items.put(None)
+        thread.join()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._serve, name="readers", daemon=True)
+        self._thread.start()
+
+    def _follow(self, changes: Changes, sequence: int) -> None:
+        self._items.put((changes, sequence))
+
+    def _serve(self) -> None:
+        view: StateView | None = None
+        early: list[StateQuery[object]] = []
+        while (item := self._items.get()) is not None:
+            if isinstance(item, StateQuery):
+                if view is None:
+                    early.append(item)
+                else:
+                    item.run(view)
+            elif not isinstance(item, tuple):
+                view = item
+                while early:
+                    early.pop(0).run(view)
+            elif view is not None:
+                view = self._adopted(view, *item)
+        for query in early:
+            query.refuse()
+
+    def _adopted(self, view: StateView, changes: Changes, sequence: int) -> StateView | None:
+        """Return the view with a change; None: it is of no use, and a new one is on its way."""
+        try:
+            view.adopt(changes, sequence)
+        except Exception:
+            log.exception("the readers' copy of the state missed a change, by a bug")
+            self._inbox.read(self.copy)
+            return None
+        return view

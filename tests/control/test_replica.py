@@ -1,0 +1,139 @@
+"""What readers ask: a copy of the state on a thread of its own, which keeps no writer."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.control.inbox import Stopping
+from forewarn.control.state_view import StateView
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.stimulus import Approve, ChangeTopology, Complete
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.store.errors import StoreUncertain
+from tests.control.rig import WAIT_S, Running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forewarn.core.state import Changes
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    """A run loop with one VM on one host."""
+    made = Running()
+    yield made
+    made.loop.stop()
+    made.store.close()
+
+
+def read_all(running: Running) -> tuple[bool, int, int]:
+    """Whether readers' state is the writer's, and the sequence of both."""
+    view = running.loop.replica.read(lambda view: (view.state.copy(), view.sequence)).result(WAIT_S)
+    plane = running.loop.read(lambda plane: (plane.state.copy(), plane.sequence)).result(WAIT_S)
+    assert view[0].places.all() == plane[0].places.all()
+    return view[0] == plane[0], view[1], plane[1]
+
+
+def test_whoever_wrote_reads_it(running: Running) -> None:
+    """Every answer is followed by reads that have it. Source: E-1."""
+    for number in range(50):
+        name = f"h{number}"
+        running.ask(ChangeTopology((Host(name),)))
+        found = running.loop.replica.read(lambda view: list(view.state.topology.hosts))
+        assert found.result(WAIT_S)[-1] == name
+
+
+def test_readers_see_what_the_writer_has(running: Running) -> None:
+    """Through all of an operation's life, changes of the fleet included. Source: L-7."""
+    same, *sequences = read_all(running)
+    assert (same, len(set(sequences))) == (True, 1)
+    operation = running.announce()
+    running.ask(ChangeTopology((Host("h2"),), (Group("g2"),), (Vm("v2", "h2", "g2"),)))
+    running.ask(Approve("v", operation.events))
+    running.settle()
+    same, *sequences = read_all(running)
+    assert (same, len(set(sequences))) == (True, 1)
+    running.ask(Complete(operation.number))
+    running.ask(ChangeTopology(removed=(("vm", "v2"),)))
+    running.settle()
+    same, *sequences = read_all(running)
+    assert (same, len(set(sequences))) == (True, 1)
+
+
+def test_reader_that_takes_long_keeps_no_approval(running: Running) -> None:
+    """The writer goes on while a question is looked into. Source: A-1."""
+    operation = running.announce()
+    running.settle()
+    looks, go_on = threading.Event(), threading.Event()
+
+    def ponder(view: StateView) -> OperationState:
+        looks.set()
+        go_on.wait(WAIT_S)
+        return view.state.operations[operation.number].state
+
+    answer = running.loop.replica.read(ponder)
+    assert looks.wait(WAIT_S)
+    running.ask(Approve("v", operation.events))
+    assert running.state_of(operation) is OperationState.RUNNING
+    go_on.set()
+    assert answer.result(WAIT_S) is OperationState.ANNOUNCED
+
+
+def test_commit_of_unknown_outcome_reaches_readers(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What turns out to have happened is adopted by both. Source: L-7."""
+    running.announce()
+    read_all(running)
+    commit, happened = running.store.commit, []
+
+    def cut(changes: Changes) -> int:
+        commit(changes)
+        happened.append(changes)
+        raise StoreUncertain(place="here", reason="cut")
+
+    monkeypatch.setattr(running.store, "settle", lambda: happened.pop() if happened else None)
+    with monkeypatch.context() as patch:
+        patch.setattr(running.store, "commit", cut)
+        with pytest.raises(StoreUncertain):
+            running.ask(ChangeTopology((Host("h2"),)))
+    running.pass_time(0)
+    same, *sequences = read_all(running)
+    assert (same, len(set(sequences))) == (True, 1)
+    found = running.loop.replica.read(lambda view: "h2" in view.state.topology.hosts)
+    assert found.result(WAIT_S)
+
+
+def test_missed_change_is_made_good(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A copy that cannot follow is made again, and readers wait for it. Source: L-8."""
+    read_all(running)
+
+    adopt = StateView.adopt
+    failed: list[int] = []
+
+    def fails(view: StateView, changes: Changes, sequence: int) -> None:
+        if type(view) is StateView and not failed:
+            failed.append(sequence)
+            raise RuntimeError
+        adopt(view, changes, sequence)
+
+    monkeypatch.setattr(StateView, "adopt", fails)
+    running.announce()
+    running.settle()
+    same, *sequences = read_all(running)
+    assert (same, len(set(sequences))) == (True, 1)
+    assert failed
+    assert "missed a change" in caplog.text
+
+
+def test_question_to_a_service_that_ends_is_refused(running: Running) -> None:
+    """Nobody waits for an answer that will never come. Source: L-8."""
+    running.loop.stop()
+    with pytest.raises(Stopping):
+        running.loop.replica.read(lambda view: view.sequence).result(WAIT_S)
