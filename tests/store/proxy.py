@@ -1,6 +1,6 @@
 """A go-between for PostgreSQL's socket that can cut the line at a chosen word.
 
-Knows no more of PostgreSQL's protocol than what a few messages look like.
+Knows no more of PostgreSQL's protocol than what a few messages look like, and where each ends.
 """
 
 from __future__ import annotations
@@ -37,6 +37,35 @@ class Line:
                 end.shutdown(socket.SHUT_RDWR)
 
 
+class Messages:
+    """Finds where the messages of one direction end: each has a letter, then its length."""
+
+    def __init__(self, *, begun: bool) -> None:
+        """Begin; a client's first message has no letter."""
+        self._letter = int(begun)
+        self._head = b""
+        self._left = 0
+
+    def ends(self, words: bytes) -> list[int]:
+        """Return where in these words a message ends."""
+        found, at = [], 0
+        while at < len(words):
+            if not self._left:
+                wanted = self._letter + 4 - len(self._head)
+                self._head += words[at : at + wanted]
+                at += wanted
+                if len(self._head) < self._letter + 4:
+                    break
+                self._left = int.from_bytes(self._head[self._letter :], "big") - 4
+                self._head, self._letter = b"", 1
+            passed = min(self._left, len(words) - at)
+            at += passed
+            self._left -= passed
+            if not self._left:
+                found.append(at)
+        return found
+
+
 @dataclass
 class Proxy:
     """What happens to the connections through it; change it at any time."""
@@ -47,6 +76,8 @@ class Proxy:
     swallow: bytes = b""
     #: Pass an answer on that has this in it; of what the client says then, nothing arrives.
     deaf_after: bytes = b""
+    #: Messages in either direction that still pass before the line is cut; None: all.
+    left: int | None = None
     #: Whether the trouble ends with the first connection it hits.
     once: bool = False
     #: Whether new connections are taken.
@@ -55,6 +86,12 @@ class Proxy:
     refused: int = 0
     _lines: list[Line] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def has_cut(self) -> bool:
+        """Whether the line was cut since `left` was set."""
+        return self.left is None
 
     def address(self, database: str) -> str:
         """The address of a database behind the proxy."""
@@ -93,8 +130,11 @@ class Proxy:
             line.back.close()
 
     def _upwards(self, line: Line) -> None:
+        messages = Messages(begun=False)
         with suppress(OSError):
             while words := line.front.recv(65536):
+                if not self._passes(messages, words, line.back):
+                    break
                 if not line.deaf:
                     line.back.sendall(words)
                 elif _SYNC in words:
@@ -102,8 +142,11 @@ class Proxy:
         line.cut()
 
     def _downwards(self, line: Line) -> None:
+        messages = Messages(begun=True)
         with suppress(OSError):
             while words := line.back.recv(65536):
+                if not self._passes(messages, words, line.front):
+                    break
                 if self.swallow and self.swallow in words:
                     self._hit()
                     break
@@ -112,6 +155,18 @@ class Proxy:
                     line.deaf = True
                 line.front.sendall(words)
         line.cut()
+
+    def _passes(self, messages: Messages, words: bytes, end: socket.socket) -> bool:
+        """Whether all of this passes; else what still does has been sent."""
+        with self._lock:
+            ends = messages.ends(words)
+            if self.left is None or len(ends) <= self.left:
+                self.left = None if self.left is None else self.left - len(ends)
+                return True
+            last = ends[self.left - 1] if self.left else 0
+            self.left = None
+        end.sendall(words[: max(last, 0)])
+        return False
 
     def _hit(self) -> None:
         if self.once:
