@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
+import random
 import signal
 import sys
 import time
@@ -73,6 +74,15 @@ def _guard_network(event: str, arguments: tuple[object, ...]) -> None:
 
 
 sys.addaudithook(_guard_network)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests in the order that TEST_ORDER asks for: `reversed`, or shuffled by a number."""
+    order = os.environ.get("TEST_ORDER", "")
+    if order == "reversed":
+        items.reverse()
+    elif order:
+        random.Random(int(order)).shuffle(items)
 
 
 LOGGERS = ("forewarn", "forewarn.control", "forewarn.store", "uvicorn", "asyncio")
