@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from forewarn.control.driver_calls import DaemonThreads
-from forewarn.core.stimulus import Approve, ChangeTopology
+from forewarn.core.impact import Cause
+from forewarn.core.stimulus import Approve, ChangeTopology, RequestMaintenance
 from forewarn.core.topology import Host
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
@@ -84,6 +85,43 @@ def test_share_that_is_none_is_left_out(share: object) -> None:
         running.settle()
         assert running.plane.state.operations[number].progress_percent == -1
         assert running.plane.state.operations[number].progress == "working"
+    finally:
+        running.loop.stop()
+        running.store.close()
+
+
+class Choosing(Telling):
+    """A driver that chooses a host at its second answer, and is done at its third."""
+
+    name = "choosing"
+    asked = 0
+
+    def progress(self, task: Task, now_ms: int) -> Progress:  # noqa: ARG002
+        """Say what it has chosen by now."""
+        self.asked += 1
+        placements = {"v": "h2", "nobody": "h2"} if self.asked > 1 else {}
+        text = "moving" if self.asked == 1 else "moved"
+        again_ms = now_ms + SECOND_MS
+        return Progress(done=self.asked > 2, again_ms=again_ms, text=text, placements=placements)
+
+
+def test_host_that_a_driver_chooses_is_recorded_at_once() -> None:
+    """However often it talks, and before it is done: the VM is where it took it. Source: M-1."""
+    driver = Choosing()
+    running = Running(driver)
+    try:
+        running.ask(ChangeTopology((Host("h", driver="choosing"), Host("h2"))))
+        ask = RequestMaintenance(cause=Cause.LIVE_MIGRATION, targets=("h",))
+        operation = running.ask(ask).operations[0]
+        running.settle()
+        running.ask(Approve("v", operation.events))
+        running.settle()
+        running.pass_time(SECOND_MS)
+        assert running.plane.state.operations[operation.number].placements == (("v", "h2"),)
+        running.pass_time(SECOND_MS)
+        assert running.plane.state.topology.vms["v"].host == "h2"
+        texts = [entry.text for entry in running.entries(operation)]
+        assert "op-1: moved: v goes to h2" in texts
     finally:
         running.loop.stop()
         running.store.close()

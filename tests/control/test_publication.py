@@ -139,3 +139,26 @@ def test_vm_that_is_being_moved_is_known_on_both_hosts(
         plane.commit(end, actor="test", now_ms=due_ms)
         callers = {each.vm: (each.host, each.destinations) for each in plane.whole().callers}
     assert callers == {"v": at, "w": at, "x": ("other", ())}
+
+
+def test_vm_is_known_where_its_driver_takes_it() -> None:
+    """Nobody named a destination; the driver has chosen one for each VM. Source: M-1, M-5."""
+    ask = RequestMaintenance(cause=Cause.LIVE_MIGRATION, targets=("h",))
+    with closing(open_store("sqlite::memory:")) as store:
+        plane = ControlPlane(store, Policy(), lambda: "A")
+        plane.recover(1)
+        plane.commit(PLACED, actor="test", now_ms=1)
+        planned = plane.commit(ask, actor="test", now_ms=2)
+        due_ms = plane.next_deadline_ms(2) or 2
+        if not planned.begin:
+            plane.commit(Tick(), actor="test", now_ms=due_ms)
+        chosen = (("v", "other"), ("w", "nowhere"), ("x", "h"))
+        said = plane.commit(DriverProgressed(1, 1, placements=chosen), actor="d", now_ms=due_ms)
+        assert said.change is not None
+        told = {each.vm: each.destinations for each in said.change.callers}
+        again = plane.commit(DriverProgressed(1, 1, placements=chosen), actor="d", now_ms=due_ms)
+        plane.commit(DriverDone(1, 1), actor="d", now_ms=due_ms)
+        callers = {each.vm: (each.host, each.destinations) for each in plane.whole().callers}
+    assert told == {"v": ("other",), "w": ()}
+    assert again.changes is None
+    assert callers == {"v": ("other", ()), "w": ("h", ()), "x": ("other", ())}

@@ -15,6 +15,7 @@ from forewarn.core.stimulus import (
     DriverBegun,
     DriverDone,
     DriverFailed,
+    DriverProgressed,
     Recover,
     Repair,
     Retry,
@@ -174,6 +175,22 @@ def test_move_and_work_on_its_destination_exclude_each_other() -> None:
     rig.approve("db_0", move)
     rig.finish(move)
     assert rig.now(other).vms == ("db_0", "far_0", "web_0")
+
+
+def test_host_that_a_driver_has_chosen_is_a_destination() -> None:
+    """Work there waits, it is not removed, and its announced work is told who came. Source: L-5."""
+    rig = small()
+    move = rig.ask(Cause.LIVE_MIGRATION, "h0")
+    rig.approve("web_0", move)
+    rig.approve("db_0", move)
+    rig.tell(DriverProgressed(move.number, 1, "moving", 10, (("web_0", "h2"), ("db_0", "h1"))))
+    rig.tell(DriverProgressed(move.number, 1, "moving", 50, (("web_0", "h2"),)))
+    other = rig.ask(Cause.HOST_REBOOT, "h2")
+    assert rig.now(other).state is S.PLANNED
+    assert [waiting.on for waiting in rig.why(other)] == [(move.id,)]
+    rig.finish(move)
+    assert [rig.state.topology.vms[name].host for name in ("web_0", "db_0")] == ["h2", "h1"]
+    assert rig.now(other).vms == ("far_0", "web_0")
 
 
 def test_move_waits_for_work_on_its_destination() -> None:

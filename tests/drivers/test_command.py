@@ -68,12 +68,14 @@ def test_command_tells_its_progress(rig: Rig) -> None:
     """What the program printed last is its progress while it runs. Source: R-4."""
     gate = rig.home / "gate"
     os.mkfifo(gate)
-    line = '{"task": "op-12/1", "text": "draining", "share": 0.25}'
+    placed = '"placements": {"web_0": "h2"}'
+    line = f'{{"task": "op-12/1", "text": "draining", "share": 0.25, {placed}}}'
     driver = rig.driver(begin=f"echo '{line}'; read x < {gate}")
     driver.begin(task())
     wait_until(lambda: driver.progress(task(), now_ms()).text == "draining")
     said = driver.progress(task(), now_ms())
     assert (said.share, said.done) == (0.25, False)
+    assert said.placements == {"web_0": "h2"}
     assert said.again_ms > now_ms()
     gate.write_text("go\n")
     assert ended(driver, task()).done

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from forewarn.drivers import Progress, Task
+from forewarn.drivers import PLACEMENTS_MAX, Progress, Task
 from forewarn.errors import ForewarnError, PeerError
 from forewarn.values import Word, value
 
@@ -282,7 +284,16 @@ def _clean_progress(said: object) -> Progress:
         waits=clean_text(said.waits),
         text=clean_text(said.text),
         share=_share(said.share),
+        placements=_placements(said.placements),
     )
+
+
+def _placements(said: object) -> dict[str, str]:
+    """Return where a driver takes VMs; the names are looked at by the core."""
+    if not isinstance(said, Mapping):
+        return {}
+    chosen = islice(said.items(), PLACEMENTS_MAX)
+    return {clean_text(vm): clean_text(host) for vm, host in chosen}
 
 
 def _share(said: object) -> float | None:

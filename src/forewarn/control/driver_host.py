@@ -310,6 +310,9 @@ class DriverHost:
         operation, name = ended.call.task.operation, ended.call.driver
         number, attempt = operation.number, operation.attempt
         said = ended.progress or Progress(failed=ended.failed)
+        further = self._progress.report(self._plane.state.operations[number], said, now_ms)
+        if further is not None:
+            self._report(further, name)
         if said.done:
             self._progress.forget(number)
             self._report(DriverDone(number, attempt), name)
@@ -322,10 +325,6 @@ class DriverHost:
                 again_ms = max(said.again_ms, ended.call.made_ms + 1)  # which may be due by now
                 due_ms = min(again_ms, now_ms + AGAIN_MS_MAX)
                 self._plan(number, _Next(Verb.PROGRESS, attempt, due_ms))
-            current = self._plane.state.operations[number]
-            further = self._progress.report(current, said, now_ms)
-            if further is not None:
-                self._report(further, name)
 
     def _aborted(self, ended: CallEnded, now_ms: int) -> None:
         operation, name = ended.call.task.operation, ended.call.driver

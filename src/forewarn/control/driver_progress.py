@@ -31,11 +31,14 @@ class ProgressReports:
     def report(self, operation: Operation, said: Progress, now_ms: int) -> DriverProgressed | None:
         """Return the report of what was said; None if it is not new, or comes too soon."""
         percent = -1 if said.share is None else int(said.share * 100)
-        if not said.text and percent < 0:
+        number, attempt = operation.number, operation.attempt
+        chosen = tuple(sorted(said.placements.items() - set(operation.placements)))
+        if chosen:  # where a VM may be asked for soon cannot wait
+            return DriverProgressed(number, attempt, said.text, percent, chosen)
+        if said.done or said.failed or (not said.text and percent < 0):
             return None
         if (said.text, percent) == (operation.progress, operation.progress_percent):
             return None
-        number, attempt = operation.number, operation.attempt
         reported_attempt, reported_ms = self._last.get(number, (0, 0))
         apart_ms = max(BETWEEN_MS, (now_ms - operation.begun_ms) // SHARE_OF_TIME)
         if reported_attempt == attempt and 0 <= now_ms - reported_ms < apart_ms:

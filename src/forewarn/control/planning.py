@@ -176,7 +176,7 @@ def _live(taken: Snapshot, operation: Operation) -> Live:
         host,
         tuple(sorted({vm.group for vm in known})),
         _ends_ms(taken, operation),
-        (operation.destination,) if operation.destination else (),
+        operation.destinations,
         whole_host=not operation.of_vm,
     )
 

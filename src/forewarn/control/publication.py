@@ -5,7 +5,7 @@ Pure. How a change travels is the daemon's business, what is in it is decided in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.topology import GroupKind
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from forewarn.core.topology import Group, Host, Topology, Vm
 
 _NOTHING = Document(incarnation=0, events=())
+#: A destination for all, and hosts for some VMs.
+Moves: TypeAlias = "tuple[str, tuple[tuple[str, str], ...]]"
+_NO_MOVES: Moves = ("", ())
 
 
 def whole(state: State, sequence: int, *, hidden: Collection[str] = ()) -> DocumentChange:
@@ -58,8 +61,8 @@ class LayoutBefore:
 
     hosts: Mapping[str, Host | None]
     groups: Mapping[str, Group | None]
-    #: Numbers of the operations it is about that were moving VMs to a destination.
-    moves: frozenset[int]
+    #: Where the operations it is about were moving their VMs.
+    moves: Mapping[int, Moves]
 
 
 def layout_before(state: State, changes: Changes) -> LayoutBefore:
@@ -68,7 +71,7 @@ def layout_before(state: State, changes: Changes) -> LayoutBefore:
     return LayoutBefore(
         hosts={name: topology.hosts.get(name) for name in changes.hosts},
         groups={name: topology.groups.get(name) for name in changes.groups},
-        moves=frozenset(n for n in changes.operations if n in known and _moves(known[n])),
+        moves={n: _moves(known[n]) for n in changes.operations if n in known},
     )
 
 
@@ -102,14 +105,16 @@ def _vms_to_tell(topology: Topology, changes: Changes, before: LayoutBefore) -> 
         if _kind(before.groups[group]) != _kind(topology.groups.get(group)):
             names.update(topology.vms_in(group))
     for number, operation in changes.operations.items():
-        if _moves(operation) != (number in before.moves):
+        if _moves(operation) != before.moves.get(number, _NO_MOVES):
             names.update(vm for vm in operation.vms if vm in topology.vms)
     return sorted(names)
 
 
-def _moves(operation: Operation) -> bool:
-    """Whether VMs may be at an operation's destination that the topology has elsewhere."""
-    return bool(operation.destination) and operation.state is OperationState.RUNNING
+def _moves(operation: Operation) -> Moves:
+    """Where an operation may have taken VMs that the topology has elsewhere."""
+    if operation.state is not OperationState.RUNNING:
+        return _NO_MOVES
+    return operation.destination, operation.placements
 
 
 def _place(host: Host | None) -> tuple[object, ...]:
@@ -128,8 +133,9 @@ def _destinations(state: State, vm: Vm) -> tuple[str, ...]:
     if not numbers:
         return ()
     found = (state.operations[number] for number in numbers)
-    hosts = {operation.destination for operation in found if _moves(operation)}
-    return tuple(sorted(hosts - {vm.host}))
+    running = (each for each in found if each.state is OperationState.RUNNING)
+    hosts = {operation.destination_of(vm.name) for operation in running}
+    return tuple(sorted(hosts - {vm.host, ""}))
 
 
 def _caller(state: State, vm: Vm) -> Caller:

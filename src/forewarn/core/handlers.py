@@ -13,7 +13,7 @@ from forewarn.core.coupling import wake_coupled
 from forewarn.core.document import Enrolment, fresh, may_see
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
-from forewarn.core.lifecycle import EventState, Operation, OperationState, progress_text
+from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.maintenance import targets
 from forewarn.core.refusals import Unknown, UnknownEvent, UnknownOperation, WrongState
 from forewarn.core.stimulus import plain_reason
@@ -175,10 +175,8 @@ def progressed(draft: Draft, report: stimuli.DriverProgressed) -> tuple[int, ...
     """Keep how far the driver is. Source: R-1."""
     assert -1 <= report.percent <= 100, report
     operation = _reported(draft, report.operation, report.attempt)
-    said = plain_reason(report.text), report.percent
-    if operation and said != (operation.progress, operation.progress_percent):
-        further = replace(operation, progress=said[0], progress_percent=said[1])
-        draft.put("operation.progressed", f"{further.id}: {progress_text(further)}", further)
+    if operation:
+        transitions.progress(draft, operation, report)
     return ()
 
 

@@ -100,8 +100,8 @@ def places_of(operation: Operation, topology: Topology) -> Iterator[Place]:
     yield "state", state.value
     if not operation.of_vm:
         yield "host", operation.host
-    if operation.destination:
-        yield "destination", operation.destination
+    for host in operation.destinations:
+        yield "destination", host
     if operation.of_vm or state is not OperationState.PLANNED:
         for name in operation.vms:
             yield "vm", name
@@ -127,6 +127,7 @@ def is_placed_alike(one: Operation, other: Operation) -> bool:
     return (
         one.state is other.state
         and one.not_before_ms == other.not_before_ms
+        and one.placements == other.placements
         and (one.vms is other.vms or one.vms == other.vms)
     )
 

@@ -150,6 +150,8 @@ class Operation:
     maintenance: int = 0
     #: Not started before, even if approved; ms since the epoch UTC. Source: L-6, F-3.
     hold_ms: int = 0
+    #: Where its driver takes VMs, as (VM, host), once it has chosen. Source: M-1.
+    placements: tuple[tuple[str, str], ...] = ()
 
     @property
     def id(self) -> str:
@@ -165,6 +167,16 @@ class Operation:
     def live(self) -> bool:
         """Whether it has not ended."""
         return self.state in LIVE_OPERATION
+
+    @property
+    def destinations(self) -> tuple[str, ...]:
+        """Hosts that VMs are moved to, as far as that is known, sorted."""
+        hosts = {host for _, host in self.placements}
+        return tuple(sorted(hosts | {self.destination} if self.destination else hosts))
+
+    def destination_of(self, vm: str) -> str:
+        """Where a VM is on its way to; empty: it stays, or nobody has chosen yet."""
+        return dict(self.placements).get(vm, self.destination)
 
     def overdue_ms(self, grace_s: int) -> int:
         """When a running operation has run for longer than it should. Source: L-8."""

@@ -107,6 +107,8 @@ class DriverProgressed:
     text: str = ""
     #: How much is done, 0 to 100; -1: it did not say.
     percent: int = -1
+    #: Where it takes VMs, as (VM, host); those it has told of before need not be named again.
+    placements: tuple[tuple[str, str], ...] = ()
 
 
 @value

@@ -20,14 +20,17 @@ from forewarn.core.lifecycle import (
     OperationState,
     move_event,
     move_operation,
+    progress_text,
 )
 from forewarn.core.maintenance import targets
+from forewarn.core.stimulus import plain_reason
 from forewarn.core.topology import FleetChange, Health
 from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
     from forewarn.core.indexes import Place
+    from forewarn.core.stimulus import DriverProgressed
     from forewarn.core.topology import Group, Vm
 
 
@@ -131,6 +134,27 @@ def note_blocked(draft: Draft, operation: Operation, why: str) -> None:
     assert operation.state is OperationState.ANNOUNCED, operation
     blocked = replace(operation, alerted=True)
     draft.put("operation.blocked", f"{blocked.id} is due and cannot start: {why}", blocked)
+
+
+def progress(draft: Draft, operation: Operation, report: DriverProgressed) -> None:
+    """Keep how far a driver is, and where it takes VMs; what cannot be is left out. Source: R-1."""
+    hosts = draft.topology.hosts
+    said = {vm: host for vm, host in report.placements if vm in operation.vms and host in hosts}
+    further = replace(
+        operation,
+        progress=plain_reason(report.text),
+        progress_percent=report.percent,
+        placements=tuple(sorted((dict(operation.placements) | said).items())),
+    )
+    if further == operation:
+        return
+    new = sorted(said.items() - dict(operation.placements).items())
+    text = progress_text(further)
+    if new:
+        vm, host = new[0]
+        others = f" and {len(new) - 1} others elsewhere" if len(new) > 1 else ""
+        text = f"{text}: {vm} goes to {host}{others}".removeprefix(": ")
+    draft.put("operation.progressed", f"{further.id}: {text}", further)
 
 
 def end(
@@ -272,11 +296,12 @@ def _settle_fleet(draft: Draft, ended: Operation) -> None:
     changed: dict[str, Vm | None] = {}
     if ended.cause in REMOVES_VM:
         changed = dict.fromkeys(vm.name for vm in machines)
-    elif ended.destination:
+    elif ended.destinations:
+        to = {vm.name: ended.destination for vm in machines} | dict(ended.placements)
         changed = {
-            vm.name: replace(vm, host=ended.destination)
+            vm.name: replace(vm, host=to[vm.name])
             for vm in machines
-            if (ended.of_vm or vm.host == ended.host) and vm.host != ended.destination
+            if (ended.of_vm or vm.host == ended.host) and to[vm.name] not in {"", vm.host}
         }
     if changed:
         fleet_changes.lay_out(draft, FleetChange(vms=changed))
@@ -288,14 +313,15 @@ def _settle_fleet(draft: Draft, ended: Operation) -> None:
 
 def _follow_vms(draft: Draft, ended: Operation) -> None:
     """Let announced work follow VMs that are gone or have arrived. Source: L-5, N-1."""
-    places: list[Place] = [("vm", name) for name in ended.vms]
-    for other in draft.operations(("host", ended.destination), *places):
+    places: list[Place] = [("host", host) for host in ended.destinations]
+    places += [("vm", name) for name in ended.vms]
+    for other in draft.operations(*places):
         if other.of_vm:
             if other.vms[0] not in draft.topology.vms and other.state is not OperationState.RUNNING:
                 cancel(draft, other, f"vm {other.vms[0]} is gone")
-        elif other.host == ended.destination and other.state is OperationState.ANNOUNCED:
+        elif other.host in ended.destinations and other.state is OperationState.ANNOUNCED:
             _announce_anew(draft, other)
-        elif other.host == ended.destination and other.state is OperationState.RUNNING:
+        elif other.host in ended.destinations and other.state is OperationState.RUNNING:
             _join(draft, other)
         elif other.state is OperationState.ANNOUNCED:
             _wait_no_more(draft, other)

@@ -6,6 +6,7 @@ docs/reference/drivers.md says the same for readers, `forewarn driver check` tes
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from forewarn.values import value
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from forewarn.core.lifecycle import Operation
+
+#: VMs of which one answer of a driver may say where they go.
+PLACEMENTS_MAX = 10_000
 
 
 @value
@@ -46,6 +50,10 @@ class Progress:
     text: str = ""
     #: How much is done, 0.0 to 1.0; None: it does not say.
     share: float | None = None
+    #: VM -> host it is taken to, where the driver chooses: the node there answers it from then
+    #: on, too. What is told once stays; a VM should be moved only when this has been asked for
+    #: again, since then it is known. Source: M-1.
+    placements: Mapping[str, str] = field(default_factory=dict)
 
 
 class Driver(Protocol):

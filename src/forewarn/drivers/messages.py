@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from forewarn.drivers import Progress
+from forewarn.drivers import PLACEMENTS_MAX, Progress
 from forewarn.errors import PeerError
 from forewarn.protocol.timestamps import iso8601
-from forewarn.validation.fields import Boolean, Integer, Number, Text, ValidationFailed
-from forewarn.validation.forms import Field, Form
+from forewarn.validation.fields import NAME, Boolean, Integer, Number, Text, ValidationFailed
+from forewarn.validation.forms import Field, Form, Named
 from forewarn.validation.json_reader import BodyUnreadable, read_json
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ _ANSWER = Form(
         Field("text", _CLAUSE, "What is being done."),
         Field("share", Number(0, 1), "How much of it is done."),
         Field("waits", _CLAUSE, "Whom or what it waits for."),
+        Field(
+            "placements",
+            Named(NAME, PLACEMENTS_MAX, NAME),
+            "The hosts that VMs are taken to, by the VMs' names, where it chooses.",
+        ),
         Field("again_s", Number(0, AGAIN_S_MAX), "When to ask again, in seconds from now."),
         Field("protocol", Integer(PROTOCOL, PROTOCOL), "The version of these messages."),
     ),
@@ -108,4 +113,5 @@ def read_answer(line: bytes, verb: str, task: str, *, now_ms: int) -> Progress:
         waits=said.get("waits", ""),
         text=said.get("text", ""),
         share=said.get("share"),
+        placements=said.get("placements", {}),
     )

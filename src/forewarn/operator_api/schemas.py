@@ -225,6 +225,9 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
         Member("progress_percent", WHOLE, lambda o: o.progress_percent, "-1 unknown."),
         Member("alerted", FLAG, lambda o: o.alerted, "It is stuck or runs too long."),
         Member("destination", TEXT, lambda o: o.destination),
+        Member(
+            "placements", TEXTS_BY_NAME, lambda o: dict(o.placements), "Where its driver takes VMs."
+        ),
         Member("actor", TEXT, lambda o: o.actor, "Who asked for it."),
     ),
 )

@@ -28,7 +28,7 @@ from forewarn.drivers.task_files import TaskFiles, held, write_durably
 from forewarn.validation.fields import Number, Text
 from forewarn.validation.forms import Field, Form, ListOf
 from forewarn.validation.json_reader import read_json
-from forewarn.values import value
+from forewarn.values import replace, value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,7 +128,7 @@ class CommandDriver:
         again_ms = now_ms + int(self._programs.poll_s * 1000)
         if held(directory):  # looked at before `end`, which is written before it is given back
             said = self._said(directory, task, now_ms)
-            return Progress(again_ms=again_ms, waits=said.waits, text=said.text, share=said.share)
+            return replace(said, done=False, failed="", again_ms=again_ms)
         end = directory / runner.END
         if not end.exists():
             return Progress(failed="its program was killed, or never ran: nobody knows how far")
@@ -137,14 +137,14 @@ class CommandDriver:
         if said.failed or failed:
             return Progress(failed=said.failed or failed.removesuffix("."))
         if said.done or not self._programs.progress:
-            return Progress(done=True)
+            return Progress(done=True, placements=said.placements)
         told = self._call(self._programs.progress, "progress", task)
         if not told:
             raise ProgramFailed(program=self._programs.progress[0], problem="said nothing")
         answer = read_answer(told[-1], "progress", task.id, now_ms=now_ms)
         if answer.done or answer.failed or answer.again_ms:
             return answer
-        return Progress(again_ms=again_ms, waits=answer.waits, text=answer.text, share=answer.share)
+        return replace(answer, again_ms=again_ms)
 
     def abort(self, task: Task) -> None:
         """End `begin` if it runs, begin nothing more, and run `abort`."""

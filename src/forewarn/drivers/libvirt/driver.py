@@ -7,6 +7,7 @@ What an attempt comes to is in `work.py`. After a restart of the service the thr
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from forewarn.drivers import Progress, Task
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 ASK_EVERY_MS = 500
 #: How long an attempt that is called off may take to stop, in seconds.
 STOP_S = 30.0
+#: How long guests wait to be moved until it is known where they go, and between two looks, in
+#: seconds.
+KNOWN_S, LOOK_S = 10.0, 0.05
+#: How long a process waits for another one that works on its operation, in seconds; after that the
+#: marks on the guests decide.
+HELD_S = 60.0
 #: Ended attempts whose end is remembered; the oldest is forgotten first.
 REMEMBERED_MAX = 10_000
 
@@ -61,6 +68,9 @@ class _Attempt:
         self._records = records
         self._failed = ""
         self._text, self._share = "", 0.0
+        #: VM -> host it goes to; told once by `progress`, and known at the next question.
+        self._placements: dict[str, str] = {}
+        self._told, self._known = False, threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, work: Work) -> None:
@@ -74,21 +84,54 @@ class _Attempt:
         """Take what is done, and how much of that, 0 to 1."""
         self._text, self._share = text, share
 
+    def take(self, vm: str, host: str) -> None:
+        """Take where a VM goes."""
+        self._placements[vm] = host
+
+    def until_known(self) -> None:
+        """Wait until the control plane knows where VMs go, though not for long.
+
+        Raises:
+            Stopped: the task was called off meanwhile.
+        """
+        ends = time.monotonic() + KNOWN_S
+        while self._placements and not self._known.is_set() and time.monotonic() < ends:
+            if self.stopped.wait(LOOK_S):
+                raise Stopped
+
     def _run(self, work: Work) -> None:
         try:
-            work.carry_out()
-            self._records.note_task(_key(self.task), ENDED)
+            self._when_free(work)
         except Stopped:
             self._failed = "it was called off"
         except Exception as error:  # noqa: BLE001 - whatever it is, people must look
             self._failed = str(error).removesuffix(".") or type(error).__name__
 
+    def _when_free(self, work: Work) -> None:
+        """Carry it out once no process before this one is at it, which may hang for long."""
+        ends = time.monotonic() + HELD_S
+        while True:
+            with self._records.lock(_key(self.task, operation=True)) as free:
+                if free or time.monotonic() > ends:
+                    if self._records.task(_key(self.task)) != ENDED:
+                        work.carry_out()
+                        self._records.note_task(_key(self.task), ENDED)
+                    return
+            self.say("waiting for another process that is at it", 0)
+            if self.stopped.wait(LOOK_S):
+                raise Stopped
+
     def progress(self, now_ms: int) -> Progress:
         assert self._thread is not None, self.task
-        if self._thread.is_alive():
-            again_ms = now_ms + ASK_EVERY_MS
-            return Progress(again_ms=again_ms, text=self._text, share=self._share)
-        return Progress(failed=self._failed) if self._failed else Progress(done=True)
+        alive, placements = self._thread.is_alive(), dict(self._placements)
+        if self._told:
+            self._known.set()
+        self._told = bool(placements)
+        if alive:
+            said = Progress(again_ms=now_ms + ASK_EVERY_MS, text=self._text, share=self._share)
+        else:
+            said = Progress(failed=self._failed) if self._failed else Progress(done=True)
+        return replace(said, placements=placements)
 
     def stop(self) -> bool:
         """Call it off; return whether it has stopped."""
@@ -107,6 +150,7 @@ class LibvirtDriver:
         self._config = config
         self._connections = Connections(config)
         self._records = Records(config)
+        self._records.prune()
         self._lock = threading.Lock()
         #: Operation -> its newest attempt.
         self._attempts: dict[int, _Attempt] = {}
@@ -193,9 +237,9 @@ class LibvirtDriver:
     def _work(self, attempt: _Attempt) -> Work:
         task, stopped = attempt.task, attempt.stopped
         parts = (self._connections, self._config)
-        guests = Guests(task, *parts, stopped=stopped, say=attempt.say)
+        guests = Guests(task, *parts, stopped=stopped, say=attempt.say, take=attempt.take)
         guests.ended = self._ended_before(task)
-        return Work(task, guests, self._records, stopped=stopped)
+        return Work(task, guests, self._records, stopped=stopped, until_known=attempt.until_known)
 
     def _ended_before(self, task: Task) -> int:
         """Return the last attempt before this one that ended well; 0 if none did."""

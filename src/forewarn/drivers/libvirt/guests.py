@@ -63,6 +63,7 @@ class Guests:
         *,
         stopped: threading.Event,
         say: Callable[[str, float], None],
+        take: Callable[[str, str], None],
     ) -> None:
         """Do nothing yet.
 
@@ -72,6 +73,7 @@ class Guests:
             config: limits and policies.
             stopped: set when the task is called off.
             say: is told what is done, and how much of that, 0 to 1.
+            take: is told which VM goes to which host, where that was chosen here.
         """
         self._task = task
         self.connections = connections
@@ -79,6 +81,9 @@ class Guests:
         self.config = config
         self._stopped = stopped
         self._say = say
+        self._take = take
+        #: Host -> memory of the guests that are to go there, in KiB.
+        self._promised: dict[str, int] = {}
         #: The attempt of the operation that ended well, after which this one begins from nothing.
         self.ended = 0
         #: Hosts that are known to be gone, and are not asked.
@@ -140,6 +145,14 @@ class Guests:
             return domain.active, mark is None or mark.to != domain.host
 
     # --- what is done to it ---------------------------------------------------------------
+
+    def choose(self, vm: str) -> None:
+        """Choose where a guest will go, unless somebody has, and say so."""
+        domain = self.needed(vm)
+        mark = self._marked(domain, moves=True)
+        if mark.to not in {"", domain.host, self._task.operation.destination}:
+            self._promised[mark.to] = self._promised.get(mark.to, 0) + domain.memory_kib
+            self._take(vm, mark.to)
 
     def move_alive(self, vm: str) -> None:
         """Move a running guest without its ceasing to run; one that is off is moved as it is."""
@@ -230,6 +243,7 @@ class Guests:
         if domain is None:
             assert definition is not None, vm
             to = self._room(vm, 0)
+            self._take(vm, to)
             self._say(f"starting {vm} on {to}", 0)
             self.connections.define(to, definition)
             domain = self.connections.domain(to, vm)
@@ -286,7 +300,7 @@ class Guests:
         for host in self.config.hosts:
             if host not in self.lost and host not in {but, operation.host}:
                 try:
-                    room[host] = self.connections.free_kib(host)
+                    room[host] = self.connections.free_kib(host) - self._promised.get(host, 0)
                 except HypervisorFailed:
                     continue
         best = max(room, key=lambda each: room[each], default="")

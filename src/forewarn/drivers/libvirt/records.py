@@ -1,18 +1,28 @@
 """What the driver keeps on disk: definitions of domains, and which tasks and commands were begun.
 
+An operation is worked on by one process of a machine at a time, which holds its lock.
+
 Nobody is called from here.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from forewarn.drivers.libvirt.config import LibvirtConfig
+
+#: How old what is kept of a task must be before it is removed, in seconds.
+KEPT_S = 90 * 24 * 3600
 
 
 class Records:
@@ -21,6 +31,28 @@ class Records:
     def __init__(self, config: LibvirtConfig) -> None:
         """Make nothing yet."""
         self._directory = Path(config.directory)
+
+    def prune(self) -> None:
+        """Remove what is kept of tasks that are long over."""
+        oldest_s = time.time() - KEPT_S
+        for kind in ("tasks", "commands", "locks"):
+            for path in (self._directory / kind).glob("*"):
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_mtime < oldest_s:
+                        path.unlink()
+
+    @contextlib.contextmanager
+    def lock(self, key: str) -> Iterator[bool]:
+        """Hold the lock of an operation; False where another process, or driver, does."""
+        path = self._directory / "locks" / _safe(key)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with path.open("a") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
 
     def keep_definition(self, vm: str, xml: str) -> None:
         """Keep a domain's definition, unless that is what is kept."""

@@ -5,6 +5,7 @@ How one guest is is in `guests.py`; threads and answers to the control plane are
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -65,9 +66,11 @@ class Work:
         records: Records,
         *,
         stopped: threading.Event,
+        until_known: Callable[[], None],
     ) -> None:
-        """Do nothing yet."""
+        """Do nothing yet; `until_known` returns once it is known which guest goes where."""
         self._task = task
+        self._until_known = until_known
         self._guests = guests
         self._connections = guests.connections
         self._config = guests.config
@@ -92,9 +95,9 @@ class Work:
         elif fault:
             self._start_again()
         elif operation.impact is Impact.REDEPLOY:
-            self._each(vms, self._guests.move_cold)
+            self._move(self._guests.move_cold)
         elif operation.impact is Impact.FREEZE and TRAITS[operation.cause].moves:
-            self._each(vms, self._guests.move_alive)
+            self._move(self._guests.move_alive)
         elif operation.impact is Impact.FREEZE:
             self._update()
         elif operation.cause is Cause.REIMAGE:
@@ -122,6 +125,14 @@ class Work:
                 failed = failed or error
         if failed is not None:
             raise failed
+
+    def _move(self, act: Callable[[str], None]) -> None:
+        """Move every guest, once it is known where they go: they are asked after there. M-1."""
+        vms = self._task.operation.vms
+        with contextlib.suppress(PeerError):  # it is met again when it is moved
+            self._each(vms, self._guests.choose)
+        self._until_known()
+        self._each(vms, act)
 
     def _remove(self) -> None:
         operation = self._task.operation

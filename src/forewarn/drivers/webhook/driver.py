@@ -18,6 +18,7 @@ from forewarn.drivers.webhook.signing import SECRET_BYTES_MIN, ReportRefused, ch
 from forewarn.validation.fields import Boolean, Number, Text
 from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import read_json
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,12 +107,7 @@ class WebhookDriver:
             self._files.mark_done(task)
         if said.done or said.failed:
             return said
-        return Progress(
-            again_ms=said.again_ms or now_ms + self._poll_ms,
-            waits=said.waits,
-            text=said.text,
-            share=said.share,
-        )
+        return replace(said, again_ms=said.again_ms or now_ms + self._poll_ms)
 
     def abort(self, task: Task) -> None:
         """Begin nothing more, take no more reports, and send `abort`."""
