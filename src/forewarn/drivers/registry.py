@@ -120,6 +120,12 @@ def _libvirt(name: str, options: Options) -> Driver:
     return LibvirtDriver(read_options(options), name)
 
 
+def _nova(name: str, options: Options) -> Driver:
+    from forewarn.drivers.nova.driver import create  # noqa: PLC0415 - few services have one
+
+    return create(name, options)
+
+
 def _take_none(options: Options) -> None:
     if options:
         raise ValueError(f"it has no option {', '.join(options)}")
@@ -131,4 +137,5 @@ _BUILT_IN: dict[str, Factory] = {
     "command": _command,
     "webhook": _webhook,
     "libvirt": _libvirt,
+    "nova": _nova,
 }

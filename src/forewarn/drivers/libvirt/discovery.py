@@ -5,15 +5,13 @@ Nothing is changed at a hypervisor and nothing is sent anywhere from here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
+from forewarn.drivers.found import Found
 from forewarn.drivers.libvirt.connection import DomainGone, HypervisorFailed, failing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from forewarn.drivers.libvirt.config import LibvirtConfig
     from forewarn.drivers.libvirt.connection import Connections
     from forewarn.drivers.libvirt.domain import Domain
@@ -23,23 +21,6 @@ if TYPE_CHECKING:
 NAMESPACE = "https://forewarn.dev/libvirt/1"
 #: Attributes of that element that are members of a VM, as text and as yes or no.
 TEXTS, FLAGS = ("group", "size", "location", "resource_group", "subscription"), ("spot", "gpu")
-
-
-@dataclass(slots=True)
-class Found:
-    """What was found, in the form that the operator API takes."""
-
-    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    vms: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: Hosts that did not answer -> why; what runs there is not known.
-    silent: dict[str, str] = field(default_factory=dict)
-    #: VM -> how well it is placed where it was found: one that moves is on two hosts.
-    _rank: dict[str, tuple[bool, bool]] = field(default_factory=dict)
-
-    def place(self, name: str, form: dict[str, Any], rank: tuple[bool, bool]) -> None:
-        """Take a domain, unless it was found better placed."""
-        if name not in self.vms or rank > self._rank[name]:
-            self.vms[name], self._rank[name] = form, rank
 
 
 def discover(
@@ -108,35 +89,3 @@ def vm_of(definition: str) -> dict[str, Any]:
     if uuid:
         form["vm_id"] = form["instance_id"] = uuid
     return form
-
-
-def difference(found: Found, known: dict[str, Any]) -> dict[str, Any]:
-    """Return the topology that brings what is known in step with what was found.
-
-    What libvirt does not know stays as it is. Domains that are gone are in `gone`.
-    """
-    changed: dict[str, Any] = {"hosts": {}, "groups": {}, "vms": {}}
-    groups = set(known.get("groups", {}))
-    for name, form in found.hosts.items():
-        before = known.get("hosts", {}).get(name)
-        after = form if before is None else {**before, "driver": "libvirt"}
-        if after != before:
-            changed["hosts"][name] = after
-    for name, form in found.vms.items():
-        before = known.get("vms", {}).get(name)
-        after = {**(before or {}), **form}
-        if after != before:
-            changed["vms"][name] = after
-            group = form.get("group")
-            if group and group not in groups:
-                changed["groups"][group] = {}
-    return changed
-
-
-def gone(found: Found, known: dict[str, Any], hosts: Callable[[str], bool]) -> list[str]:
-    """Return the VMs of hosts that answered which no host has any more."""
-    return [
-        name
-        for name, form in known.get("vms", {}).items()
-        if name not in found.vms and hosts(form["host"]) and form["host"] not in found.silent
-    ]

@@ -11,8 +11,9 @@ import time
 from typing import TYPE_CHECKING
 
 from forewarn.drivers import Progress, Task
+from forewarn.drivers.found import difference
 from forewarn.drivers.libvirt.connection import Connections
-from forewarn.drivers.libvirt.discovery import difference, discover
+from forewarn.drivers.libvirt.discovery import discover
 from forewarn.drivers.libvirt.guests import Guests, TaskSuperseded
 from forewarn.drivers.libvirt.migration import Stopped
 from forewarn.drivers.libvirt.records import Records

@@ -1,0 +1,71 @@
+"""What a driver has found where machines run, and what of that the topology does not say yet.
+
+Nobody is asked from here: each driver's `discovery.py` does that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(slots=True)
+class Found:
+    """What was found, in the form that the operator API takes."""
+
+    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    vms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: Hosts that did not answer -> why.
+    silent: dict[str, str] = field(default_factory=dict)
+    #: Machines that cannot be taken over -> why.
+    left_out: dict[str, str] = field(default_factory=dict)
+    #: Members of a host that are taken over each time; the others only with a new host.
+    host_facts: tuple[str, ...] = ("driver",)
+    #: Host -> members it has where it is new and nothing says otherwise.
+    defaults: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: VM -> how well it is placed where it was found: one that moves is on two hosts.
+    _rank: dict[str, tuple[bool, bool]] = field(default_factory=dict)
+
+    def place(self, name: str, form: dict[str, Any], rank: tuple[bool, bool]) -> None:
+        """Take a machine, unless it was found better placed."""
+        if name not in self.vms or rank > self._rank[name]:
+            self.vms[name], self._rank[name] = form, rank
+
+
+def difference(found: Found, known: dict[str, Any]) -> dict[str, Any]:
+    """Return the topology that brings what is known in step with what was found.
+
+    What was not found out stays as it is. VMs that are gone are in `gone`.
+    """
+    changed: dict[str, Any] = {"hosts": {}, "groups": {}, "vms": {}}
+    groups = set(known.get("groups", {}))
+    for name, form in found.hosts.items():
+        before = known.get("hosts", {}).get(name)
+        if before is None:
+            after = {**found.defaults.get(name, {}), **form}
+        else:
+            told = [each for each in found.host_facts if form.get(each) or each in before]
+            after = {**before, **{each: form[each] for each in told if each in form}}
+        if after != before:
+            changed["hosts"][name] = after
+    for name, form in found.vms.items():
+        before = known.get("vms", {}).get(name)
+        after = {**(before or {}), **form}
+        if after != before:
+            changed["vms"][name] = after
+            group = form.get("group")
+            if group and group not in groups:
+                changed["groups"][group] = {}
+    return changed
+
+
+def gone(found: Found, known: dict[str, Any], hosts: Callable[[str], bool]) -> list[str]:
+    """Return the VMs of hosts that answered which no host has any more."""
+    return [
+        name
+        for name, form in known.get("vms", {}).items()
+        if name not in found.vms and hosts(form["host"]) and form["host"] not in found.silent
+    ]

@@ -1,0 +1,187 @@
+"""Nova's API: one request at a time, by the names and paths of its reference.
+
+The only module that touches openstacksdk, which finds the cloud, authenticates and keeps the
+token; what it raises becomes an error of ours.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from forewarn.errors import CallerError, PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forewarn.drivers.nova.config import NovaConfig
+
+#: Asked for in every request: Train (2019) and later. Up to 2.94 an evacuated server that ran
+#: is started at its destination, and every path and member that is used is the same.
+MICROVERSION = "2.79"
+#: How long a request may take, in seconds.
+REQUEST_TIMEOUT_S = 20
+#: Records of one answer of a list.
+PAGE = 500
+#: Longest part of an answer that is kept as a reason, in characters.
+REASON_MAX = 300
+
+
+class OpenstackMissing(CallerError):
+    """The client library of OpenStack is not installed."""
+
+    code = "openstack-missing"
+    status = 422
+    message = "The nova driver needs openstacksdk, which is not installed."
+    advice = "Install it with: pip install 'forewarn[nova]'."
+
+
+class CloudUnconfigured(CallerError):
+    """A cloud that cannot be found, or whose credentials are refused."""
+
+    code = "cloud-unconfigured"
+    status = 422
+    message = "The OpenStack cloud {cloud} cannot be used: {reason}."
+    advice = "Try: openstack --os-cloud {cloud} compute service list. Its user must be an admin."
+
+
+class NovaUnreachable(PeerError):
+    """Nova or Keystone does not answer, or cannot now: asking again may help."""
+
+    code = "nova-unreachable"
+    message = "Nova does not answer: {reason}."
+    advice = "Look at nova-api and Keystone; the work goes on when they answer."
+
+
+class NovaRefused(PeerError):
+    """Nova refuses a request."""
+
+    code = "nova-refused"
+    message = "Nova refuses {verb} {path}: {reason} ({status})."
+    advice = "Look at the server in Nova; then retry, complete or fail the operation."
+
+
+class NovaBusy(NovaRefused):
+    """Nova does something else with a server: the same request may be accepted later."""
+
+    code = "nova-busy"
+
+
+class NovaMissing(NovaRefused):
+    """Nova does not know what a request is about."""
+
+    code = "nova-missing"
+
+
+class Nova:
+    """One cloud's compute API; for any thread. Connects when it is first asked."""
+
+    def __init__(self, config: NovaConfig) -> None:
+        """Connect to nobody yet."""
+        self._config = config
+        self._lock = threading.Lock()
+        self._connection: Any = None
+
+    @property
+    def user(self) -> str:
+        """The id of the user as whom Nova is asked; empty if the cloud has no users."""
+        return str(self._connected().current_user_id or "")
+
+    @property
+    def secret(self) -> bytes:
+        """What only this user's processes know: marks are signed with it."""
+        auth = self._connected().config.get_auth_args()
+        found = auth.get("application_credential_secret") or auth.get("password") or ""
+        return str(found).encode()
+
+    def get(self, path: str, **query: object) -> dict[str, Any]:
+        """Read.
+
+        Raises:
+            NovaUnreachable: it does not answer.
+            NovaRefused: it refuses; `NovaMissing` where there is no such thing.
+        """
+        return self._send("GET", path, params=query)
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Create, or act on a server.
+
+        Raises:
+            NovaUnreachable: it does not answer; whether it has acted is not known.
+            NovaRefused: it refuses; `NovaBusy` where it may not later.
+        """
+        return self._send("POST", path, json=body)
+
+    def put(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Change; raises as `post` does."""
+        return self._send("PUT", path, json=body)
+
+    def delete(self, path: str) -> None:
+        """Delete, or end; raises as `post` does."""
+        self._send("DELETE", path)
+
+    def pages(self, path: str, member: str, **query: object) -> Iterator[dict[str, Any]]:
+        """Read a list that is paged by markers, record by record; raises as `get` does."""
+        marker: dict[str, object] = {}
+        while True:
+            found = self.get(path, limit=PAGE, **query, **marker)[member]
+            yield from found
+            if not found:
+                return
+            marker = {"marker": found[-1]["id"]}
+
+    def _send(self, verb: str, path: str, **words: Any) -> dict[str, Any]:  # noqa: ANN401 - the library's
+        import keystoneauth1.exceptions as trouble  # noqa: PLC0415 - an extra
+
+        try:
+            answer = self._connected().compute.request(
+                path, verb, microversion=MICROVERSION, timeout=REQUEST_TIMEOUT_S,
+                raise_exc=False, connect_retries=0, **words,
+            )  # fmt: skip
+        except (trouble.AuthorizationFailure, trouble.Unauthorized, trouble.MissingAuthPlugin) as e:
+            raise CloudUnconfigured(cloud=self._config.cloud or "-", reason=_clause(e)) from e
+        except trouble.ClientException as error:
+            raise NovaUnreachable(reason=_clause(error)) from error
+        status = answer.status_code
+        if status < 400:
+            return dict(answer.json()) if answer.content else {}
+        reason = _reason(answer)
+        if status >= 500 or status in {401, 408, 429}:
+            raise NovaUnreachable(reason=f"{status}, {reason}")
+        kind = {404: NovaMissing, 409: NovaBusy}.get(status, NovaRefused)
+        raise kind(verb=verb, path=path, reason=reason, status=status)
+
+    def _connected(self) -> Any:  # noqa: ANN401 - the library's
+        with self._lock:
+            if self._connection is None:
+                self._connection = _connect(self._config)
+            return self._connection
+
+
+def _connect(config: NovaConfig) -> Any:  # noqa: ANN401 - the library's
+    try:
+        import openstack  # noqa: PLC0415 - an extra that few installations have
+        from openstack.exceptions import ConfigException  # noqa: PLC0415
+    except ImportError as error:
+        raise OpenstackMissing from error
+    chosen = {"cloud": config.cloud, "region_name": config.region}
+    named = {name: value for name, value in chosen.items() if value}
+    files = [config.clouds_file] if config.clouds_file else None
+    try:
+        loader = openstack.config.OpenStackConfig(config_files=files, app_name="forewarn")
+        return openstack.connection.Connection(config=loader.get_one(**named))
+    except ConfigException as error:
+        raise CloudUnconfigured(cloud=config.cloud or "-", reason=_clause(error)) from error
+
+
+def _reason(answer: Any) -> str:  # noqa: ANN401 - the library's
+    """Return what an error says: Nova wraps it in a member named for the kind."""
+    try:
+        (said,) = answer.json().values()
+        return str(said["message"])[:REASON_MAX].rstrip(".")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return str(answer.reason)
+
+
+def _clause(error: Exception) -> str:
+    return " ".join(str(error).split())[:REASON_MAX].rstrip(".")

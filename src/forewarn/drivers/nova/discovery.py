@@ -1,0 +1,112 @@
+"""What a cloud holds, as a topology: compute hosts, servers, server groups, zones and aggregates.
+
+Nothing is changed in the cloud and nothing is sent anywhere from here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from forewarn.core.naming import DOMAIN_MAX, LABELS_MAX, NAME_PATTERN, ZONE
+from forewarn.drivers.found import Found
+from forewarn.drivers.nova.config import BY_ID
+from forewarn.drivers.nova.hosts import UP
+from forewarn.drivers.nova.server import GONE
+
+if TYPE_CHECKING:
+    from forewarn.drivers.nova.client import Nova
+    from forewarn.drivers.nova.config import NovaConfig
+
+#: Members of an aggregate's metadata that say where its hosts stand.
+DOMAINS = ("fault_domain", "update_domain")
+#: The member that makes an aggregate an availability zone.
+AVAILABILITY_ZONE = "availability_zone"
+#: Server groups of one answer.
+PAGE = 500
+_NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9._/-]+")
+_NOT_IN_VALUES = re.compile(r"[\x00-\x20,=]+")
+
+
+def discover(nova: Nova, config: NovaConfig, driver: str = "nova") -> Found:
+    """Ask the cloud what it holds; costs a request for each 500 servers or groups, and two more.
+
+    Args:
+        nova: the cloud.
+        config: what VMs are called.
+        driver: what hosts name as their driver.
+    """
+    found = Found(host_facts=("driver", "zone", "labels", *DOMAINS))
+    _take_hosts(found, nova, driver)
+    servers = [
+        each
+        for each in nova.pages("/servers/detail", "servers", all_tenants="true")
+        if each.get("OS-EXT-SRV-ATTR:host") and each["status"] not in GONE
+    ]
+    groups = _groups(nova, config)
+    count = Counter(each["name"] for each in servers)
+    for each in servers:
+        name = each["id"] if config.vm_names == BY_ID else each["name"]
+        if name != each["id"] and (count[name] > 1 or not NAME_PATTERN.fullmatch(name)):
+            found.left_out[each["id"]] = f"its name {name!r} cannot be a VM's, or is not its alone"
+        elif each["OS-EXT-SRV-ATTR:host"] in found.hosts:
+            found.vms[name] = _vm(each, groups.get(each["id"], ""))
+    return found
+
+
+def _take_hosts(found: Found, nova: Nova, driver: str) -> None:
+    services = nova.get("/os-services", binary="nova-compute")["services"]
+    aggregates = nova.get("/os-aggregates")["aggregates"]
+    for place, service in enumerate(sorted(services, key=lambda each: str(each["host"]))):
+        host = service["host"]
+        form: dict[str, Any] = {"driver": driver, "zone": service["zone"]}
+        labels: dict[str, str] = {}
+        for aggregate in aggregates:
+            if host not in aggregate["hosts"]:
+                continue
+            labels[f"aggregate/{_plain(aggregate['name'], _NOT_IN_KEYS)}"] = "member"
+            for key, value in aggregate["metadata"].items():
+                if key in DOMAINS and str(value).isdecimal() and int(value) <= DOMAIN_MAX:
+                    form[key] = int(value)
+                elif key not in {AVAILABILITY_ZONE, *DOMAINS, ZONE}:
+                    labels[_plain(key, _NOT_IN_KEYS)] = _plain(str(value), _NOT_IN_VALUES)
+        form["labels"] = dict(sorted(labels.items())[:LABELS_MAX])
+        found.hosts[host] = form
+        found.defaults[host] = dict.fromkeys(DOMAINS, place % (DOMAIN_MAX + 1))
+        if service["state"] != UP:
+            found.silent[host] = f"its compute service is {service['state']}"
+
+
+def _groups(nova: Nova, config: NovaConfig) -> dict[str, str]:
+    """Return the group of each server that is in one."""
+    listed: list[dict[str, Any]] = []
+    while True:
+        query = {"all_projects": "true", "limit": PAGE, "offset": len(listed)}
+        page = nova.get("/os-server-groups", **query)["server_groups"]
+        if not page:
+            break
+        listed += page
+    count = Counter(each["name"] for each in listed)
+    named: dict[str, str] = {}
+    for each in listed:
+        plain = NAME_PATTERN.fullmatch(each["name"]) and count[each["name"]] == 1
+        name = each["name"] if plain and config.vm_names != BY_ID else each["id"]
+        named |= dict.fromkeys(each["members"], name)
+    return named
+
+
+def _vm(server: dict[str, Any], group: str) -> dict[str, Any]:
+    form = {
+        "host": server["OS-EXT-SRV-ATTR:host"],
+        "vm_id": server["id"],
+        "instance_id": server["id"],
+        "size": server["flavor"]["original_name"],
+        "tags": {"name": server["name"], "project": server["tenant_id"]},
+    }
+    return form | ({"group": group} if group else {})
+
+
+def _plain(text: str, refused: re.Pattern[str]) -> str:
+    """Return what can be a label's key or value."""
+    return refused.sub("_", text)[:63].lstrip("._-/") or "0"

@@ -1,0 +1,141 @@
+"""The nova driver: no thread of its own, since Nova does the work behind its API.
+
+`begin` notes the task; each `progress` reads how Nova stands and asks for what comes next. What a
+task comes to is in `work.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.drivers import Progress
+from forewarn.drivers.found import difference
+from forewarn.drivers.nova.client import Nova, NovaUnreachable
+from forewarn.drivers.nova.config import read_options
+from forewarn.drivers.nova.discovery import discover
+from forewarn.drivers.nova.mark import Marks
+from forewarn.drivers.nova.servers import Memory, Servers
+from forewarn.drivers.nova.work import Work
+from forewarn.drivers.task_files import DONE, TaskFiles, TaskSuperseded
+from forewarn.errors import ForewarnError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.drivers import Task
+    from forewarn.drivers.nova.config import NovaConfig
+
+#: How often a task is looked after, in milliseconds.
+ASK_EVERY_MS = 1000
+#: Attempts of which is remembered what can be found out again; the oldest is forgotten first.
+REMEMBERED_MAX = 10_000
+#: Longest text of an answer, in characters.
+TEXT_MAX = 500
+#: What Nova's silence is remembered by.
+SILENCE = "Nova"
+
+
+def create(name: str, options: Mapping[str, object]) -> NovaDriver:
+    """Return a driver with these options.
+
+    Raises:
+        ValidationFailed: an option is unknown, missing or wrong.
+    """
+    return NovaDriver(read_options(name, options), name)
+
+
+class NovaDriver:
+    """Carries operations out on the compute hosts of an OpenStack cloud."""
+
+    def __init__(self, config: NovaConfig, name: str = "nova") -> None:
+        """Connect to nobody yet."""
+        self.name = name
+        self._config = config
+        self._nova = Nova(config)
+        self._files = TaskFiles(Path(config.state))
+        self._marks = Marks(self._nova, Path(config.state) / "marks")
+        self._lock = threading.Lock()
+        self._memories: dict[str, Memory] = {}
+
+    def begin(self, task: Task) -> None:
+        """Note an attempt; the first look after it begins the work.
+
+        Raises:
+            TaskAborted: its operation has ended.
+            TaskSuperseded: a later writer has called.
+        """
+        with self._files.changing(task):
+            self._files.check_not_aborted(task)
+            self._files.attempt(task).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def progress(self, task: Task, now_ms: int) -> Progress:
+        """Bring the attempt a step further, and say how far it is.
+
+        Raises:
+            TaskForgotten: it was never begun.
+            TaskAborted: its operation has ended.
+            TaskSuperseded: a later writer has called.
+        """
+        with self._files.changing(task):
+            directory = self._files.known(task)
+            self._files.check_not_aborted(task)
+        if (directory / DONE).exists():
+            return Progress(done=True)
+        memory = self._memory(task)
+        again_ms = now_ms + ASK_EVERY_MS
+        try:
+            step = self._work(task, now_ms, memory).advance()
+        except NovaUnreachable as error:
+            since_ms = memory.since_ms.setdefault(SILENCE, now_ms)
+            if now_ms - since_ms > self._config.unreachable_timeout_s * 1000:
+                return Progress(failed=_clause(error))
+            return Progress(again_ms=again_ms, text=_clause(error))
+        except TaskSuperseded:
+            raise
+        except ForewarnError as error:
+            return Progress(failed=_clause(error))
+        memory.since_ms.pop(SILENCE, None)
+        if step.done:
+            self._files.mark_done(task)
+            return Progress(done=True)
+        share = min(step.share, 1.0)
+        return Progress(again_ms=again_ms, text=step.text[:TEXT_MAX], share=share)
+
+    def abort(self, task: Task) -> None:
+        """Call an operation off: a live migration ends where it began, a paused server goes on.
+
+        Raises:
+            TaskSuperseded: a later writer has called.
+            NovaUnreachable: Nova does not answer.
+        """
+        with self._files.changing(task):
+            self._files.mark_aborted(task)
+        self._work(task, task.operation.ended_ms, self._memory(task)).call_off()
+
+    def discover(self) -> Mapping[str, object]:
+        """Return hosts, groups and VMs as they are now. Source: R-4."""
+        return difference(discover(self._nova, self._config, self.name), {})
+
+    def _work(self, task: Task, now_ms: int, memory: Memory) -> Work:
+        servers = Servers(task, self._nova, self._marks, self._config)
+        servers.memory, servers.now_ms = memory, now_ms
+        others = {int(each.name): each for each in self._files.others(task)}
+        well = [number for number, each in others.items() if (each / DONE).exists()]
+        servers.ended = max((each for each in well if each < task.operation.attempt), default=0)
+        earlier = sorted((each for each in others if each > servers.ended), reverse=True)
+        return Work(servers, [self._files.attempt(task), *(others[each] for each in earlier)])
+
+    def _memory(self, task: Task) -> Memory:
+        name = f"{task.id}@{task.operation.created_ms}"
+        with self._lock:
+            memory = self._memories.pop(name, None) or Memory()
+            self._memories[name] = memory
+            while len(self._memories) > REMEMBERED_MAX:
+                del self._memories[next(iter(self._memories))]
+        return memory
+
+
+def _clause(error: ForewarnError) -> str:
+    return str(error).removesuffix(".")

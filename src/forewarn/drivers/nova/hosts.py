@@ -1,0 +1,68 @@
+"""Compute services of hosts: disabled around work, forced down, waited for.
+
+What Nova calls the reason of a disabled service names the operation: that alone enables it again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forewarn.errors import PeerError
+
+if TYPE_CHECKING:
+    from forewarn.drivers.nova.client import Nova
+
+#: Longest reason that Nova keeps of a disabled service, in characters.
+REASON_MAX = 255
+ENABLED, DISABLED, UP = "enabled", "disabled", "up"
+
+
+class HostUnknown(PeerError):
+    """A host that the cloud has no compute service of."""
+
+    code = "nova-host-unknown"
+    message = "The cloud has no compute service on host {host}."
+    advice = "Compare: openstack compute service list --service nova-compute."
+
+
+class ComputeHosts:
+    """The compute services of a cloud, in the name of one operation."""
+
+    def __init__(self, nova: Nova, key: str) -> None:
+        """Ask nobody yet."""
+        self._nova = nova
+        self._mark = f"forewarn {key}: "
+
+    def disable(self, host: str, why: str) -> None:
+        """Have nothing placed on a host, unless somebody else has disabled it already."""
+        found = self._service(host)
+        if found["status"] == ENABLED:
+            reason = f"{self._mark}{why}"[:REASON_MAX]
+            self._change(found, {"status": DISABLED, "disabled_reason": reason})
+
+    def enable(self, host: str) -> None:
+        """Have servers placed on a host again, if this operation has disabled it."""
+        found = self._service(host)
+        reason = found["disabled_reason"] or ""
+        if found["status"] == DISABLED and reason.startswith(self._mark):
+            self._change(found, {"status": ENABLED})
+
+    def force_down(self, host: str) -> None:
+        """Have Nova know that a host is off; its compute service is up again when people say so."""
+        found = self._service(host)
+        if not found["forced_down"]:
+            self._change(found, {"forced_down": True})
+
+    def is_up(self, host: str) -> bool:
+        """Whether a host's compute service reports."""
+        return str(self._service(host)["state"]) == UP
+
+    def _service(self, host: str) -> dict[str, Any]:
+        query = {"binary": "nova-compute", "host": host}
+        found: list[dict[str, Any]] = self._nova.get("/os-services", **query)["services"]
+        if not found:
+            raise HostUnknown(host=host)
+        return found[0]
+
+    def _change(self, service: dict[str, Any], body: dict[str, Any]) -> None:
+        self._nova.put(f"/os-services/{service['id']}", body)

@@ -1,0 +1,206 @@
+"""Moving one server, a step at a time: live migration, cold migration, evacuation.
+
+What became of a move is read from Nova's record of it, the migration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forewarn.drivers.nova.client import NovaBusy, NovaMissing
+from forewarn.drivers.nova.config import GIVE_UP
+from forewarn.drivers.nova.server import ACTIVE, ERROR, FAILED, PAUSED, SHUTOFF, VERIFY_RESIZE
+from forewarn.drivers.nova.servers import DONE, ServerFailed, ServerUnfit, Step, Verb
+from forewarn.errors import PeerError
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from forewarn.drivers.nova.mark import Mark
+    from forewarn.drivers.nova.server import Server
+    from forewarn.drivers.nova.servers import Servers
+
+#: Migrations that are looked through for a task's own.
+LOOKED_AT = 100
+#: States in which a live migration can be ended.
+ABORTABLE = frozenset({"queued", "preparing", "running"})
+
+
+class MigrationTimedOut(PeerError):
+    """A live migration that took too long and was given up."""
+
+    code = "nova-migration-timed-out"
+    message = "The live migration of {vm} was ended after {seconds} s; it runs where it was."
+    advice = "Retry when the VM is less busy, or set migration_fallback; see the nova driver."
+
+
+@value
+class Move:
+    """One kind of move."""
+
+    #: What Nova calls it in its list of migrations, and in a server's list of actions.
+    kind: str
+    action: str
+    #: The action's name in a request, and its other parameters.
+    verb: str
+    more: tuple[tuple[str, object], ...]
+    #: For people.
+    doing: str
+
+
+LIVE = Move(
+    "live-migration",
+    "live-migration",
+    "os-migrateLive",
+    (("block_migration", "auto"),),
+    "migrating",
+)
+COLD = Move("migration", "migrate", "migrate", (), "moving")
+EVACUATION = Move("evacuation", "evacuate", "evacuate", (), "evacuating")
+
+
+class Moves:
+    """Moves of one task's servers off the operation's host."""
+
+    def __init__(self, servers: Servers) -> None:
+        """Move nothing yet."""
+        self._servers = servers
+        self._nova = servers.nova
+        self._source = servers.task.operation.host
+
+    def alive(self, vm: str) -> Step:
+        """Migrate a server while it runs; one that is off is moved as it is."""
+        server = self._servers.needed(vm)
+        if server.status in {SHUTOFF, VERIFY_RESIZE, "RESIZE"}:
+            return self.cold(vm)
+        if self._has_left(server):
+            return DONE
+        if server.status not in {ACTIVE, PAUSED, "MIGRATING"}:
+            raise ServerUnfit(vm=vm, status=server.status, what="migrated while it runs")
+        return self._move(vm, server, LIVE)
+
+    def cold(self, vm: str) -> Step:
+        """Shut a server down and start it elsewhere, and confirm that to Nova."""
+        server = self._servers.needed(vm)
+        if server.status == VERIFY_RESIZE:
+            return self._confirm(vm, server)
+        if self._has_left(server):
+            return DONE
+        if server.status not in {ACTIVE, SHUTOFF, "RESIZE"}:
+            raise ServerUnfit(vm=vm, status=server.status, what="moved")
+        return self._move(vm, server, COLD)
+
+    def evacuate(self, vm: str) -> Step:
+        """Start a server of a host that is gone elsewhere."""
+        server = self._servers.needed(vm)
+        if self._has_left(server):
+            return DONE
+        return self._move(vm, server, EVACUATION)
+
+    def call_off(self, vm: str) -> None:
+        """End a live migration of this task where it began."""
+        server = self._servers.find(vm)
+        mark = self._servers.mark_of(server) if server else None
+        if server is None or mark is None or not server.task:
+            return
+        found = self._newest(server, mark, LIVE)
+        if found is not None and found["status"] in ABORTABLE:
+            self._end(server, found)
+
+    def _has_left(self, server: Server) -> bool:
+        """Whether a server is on another host, and Nova has ended moving it there."""
+        return server.host != self._source and not server.task and server.status != ERROR
+
+    def _move(self, vm: str, server: Server, move: Move) -> Step:
+        """Have Nova move a server, once in this attempt."""
+        mark = self._servers.mark_of(server)
+        found = self._newest(server, mark, move) if mark else None
+        asked = self._servers.action_since(server, mark, move.action) if mark else None
+        failed = found is not None and found["status"] in FAILED
+        if asked and not found and not server.task:
+            failed = self._servers.outcome(vm, server, asked, move.doing) is None
+        if failed and not server.task:
+            assert mark is not None, vm
+            if mark.attempt == self._servers.task.operation.attempt:
+                raise self._failure(vm, server, mark, move)
+            mark = found = asked = None  # an earlier attempt failed
+        if found is not None:
+            return self._watch(vm, server, found, move)
+        if asked is not None:
+            return self._servers.going(vm, f"{move.doing} {vm}", 0)
+        if server.task:
+            return self._servers.going(vm, f"waiting for {vm}, which is {server.task}", 0)
+        if mark is None:
+            self._servers.put_mark(server)
+        destination = self._servers.task.operation.destination or None
+        body = {"host": destination} if destination or move is not EVACUATION else {}
+        self._servers.act(server, {move.verb: {**body, **dict(move.more)}})
+        return self._servers.going(vm, f"{move.doing} {vm}", 0)
+
+    def _newest(self, server: Server, mark: Mark, move: Move) -> dict[str, Any] | None:
+        """Return Nova's record of the newest move of a kind since the mark."""
+        query = {"instance_uuid": server.id, "migration_type": move.kind, "limit": LOOKED_AT}
+        found: list[dict[str, Any]] = self._nova.get("/os-migrations", **query)["migrations"]
+        newer = [each for each in found if each["id"] > mark.migration]
+        return max(newer, key=lambda each: int(each["id"]), default=None)
+
+    def _watch(self, vm: str, server: Server, found: dict[str, Any], move: Move) -> Step:
+        """Say how far a move is; do what the policy says where it takes too long."""
+        config, to = self._servers.config, found["dest_compute"] or "another host"
+        text = f"{move.doing} {vm} to {to}"
+        if move is not LIVE:
+            return self._servers.going(vm, text, 0.5)
+        since_ms = self._servers.since_ms(f"migration {found['id']}")
+        late = self._servers.now_ms - since_ms > config.migration_timeout_s * 1000
+        if late and vm not in self._servers.memory.helped:
+            self._hurry(server, found)
+            self._servers.memory.helped.add(vm)
+        # Nova has ended it but not recorded that everywhere, or the policy's help takes its time.
+        limit_s = config.migration_timeout_s + config.server_timeout_s
+        return self._servers.going(vm, text, self._share(server, found), limit_s)
+
+    def _share(self, server: Server, found: dict[str, Any]) -> float:
+        """Return how much of a server's memory is at its destination, 0 to 1."""
+        if found["status"] != "running":
+            return 0.0
+        try:
+            path = f"/servers/{server.id}/migrations/{found['id']}"
+            said = self._nova.get(path)["migration"]
+        except NovaMissing:  # it has just ended
+            return 1.0
+        total, left = said["memory_total_bytes"] or 0, said["memory_remaining_bytes"] or 0
+        return max(0.0, min(1 - left / total, 1.0)) if total else 0.0
+
+    def _hurry(self, server: Server, found: dict[str, Any]) -> None:
+        if self._servers.config.migration_fallback == GIVE_UP:
+            if found["status"] in ABORTABLE:
+                self._end(server, found)
+        elif found["status"] == "running":
+            path = f"/servers/{server.id}/migrations/{found['id']}/action"
+            self._nova.post(path, {"force_complete": None})
+
+    def _end(self, server: Server, found: dict[str, Any]) -> None:
+        try:
+            self._nova.delete(f"/servers/{server.id}/migrations/{found['id']}")
+        except (NovaMissing, NovaBusy):
+            return  # it has ended, or cannot be ended any more
+
+    def _failure(self, vm: str, server: Server, mark: Mark, move: Move) -> PeerError:
+        config = self._servers.config
+        if vm in self._servers.memory.helped and config.migration_fallback == GIVE_UP:
+            return MigrationTimedOut(vm=vm, seconds=config.migration_timeout_s)
+        asked = self._servers.action_since(server, mark, move.action)
+        found = self._newest(server, mark, move)
+        if found is not None and found["status"] == "cancelled":
+            return ServerFailed(what=move.doing, vm=vm, reason="it was cancelled")
+        return self._servers.failure(server, asked, vm, move.doing)
+
+    def _confirm(self, vm: str, server: Server) -> Step:
+        """Confirm a move of this task; one that its project has to confirm is left to it."""
+        mark = self._servers.mark_of(server)
+        if mark is None or self._newest(server, mark, COLD) is None:
+            if self._has_left(server):
+                return DONE
+            raise ServerUnfit(vm=vm, status="waiting for its resize to be confirmed", what="moved")
+        if not server.task:
+            self._servers.act(server, {"confirmResize": None})
+        return self._servers.going(vm, f"confirming the move of {vm}", 0.9)

@@ -1,0 +1,376 @@
+"""What can be done to one server, a step at a time: rebooted, stopped, rebuilt, deleted.
+
+Each step first reads what Nova has recorded, and asks for nothing that it was asked for already:
+a step may be taken again after a crash at any point. Moves are in `moves.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from forewarn.drivers.nova.client import NovaMissing
+from forewarn.drivers.nova.config import BY_ID
+from forewarn.drivers.nova.mark import NONE, Mark
+from forewarn.drivers.nova.server import (
+    ACTIVE,
+    ERROR,
+    GONE,
+    PAUSED,
+    SHUTOFF,
+    Action,
+    Server,
+    actions_of,
+    server_of,
+)
+from forewarn.drivers.task_files import TaskSuperseded
+from forewarn.errors import PeerError
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from forewarn.drivers import Task
+    from forewarn.drivers.nova.client import Nova
+    from forewarn.drivers.nova.config import NovaConfig
+    from forewarn.drivers.nova.mark import Marks
+
+#: How long a server that is removed has at least, where its notice is over, in milliseconds.
+FAREWELL_MS = 5000
+#: Migrations that are looked at for the newest one.
+NEWEST = 10
+
+
+class ServerMissing(PeerError):
+    """A VM that the cloud has no server of."""
+
+    code = "server-missing"
+    message = "The cloud has no server {vm}."
+    advice = "Look where it went, import the topology again; then complete or fail the operation."
+
+
+class ServerAmbiguous(PeerError):
+    """A name that several servers have."""
+
+    code = "server-ambiguous"
+    message = "The cloud has {count} servers called {vm}."
+    advice = 'Set vm_names = "id" and import the topology again, or rename the others.'
+
+
+class ServerUnfit(PeerError):
+    """A server in a state in which the work cannot be done."""
+
+    code = "server-unfit"
+    message = "Server {vm} is {status} and cannot be {what}."
+    advice = "Bring it into another state, or move it by hand; then retry the operation."
+
+
+class ServerFailed(PeerError):
+    """Nova accepted work on a server and failed."""
+
+    code = "server-failed"
+    message = "Nova failed: {what} of {vm}: {reason}."
+    advice = "Look at the server's events (openstack server event list); then retry."
+
+
+class ServerSlow(PeerError):
+    """Nova takes too long with a server."""
+
+    code = "server-slow"
+    message = "Server {vm} is still {text} after {seconds} s."
+    advice = "Look at nova-compute on its host; then retry, complete or fail the operation."
+
+
+@value
+class Step:
+    """How far something is."""
+
+    done: bool = False
+    #: What is being done, as a clause for people.
+    text: str = ""
+    #: How much of it, 0 to 1.
+    share: float = 0.0
+
+
+DONE = Step(done=True, share=1.0)
+
+
+@value
+class Verb:
+    """Something that Nova does to a server."""
+
+    #: What Nova calls it in a server's list of actions.
+    action: str
+    body: dict[str, Any]
+    #: For people.
+    doing: str
+
+
+STOP = Verb("stop", {"os-stop": None}, "shutting down")
+START = Verb("start", {"os-start": None}, "starting")
+PAUSE = Verb("pause", {"pause": None}, "pausing")
+UNPAUSE = Verb("unpause", {"unpause": None}, "unpausing")
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is remembered of an attempt between two looks; all of it can be found out again."""
+
+    #: Phase and VM whose part is done.
+    finished: set[tuple[str, str]] = field(default_factory=set)
+    #: The same -> why it failed.
+    failed: dict[tuple[str, str], PeerError] = field(default_factory=dict)
+    #: What is waited for -> since when, ms since the epoch UTC.
+    since_ms: dict[str, int] = field(default_factory=dict)
+    #: VMs whose migration took too long, and was helped or ended.
+    helped: set[str] = field(default_factory=set)
+    #: VM -> its server's id.
+    ids: dict[str, str] = field(default_factory=dict)
+
+
+class Servers:
+    """The servers of one task."""
+
+    def __init__(self, task: Task, nova: Nova, marks: Marks, config: NovaConfig) -> None:
+        """Ask nobody yet."""
+        self.task = task
+        self.nova = nova
+        self.config = config
+        self.memory = Memory()
+        #: The attempt of the operation that ended well, after which this one begins from nothing.
+        self.ended = 0
+        self.now_ms = 0
+        self._marks = marks
+
+    # --- where it is ----------------------------------------------------------------------
+
+    def find(self, vm: str) -> Server | None:
+        """Return a VM's server; None if there is none, or no longer.
+
+        Raises:
+            ServerAmbiguous: several have its name.
+            NovaUnreachable: Nova does not answer.
+        """
+        known = self.memory.ids.get(vm) or self._id(vm)
+        if not known:
+            return None
+        try:
+            found = server_of(self.nova.get(f"/servers/{known}")["server"])
+        except NovaMissing:
+            return None
+        self.memory.ids[vm] = found.id
+        return None if found.status in GONE else found
+
+    def needed(self, vm: str) -> Server:
+        """Return a VM's server.
+
+        Raises:
+            ServerMissing: there is none.
+        """
+        found = self.find(vm)
+        if found is None:
+            raise ServerMissing(vm=vm)
+        return found
+
+    def _id(self, vm: str) -> str:
+        if self.config.vm_names == BY_ID:
+            try:
+                return str(UUID(vm))
+            except ValueError:
+                return ""
+        pages = self.nova.pages("/servers", "servers", all_tenants="true", name=vm)
+        found = [each["id"] for each in pages if each["name"] == vm]
+        if len(found) > 1:
+            raise ServerAmbiguous(vm=vm, count=len(found))
+        return found[0] if found else ""
+
+    # --- what is done to it ---------------------------------------------------------------
+
+    def reboot(self, vm: str) -> Step:
+        """End a server's run and begin another; one that does not run is left as it is."""
+        server = self.needed(vm)
+        if server.status in {ERROR, "UNKNOWN"} and self.task.operation.of_vm:
+            raise ServerUnfit(vm=vm, status=server.status, what="rebooted")
+        body = {"reboot": {"type": self.config.reboot_type.upper()}}
+        return self.once(vm, server, Verb("reboot", body, "rebooting"), where=ACTIVE)
+
+    def stop(self, vm: str) -> Step:
+        """Shut a server down if it runs."""
+        return self.once(vm, self.needed(vm), STOP, where=ACTIVE)
+
+    def pause(self, vm: str) -> Step:
+        """Stop a server's processors if it runs."""
+        return self.once(vm, self.needed(vm), PAUSE, where=ACTIVE)
+
+    def start(self, vm: str) -> Step:
+        """Start a server that ran when the task began."""
+        server = self.needed(vm)
+        mark = self.mark_of(server)
+        return self.once(vm, server, START, where=SHUTOFF) if mark and mark.ran else DONE
+
+    def unpause(self, vm: str) -> Step:
+        """Let a server's processors go on if it ran when the task began."""
+        server = self.find(vm)
+        mark = self.mark_of(server) if server else None
+        if server is None or mark is None or not mark.ran:
+            return DONE
+        return self.once(vm, server, UNPAUSE, where=PAUSED)
+
+    def start_fallen(self, vm: str) -> Step:
+        """Start a server that its host's failure has stopped, not one that people have."""
+        server = self.needed(vm)
+        if server.status == SHUTOFF and self.mark_of(server) is None:
+            newest = next(iter(self.actions(server)), None)
+            if newest is not None and newest.name == STOP.action and newest.user:
+                return DONE
+        return self.once(vm, server, START, where=SHUTOFF)
+
+    def rebuild(self, vm: str) -> Step:
+        """Write a server's disk anew from its image."""
+        server = self.needed(vm)
+        if not server.image:
+            raise ServerUnfit(vm=vm, status="booted from a volume", what="rebuilt from an image")
+        body = {"rebuild": {"imageRef": server.image}}
+        return self.once(vm, server, Verb("rebuild", body, "rebuilding"), where="")
+
+    def remove(self, vm: str) -> Step:
+        """Shut a server down, and delete it once it is off or its notice is over."""
+        operation = self.task.operation
+        server = self.find(vm)
+        if server is None:
+            if vm in self.memory.ids:
+                self._marks.forget(self.memory.ids[vm])
+            return DONE
+        if "delet" in server.task:
+            return self.going(vm, f"deleting {vm}", 0.8)
+        left_ms = max(operation.not_before_ms, operation.started_ms + FAREWELL_MS) - self.now_ms
+        if server.status == ACTIVE and left_ms > 0:
+            if not server.task:
+                self.act(server, STOP.body)
+            return Step(text=f"shutting {vm} down")
+        self.nova.delete(f"/servers/{server.id}")
+        return self.going(vm, f"deleting {vm}", 0.5)
+
+    def once(self, vm: str, server: Server, verb: Verb, *, where: str) -> Step:
+        """Have Nova do something to a server, once in this task.
+
+        Args:
+            vm: the VM.
+            server: its server, as it is now.
+            verb: what is done.
+            where: the status it is done in; a server in another one is left as it is; empty: any.
+        """
+        mark = self.mark_of(server)
+        done = self.action_since(server, mark, verb.action) if mark else None
+        if done is not None and mark is not None:
+            step = self.outcome(vm, server, done, verb.doing)
+            if step is not None:
+                return step
+            if mark.attempt == self.task.operation.attempt:
+                raise self.failure(server, done, vm, verb.doing)
+            mark = None  # an earlier attempt failed with it
+        if server.task:
+            return self.going(vm, f"waiting for {vm}, which is {server.task}", 0)
+        if where and server.status != where:
+            return DONE
+        if mark is None:
+            self.put_mark(server)
+        self.act(server, verb.body)
+        return self.going(vm, f"{verb.doing} {vm}", 0)
+
+    # --- what Nova has recorded -----------------------------------------------------------
+
+    def actions(self, server: Server) -> list[Action]:
+        """Return what was done to a server, the newest first."""
+        return actions_of(self.nova.get(f"/servers/{server.id}/os-instance-actions"))
+
+    def action_since(self, server: Server, mark: Mark, name: str) -> Action | None:
+        """Return the newest action of a kind that this user has asked for since the mark."""
+        user = self.nova.user
+        for each in self.actions(server):
+            if each.request == mark.action:
+                return None
+            if each.name == name and each.user in {user, user or each.user}:
+                return each
+        return None
+
+    def outcome(self, vm: str, server: Server, action: Action, doing: str) -> Step | None:
+        """Return how far Nova is with an action; None if it has failed."""
+        if server.task:
+            return self.going(vm, f"{doing} {vm}", 0.5)
+        events = self._events(server, action)
+        if server.status == ERROR or any(each["result"] == "Error" for each in events):
+            return None
+        if not events or any(each["finish_time"] is None for each in events):
+            return self.going(vm, f"{doing} {vm}", 0.5)
+        return DONE
+
+    def failure(self, server: Server, action: Action | None, vm: str, doing: str) -> ServerFailed:
+        """Return why Nova failed with an action, in its own words."""
+        events = self._events(server, action) if action else []
+        traces = [each["traceback"] for each in events if each.get("traceback")]
+        lines = traces[-1].strip().splitlines() if traces else []
+        raised = next((each for each in reversed(lines) if each[:1].strip()), "")
+        reason = raised or server.fault or "no reason is recorded"
+        return ServerFailed(what=doing, vm=vm, reason=reason[:300].rstrip("."))
+
+    def _events(self, server: Server, action: Action) -> list[dict[str, Any]]:
+        path = f"/servers/{server.id}/os-instance-actions/{action.request}"
+        return list(self.nova.get(path)["instanceAction"].get("events", ()))
+
+    # --- the mark -------------------------------------------------------------------------
+
+    def mark_of(self, server: Server) -> Mark | None:
+        """Return the mark that this operation has put on a server.
+
+        Raises:
+            TaskSuperseded: a later writer has put it.
+        """
+        mark = self._marks.read(server, self.key)
+        if mark is not None and mark.generation > self.task.generation:
+            facts = {"generation": self.task.generation, "newest": mark.generation}
+            raise TaskSuperseded(task=self.task.id, **facts)
+        return mark
+
+    def put_mark(self, server: Server) -> Mark:
+        """Mark a server: what Nova records of it from now on is this task's work."""
+        before = self.mark_of(server)
+        query = {"instance_uuid": server.id, "limit": NEWEST}
+        migrations = self.nova.get("/os-migrations", **query)["migrations"]
+        newest = next(iter(self.actions(server)), None)
+        mark = Mark(
+            self.key,
+            self.task.operation.attempt,
+            self.task.generation,
+            ran=before.ran if before else server.status == ACTIVE,
+            migration=max((each["id"] for each in migrations), default=0),
+            action=newest.request if newest else NONE,
+        )
+        self._marks.put(server, mark)
+        return mark
+
+    @property
+    def key(self) -> str:
+        """The operation's name in marks; a store that was started over counts from 1 again."""
+        operation = self.task.operation
+        return f"{operation.id}@{operation.created_ms}" + (f"+{self.ended}" if self.ended else "")
+
+    # --- steps ----------------------------------------------------------------------------
+
+    def act(self, server: Server, body: dict[str, Any]) -> None:
+        """Ask Nova for something."""
+        self.nova.post(f"/servers/{server.id}/action", body)
+
+    def going(self, vm: str, text: str, share: float, limit_s: int = 0) -> Step:
+        """Return that something goes on.
+
+        Raises:
+            ServerSlow: it has gone on for too long.
+        """
+        limit_s = limit_s or self.config.server_timeout_s
+        if self.now_ms - self.since_ms(f"{vm}: {text}") > limit_s * 1000:
+            raise ServerSlow(vm=vm, text=text, seconds=limit_s)
+        return Step(text=text, share=share)
+
+    def since_ms(self, what: str) -> int:
+        """Return since when something is waited for."""
+        return self.memory.since_ms.setdefault(what, self.now_ms)

@@ -1,0 +1,266 @@
+"""What each operation comes to on a cloud: which servers are moved, rebooted or removed.
+
+How one server is treated is in `servers.py` and `moves.py`; what calls this is in `driver.py`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import TRAITS, Cause, Impact
+from forewarn.drivers.command import runner
+from forewarn.drivers.messages import encoded, task_message
+from forewarn.drivers.nova.client import NovaBusy, NovaUnreachable
+from forewarn.drivers.nova.hosts import ComputeHosts, HostUnknown
+from forewarn.drivers.nova.moves import Moves
+from forewarn.drivers.nova.servers import DONE, Servers, Step
+from forewarn.drivers.task_files import TaskSuperseded, held, write_durably
+from forewarn.errors import PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+#: How long a command may take to be begun, in seconds.
+START_S = 30
+
+
+class NovaWorkUnsupported(PeerError):
+    """An operation that this driver has no way to carry out."""
+
+    code = "nova-work-unsupported"
+    message = "The nova driver cannot carry out {cause} with impact {impact}: {reason}."
+    advice = "Do it by hand and say `forewarn complete`, or fail the operation."
+
+
+class NovaCommandFailed(PeerError):
+    """A command of the configuration that failed."""
+
+    code = "nova-command-failed"
+    message = "{setting} of host {host} failed: {reason}."
+    advice = "Look at the host; retry the operation where the command has not done its work."
+
+
+class NovaHostAway(PeerError):
+    """A host whose compute service does not come back."""
+
+    code = "nova-host-away"
+    message = "The compute service of host {host} is not up after {seconds} s."
+    advice = "Look at the host; then retry or fail the operation."
+
+
+class Work:
+    """One task, brought a step further by a call from wherever it stands."""
+
+    def __init__(self, servers: Servers, attempts: list[Path]) -> None:
+        """Do nothing yet.
+
+        Args:
+            servers: the task's.
+            attempts: where attempts have their files that this one carries on, its own first.
+        """
+        self._servers = servers
+        self._operation = servers.task.operation
+        self._config = servers.config
+        self._moves = Moves(servers)
+        self._hosts = ComputeHosts(servers.nova, servers.key)
+        self._attempts = attempts
+
+    def advance(self) -> Step:
+        """Do what can be done now; costs some requests for each server under way.
+
+        Raises:
+            ForewarnError: why it failed; `NovaUnreachable` where it may be tried again.
+        """
+        operation = self._operation
+        traits = TRAITS[operation.cause]
+        if operation.impact in {Impact.PREEMPT, Impact.TERMINATE}:
+            return self._each("remove", self._servers.remove)
+        if traits.fault and operation.impact is Impact.REDEPLOY:
+            return self._bring_up_elsewhere()
+        if traits.fault:
+            return self._start_again()
+        if operation.impact is Impact.REDEPLOY:
+            return self._drain(self._moves.cold)
+        if operation.impact is Impact.FREEZE and traits.moves:
+            return self._drain(self._moves.alive)
+        if operation.impact is Impact.FREEZE:
+            return self._update()
+        if operation.cause is Cause.REIMAGE:
+            return self._each("rebuild", self._servers.rebuild)
+        if operation.of_vm or not self._config.reboot_command:
+            return self._each("reboot", self._servers.reboot)
+        return self._reboot_host()
+
+    def call_off(self) -> None:
+        """End what Nova still does, and leave nothing paused or disabled by this operation."""
+        for directory in self._attempts:
+            for setting in ("reboot_command", "update_command", "fence_command"):
+                runner.stop(directory / setting)
+        for vm in self._operation.vms:
+            self._moves.call_off(vm)
+            if self._operation.impact is Impact.FREEZE:
+                self._servers.unpause(vm)
+        if not self._operation.of_vm:
+            with suppress(HostUnknown):
+                self._hosts.enable(self._operation.host)
+
+    def _each(self, phase: str, act: Callable[[str], Step], at_once: int = 0) -> Step:
+        """Bring every server a step further, also where one fails; that is raised at the end."""
+        memory, vms = self._servers.memory, self._operation.vms
+        going: list[Step] = []
+        for vm in vms:
+            part = (phase, vm)
+            if part in memory.finished or part in memory.failed:
+                continue
+            if at_once and len(going) >= at_once:
+                break
+            try:
+                step = act(vm)
+            except NovaBusy as error:  # somebody was faster; the next look tells
+                step = self._servers.going(vm, f"waiting for {vm}: {_clause(error)}", 0)
+            except (NovaUnreachable, TaskSuperseded):
+                raise
+            except PeerError as error:
+                memory.failed[part] = error
+                continue
+            if step.done:
+                memory.finished.add(part)
+            else:
+                going.append(step)
+        if going:
+            over = sum((phase, vm) in {*memory.finished, *memory.failed} for vm in vms)
+            share = (over + sum(each.share for each in going)) / len(vms)
+            return Step(text="; ".join(each.text for each in going), share=share)
+        for vm in vms:
+            if (phase, vm) in memory.failed:
+                raise memory.failed[phase, vm]
+        return DONE
+
+    def _drain(self, act: Callable[[str], Step]) -> Step:
+        """Move servers away; nothing comes to their host meanwhile."""
+        operation, at_once = self._operation, self._config.parallel_moves
+        if operation.of_vm:
+            return self._each("move", act, at_once)
+        self._hosts.disable(operation.host, operation.cause.value)
+        step = self._each("move", act, at_once)
+        degraded = operation.cause is Cause.HARDWARE_DEGRADED
+        if step.done and self._config.enable_after_drain and not degraded:
+            self._hosts.enable(operation.host)
+        return step
+
+    def _update(self) -> Step:
+        """Run the update command, with the servers paused unless no interruption is announced."""
+        operation, quiet = self._operation, self._operation.duration_s != 0
+        if not self._config.update_command:
+            raise self._unsupported("update_command is not set")
+        self._hosts.disable(operation.host, operation.cause.value)
+        if quiet and not self._begun("update_command"):
+            step = self._each("pause", self._servers.pause)
+            if not step.done:
+                return step
+        try:
+            step = self._command("update_command", self._config.update_command)
+        except NovaCommandFailed:
+            if quiet and not (resumed := self._each("unpause", self._servers.unpause)).done:
+                return resumed
+            raise
+        if step.done and quiet:
+            step = self._each("unpause", self._servers.unpause)
+        if step.done:
+            self._hosts.enable(operation.host)
+        return step
+
+    def _reboot_host(self) -> Step:
+        operation = self._operation
+        self._hosts.disable(operation.host, operation.cause.value)
+        if not self._begun("reboot_command"):
+            step = self._each("stop", self._servers.stop)
+            if not step.done:
+                return step
+        for go_on in (
+            lambda: self._command("reboot_command", self._config.reboot_command),
+            self._wait_for_host,
+            lambda: self._each("start", self._servers.start),
+        ):
+            step = go_on()
+            if not step.done:
+                return step
+        self._hosts.enable(operation.host)
+        return DONE
+
+    def _start_again(self) -> Step:
+        """Have the servers of a host that failed run again, once it is back."""
+        step = self._wait_for_host()
+        return self._each("start", self._servers.start_fallen) if step.done else step
+
+    def _bring_up_elsewhere(self) -> Step:
+        """Evacuate the servers of a lost host, once it is certain that it is off."""
+        if not self._config.fence_command:
+            raise self._unsupported("fence_command is not set, so the host may still be running")
+        step = self._command("fence_command", self._config.fence_command)
+        if not step.done:
+            return step
+        self._hosts.force_down(self._operation.host)
+        return self._each("evacuate", self._moves.evacuate, self._config.parallel_moves)
+
+    def _wait_for_host(self) -> Step:
+        host, limit_s = self._operation.host, self._config.host_timeout_s
+        if self._hosts.is_up(host):
+            return DONE
+        if self._servers.now_ms - self._servers.since_ms("host") > limit_s * 1000:
+            raise NovaHostAway(host=host, seconds=limit_s)
+        return Step(text=f"waiting for the compute service of {host}")
+
+    # --- commands -------------------------------------------------------------------------
+
+    def _begun(self, setting: str) -> bool:
+        return any((each / setting / runner.STARTED).exists() for each in self._attempts)
+
+    def _command(self, setting: str, words: tuple[str, ...]) -> Step:
+        """Run a command that must not run twice in one attempt, nor again once it ended well."""
+        for each in self._attempts:
+            end = each / setting / runner.END
+            if end.exists() and not end.read_text("utf-8"):
+                return DONE
+        directory = self._attempts[0] / setting
+        if held(directory):
+            return Step(text=f"{setting} runs")
+        if not (directory / runner.STARTED).exists():
+            self._begin_command(directory, words)
+            return Step(text=f"{setting} runs")
+        end, host = directory / runner.END, self._operation.host
+        reason = "it was killed; whether it did its work is not known"
+        if end.exists():
+            reason = end.read_text("utf-8").removesuffix(".")
+            if not reason:  # it has ended since it was looked at
+                return DONE
+        raise NovaCommandFailed(setting=setting, host=host, reason=reason)
+
+    def _begin_command(self, directory: Path, words: tuple[str, ...]) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        host = self._operation.host
+        filled = [each.replace("{host}", host) for each in words]
+        run = {"words": filled, "timeout_s": self._config.command_timeout_s}
+        message = task_message("begin", self._servers.task)
+        write_durably(directory / runner.TASK, encoded(message))
+        write_durably(directory / runner.RUN, encoded(run))
+        subprocess.run(  # noqa: S603 - our own module
+            [sys.executable, "-m", runner.__name__, str(directory)],
+            stdin=subprocess.DEVNULL,
+            check=True,
+            timeout=START_S,
+        )
+
+    def _unsupported(self, reason: str) -> NovaWorkUnsupported:
+        operation = self._operation
+        return NovaWorkUnsupported(
+            cause=operation.cause.value, impact=operation.impact.value, reason=reason
+        )
+
+
+def _clause(error: PeerError) -> str:
+    return str(error).removesuffix(".")
