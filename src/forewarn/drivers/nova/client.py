@@ -7,14 +7,16 @@ token; what it raises becomes an error of ours.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from forewarn.errors import CallerError, PeerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from forewarn.drivers.nova.config import NovaConfig
+
+_T = TypeVar("_T")
 
 #: Asked for in every request: Train (2019) and later. Up to 2.94 an evacuated server that ran
 #: is started at its destination, and every path and member that is used is the same.
@@ -80,17 +82,18 @@ class Nova:
         """Connect to nobody yet."""
         self._config = config
         self._lock = threading.Lock()
-        self._connection: Any = None
+        self._found: Any = None
+        self._adapter: Any = None
 
     @property
     def user(self) -> str:
         """The id of the user as whom Nova is asked; empty if the cloud has no users."""
-        return str(self._connected().current_user_id or "")
+        return str(self._asking(lambda: self._cloud().get_session().get_user_id()) or "")
 
     @property
     def secret(self) -> bytes:
         """What only this user's processes know: marks are signed with it."""
-        auth = self._connected().config.get_auth_args()
+        auth = self._cloud().get_auth_args()
         found = auth.get("application_credential_secret") or auth.get("password") or ""
         return str(found).encode()
 
@@ -131,17 +134,12 @@ class Nova:
             marker = {"marker": found[-1]["id"]}
 
     def _send(self, verb: str, path: str, **words: Any) -> dict[str, Any]:  # noqa: ANN401 - the library's
-        import keystoneauth1.exceptions as trouble  # noqa: PLC0415 - an extra
-
-        try:
-            answer = self._connected().compute.request(
+        answer = self._asking(
+            lambda: self._compute().request(
                 path, verb, microversion=MICROVERSION, timeout=REQUEST_TIMEOUT_S,
                 raise_exc=False, connect_retries=0, **words,
-            )  # fmt: skip
-        except (trouble.AuthorizationFailure, trouble.Unauthorized, trouble.MissingAuthPlugin) as e:
-            raise CloudUnconfigured(cloud=self._config.cloud or "-", reason=_clause(e)) from e
-        except trouble.ClientException as error:
-            raise NovaUnreachable(reason=_clause(error)) from error
+            )
+        )  # fmt: skip
         status = answer.status_code
         if status < 400:
             return dict(answer.json()) if answer.content else {}
@@ -151,16 +149,36 @@ class Nova:
         kind = {404: NovaMissing, 409: NovaBusy}.get(status, NovaRefused)
         raise kind(verb=verb, path=path, reason=reason, status=status)
 
-    def _connected(self) -> Any:  # noqa: ANN401 - the library's
+    def _asking(self, ask: Callable[[], _T]) -> _T:
+        """Ask Keystone or Nova; what the library raises becomes an error of ours."""
+        self._cloud()
+        from keystoneauth1 import exceptions as trouble  # noqa: PLC0415 - an extra
+
+        try:
+            return ask()
+        except (trouble.Unauthorized, trouble.MissingAuthPlugin, trouble.CatalogException) as error:
+            facts = {"cloud": self._config.cloud or "-", "reason": _clause(error)}
+            raise CloudUnconfigured(**facts) from error
+        except trouble.ClientException as error:
+            raise NovaUnreachable(reason=_clause(error)) from error
+
+    def _cloud(self) -> Any:  # noqa: ANN401 - the library's
         with self._lock:
-            if self._connection is None:
-                self._connection = _connect(self._config)
-            return self._connection
+            if self._found is None:
+                self._found = _find(self._config)
+            return self._found
+
+    def _compute(self) -> Any:  # noqa: ANN401 - the library's
+        cloud = self._cloud()
+        with self._lock:
+            if self._adapter is None:
+                self._adapter = _compute_of(cloud)
+            return self._adapter
 
 
-def _connect(config: NovaConfig) -> Any:  # noqa: ANN401 - the library's
+def _find(config: NovaConfig) -> Any:  # noqa: ANN401 - the library's
     try:
-        import openstack  # noqa: PLC0415 - an extra that few installations have
+        from openstack.config import OpenStackConfig  # noqa: PLC0415 - an extra that few have
         from openstack.exceptions import ConfigException  # noqa: PLC0415
     except ImportError as error:
         raise OpenstackMissing from error
@@ -168,10 +186,22 @@ def _connect(config: NovaConfig) -> Any:  # noqa: ANN401 - the library's
     named = {name: value for name, value in chosen.items() if value}
     files = [config.clouds_file] if config.clouds_file else None
     try:
-        loader = openstack.config.OpenStackConfig(config_files=files, app_name="forewarn")
-        return openstack.connection.Connection(config=loader.get_one(**named))
+        return OpenStackConfig(config_files=files, app_name="forewarn").get_one(**named)
     except ConfigException as error:
         raise CloudUnconfigured(cloud=config.cloud or "-", reason=_clause(error)) from error
+
+
+def _compute_of(cloud: Any) -> Any:  # noqa: ANN401 - the library's
+    """Return what sends requests to a cloud's Nova, without the library's objects of its answers."""
+    from keystoneauth1.adapter import Adapter  # noqa: PLC0415 - an extra
+
+    return Adapter(
+        cloud.get_session(),
+        service_type="compute",
+        interface=cloud.get_interface("compute"),
+        region_name=cloud.get_region_name("compute"),
+        endpoint_override=cloud.get_endpoint("compute"),
+    )
 
 
 def _reason(answer: Any) -> str:  # noqa: ANN401 - the library's

@@ -1,0 +1,34 @@
+"""One cloud for all tests of the room; skipped with a sentence where Nova is not installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.nova import cloud as clouds
+from tests.nova.small_cloud import SmallCloud, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.nova.cloud import Cloud
+
+
+@pytest.fixture(scope="session")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """Start Nova, with three hosts."""
+    said = clouds.missing()
+    if said:
+        pytest.skip(said)
+    with clouds.cloud_in(tmp_path_factory.mktemp("cloud")) as made:
+        yield made
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[SmallCloud]:
+    """Start a server that speaks as Nova does."""
+    pytest.importorskip("openstack", reason="openstacksdk is an extra")
+    with serving(tmp_path) as made:
+        yield made

@@ -1,0 +1,67 @@
+"""Tasks of the nova driver, and their way to the end."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.clock import SystemClock
+from forewarn.core.impact import TRAITS, Cause, Impact
+from forewarn.core.lifecycle import Operation
+from forewarn.drivers import Progress, Task
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from forewarn.drivers.nova.driver import NovaDriver
+
+#: openstacksdk warns of a default of its own.
+UNWARNED = pytest.mark.filterwarnings("ignore:Support for InfluxDB")
+NUMBERS = itertools.count(1)
+#: How long a task may take, in seconds: Nova is slow on a loaded machine.
+TASK_S = 180
+
+
+def task(
+    cause: Cause, host: str, *vms: str, impact: Impact | None = None, attempt: int = 1
+) -> Task:
+    """Return an operation on a host, or on a VM on it."""
+    traits, number = TRAITS[cause], next(NUMBERS)
+    return Task(
+        Operation(
+            number=number,
+            request=number,
+            cause=cause,
+            impact=impact or traits.impact,
+            source=traits.source,
+            routine=traits.routine,
+            host=host,
+            vms=vms,
+            of_vm=traits.target.value == "vm",
+            description=traits.description,
+            duration_s=traits.duration_s,
+            created_ms=number,
+            started_ms=SystemClock().now_ms(),
+            attempt=attempt,
+        ),
+        generation=7,
+    )
+
+
+def look(driver: NovaDriver, given: Task) -> Progress:
+    """Ask after a task once."""
+    return driver.progress(given, SystemClock().now_ms())
+
+
+def carried_out(driver: NovaDriver, given: Task) -> Progress:
+    """Begin a task, and ask after it until it has ended."""
+    driver.begin(given)
+    said: list[Progress] = []
+
+    def ended() -> bool:
+        said.append(look(driver, given))
+        return said[-1].done or bool(said[-1].failed)
+
+    wait_until(ended, what="the task", limit_s=TASK_S)
+    return said[-1]

@@ -1,0 +1,324 @@
+"""What the nova driver asks of a cloud, once, and what it makes of refusals, silence and crashes.
+
+On a server that speaks Nova's JSON; `test_cloud.py` does the same work on Nova itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.core.impact import Cause
+from forewarn.drivers import Progress, Task
+from forewarn.drivers.nova.config import NovaConfig
+from forewarn.drivers.nova.driver import NovaDriver
+from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded
+from forewarn.values import replace
+from tests.nova.tasks import UNWARNED, carried_out, look, task
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.nova.small_cloud import SmallCloud
+
+pytestmark = UNWARNED
+
+
+def config_of(small: SmallCloud, directory: Path, **said: object) -> NovaConfig:
+    """Return a configuration of a cloud."""
+    config = NovaConfig(str(directory / "state"), cloud="test", clouds_file=small.clouds_file)
+    return replace(config, **said)
+
+
+@pytest.fixture
+def config(small: SmallCloud, tmp_path: Path) -> NovaConfig:
+    """What the driver is told, where nothing is special."""
+    return config_of(small, tmp_path)
+
+
+def done(driver: NovaDriver, given: Task) -> bool:
+    """Whether a task ends well."""
+    return carried_out(driver, given) == Progress(done=True)
+
+
+@pytest.mark.parametrize(
+    ("cause", "verb"),
+    [
+        (Cause.LIVE_MIGRATION, "os-migrateLive"),
+        (Cause.REDEPLOY, "confirmResize"),
+        (Cause.REBOOT, "reboot"),
+        (Cause.HOST_REBOOT, "reboot"),
+        (Cause.REIMAGE, "rebuild"),
+        (Cause.HARDWARE_DEGRADED, "migrate"),
+    ],
+)
+def test_each_cause_is_asked_for_once(
+    small: SmallCloud, config: NovaConfig, cause: Cause, verb: str
+) -> None:
+    """Every look is another driver's, as after a crash: nothing is asked for twice. Source: R-2."""
+    given = task(cause, "h1", small.server("a"))
+    NovaDriver(config).begin(given)
+    for _ in range(10):
+        said = look(NovaDriver(config), given)
+    assert said.done
+    assert small.done(f'"{verb}"') == 1
+
+
+def test_reboot_survives_the_loss_of_its_directory(
+    small: SmallCloud, config: NovaConfig, tmp_path: Path
+) -> None:
+    """A writer on another machine reads the mark in Nova, and reboots nothing again. R-2."""
+    given = task(Cause.REBOOT, "h1", small.server("a"))
+    assert done(NovaDriver(config), given)
+    elsewhere = replace(config, state=str(tmp_path / "elsewhere"))
+    assert done(NovaDriver(elsewhere), given)
+    assert small.done('"reboot"') == 1
+
+
+def test_project_can_forge_no_mark(small: SmallCloud, config: NovaConfig, tmp_path: Path) -> None:
+    """A mark of a later writer that its project makes up stops nothing. Source: R-2."""
+    server = small.server("a")
+    given = task(Cause.REBOOT, "h1", server)
+    operation = given.operation
+    forged = f"{operation.id}@{operation.created_ms} 1 999 1 0 - {'0' * 32}"
+    small.servers[server]["metadata"]["forewarn"] = forged
+    assert done(NovaDriver(config), given)
+    small.servers[server]["metadata"].clear()
+    assert done(NovaDriver(replace(config, state=str(tmp_path / "elsewhere"))), given)
+    assert small.done('"reboot"') == 2  # without any mark nobody knows; only the project suffers
+
+
+def test_mark_of_a_later_writer_stops_this_one(
+    small: SmallCloud, config: NovaConfig, tmp_path: Path
+) -> None:
+    """Also where the two share nothing but the cloud. Source: R-2."""
+    given = task(Cause.REBOOT, "h1", small.server("a"))
+    later = Task(given.operation, given.generation + 1)
+    assert done(NovaDriver(replace(config, state=str(tmp_path / "elsewhere"))), later)
+    late = NovaDriver(config)
+    late.begin(given)
+    with pytest.raises(TaskSuperseded):
+        look(late, given)
+
+
+def test_reboot_by_its_project_does_not_count(small: SmallCloud, config: NovaConfig) -> None:
+    """What a project does to its server is not taken for the task's own work."""
+    server = small.server("a")
+    given = task(Cause.REBOOT, "h1", server)
+    small.refusing += [200] * 0
+    driver = NovaDriver(config)
+    driver.begin(given)
+    small.record(server, "reboot", "a-tenant")
+    assert done(driver, given)
+    assert small.done('"reboot"') == 1
+
+
+def test_retry_after_a_failure_asks_again(small: SmallCloud, config: NovaConfig) -> None:
+    """The reason is Nova's; servers that were rebooted are not rebooted again. Source: L-8."""
+    first, second = small.server("a"), small.server("b")
+    given = task(Cause.HOST_REBOOT, "h1", first, second)
+    driver = NovaDriver(config)
+    driver.begin(given)
+    assert not look(driver, given).done
+    small.actions[-1]["events"][0] |= {"result": "Error", "traceback": "x\nBadHost: no power\n"}
+    said = carried_out(driver, given)
+    assert said.failed == f"Nova failed: rebooting of {second}: BadHost: no power"
+    again = Task(replace(given.operation, attempt=2), given.generation)
+    assert done(driver, again)
+    assert small.done('"reboot"') == 3
+    third = Task(replace(given.operation, attempt=3), given.generation)
+    assert done(driver, third)
+    assert small.done('"reboot"') == 5
+
+
+def test_host_is_disabled_while_it_is_drained(small: SmallCloud, config: NovaConfig) -> None:
+    """Nothing is placed on it meanwhile; afterwards it is enabled again. Source: R-5."""
+    small.holding.add("os-migrateLive")
+    server = small.server("a")
+    given = task(Cause.LIVE_MIGRATION, "h1", server)
+    driver = NovaDriver(config)
+    driver.begin(given)
+    for _ in range(3):
+        said = look(driver, given)
+    assert (said.text, said.share) == (f"migrating {server} to h2", 0.75)
+    reason = small.services["h1"]["disabled_reason"]
+    assert reason == f"forewarn {given.operation.id}@{given.operation.created_ms}: live-migration"
+    driver.abort(given)
+    assert small.services["h1"]["status"] == "enabled"
+    assert small.servers[server]["OS-EXT-SRV-ATTR:host"] == "h1"
+    assert small.migrations[0]["status"] == "cancelled"
+    with pytest.raises(TaskAborted):
+        driver.begin(given)
+
+
+def test_host_that_people_have_disabled_stays_so(small: SmallCloud, config: NovaConfig) -> None:
+    """Only who has disabled it enables it again."""
+    small.services["h1"] |= {"status": "disabled", "disabled_reason": "new disks"}
+    assert done(NovaDriver(config), task(Cause.LIVE_MIGRATION, "h1", small.server("a")))
+    assert small.services["h1"]["disabled_reason"] == "new disks"
+
+
+def test_degraded_host_stays_disabled(small: SmallCloud, config: NovaConfig) -> None:
+    """Nothing may be placed on hardware that fails."""
+    assert done(NovaDriver(config), task(Cause.HARDWARE_DEGRADED, "h1", small.server("a")))
+    assert small.services["h1"]["status"] == "disabled"
+
+
+@pytest.mark.parametrize("fallback", ["give-up", "force-complete"])
+def test_long_migration_ends_as_the_policy_says(
+    small: SmallCloud, tmp_path: Path, fallback: str
+) -> None:
+    """Given up, or completed by force; asked for once. Source: R-5."""
+    small.holding.add("os-migrateLive")
+    config = config_of(small, tmp_path, migration_timeout_s=60, migration_fallback=fallback)
+    driver, given = NovaDriver(config), task(Cause.LIVE_MIGRATION, "h1", small.server("a"))
+    driver.begin(given)
+    for now_s in (0, 1, 61, 63, 64):
+        said = driver.progress(given, 1000 * now_s)
+        assert said.done or said.failed or now_s < 64, said
+    assert small.done("/migrations/") == 1
+    assert said.done == (fallback == "force-complete")
+    assert said.failed.endswith("was ended after 60 s; it runs where it was") != said.done
+
+
+def test_failed_migration_is_told_in_novas_words(small: SmallCloud, config: NovaConfig) -> None:
+    """The others are moved all the same; a retry moves what is left. Source: L-8."""
+    small.failing.add("os-migrateLive")
+    off = small.server("b", status="SHUTOFF")
+    given = task(Cause.LIVE_MIGRATION, "h1", small.server("a"), off)
+    said = carried_out(NovaDriver(config), given)
+    assert "NoValidHost: No valid host was found" in said.failed
+    assert small.servers[off]["OS-EXT-SRV-ATTR:host"] == "h2"
+    small.failing.clear()
+    assert done(NovaDriver(config), Task(replace(given.operation, attempt=2), 7))
+    assert small.done('"os-migrateLive"') == 2
+
+
+def test_silence_of_nova_is_waited_out(small: SmallCloud, config: NovaConfig) -> None:
+    """An API that is away for a while fails nothing; for too long, it does. Source: R-1."""
+    given, driver = task(Cause.REBOOT, "h1", small.server("a")), NovaDriver(config)
+    driver.begin(given)
+    small.refusing += [503, 500, 429]
+    for now_s in (0, 1, 2):
+        said = driver.progress(given, 1000 * now_s)
+        assert said.text.startswith("Nova does not answer: ")
+        assert said.again_ms
+    assert done(driver, given)
+    other = task(Cause.REBOOT, "h1", small.server("b"))
+    driver.begin(other)
+    small.refusing += [503, 503]
+    assert driver.progress(other, 0).again_ms
+    assert driver.progress(other, 301_000).failed == "Nova does not answer: 503, not now"
+
+
+def test_wrong_password_is_said(small: SmallCloud, config: NovaConfig, tmp_path: Path) -> None:
+    """It fails at once: asking again does not help."""
+    path = tmp_path / "wrong.yaml"
+    written = (tmp_path / "clouds.yaml").read_text("utf-8")
+    path.write_text(written.replace("a-password", "another"), "utf-8")
+    given = task(Cause.REBOOT, "h1", small.server("a"))
+    driver = NovaDriver(replace(config, clouds_file=str(path)))
+    said = carried_out(driver, given)
+    assert said.failed.startswith("The OpenStack cloud test cannot be used: The request you have")
+
+
+def test_busy_server_is_waited_for(small: SmallCloud, config: NovaConfig) -> None:
+    """What its project has begun is not interrupted, but not waited for without end."""
+    server = small.server("a")
+    small.servers[server]["OS-EXT-STS:task_state"] = "image_snapshot"
+    given, driver = task(Cause.REBOOT, "h1", server), NovaDriver(config)
+    driver.begin(given)
+    assert driver.progress(given, 0).text == f"waiting for {server}, which is image_snapshot"
+    assert "after 900 s" in driver.progress(given, 901_000).failed
+    assert small.asked == []
+
+
+def test_task_that_was_never_begun_is_not_done(small: SmallCloud, config: NovaConfig) -> None:
+    """Nor is one of a VM that the cloud does not have. Source: R-2."""
+    given = task(Cause.REBOOT, "h1", small.server("a"))
+    with pytest.raises(TaskForgotten):
+        look(NovaDriver(config), given)
+    stranger = task(Cause.REBOOT, "h1", "web_0")
+    assert carried_out(NovaDriver(config), stranger).failed == "The cloud has no server web_0"
+
+
+def test_servers_are_found_by_name_where_names_are_theirs(
+    small: SmallCloud, tmp_path: Path
+) -> None:
+    """A name that two servers have is refused."""
+    config = config_of(small, tmp_path, vm_names="name")
+    small.server("web_0")
+    assert done(NovaDriver(config), task(Cause.REBOOT, "h1", "web_0"))
+    small.server("web_0", "h2")
+    said = carried_out(NovaDriver(config), task(Cause.REBOOT, "h1", "web_0"))
+    assert said.failed == "The cloud has 2 servers called web_0"
+
+
+def test_host_reboot_stops_and_starts_what_ran(small: SmallCloud, tmp_path: Path) -> None:
+    """The command runs once, between the two; one that was off stays off. Source: R-5."""
+    log = tmp_path / "log"
+    config = config_of(small, tmp_path, reboot_command=("sh", "-c", f"echo {{host}} >>{log}"))
+    ran, off = small.server("a"), small.server("b", status="SHUTOFF")
+    given = task(Cause.HOST_REBOOT, "h1", ran, off)
+    assert done(NovaDriver(config), given)
+    assert log.read_text() == "h1\n"
+    assert [small.servers[each]["status"] for each in (ran, off)] == ["ACTIVE", "SHUTOFF"]
+    assert small.services["h1"]["status"] == "enabled"
+    assert [small.done(each) for each in ("os-stop", "os-start")] == [1, 1]
+
+
+def test_failed_command_leaves_the_host_disabled(small: SmallCloud, tmp_path: Path) -> None:
+    """Servers that were paused go on; people look at the host. Source: R-5."""
+    config = config_of(small, tmp_path, update_command=("sh", "-c", "echo no space >&2; exit 3"))
+    server = small.server("a")
+    given, driver = task(Cause.HOST_UPDATE, "h1", server), NovaDriver(config)
+    assert carried_out(driver, given).failed == (
+        "update_command of host h1 failed: sh ended with status 3: no space"
+    )
+    assert (small.done('"pause"'), small.done('"unpause"')) == (1, 1)
+    assert small.services["h1"]["status"] == "disabled"
+    driver.abort(given)
+    assert small.services["h1"]["status"] == "enabled"
+
+
+def test_lost_host_is_fenced_before_it_is_evacuated(small: SmallCloud, tmp_path: Path) -> None:
+    """Without a command that makes sure that it is off nothing is started. Source: R-5."""
+    config, server = config_of(small, tmp_path), small.server("a")
+    said = carried_out(NovaDriver(config), task(Cause.HOST_LOST, "h1", server))
+    assert "fence_command is not set" in said.failed
+    assert small.asked == []
+    config = config_of(small, tmp_path, fence_command=("true",))
+    assert done(NovaDriver(config), task(Cause.HOST_LOST, "h1", server))
+    assert small.services["h1"]["forced_down"] is True
+    assert [each.split()[0] for each in small.asked] == ["PUT", "POST", "POST"]
+
+
+def test_failed_host_starts_what_people_have_not_stopped(
+    small: SmallCloud, config: NovaConfig
+) -> None:
+    """Once its compute service is back. Source: L-4, R-5."""
+    fallen, stopped = small.server("a", status="SHUTOFF"), small.server("b", status="SHUTOFF")
+    small.record(fallen, "stop", None)
+    small.record(stopped, "stop", "a-tenant")
+    small.services["h1"]["state"] = "down"
+    given, driver = task(Cause.HARDWARE_FAILURE, "h1", fallen, stopped), NovaDriver(config)
+    driver.begin(given)
+    assert look(driver, given).text == "waiting for the compute service of h1"
+    small.services["h1"]["state"] = "up"
+    assert done(driver, given)
+    assert [small.servers[each]["status"] for each in (fallen, stopped)] == ["ACTIVE", "SHUTOFF"]
+
+
+def test_removed_server_has_the_rest_of_its_notice(small: SmallCloud, config: NovaConfig) -> None:
+    """It is shut down, and deleted once it is off or the notice is over. Source: R-5, N-1."""
+    given = task(Cause.EVICTION, "h1", small.server("a"))
+    small.holding.add("os-stop")
+    driver, started_ms = NovaDriver(config), given.operation.started_ms
+    driver.begin(given)
+    for later_ms in (0, 1000, 4999):
+        assert driver.progress(given, started_ms + later_ms).text.startswith("shutting ")
+    assert small.done("os-stop") == 1
+    driver.progress(given, started_ms + 5000)
+    assert small.servers == {}
+    assert driver.progress(given, started_ms + 6000).done
