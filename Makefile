@@ -18,7 +18,7 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
-	demo-libvirt kill-libvirt test-azure test-fast test-postgres coverage sim hunt transcripts \
+	demo-libvirt kill-libvirt test-azure test-nova test-fast test-postgres coverage sim hunt transcripts \
 	docs book explore mutants bench release test-packages $(BENCHES) clean
 
 help:  ## list what can be made
@@ -84,6 +84,9 @@ test-fast: $(DEV)  ## the tests that take seconds: while you work
 
 test-azure: $(DEV)  ## the tests with Azure's own tools; installs azure-cli (730 MB) once
 	@tools/test-azure
+
+test-nova: $(DEV)  ## the nova driver on Nova's own API; installs Nova (410 MB) once
+	@tools/test-nova
 
 test-postgres: $(DEV) system  ## only the tests that use a PostgreSQL server
 	$(PYTEST) -m postgres

@@ -15,10 +15,19 @@ LIMIT_S = 10.0
 LOOK_EVERY_S = 0.01
 
 
-def wait_until(true: Callable[[], object], *, what: str = "it", limit_s: float = LIMIT_S) -> None:
-    """Return as soon as `true()` is; fail the test after `limit_s` seconds."""
+def wait_until(
+    true: Callable[[], object],
+    *,
+    what: str = "it",
+    limit_s: float = LIMIT_S,
+    every_s: float = LOOK_EVERY_S,
+) -> None:
+    """Return as soon as `true()` is; fail the test after `limit_s` seconds.
+
+    `every_s` is for what is costly to look at, and far from ready.
+    """
     ends_s = time.monotonic() + limit_s
     idle = threading.Event()
     while not true():
         assert time.monotonic() < ends_s, f"waited {limit_s:g} s for {what}"
-        idle.wait(LOOK_EVERY_S)
+        idle.wait(every_s)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.cli.api_client import ApiClient, ApiRefused
-from forewarn.cli.topology_libvirt import Importer
+from forewarn.cli.topology_import import Importer
+from forewarn.cli.topology_libvirt import LibvirtSource
 from forewarn.clock import VirtualClock
 from forewarn.drivers.libvirt import connection
 from forewarn.drivers.libvirt.config import HostConfig, LibvirtConfig
@@ -54,7 +55,7 @@ def importer(live: Live, closed: socket.socket, clock: VirtualClock) -> Importer
     """A follower of two hosts, the second of which is silent."""
     away = HostConfig(f"qemu+tcp://127.0.0.1:{closed.getsockname()[1]}/system")
     config = LibvirtConfig({"h1": HERE, "h2": away}, lost_after_s=LOST_AFTER_S)
-    return Importer(ApiClient(live.url), config, clock=clock)
+    return Importer(ApiClient(live.url), LibvirtSource(config), clock=clock)
 
 
 def lost(live: Live) -> list[str]:

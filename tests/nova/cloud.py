@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +59,10 @@ class Cloud:
         """Have Nova do something."""
         return dict(self._ask(f"/v2.1{path}", body) or {})
 
+    def delete(self, path: str) -> None:
+        """Have Nova delete something."""
+        self._ask(f"/v2.1{path}", method="DELETE")
+
     def seen(self, server: str) -> tuple[str, str]:
         """Return a server's host and status."""
         found = self.get(f"/servers/{server}")["server"]
@@ -68,13 +73,16 @@ class Cloud:
         found = self.get(f"/os-services?binary=nova-compute&host={host}")["services"]
         return dict(found[0])
 
-    def _ask(self, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
+    def _ask(self, path: str, body: object = None, method: str | None = None) -> Any:  # noqa: ANN401 - JSON
         data = None if body is None else json.dumps(body).encode()
         headers = {"OpenStack-API-Version": "compute 2.79", "Content-Type": "application/json"}
         url = f"http://127.0.0.1:{self.port}{path}"
-        request = urllib.request.Request(url, data, headers)
-        with urllib.request.urlopen(request, timeout=REQUEST_S) as answer:
-            said = answer.read()
+        request = urllib.request.Request(url, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=REQUEST_S) as answer:
+                said = answer.read()
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{path}: {error.code} {error.read()!r}") from error
         return json.loads(said) if said else None
 
 

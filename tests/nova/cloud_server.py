@@ -21,16 +21,19 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 os.environ["OS_NOVA_DISABLE_EVENTLET_PATCHING"] = "1"
 os.environ["OS_LOG_CAPTURE"] = "0"
 
-from nova.tests.functional import integrated_helpers  # noqa: E402 - after the environment is set
-from nova.virt import fake  # noqa: E402
+from nova.tests.functional import integrated_helpers
+from nova.virt import fake
 
-from tests.nova import keystone  # noqa: E402
+from tests.nova import keystone
 
 #: Computes, in the order in which they are started.
 HOSTS = ("h1", "h2", "h3")
 ADMIN = {"HTTP_X_AUTH_USER": keystone.USER, "HTTP_X_ROLES": "reader,member,admin"}
 #: Longest live migration that is held back, in seconds.
 HELD_S = 120.0
+PAUSE = threading.Event()
+#: Longest creation of a server, in seconds.
+CREATED_S = 60.0
 
 
 class Hypervisor(fake.MediumFakeDriver):  # type: ignore[misc]
@@ -67,13 +70,13 @@ class Hypervisor(fake.MediumFakeDriver):  # type: ignore[misc]
         migration.save()
         until = time.monotonic() + HELD_S
         while Hypervisor.holding and time.monotonic() < until and instance.uuid not in self._told:
-            time.sleep(0.02)
+            PAUSE.wait(0.02)
         if self._told.pop(instance.uuid, "") == "abort":
             recover_method(context, instance, dest, migrate_data, migration_status="cancelled")
             return
         post_method(context, instance, dest, block_migration, migrate_data)
 
-    def post_live_migration(self, context: Any, instance: Any, *words: Any, **named: Any) -> None:  # noqa: ANN401
+    def post_live_migration(self, context: Any, instance: Any, *_: Any, **__: Any) -> None:  # noqa: ANN401
         """Forget what has left."""
         self.destroy(context, instance, network_info=None)
 
@@ -97,24 +100,33 @@ class Cloud(integrated_helpers._IntegratedTestBase):  # type: ignore[misc]
         """Start it, with hypervisors of ours."""
         fake.Hypervisor = Hypervisor
         self.flags(compute_driver="fake.Hypervisor", service_down_time=3600)
+        self.flags(instances=-1, cores=-1, ram=-1, group="quota")
         paste = Path(sys.prefix) / "etc" / "nova" / "api-paste.ini"
         self.flags(api_paste_config=str(paste), group="wsgi")
         super().setUp()
 
     def _setup_compute_service(self) -> Any:  # noqa: ANN401
-        return [self._start_compute(each) for each in HOSTS][0]
+        computes = [self._start_compute(each) for each in HOSTS]
+        return computes[0]
 
-    def runTest(self) -> None:
+    def runTest(self) -> None:  # noqa: N802 - unittest's
         """Be a test, which Nova's base class wants."""
 
     # --- what no API can do ---------------------------------------------------------------
 
     def verb_server(self, said: dict[str, Any]) -> Any:  # noqa: ANN401
         """Create a server that runs."""
-        made = self._create_server(
-            name=said["name"], host=said.get("host"), networks="none", az=said.get("az")
-        )
-        return made["id"]
+        body = self._build_server(said["name"], networks="none", host=said.get("host"))
+        form = {"server": body}
+        if "group" in said:
+            form["os:scheduler_hints"] = {"group": said["group"]}
+        made = self.api.post_server(form)["id"]
+        until = time.monotonic() + CREATED_S
+        while (status := self.api.get_server(made)["status"]) == "BUILD":
+            assert time.monotonic() < until, "it is still being built"
+            PAUSE.wait(0.05)
+        assert status == "ACTIVE", status
+        return made
 
     def verb_hold(self, said: dict[str, Any]) -> None:
         """Hold live migrations back, or let them go."""

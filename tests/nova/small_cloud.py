@@ -1,7 +1,6 @@
 """A server that speaks Nova's documented JSON, for what the real one cannot be made to do.
 
-It is no test of the driver's understanding of Nova: `test_cloud.py` runs the same work on the real
-one. What is asked for is done at once, unless a test holds it back or has it fail.
+Whether that is how Nova is, `test_cloud.py` tests, which does the same work on the real one. What is asked for is done at once, unless a test holds it back or has it fail.
 """
 
 from __future__ import annotations
@@ -214,62 +213,81 @@ class SmallCloud:
         return self.servers[server]
 
 
+class Handler(BaseHTTPRequestHandler):
+    """Speaks HTTP, for the cloud that is its server's."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: Server
+
+    def answer(self) -> None:
+        """Answer a request."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path, _, query = self.path.partition("?")
+        if path.startswith("/identity"):
+            self._identity(body)
+            return
+        status, said = self._nova(path.removeprefix("/v2.1"), query, body)
+        self._send(status, json.dumps(said).encode())
+
+    do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815 - as the library wants it
+
+    def _nova(self, path: str, query: str, body: bytes) -> tuple[int, object]:
+        cloud = self.server.cloud
+        if cloud.refusing:
+            return _refusal(cloud.refusing.pop(0), "not now")
+        try:
+            if self.command == "GET":
+                return 200, cloud.get(path, query)
+            cloud.change(self.command, path, json.loads(body or b"null"))
+        except Refusal as refusal:
+            return _refusal(refusal.status, str(refusal))
+        return 202, {}
+
+    def _identity(self, body: bytes) -> None:
+        environ = {
+            "HTTP_HOST": self.headers["Host"],
+            "REQUEST_METHOD": self.command,
+            "CONTENT_LENGTH": str(len(body)),
+            "wsgi.input": BytesIO(body),
+        }
+        told: list[tuple[str, list[tuple[str, str]]]] = []
+        said = keystone.answer(environ, lambda status, headers: told.append((status, headers)))
+        status, headers = told[0]
+        self._send(int(status.split()[0]), b"".join(said), *headers)
+
+    def _send(self, status: int, body: bytes, *headers: tuple[str, str]) -> None:
+        self.send_response(status)
+        for name, text in headers or (("Content-Type", "application/json"),):
+            self.send_header(name, text)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *words: object) -> None:  # noqa: A002
+        """Say nothing."""
+
+
+class Server(ThreadingHTTPServer):
+    """One thread a connection."""
+
+    daemon_threads = True
+
+    def __init__(self, cloud: SmallCloud) -> None:
+        """Listen on a free port."""
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.cloud = cloud
+
+
+def _refusal(status: int, text: str) -> tuple[int, object]:
+    return status, {"kind": {"code": status, "message": text}}
+
+
 @contextmanager
 def serving(directory: Path) -> Iterator[SmallCloud]:
     """Serve a cloud; write its `clouds.yaml` into a directory."""
     cloud = SmallCloud()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-
-        def answer(self) -> None:
-            size = int(self.headers.get("Content-Length") or 0)
-            body = self.rfile.read(size)
-            path, _, query = self.path.partition("?")
-            if path.startswith("/identity"):
-                self._identity(body)
-                return
-            status, said = self._nova(path.removeprefix("/v2.1"), query, body)
-            self._send(status, json.dumps(said).encode())
-
-        do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815 - as the library wants it
-
-        def _nova(self, path: str, query: str, body: bytes) -> tuple[int, object]:
-            try:
-                if cloud.refusing:
-                    raise Refusal(cloud.refusing.pop(0), "not now")
-                if self.command == "GET":
-                    return 200, cloud.get(path, query)
-                cloud.change(self.command, path, json.loads(body or b"null"))
-            except Refusal as refusal:
-                return refusal.status, {"kind": {"code": refusal.status, "message": str(refusal)}}
-            return 202, {}
-
-        def _identity(self, body: bytes) -> None:
-            length = str(len(body))
-            environ = {
-                "HTTP_HOST": self.headers["Host"], "REQUEST_METHOD": self.command,
-                "CONTENT_LENGTH": length, "wsgi.input": BytesIO(body),
-            }  # fmt: skip
-            told: list[tuple[str, list[tuple[str, str]]]] = []
-            said = keystone.answer(environ, lambda status, headers: told.append((status, headers)))
-            status, headers = told[0]
-            self._send(int(status.split()[0]), b"".join(said), *headers)
-
-        def _send(self, status: int, body: bytes, *headers: tuple[str, str]) -> None:
-            self.send_response(status)
-            for name, text in headers or (("Content-Type", "application/json"),):
-                self.send_header(name, text)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *words: object) -> None:  # noqa: A002
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = Server(cloud)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     path = directory / "clouds.yaml"

@@ -11,7 +11,7 @@ from forewarn.clock import SystemClock
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.lifecycle import Operation
 from forewarn.drivers import Progress, Task
-from tests.waiting import wait_until
+from tests.waiting import LOOK_EVERY_S, wait_until
 
 if TYPE_CHECKING:
     from forewarn.drivers.nova.driver import NovaDriver
@@ -54,7 +54,7 @@ def look(driver: NovaDriver, given: Task) -> Progress:
     return driver.progress(given, SystemClock().now_ms())
 
 
-def carried_out(driver: NovaDriver, given: Task) -> Progress:
+def carried_out(driver: NovaDriver, given: Task, every_s: float = LOOK_EVERY_S) -> Progress:
     """Begin a task, and ask after it until it has ended."""
     driver.begin(given)
     said: list[Progress] = []
@@ -63,5 +63,5 @@ def carried_out(driver: NovaDriver, given: Task) -> Progress:
         said.append(look(driver, given))
         return said[-1].done or bool(said[-1].failed)
 
-    wait_until(ended, what="the task", limit_s=TASK_S)
+    wait_until(ended, what="the task", limit_s=TASK_S, every_s=every_s)
     return said[-1]

@@ -59,9 +59,8 @@ def test_each_cause_is_asked_for_once(
     """Every look is another driver's, as after a crash: nothing is asked for twice. Source: R-2."""
     given = task(cause, "h1", small.server("a"))
     NovaDriver(config).begin(given)
-    for _ in range(10):
-        said = look(NovaDriver(config), given)
-    assert said.done
+    said = [look(NovaDriver(config), given) for _ in range(10)]
+    assert said[-1].done
     assert small.done(f'"{verb}"') == 1
 
 
@@ -106,7 +105,6 @@ def test_reboot_by_its_project_does_not_count(small: SmallCloud, config: NovaCon
     """What a project does to its server is not taken for the task's own work."""
     server = small.server("a")
     given = task(Cause.REBOOT, "h1", server)
-    small.refusing += [200] * 0
     driver = NovaDriver(config)
     driver.begin(given)
     small.record(server, "reboot", "a-tenant")
@@ -139,8 +137,7 @@ def test_host_is_disabled_while_it_is_drained(small: SmallCloud, config: NovaCon
     given = task(Cause.LIVE_MIGRATION, "h1", server)
     driver = NovaDriver(config)
     driver.begin(given)
-    for _ in range(3):
-        said = look(driver, given)
+    said = [look(driver, given) for _ in range(3)][-1]
     assert (said.text, said.share) == (f"migrating {server} to h2", 0.75)
     reason = small.services["h1"]["disabled_reason"]
     assert reason == f"forewarn {given.operation.id}@{given.operation.created_ms}: live-migration"
@@ -174,9 +171,7 @@ def test_long_migration_ends_as_the_policy_says(
     config = config_of(small, tmp_path, migration_timeout_s=60, migration_fallback=fallback)
     driver, given = NovaDriver(config), task(Cause.LIVE_MIGRATION, "h1", small.server("a"))
     driver.begin(given)
-    for now_s in (0, 1, 61, 63, 64):
-        said = driver.progress(given, 1000 * now_s)
-        assert said.done or said.failed or now_s < 64, said
+    said = [driver.progress(given, 1000 * now_s) for now_s in (0, 1, 61, 63, 64)][-1]
     assert small.done("/migrations/") == 1
     assert said.done == (fallback == "force-complete")
     assert said.failed.endswith("was ended after 60 s; it runs where it was") != said.done

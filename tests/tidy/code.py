@@ -43,6 +43,8 @@ ROOMS_OF_PACKAGES = {
     "opentelemetry": ("forewarn.telemetry.otlp",),
     "prometheus_client": ("forewarn.telemetry",),
     "libvirt": ("forewarn.drivers.libvirt",),
+    "openstack": ("forewarn.drivers.nova.client",),
+    "keystoneauth1": ("forewarn.drivers.nova.client",),
     "psycopg": ("forewarn.store",),
     "yaml": ("forewarn.validation",),
     "shtab": ("forewarn.cli",),

@@ -96,8 +96,19 @@ def _discover(arguments: argparse.Namespace) -> int:
 
 def _maker(arguments: argparse.Namespace) -> tuple[Callable[[], Driver], float]:
     """Return what makes the driver, and how long a call of it may take, in seconds."""
+    from forewarn.drivers.registry import make_driver  # noqa: PLC0415 - `--help` needs none of it
+
+    table, call_timeout_s = driver_table(arguments)
+    return lambda: make_driver(arguments.name, table), call_timeout_s
+
+
+def driver_table(arguments: argparse.Namespace) -> tuple[Mapping[str, object], float]:
+    """Return what the settings say of the driver, and how long a call of any may take, in seconds.
+
+    Raises:
+        DriverNotSet: they say nothing of it.
+    """
     from forewarn.cli.serve import DEFAULT_CONFIG  # noqa: PLC0415 - `--help` needs none of it
-    from forewarn.drivers.registry import make_driver  # noqa: PLC0415 - the same
     from forewarn.settings_loader import load_settings  # noqa: PLC0415 - the same
 
     files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
@@ -106,8 +117,7 @@ def _maker(arguments: argparse.Namespace) -> tuple[Callable[[], Driver], float]:
     tables = {"manual": {}, "simulated": {}} | {each.name: each.values for each in drivers.tables}
     if arguments.name not in tables:
         raise DriverNotSet(name=arguments.name, known=", ".join(tables))
-    name: str = arguments.name
-    return lambda: make_driver(name, tables[name]), drivers.call_timeout_s
+    return tables[arguments.name], drivers.call_timeout_s
 
 
 def _count(program: str, task: str) -> int:

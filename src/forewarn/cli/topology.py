@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import note, print_json
-from forewarn.cli.topology_libvirt import add_import
+from forewarn.cli.topology_libvirt import add_import_libvirt
+from forewarn.cli.topology_nova import add_import_nova
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 
@@ -46,7 +47,9 @@ def add_commands(commands: Commands) -> None:
     apply.add_argument("--dry-run", action="store_true", help="only say what would change")
     show = topology.command("show", "print the fleet as a file that can be applied", run=_show)
     show.add_argument("--format", choices=("toml", "yaml", "json"), help="toml if not said")
-    add_import(topology)
+    group = topology.group("import", "take hosts and VMs over from what runs them")
+    add_import_libvirt(group)
+    add_import_nova(group)
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:

@@ -183,7 +183,7 @@ def _find(config: NovaConfig) -> Any:  # noqa: ANN401 - the library's
     except ImportError as error:
         raise OpenstackMissing from error
     chosen = {"cloud": config.cloud, "region_name": config.region}
-    named = {name: value for name, value in chosen.items() if value}
+    named: dict[str, Any] = {name: value for name, value in chosen.items() if value}
     files = [config.clouds_file] if config.clouds_file else None
     try:
         return OpenStackConfig(config_files=files, app_name="forewarn").get_one(**named)
@@ -192,7 +192,7 @@ def _find(config: NovaConfig) -> Any:  # noqa: ANN401 - the library's
 
 
 def _compute_of(cloud: Any) -> Any:  # noqa: ANN401 - the library's
-    """Return what sends requests to a cloud's Nova, without the library's objects of its answers."""
+    """Return what sends requests to a cloud's Nova, without the library's own objects."""
     from keystoneauth1.adapter import Adapter  # noqa: PLC0415 - an extra
 
     return Adapter(

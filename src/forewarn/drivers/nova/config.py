@@ -59,6 +59,9 @@ class NovaConfig:
     #: Makes sure that a lost host is off, before its servers are evacuated.
     fence_command: tuple[str, ...] = ()
     command_timeout_s: int = 600
+    #: Seconds a compute service may be down before `topology import --follow` reports its host
+    #: lost; 0: never.
+    lost_after_s: int = 0
 
 
 _COMMAND = ListOf(Text(4096), WORDS_MAX)
@@ -90,6 +93,7 @@ FORM = Form(
         Field("update_command", _COMMAND, "Updates a host under paused servers."),
         Field("fence_command", _COMMAND, "Makes sure that a host is off."),
         Field("command_timeout_s", _SECONDS, "Longest command."),
+        Field("lost_after_s", Integer(0, DAY_S), "When a host that is down is reported lost."),
     ),
 )
 assert {each.name for each in FORM.fields} == {each.name for each in fields(NovaConfig)}

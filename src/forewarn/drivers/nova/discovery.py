@@ -74,7 +74,7 @@ def _take_hosts(found: Found, nova: Nova, driver: str) -> None:
         form["labels"] = dict(sorted(labels.items())[:LABELS_MAX])
         found.hosts[host] = form
         found.defaults[host] = dict.fromkeys(DOMAINS, place % (DOMAIN_MAX + 1))
-        if service["state"] != UP:
+        if service["state"] != UP and not service["forced_down"]:  # people know of the others
             found.silent[host] = f"its compute service is {service['state']}"
 
 

@@ -119,7 +119,7 @@ class NovaDriver:
         return difference(discover(self._nova, self._config, self.name), {})
 
     def _work(self, task: Task, now_ms: int, memory: Memory) -> Work:
-        servers = Servers(task, self._nova, self._marks, self._config)
+        servers = Servers(task, self._nova, self._marks, config=self._config)
         servers.memory, servers.now_ms = memory, now_ms
         others = {int(each.name): each for each in self._files.others(task)}
         well = [number for number, each in others.items() if (each / DONE).exists()]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from forewarn.drivers.nova.client import NovaBusy, NovaMissing
+from forewarn.drivers.nova.client import NovaMissing, NovaRefused
 from forewarn.drivers.nova.config import GIVE_UP
 from forewarn.drivers.nova.server import ACTIVE, ERROR, FAILED, PAUSED, SHUTOFF, VERIFY_RESIZE
-from forewarn.drivers.nova.servers import DONE, ServerFailed, ServerUnfit, Step, Verb
+from forewarn.drivers.nova.servers import DONE, ServerFailed, ServerUnfit, Step
 from forewarn.errors import PeerError
 from forewarn.values import value
 
@@ -103,7 +103,7 @@ class Moves:
         if server is None or mark is None or not server.task:
             return
         found = self._newest(server, mark, LIVE)
-        if found is not None and found["status"] in ABORTABLE:
+        if found is not None:
             self._end(server, found)
 
     def _has_left(self, server: Server) -> bool:
@@ -117,7 +117,7 @@ class Moves:
         asked = self._servers.action_since(server, mark, move.action) if mark else None
         failed = found is not None and found["status"] in FAILED
         if asked and not found and not server.task:
-            failed = self._servers.outcome(vm, server, asked, move.doing) is None
+            failed = self._servers.outcome(vm, server, asked, doing=move.doing) is None
         if failed and not server.task:
             assert mark is not None, vm
             if mark.attempt == self._servers.task.operation.attempt:
@@ -151,12 +151,12 @@ class Moves:
             return self._servers.going(vm, text, 0.5)
         since_ms = self._servers.since_ms(f"migration {found['id']}")
         late = self._servers.now_ms - since_ms > config.migration_timeout_s * 1000
-        if late and vm not in self._servers.memory.helped:
-            self._hurry(server, found)
-            self._servers.memory.helped.add(vm)
+        helped = self._servers.memory.helped
+        if late and vm not in helped and self._hurry(server, found):
+            helped.add(vm)
         # Nova has ended it but not recorded that everywhere, or the policy's help takes its time.
         limit_s = config.migration_timeout_s + config.server_timeout_s
-        return self._servers.going(vm, text, self._share(server, found), limit_s)
+        return self._servers.going(vm, text, self._share(server, found), limit_s=limit_s)
 
     def _share(self, server: Server, found: dict[str, Any]) -> float:
         """Return how much of a server's memory is at its destination, 0 to 1."""
@@ -170,19 +170,25 @@ class Moves:
         total, left = said["memory_total_bytes"] or 0, said["memory_remaining_bytes"] or 0
         return max(0.0, min(1 - left / total, 1.0)) if total else 0.0
 
-    def _hurry(self, server: Server, found: dict[str, Any]) -> None:
+    def _hurry(self, server: Server, found: dict[str, Any]) -> bool:
+        """Do what the policy says; return whether Nova has taken it: it refuses at first."""
+        path = f"/servers/{server.id}/migrations/{found['id']}"
         if self._servers.config.migration_fallback == GIVE_UP:
-            if found["status"] in ABORTABLE:
-                self._end(server, found)
-        elif found["status"] == "running":
-            path = f"/servers/{server.id}/migrations/{found['id']}/action"
-            self._nova.post(path, {"force_complete": None})
+            return self._end(server, found)
+        if found["status"] != "running":
+            return False
+        self._nova.post(f"{path}/action", {"force_complete": None})
+        return True
 
-    def _end(self, server: Server, found: dict[str, Any]) -> None:
+    def _end(self, server: Server, found: dict[str, Any]) -> bool:
+        """End a live migration; return whether Nova has taken that."""
+        if found["status"] not in ABORTABLE:
+            return False
         try:
             self._nova.delete(f"/servers/{server.id}/migrations/{found['id']}")
-        except (NovaMissing, NovaBusy):
-            return  # it has ended, or cannot be ended any more
+        except NovaRefused:  # it has ended, cannot be ended any more, or not yet
+            return False
+        return True
 
     def _failure(self, vm: str, server: Server, mark: Mark, move: Move) -> PeerError:
         config = self._servers.config
@@ -192,7 +198,7 @@ class Moves:
         found = self._newest(server, mark, move)
         if found is not None and found["status"] == "cancelled":
             return ServerFailed(what=move.doing, vm=vm, reason="it was cancelled")
-        return self._servers.failure(server, asked, vm, move.doing)
+        return self._servers.failure(server, asked, vm, doing=move.doing)
 
     def _confirm(self, vm: str, server: Server) -> Step:
         """Confirm a move of this task; one that its project has to confirm is left to it."""

@@ -6,9 +6,9 @@ a step may be taken again after a crash at any point. Moves are in `moves.py`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from forewarn.drivers.nova.client import NovaMissing
 from forewarn.drivers.nova.config import BY_ID
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 #: How long a server that is removed has at least, where its notice is over, in milliseconds.
 FAREWELL_MS = 5000
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: Migrations that are looked at for the newest one.
 NEWEST = 10
 
@@ -130,7 +131,7 @@ class Memory:
 class Servers:
     """The servers of one task."""
 
-    def __init__(self, task: Task, nova: Nova, marks: Marks, config: NovaConfig) -> None:
+    def __init__(self, task: Task, nova: Nova, marks: Marks, *, config: NovaConfig) -> None:
         """Ask nobody yet."""
         self.task = task
         self.nova = nova
@@ -173,10 +174,7 @@ class Servers:
 
     def _id(self, vm: str) -> str:
         if self.config.vm_names == BY_ID:
-            try:
-                return str(UUID(vm))
-            except ValueError:
-                return ""
+            return vm if _ID.fullmatch(vm) else ""
         pages = self.nova.pages("/servers", "servers", all_tenants="true", name=vm)
         found = [each["id"] for each in pages if each["name"] == vm]
         if len(found) > 1:
@@ -225,7 +223,7 @@ class Servers:
         return self.once(vm, server, START, where=SHUTOFF)
 
     def rebuild(self, vm: str) -> Step:
-        """Write a server's disk anew from its image."""
+        """Write a server's disk again, from its image."""
         server = self.needed(vm)
         if not server.image:
             raise ServerUnfit(vm=vm, status="booted from a volume", what="rebuilt from an image")
@@ -262,11 +260,11 @@ class Servers:
         mark = self.mark_of(server)
         done = self.action_since(server, mark, verb.action) if mark else None
         if done is not None and mark is not None:
-            step = self.outcome(vm, server, done, verb.doing)
+            step = self.outcome(vm, server, done, doing=verb.doing)
             if step is not None:
                 return step
             if mark.attempt == self.task.operation.attempt:
-                raise self.failure(server, done, vm, verb.doing)
+                raise self.failure(server, done, vm, doing=verb.doing)
             mark = None  # an earlier attempt failed with it
         if server.task:
             return self.going(vm, f"waiting for {vm}, which is {server.task}", 0)
@@ -293,7 +291,7 @@ class Servers:
                 return each
         return None
 
-    def outcome(self, vm: str, server: Server, action: Action, doing: str) -> Step | None:
+    def outcome(self, vm: str, server: Server, action: Action, *, doing: str) -> Step | None:
         """Return how far Nova is with an action; None if it has failed."""
         if server.task:
             return self.going(vm, f"{doing} {vm}", 0.5)
@@ -304,7 +302,9 @@ class Servers:
             return self.going(vm, f"{doing} {vm}", 0.5)
         return DONE
 
-    def failure(self, server: Server, action: Action | None, vm: str, doing: str) -> ServerFailed:
+    def failure(
+        self, server: Server, action: Action | None, vm: str, *, doing: str
+    ) -> ServerFailed:
         """Return why Nova failed with an action, in its own words."""
         events = self._events(server, action) if action else []
         traces = [each["traceback"] for each in events if each.get("traceback")]
@@ -360,7 +360,7 @@ class Servers:
         """Ask Nova for something."""
         self.nova.post(f"/servers/{server.id}/action", body)
 
-    def going(self, vm: str, text: str, share: float, limit_s: int = 0) -> Step:
+    def going(self, vm: str, text: str, share: float, *, limit_s: int = 0) -> Step:
         """Return that something goes on.
 
         Raises:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 #: How long a command may take to be begun, in seconds.
 START_S = 30
+#: Servers that something is done to at a time, where the configuration does not say, and servers
+#: that are looked at in one call: each costs some requests, and a call has a time limit.
+AT_ONCE_MAX, LOOKS_MAX = 20, 50
 
 
 class NovaWorkUnsupported(PeerError):
@@ -108,36 +111,41 @@ class Work:
             with suppress(HostUnknown):
                 self._hosts.enable(self._operation.host)
 
-    def _each(self, phase: str, act: Callable[[str], Step], at_once: int = 0) -> Step:
-        """Bring every server a step further, also where one fails; that is raised at the end."""
+    def _each(self, phase: str, act: Callable[[str], Step], at_once: int = AT_ONCE_MAX) -> Step:
+        """Bring servers a step further, also where one fails; that is raised at the end."""
         memory, vms = self._servers.memory, self._operation.vms
+        left = [vm for vm in vms if (phase, vm) not in {*memory.finished, *memory.failed}]
         going: list[Step] = []
-        for vm in vms:
-            part = (phase, vm)
-            if part in memory.finished or part in memory.failed:
-                continue
-            if at_once and len(going) >= at_once:
-                break
-            try:
-                step = act(vm)
-            except NovaBusy as error:  # somebody was faster; the next look tells
-                step = self._servers.going(vm, f"waiting for {vm}: {_clause(error)}", 0)
-            except (NovaUnreachable, TaskSuperseded):
-                raise
-            except PeerError as error:
-                memory.failed[part] = error
-                continue
-            if step.done:
-                memory.finished.add(part)
-            else:
-                going.append(step)
-        if going:
-            over = sum((phase, vm) in {*memory.finished, *memory.failed} for vm in vms)
-            share = (over + sum(each.share for each in going)) / len(vms)
+        for vm in left[:LOOKS_MAX]:
+            if len(going) < at_once:
+                step = self._step((phase, vm), act)
+                going += [] if step.done else [step]
+        over = [vm for vm in vms if (phase, vm) in {*memory.finished, *memory.failed}]
+        if len(over) < len(vms):
+            share = (len(over) + sum(each.share for each in going)) / len(vms)
             return Step(text="; ".join(each.text for each in going), share=share)
         for vm in vms:
             if (phase, vm) in memory.failed:
                 raise memory.failed[phase, vm]
+        return DONE
+
+    def _step(self, part: tuple[str, str], act: Callable[[str], Step]) -> Step:
+        """Bring one server a step further; remember its end, good or bad."""
+        memory, vm = self._servers.memory, part[1]
+        try:
+            step = act(vm)
+            if step.done:
+                memory.finished.add(part)
+            return step
+        except NovaBusy as busy:  # somebody was faster; the next look tells
+            try:
+                return self._servers.going(vm, f"waiting for {vm}: {_clause(busy)}", 0)
+            except PeerError as error:
+                memory.failed[part] = error
+        except (NovaUnreachable, TaskSuperseded):
+            raise
+        except PeerError as error:
+            memory.failed[part] = error
         return DONE
 
     def _drain(self, act: Callable[[str], Step]) -> Step:
@@ -181,16 +189,14 @@ class Work:
             step = self._each("stop", self._servers.stop)
             if not step.done:
                 return step
-        for go_on in (
-            lambda: self._command("reboot_command", self._config.reboot_command),
-            self._wait_for_host,
-            lambda: self._each("start", self._servers.start),
-        ):
-            step = go_on()
-            if not step.done:
-                return step
-        self._hosts.enable(operation.host)
-        return DONE
+        step = self._command("reboot_command", self._config.reboot_command)
+        if step.done:
+            step = self._wait_for_host()
+        if step.done:
+            step = self._each("start", self._servers.start)
+        if step.done:
+            self._hosts.enable(operation.host)
+        return step
 
     def _start_again(self) -> Step:
         """Have the servers of a host that failed run again, once it is back."""

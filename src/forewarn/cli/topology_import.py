@@ -1,0 +1,200 @@
+"""Bringing the topology in step with what runs the machines, once or from then on.
+
+What is found comes from a source, such as `topology_libvirt.py`; this carries it to the operator
+API, and reports hosts that are silent for too long.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+from forewarn.cli.output import note, print_json
+from forewarn.clock import SystemClock
+from forewarn.core.impact import TRAITS, Cause
+from forewarn.errors import ForewarnError
+from forewarn.exit_codes import OK
+
+if TYPE_CHECKING:
+    import argparse
+    import threading
+
+    from forewarn.cli.api_client import ApiClient
+    from forewarn.clock import Clock
+    from forewarn.drivers.found import Found
+
+#: How often all hosts are asked while they are followed, in seconds.
+EVERY_S = 2.0
+
+
+class Source(Protocol):
+    """What runs the machines."""
+
+    #: After how many seconds of silence a host is reported lost; 0: never.
+    lost_after_s: int
+    #: How often it is asked while it is followed, in seconds.
+    every_s: float
+
+    def discover(self) -> Found:
+        """Return what is there now."""
+
+    def has_host(self, host: str) -> bool:
+        """Whether a host of the topology is one of its own."""
+
+    def watch(self) -> threading.Event:
+        """Return what is set when something changes before it is asked again."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what every import understands."""
+    parser.add_argument("--follow", action="store_true", help="keep in step until it is ended")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+
+
+def run_import(arguments: argparse.Namespace, source: Source) -> int:
+    """Bring the topology in step, as the options say."""
+    from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
+
+    importer = Importer(client_of(arguments), source, dry_run=arguments.dry_run)
+    if arguments.follow:
+        return importer.follow()
+    found = importer.once()
+    if arguments.json:
+        return print_json({"hosts": found.hosts, "vms": found.vms, "silent": found.silent})
+    for host, reason in found.silent.items():
+        note(f"host {host} was left out: {reason}")
+    return OK
+
+
+class Importer:
+    """Brings the topology in step with a source."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        source: Source,
+        *,
+        dry_run: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        """Ask nobody yet."""
+        self._client = client
+        self._source = source
+        self._dry_run = dry_run
+        self._clock = clock or SystemClock()
+        #: Host -> since when it has been silent, ms since the epoch UTC.
+        self._silent_ms: dict[str, int] = {}
+        self._reported: set[str] = set()
+        #: What was said in the last turn, and in this one: it is not repeated.
+        self._said: set[str] = set()
+        self._saying: set[str] = set()
+
+    def once(self) -> Found:
+        """Ask every host, and have the topology say what they say.
+
+        Raises:
+            ApiRefused: the first record that was refused; all others were taken over.
+        """
+        found, refused = self._bring_in_step()
+        if refused:
+            raise refused[0]
+        return found
+
+    def turn(self) -> None:
+        """Keep in step; what cannot be done now is said once, and left for the next turn."""
+        try:
+            found, failed = self._bring_in_step()
+            self._look_after(found)
+        except ForewarnError as error:
+            failed = [error]
+        for each in failed:
+            self._note_once(str(each))
+        self._said, self._saying = self._saying, set()
+
+    def _note_once(self, text: str) -> None:
+        if text not in self._said | self._saying:
+            note(text)
+        self._saying.add(text)
+
+    def follow(self) -> int:
+        """Keep in step until it is ended."""
+        changed = self._source.watch()
+        sys.stderr.flush()
+        while True:
+            changed.clear()
+            self.turn()
+            changed.wait(self._source.every_s)
+
+    def _bring_in_step(self) -> tuple[Found, list[ForewarnError]]:
+        """Take over what was found; return it, and what was refused: work may go on there."""
+        from forewarn.cli.api_client import ApiRefused  # noqa: PLC0415 - `--help` needs it not
+        from forewarn.drivers.found import difference, gone  # noqa: PLC0415
+
+        found = self._source.discover()
+        known = json.loads(self._client.send("GET", "/v1/topology?format=json"))
+        changed = difference(found, known)
+        removed = gone(found, known, self._source.has_host)
+        for name, reason in found.left_out.items():
+            self._note_once(f"server {name} was left out: {reason}")
+        refused: list[ForewarnError] = []
+        for kind, forms in changed.items():
+            for name, form in forms.items():
+                where = f" on {form['host']}" if kind == "vms" else ""
+                sign = "~" if name in known.get(kind, {}) else "+"
+                try:
+                    self._put(kind, name, form)
+                except ApiRefused as error:
+                    refused.append(error)
+                else:
+                    note(f"{sign} {kind[:-1]} {name}{where}")
+        for name in removed:
+            try:
+                self._remove(name)
+            except ApiRefused as error:
+                refused.append(error)
+            else:
+                note(f"- vm {name}")
+        return found, refused
+
+    def _put(self, kind: str, name: str, form: dict[str, Any]) -> None:
+        if not self._dry_run:
+            body = json.dumps({kind: {name: form}}).encode()
+            self._client.send("PUT", "/v1/topology", body=body, kind="application/json")
+
+    def _remove(self, vm: str) -> None:
+        if not self._dry_run:
+            self._client.delete(f"/v1/vms?name={vm}")
+
+    def _look_after(self, found: Found) -> None:
+        """Report hosts that have been silent for too long. Source: L-4."""
+        now_ms = self._clock.now_ms()
+        for host in list(self._silent_ms):
+            if host not in found.silent:
+                del self._silent_ms[host]
+                self._reported.discard(host)
+                note(f"host {host} answers again")
+        for host, reason in found.silent.items():
+            if host not in self._silent_ms:
+                note(f"host {host} does not answer: {reason}")
+            since_ms = self._silent_ms.setdefault(host, now_ms)
+            limit_s = self._source.lost_after_s
+            late = limit_s and now_ms - since_ms >= limit_s * 1000
+            if late and host not in self._reported and not self._is_worked_on(host):
+                self._reported.add(host)
+                form = {"cause": "host-lost", "targets": [host]}
+                made = self._client.post("/v1/operations", form)["operations"]
+                note(f"host {host} is reported lost: {', '.join(each['id'] for each in made)}")
+
+    def _is_worked_on(self, host: str) -> bool:
+        """Whether a host may be silent since work on it is under way, which its driver watches.
+
+        Work that is stuck has a reason: then nobody expects the host back any more.
+        """
+        running = self._client.get("/v1/operations", state="running", host=host)["operations"]
+        return any(
+            each["target_kind"] == "host"
+            and not each["reason"]
+            and not TRAITS[Cause(each["cause"])].fault
+            for each in running
+        )
