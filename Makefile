@@ -18,8 +18,8 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
-	demo-libvirt kill-libvirt test-azure test-nova test-fast test-postgres coverage sim hunt transcripts \
-	docs book explore mutants bench release test-packages $(BENCHES) clean
+	demo-libvirt kill-libvirt test-azure test-nova test-fast test-postgres coverage sim hunt \
+	transcripts docs book explore mutants bench release test-packages $(BENCHES) clean
 
 help:  ## list what can be made
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."

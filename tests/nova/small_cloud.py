@@ -1,6 +1,7 @@
 """A server that speaks Nova's documented JSON, for what the real one cannot be made to do.
 
-Whether that is how Nova is, `test_cloud.py` tests, which does the same work on the real one. What is asked for is done at once, unless a test holds it back or has it fail.
+Whether that is how Nova is, `test_cloud.py` tests, which does the same work on the real one. What
+is asked for is done at once, unless a test holds it back or has it fail.
 """
 
 from __future__ import annotations
