@@ -71,7 +71,13 @@ class MetadataSettings:
     """Requests a VM may send at once before the rate counts. Source: E-6."""
 
     proxy_addresses: tuple[str, ...] = ()
-    """Peers whose signed `X-Instance-ID` is believed; `unix` is every Unix socket. S-6."""
+    """Peers whose signed `X-Instance-ID` or `X-Metadata-Provider` is believed; `unix` is every
+    Unix socket. Source: S-6.
+    """
+    proxy_without_header: bool = False
+    """Whether a signed request may lack the `Metadata` header: Neutron's metadata agent passes on
+    none of a VM's headers. Source: E-2, S-6.
+    """
     proxy_secret: str = ""
     """Shared secret of the proxies; empty: no signature is ever right. Source: S-6."""
     vm_by_query: bool = False

@@ -1,4 +1,4 @@
-"""Which VM is asking: by its address, by a signed proxy header, or by name in the emulator.
+"""Which VM is asking: by its address, by a proxy's signed headers, or by name in the emulator.
 
 No answer may be made in here: who is not recognised is simply nobody. Source: S-6.
 """
@@ -35,6 +35,8 @@ class IdentifiedVm(NamedTuple):
     """Whether only the connection decided, so that its next request is the same VM's."""
     signed: bool = False
     """Whether a proxy's signature vouches for it."""
+    behind: Peer | None = None
+    """Where a metadata provider says that it is: its address, and the provider's id."""
 
 
 class Callers:
@@ -86,6 +88,9 @@ class Callers:
             if claimed is not None:
                 signature = request.headers.get("x-instance-id-signature", "")
                 return self._signed(claimed, signature)
+            provider = request.headers.get("x-metadata-provider")
+            if provider is not None:
+                return self._behind_provider(provider, request)
             return IdentifiedVm(self.by_peer(peer), by_peer=False)
         return IdentifiedVm(self.by_peer(peer), by_peer=True)
 
@@ -101,12 +106,26 @@ class Callers:
         return self._by_vm.get(vm)
 
     def _signed(self, claimed: str, signature: str) -> IdentifiedVm:
-        right = hmac.digest(self._secret, claimed.encode("latin-1"), "sha256").hex()
-        said = signature.lower().encode("latin-1")
-        if not self._secret or not hmac.compare_digest(right.encode(), said):
+        if not self._vouches(claimed, signature):
             return IdentifiedVm(None, by_peer=False)
         vm = self._by_instance_id.get(claimed, "")
         return IdentifiedVm(self._by_vm.get(vm), by_peer=False, signed=True)
+
+    def _behind_provider(self, provider: str, request: HttpRequest) -> IdentifiedVm:
+        """Return the VM that has an address at a provider, whose id is its interface."""
+        if not self._vouches(provider, request.headers.get("x-metadata-provider-signature", "")):
+            return IdentifiedVm(None, by_peer=False)
+        # More than one address means that the VM has sent one, too: which is whose is not known.
+        address = canonical(request.headers.get("x-forwarded-for", "").strip())
+        behind = Peer(address, provider)
+        vm = self._by_address.get(behind, "") if provider else ""
+        return IdentifiedVm(self._by_vm.get(vm), by_peer=False, signed=True, behind=behind)
+
+    def _vouches(self, claimed: str, signature: str) -> bool:
+        """Whether a signature is right."""
+        right = hmac.digest(self._secret, claimed.encode("latin-1"), "sha256").hex()
+        said = signature.lower().encode("latin-1")
+        return bool(self._secret) and hmac.compare_digest(right.encode(), said)
 
     def _add(self, caller: Caller) -> None:
         self._by_vm[caller.vm] = caller
@@ -138,7 +157,9 @@ class Callers:
 def identity_of(found: IdentifiedVm, peer: Peer) -> CallerIdentity:
     """Return by what a VM was known, for the control plane to check once more. Source: S-6."""
     assert found.caller is not None
-    if found.signed:
+    if found.behind is not None:
+        peer = found.behind
+    elif found.signed:
         return CallerIdentity(instance_id=found.caller.instance_id)
     for address in found.caller.addresses:
         if canonical(address) == peer.address:

@@ -147,6 +147,8 @@ class Responder:
             return self._answer(asked, too_many(self.limit.retry_after_s()))
         if asked.planned.forwarded and not found.signed:
             return self._answer(asked, FORWARDED)
+        if found.signed and asked.planned.if_signed is not None:
+            asked.planned = Planned(asked.planned.if_signed, asked.planned.forwarded)
         asked.storable = found.by_peer and self.fault is None
         return None
 

@@ -18,7 +18,7 @@ from forewarn.protocol.versions import (
     UNDERSCORE_VERSION,
     VERSIONS,
 )
-from forewarn.values import value
+from forewarn.values import replace, value
 
 if TYPE_CHECKING:
     from forewarn.metadata.http.request import HttpRequest
@@ -100,6 +100,8 @@ class Planned:
     plan: Plan
     forwarded: bool
     """Whether it came through a proxy; only a signed one may. Source: E-4, S-6."""
+    if_signed: Plan | None = None
+    """What is done instead where a proxy's signature is right: it drops the VM's headers."""
 
 
 def planned(request: HttpRequest, settings: MetadataSettings) -> Planned:
@@ -110,7 +112,11 @@ def planned(request: HttpRequest, settings: MetadataSettings) -> Planned:
     ):
         return Planned(RefuseRequest(HOST_REFUSED), forwarded)
     try:
-        return Planned(_plan(request, settings), forwarded)
+        plan = _plan(request, settings)
+        if settings.proxy_without_header and "metadata" not in request.headers:
+            given = replace(request, headers={**request.headers, "metadata": "true"})
+            return Planned(plan, forwarded, _plan(given, settings))
+        return Planned(plan, forwarded)
     except CallerError as error:
         return Planned(RefuseRequest(refused(error)), forwarded)
 
