@@ -72,6 +72,8 @@ class SmallCloud:
         self.holding: set[str] = set()
         #: Answers that come instead of Nova's own, the first one first: a status for each request.
         self.refusing: list[int] = []
+        #: How many requests are answered before one that is carried out gets no answer; -1: all.
+        self.answered_max = -1
         #: Verb and path of each request that changes something.
         self.asked: list[str] = []
         self.clouds_file = ""
@@ -229,6 +231,12 @@ class Handler(BaseHTTPRequestHandler):
             self._identity(body)
             return
         status, said = self._nova(path.removeprefix("/v2.1"), query, body)
+        cloud = self.server.cloud
+        if cloud.answered_max >= 0:
+            cloud.answered_max -= 1
+            if cloud.answered_max < 0:
+                self.close_connection = True
+                return
         self._send(status, json.dumps(said).encode())
 
     do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815 - as the library wants it

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 pytestmark = UNWARNED
 
+#: Requests of one task, at most.
+REQUESTS_MAX = 60
+
 
 def config_of(small: SmallCloud, directory: Path, **said: object) -> NovaConfig:
     """Return a configuration of a cloud."""
@@ -62,6 +65,36 @@ def test_each_cause_is_asked_for_once(
     said = [look(NovaDriver(config), given) for _ in range(10)]
     assert said[-1].done
     assert small.done(f'"{verb}"') == 1
+
+
+@pytest.mark.parametrize(
+    ("cause", "verbs"),
+    [
+        (Cause.LIVE_MIGRATION, ["os-migrateLive"]),
+        (Cause.REDEPLOY, ["migrate", "confirmResize"]),
+        (Cause.REBOOT, ["reboot"]),
+    ],
+)
+@pytest.mark.parametrize("moves", [False, True], ids=["same machine", "another machine"])
+def test_crash_after_any_request_repeats_nothing(
+    small: SmallCloud, config: NovaConfig, cause: Cause, verbs: list[str], moves: bool
+) -> None:
+    """It is carried out, its answer is lost, and another driver goes on. Source: R-2."""
+    for answered_max in range(int(moves), REQUESTS_MAX, 2):  # each case tries every other request
+        small.asked.clear()
+        small.services["h1"]["status"] = "enabled"
+        given = task(cause, "h1", small.server("a"))
+        small.answered_max = answered_max
+        killed = NovaDriver(config)
+        killed.begin(given)
+        while small.answered_max >= 0 and not look(killed, given).text.startswith("Nova does"):
+            if look(killed, given).done:
+                return
+        elsewhere = replace(config, state=f"{config.state}-{answered_max}") if moves else config
+        assert done(NovaDriver(elsewhere), given), answered_max
+        assert [small.done(f'"{verb}"') for verb in verbs] == [1] * len(verbs), answered_max
+        assert small.services["h1"]["status"] == "enabled"
+    raise AssertionError("the task takes more requests than a test may try")
 
 
 def test_reboot_survives_the_loss_of_its_directory(
