@@ -13,6 +13,7 @@ from forewarn.core.impact import Cause
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.nova.config import NovaConfig
 from forewarn.drivers.nova.driver import NovaDriver
+from forewarn.drivers.nova.work import NovaStillWorking
 from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded
 from forewarn.values import replace
 from tests.nova.tasks import UNWARNED, carried_out, look, task
@@ -294,6 +295,25 @@ def test_host_reboot_stops_and_starts_what_ran(small: SmallCloud, tmp_path: Path
     assert [small.servers[each]["status"] for each in (ran, off)] == ["ACTIVE", "SHUTOFF"]
     assert small.services["h1"]["status"] == "enabled"
     assert [small.done(each) for each in ("os-stop", "os-start")] == [1, 1]
+
+
+def test_abort_unpauses_what_it_has_paused(small: SmallCloud, tmp_path: Path) -> None:
+    """It is told again until every server of the operation goes on. Source: L-7."""
+    config = config_of(small, tmp_path, update_command=("true",))
+    server = small.server("a")
+    given, driver = task(Cause.HOST_UPDATE, "h1", server), NovaDriver(config)
+    driver.begin(given)
+    look(driver, given)
+    assert small.servers[server]["status"] == "PAUSED"
+    small.servers[server]["OS-EXT-STS:task_state"] = "image_snapshot"
+    with pytest.raises(NovaStillWorking):
+        driver.abort(given)
+    small.servers[server]["OS-EXT-STS:task_state"] = None
+    with pytest.raises(NovaStillWorking):
+        driver.abort(given)  # Nova has just been asked
+    driver.abort(given)
+    assert small.servers[server]["status"] == "ACTIVE"
+    assert small.done('"unpause"') == 1
 
 
 def test_failed_command_leaves_the_host_disabled(small: SmallCloud, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def run_import(arguments: argparse.Namespace, source: Source) -> int:
     if arguments.json:
         return print_json({"hosts": found.hosts, "vms": found.vms, "silent": found.silent})
     for host, reason in found.silent.items():
-        note(f"host {host} was left out: {reason}")
+        note(f"host {host} does not answer: {reason}")
     return OK
 
 

@@ -108,6 +108,7 @@ class NovaDriver:
 
         Raises:
             TaskSuperseded: a later writer has called.
+            NovaStillWorking: Nova has not ended it yet.
             NovaUnreachable: Nova does not answer.
         """
         with self._files.changing(task):

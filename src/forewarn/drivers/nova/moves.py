@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 #: Migrations that are looked through for a task's own.
 LOOKED_AT = 100
 #: States in which a live migration can be ended.
+OVER = FAILED | {"completed"}
 ABORTABLE = frozenset({"queued", "preparing", "running"})
 
 
@@ -96,15 +97,16 @@ class Moves:
             return DONE
         return self._move(vm, server, EVACUATION)
 
-    def call_off(self, vm: str) -> None:
-        """End a live migration of this task where it began."""
+    def call_off(self, vm: str) -> bool:
+        """End a live migration of this task where it began; return whether none goes on."""
         server = self._servers.find(vm)
         mark = self._servers.mark_of(server) if server else None
         if server is None or mark is None or not server.task:
-            return
+            return True
         found = self._newest(server, mark, LIVE)
-        if found is not None:
-            self._end(server, found)
+        if found is None:  # Nova has not begun it, or does something else with the server
+            return self._servers.action_since(server, mark, LIVE.action) is None
+        return found["status"] in OVER or self._end(server, found)
 
     def _has_left(self, server: Server) -> bool:
         """Whether a server is on another host, and Nova has ended moving it there."""

@@ -55,6 +55,14 @@ class NovaHostAway(PeerError):
     advice = "Look at the host; then retry or fail the operation."
 
 
+class NovaStillWorking(PeerError):
+    """An operation that is called off, and that Nova has not ended yet."""
+
+    code = "nova-still-working"
+    message = "Nova still works on {vm}."
+    advice = "The driver is told again, until Nova has ended it."
+
+
 class Work:
     """One task, brought a step further by a call from wherever it stands."""
 
@@ -99,17 +107,24 @@ class Work:
         return self._reboot_host()
 
     def call_off(self) -> None:
-        """End what Nova still does, and leave nothing paused or disabled by this operation."""
+        """End what Nova still does, and leave nothing paused or disabled by this operation.
+
+        Raises:
+            NovaStillWorking: that takes longer; the next call goes on with it.
+        """
         for directory in self._attempts:
             for setting in ("reboot_command", "update_command", "fence_command"):
                 runner.stop(directory / setting)
-        for vm in self._operation.vms:
-            self._moves.call_off(vm)
-            if self._operation.impact is Impact.FREEZE:
-                self._servers.unpause(vm)
+        vms = self._operation.vms
+        calm = [vm for vm in vms if self._moves.call_off(vm)]
+        if self._operation.impact is Impact.FREEZE and not TRAITS[self._operation.cause].moves:
+            calm = [vm for vm in calm if self._servers.unpause(vm).done]
         if not self._operation.of_vm:
             with suppress(HostUnknown):
                 self._hosts.enable(self._operation.host)
+        for vm in vms:
+            if vm not in calm:
+                raise NovaStillWorking(vm=vm)
 
     def _each(self, phase: str, act: Callable[[str], Step], at_once: int = AT_ONCE_MAX) -> Step:
         """Bring servers a step further, also where one fails; that is raised at the end."""
