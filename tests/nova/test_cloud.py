@@ -62,7 +62,7 @@ def carried_out(driver: NovaDriver, given: Task) -> Progress:
 
 def done(driver: NovaDriver, given: Task) -> bool:
     """Whether a task ends well."""
-    return carried_out(driver, given) == Progress(done=True)
+    return carried_out(driver, given).done
 
 
 def begun(driver: NovaDriver, given: Task) -> Progress:
@@ -89,7 +89,9 @@ def test_freeze_moves_servers_alive(cloud: Cloud, config: NovaConfig) -> None:
     look(driver, given)
     reason = cloud.service("h1")["disabled_reason"]
     assert reason.startswith(f"forewarn {given.operation.id}@")
-    assert done(NovaDriver(config), given)
+    said = carried_out(NovaDriver(config), given)
+    assert said.done
+    assert said.placements == {each: cloud.seen(each)[0] for each in servers}
     places = [cloud.seen(each) for each in servers]
     assert places[0][0] != "h1" != places[1][0]
     assert [status for _, status in places] == ["ACTIVE", "SHUTOFF"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.core.impact import Cause
-from forewarn.drivers import Progress, Task
+from forewarn.drivers import Task
 from forewarn.drivers.nova.config import NovaConfig
 from forewarn.drivers.nova.driver import NovaDriver
 from forewarn.drivers.nova.work import NovaStillWorking
@@ -43,7 +43,7 @@ def config(small: SmallCloud, tmp_path: Path) -> NovaConfig:
 
 def done(driver: NovaDriver, given: Task) -> bool:
     """Whether a task ends well."""
-    return carried_out(driver, given) == Progress(done=True)
+    return carried_out(driver, given).done
 
 
 @pytest.mark.parametrize(
@@ -173,6 +173,7 @@ def test_host_is_disabled_while_it_is_drained(small: SmallCloud, config: NovaCon
     driver.begin(given)
     said = [look(driver, given) for _ in range(3)][-1]
     assert (said.text, said.share) == (f"migrating {server} to h2", 0.75)
+    assert said.placements == {server: "h2"}
     reason = small.services["h1"]["disabled_reason"]
     assert reason == f"forewarn {given.operation.id}@{given.operation.created_ms}: live-migration"
     driver.abort(given)

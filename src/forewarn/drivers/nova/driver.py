@@ -97,11 +97,14 @@ class NovaDriver:
         except ForewarnError as error:
             return Progress(failed=_clause(error))
         memory.since_ms.pop(SILENCE, None)
+        placements = dict(memory.placements)
         if step.done:
             self._files.mark_done(task)
-            return Progress(done=True)
+            return Progress(done=True, placements=placements)
         share = min(step.share, 1.0)
-        return Progress(again_ms=again_ms, text=step.text[:TEXT_MAX], share=share)
+        return Progress(
+            again_ms=again_ms, text=step.text[:TEXT_MAX], share=share, placements=placements
+        )
 
     def abort(self, task: Task) -> None:
         """Call an operation off: a live migration ends where it began, a paused server goes on.

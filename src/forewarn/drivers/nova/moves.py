@@ -73,7 +73,7 @@ class Moves:
         server = self._servers.needed(vm)
         if server.status in {SHUTOFF, VERIFY_RESIZE, "RESIZE"}:
             return self.cold(vm)
-        if self._has_left(server):
+        if self._has_left(server, vm):
             return DONE
         if server.status not in {ACTIVE, PAUSED, "MIGRATING"}:
             raise ServerUnfit(vm=vm, status=server.status, what="migrated while it runs")
@@ -84,7 +84,7 @@ class Moves:
         server = self._servers.needed(vm)
         if server.status == VERIFY_RESIZE:
             return self._confirm(vm, server)
-        if self._has_left(server):
+        if self._has_left(server, vm):
             return DONE
         if server.status not in {ACTIVE, SHUTOFF, "RESIZE"}:
             raise ServerUnfit(vm=vm, status=server.status, what="moved")
@@ -93,7 +93,7 @@ class Moves:
     def evacuate(self, vm: str) -> Step:
         """Start a server of a host that is gone elsewhere."""
         server = self._servers.needed(vm)
-        if self._has_left(server):
+        if self._has_left(server, vm):
             return DONE
         return self._move(vm, server, EVACUATION)
 
@@ -108,9 +108,12 @@ class Moves:
             return self._servers.action_since(server, mark, LIVE.action) is None
         return found["status"] in OVER or self._end(server, found)
 
-    def _has_left(self, server: Server) -> bool:
+    def _has_left(self, server: Server, vm: str) -> bool:
         """Whether a server is on another host, and Nova has ended moving it there."""
-        return server.host != self._source and not server.task and server.status != ERROR
+        left = server.host != self._source and not server.task and server.status != ERROR
+        if left and server.host:
+            self._servers.memory.placements[vm] = server.host
+        return left
 
     def _move(self, vm: str, server: Server, move: Move) -> Step:
         """Have Nova move a server, once in this attempt."""
@@ -149,6 +152,8 @@ class Moves:
         """Say how far a move is; do what the policy says where it takes too long."""
         config, to = self._servers.config, found["dest_compute"] or "another host"
         text = f"{move.doing} {vm} to {to}"
+        if found["dest_compute"]:
+            self._servers.memory.placements[vm] = to
         if move is not LIVE:
             return self._servers.going(vm, text, 0.5)
         since_ms = self._servers.since_ms(f"migration {found['id']}")
@@ -206,7 +211,7 @@ class Moves:
         """Confirm a move of this task; one that its project has to confirm is left to it."""
         mark = self._servers.mark_of(server)
         if mark is None or self._newest(server, mark, COLD) is None:
-            if self._has_left(server):
+            if self._has_left(server, vm):
                 return DONE
             raise ServerUnfit(vm=vm, status="waiting for its resize to be confirmed", what="moved")
         if not server.task:

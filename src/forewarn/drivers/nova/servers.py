@@ -124,6 +124,8 @@ class Memory:
     since_ms: dict[str, int] = field(default_factory=dict)
     #: VMs whose migration took too long, and was helped or ended.
     helped: set[str] = field(default_factory=set)
+    #: VM -> host that Nova takes it to, or has taken it to.
+    placements: dict[str, str] = field(default_factory=dict)
     #: VM -> its server's id.
     ids: dict[str, str] = field(default_factory=dict)
 
