@@ -1,0 +1,237 @@
+"""Carry out a maintenance of a whole fleet, with VMs that approve; print what it took.
+
+    python -m bench.maintenance [--quick] [--hosts N] [--speed N] [--folder PATH]
+
+A real `forewarn emulate` on a store on disk, its clock ahead of the real one by a factor. Each
+group has one VM that polls with `wait` from an address of its own and approves what it sees.
+The policy has windows, budgets for the fleet, for racks and for owners, and a canary wave. In the
+end everything that ran is read from the store and judged by `judge.py`, which shares nothing with
+the planner.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.request import Request, urlopen
+
+from bench.maintenance.guests import Guests
+from bench.maintenance.judge import Limits, judge
+from forewarn.core.impact import Cause
+from forewarn.store import OperationPage, open_store
+
+if TYPE_CHECKING:
+    from forewarn.core.lifecycle import Operation
+
+HOSTS, QUICK_HOSTS = 20_000, 1000
+#: Hosts that share their groups, VMs on a host, and hosts of a rack.
+BLOCK, VMS_A_HOST, RACK = 20, 2, 40
+FAULT_DOMAINS = 5
+#: Share of the fleet at once, in hundredths, and hosts of a rack at once.
+AT_ONCE_PERCENT, RACK_AT_ONCE = 10, 8
+#: When work may run, in hours of each day UTC.
+FROM_HOUR, TO_HOUR = 2, 22
+DURATION_S = 600
+ANSWER_S_MAX = 600
+
+
+def topology(hosts: int) -> dict[str, object]:
+    """Return a fleet in the form of a topology file."""
+    groups = hosts // BLOCK * VMS_A_HOST
+    return {
+        "hosts": {
+            f"h{n}": {
+                "fault_domain": n % BLOCK * FAULT_DOMAINS // BLOCK,
+                "labels": {"rack": f"r{n // RACK}"},
+            }
+            for n in range(hosts)
+        },
+        "groups": {f"g{n}": {"owner": f"o{n // 10}"} for n in range(groups)},
+        "vms": {
+            f"v{n}-{place}": {
+                "host": f"h{n}",
+                "group": group_of(n, place),
+                **({"addresses": [address_of(n, place)]} if n % BLOCK == 0 else {}),
+            }
+            for n in range(hosts)
+            for place in range(VMS_A_HOST)
+        },
+    }
+
+
+def group_of(host: int, place: int) -> str:
+    """The group of a VM."""
+    return f"g{host // BLOCK * VMS_A_HOST + place}"
+
+
+def address_of(host: int, place: int) -> str:
+    """Where the VM of a group asks from that approves for it."""
+    number = host // BLOCK * VMS_A_HOST + place + 1
+    return f"127.1.{number >> 8}.{number & 255}"
+
+
+def policy() -> dict[str, object]:
+    """Return the policy, in the form of its file."""
+    return {
+        "canary": 2,
+        "windows": {"days": {"from": f"{FROM_HOUR:02}:00", "to": f"{TO_HOUR:02}:00"}},
+        "budgets": [
+            {"for": "fleet", "limit": f"{AT_ONCE_PERCENT}%"},
+            {"for": "rack", "limit": RACK_AT_ONCE},
+        ],
+    }
+
+
+class Emulator:
+    """A running `forewarn emulate`."""
+
+    def __init__(self, folder: Path, speed: int) -> None:
+        """Start it, and wait until it answers."""
+        self.store = folder / "maintenance.db"
+        words = ["emulate", "--json", "--listen", "127.0.0.1:0", "--speed", str(speed)]
+        more = ["--operator-listen", "127.0.0.1:0", "--store", str(self.store)]
+        program = str(Path(sys.executable).with_name("forewarn"))
+        self._log = (folder / "emulate.log").open("w")
+        self._process = subprocess.Popen(
+            [program, *words, *more], stdout=subprocess.PIPE, stderr=self._log, text=True
+        )
+        assert self._process.stdout is not None
+        told = json.loads(self._process.stdout.readline())
+        self.metadata = told["metadata"][0] if isinstance(told["metadata"], list) else ""
+        self.metadata = self.metadata or str(told["metadata"])
+        self.operator = str(told["operator"])
+
+    def call(self, method: str, path: str, form: object = None) -> dict[str, object]:
+        """Call the operator API."""
+        body = None if form is None else json.dumps(form).encode()
+        asked = Request(self.operator + path, body, method=method)
+        asked.add_header("Content-Type", "application/json")
+        with urlopen(asked, timeout=ANSWER_S_MAX) as answer:
+            found: dict[str, object] = json.loads(answer.read() or b"{}")
+            return found
+
+    def resident_mib(self) -> float:
+        """Return the memory of the process."""
+        text = Path(f"/proc/{self._process.pid}/statm").read_text("ascii")
+        return int(text.split()[1]) * resource.getpagesize() / 2**20
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.wait(ANSWER_S_MAX)
+        self._log.close()
+
+
+def put_fleet(emulator: Emulator, hosts: int) -> None:
+    """Give the emulator its fleet, in portions that it takes."""
+    whole = topology(hosts)
+    portion = {"hosts": 20_000, "groups": 20_000, "vms": 10_000}
+    for kind, count in portion.items():
+        records = whole[kind]
+        assert isinstance(records, dict)
+        names = list(records)
+        for first in range(0, len(names), count):
+            part = {name: records[name] for name in names[first : first + count]}
+            emulator.call("PUT", "/v1/topology", {kind: part})
+
+
+async def carry_out(emulator: Emulator, hosts: int) -> tuple[float, Guests]:
+    """Start the maintenance; return how long it took, in seconds, and who approved."""
+    polling = {
+        f"v{n}-{place}": address_of(n, place)
+        for n in range(0, hosts, BLOCK)
+        for place in range(VMS_A_HOST)
+    }
+    guests = Guests(emulator.metadata, polling)
+    await guests.begin()
+    form = {"cause": "host-reboot", "hosts": [f"h{n}" for n in range(hosts)]}
+    form["duration"] = f"PT{DURATION_S}S"
+    call = asyncio.to_thread
+    begun = time.perf_counter()
+    made = await call(emulator.call, "POST", "/v1/maintenances", form)
+    name = str(made["id"])
+    await call(emulator.call, "POST", f"/v1/maintenances/{name}/start", {})
+    shown = ""
+    while True:
+        found = await call(emulator.call, "GET", f"/v1/maintenances/{name}")
+        done = {key: found.get(key) for key in ("state", "done", "failed", "wave", "waves")}
+        if str(done) != shown:
+            shown = str(done)
+            took = time.perf_counter() - begun
+            print(f"{took:7.1f} s  {shown}  {guests.approved:,} approved", flush=True)
+        if found["state"] not in {"draft", "running"}:
+            break
+        await asyncio.sleep(1)
+    took_s = time.perf_counter() - begun
+    await guests.end()
+    assert found["state"] == "done", found
+    return took_s, guests
+
+
+def work_of(path: Path) -> list[Operation]:
+    """Return everything that the maintenance has come to, from the store."""
+    store = open_store(str(path))
+    found: list[Operation] = []
+    page = store.operations(OperationPage(limit=1000))
+    while page:
+        found += page
+        page = store.operations(OperationPage(limit=1000, before=page[-1].number))
+    store.close()
+    return [each for each in found if each.cause is Cause.HOST_REBOOT]
+
+
+def main() -> None:
+    """Carry it out, judge it, print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.maintenance", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_HOSTS:,} hosts only")
+    parser.add_argument("--hosts", type=int, default=0, help=f"default: {HOSTS:,}")
+    parser.add_argument("--speed", type=int, default=600, help="of the emulator's clock")
+    parser.add_argument("--folder", type=Path, help="where the store is made")
+    given = parser.parse_args()
+    hosts = given.hosts or (QUICK_HOSTS if given.quick else HOSTS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 16_384), hard), hard))
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        emulator = Emulator(Path(folder), given.speed)
+        try:
+            put_fleet(emulator, hosts)
+            emulator.call("PUT", "/v1/policy", policy())
+            took_s, guests = asyncio.run(carry_out(emulator, hosts))
+            resident_mib = emulator.resident_mib()
+        finally:
+            emulator.stop()
+        work = work_of(emulator.store)
+    limits = Limits(
+        fleet=hosts * AT_ONCE_PERCENT // 100,
+        racks=RACK_AT_ONCE,
+        from_hour=FROM_HOUR,
+        to_hour=TO_HOUR,
+        rack_of={f"h{n}": f"r{n // RACK}" for n in range(hosts)},
+        domain_of={f"h{n}": n % BLOCK * FAULT_DOMAINS // BLOCK for n in range(hosts)},
+        groups_of={
+            f"h{n}": tuple(group_of(n, place) for place in range(VMS_A_HOST)) for n in range(hosts)
+        },
+    )
+    found = judge(work, limits)
+    ends = Counter(each.state.value for each in work)
+    times = statistics.quantiles(guests.approval_ms, n=100)
+    print(f"\n{hosts:,} hosts in {took_s:.0f} s; operations: {dict(ends)}; {resident_mib:.0f} MiB")
+    print(f"{guests.approved:,} approvals: {times[49]:.1f} ms median, {times[98]:.1f} ms p99")
+    print(f"refused or lost: {guests.refused}; promises broken: {len(found)}")
+    for each in found[:10]:
+        print(f"  {each}")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
