@@ -15,8 +15,10 @@ import pytest
 
 from forewarn.store import open_store
 from forewarn.store.lease import Tenure
+from tests.agent.programs import free_port
 from tests.e2e.crashing import VMS, Client, Doom, Life
 from tests.postgres import running_postgres
+from tests.telemetry.scraping import samples, scrape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,16 +84,26 @@ def asked(path: Path, what: str) -> tuple[int, dict[str, object]]:
     return int(head.split()[1]), json.loads(body)
 
 
+def state_of(metrics: str) -> set[str]:
+    """Return the states that a process says to be in when it is scraped."""
+    status, text = scrape(metrics)
+    assert status == 200, text
+    name = "forewarn_service_state"
+    found = samples(text).items()
+    return {dict(labels)["state"] for (sample, labels), is_in in found if sample == name and is_in}
+
+
 def test_standby_is_ready_for_its_service_manager(address: str, tmp_path: Path) -> None:
-    """It says that it stands by, answers for its health, and takes over when that is due.
+    """It says that it stands by, also to its health check and scrapes, and takes over when due.
 
     Source: L-7, DESIGN section 4.
     """
     notices, operator = tmp_path / "notify", tmp_path / "operator"
+    metrics = f"127.0.0.1:{free_port()}"
     settings = tmp_path / "forewarn.toml"
     settings.write_text(
         f'[store]\nurl = "{address}"\n[listen]\nmetadata = ["127.0.0.1:0"]\n'
-        f'operator = "unix:{operator}"\n'
+        f'operator = "unix:{operator}"\nmetrics = "{metrics}"\n'
     )
     store = open_store(address)
     tenure = Tenure(store, 10**9)
@@ -103,14 +115,18 @@ def test_standby_is_ready_for_its_service_manager(address: str, tmp_path: Path) 
             [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(settings)],
             env={**os.environ, "NOTIFY_SOCKET": str(notices)},
         ) as process:
-            assert manager.recv(1000) == b"READY=1\nSTATUS=standby"
-            told = {"live": True, "ready": False, "state": "standby"}
-            assert asked(operator, "/v1/health") == (503, told)
-            status, body = asked(operator, "/v1/operations")
-            assert (status, body["error"]["code"]) == (503, "standing-by")  # type: ignore[index]
-            tenure.release()
-            assert manager.recv(1000) == b"READY=1\nSTATUS=serving"
-            assert asked(operator, "/v1/health")[0] == 200
-            process.send_signal(signal.SIGTERM)
+            try:
+                assert manager.recv(1000) == b"READY=1\nSTATUS=standby"
+                told = {"live": True, "ready": False, "state": "standby"}
+                assert asked(operator, "/v1/health") == (503, told)
+                assert state_of(metrics) == {"standby"}
+                status, body = asked(operator, "/v1/operations")
+                assert (status, body["error"]["code"]) == (503, "standing-by")  # type: ignore[index]
+                tenure.release()
+                assert manager.recv(1000) == b"READY=1\nSTATUS=serving"
+                assert asked(operator, "/v1/health")[0] == 200
+                assert state_of(metrics) == {"ready"}
+            finally:
+                process.send_signal(signal.SIGTERM)
     store.close()
     assert process.returncode == 0

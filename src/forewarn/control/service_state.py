@@ -28,6 +28,9 @@ class ServiceState(Word):
     STOPPING = "stopping"
 
 
+#: What a process says of itself that waits to become the writer: it has no service yet.
+STANDBY = "standby"
+
 _ENDED = frozenset({ServiceState.SUPERSEDED, ServiceState.STOPPING})
 
 MOVES: dict[ServiceState, frozenset[ServiceState]] = {

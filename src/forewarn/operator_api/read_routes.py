@@ -12,7 +12,7 @@ from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from forewarn.control.service_state import ServiceState
+from forewarn.control.service_state import STANDBY, ServiceState
 from forewarn.core.actions import ACTIONS
 from forewarn.core.document import fresh, may_see, refreshed, visible
 from forewarn.core.refusals import Unknown, UnknownOperation
@@ -359,7 +359,7 @@ _SERVICE = (
             "properties": {
                 "live": {"type": "boolean"},
                 "ready": {"type": "boolean"},
-                "state": {"enum": [*(each.value for each in ServiceState), "standby"]},
+                "state": {"enum": [*(each.value for each in ServiceState), STANDBY]},
                 "shows": {"type": "boolean"},
                 "nodes_behind": {
                     **_NAMES,

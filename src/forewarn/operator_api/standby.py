@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
+from forewarn.control.service_state import STANDBY
 from forewarn.errors import PeerError
 from forewarn.operator_api.responses import encoded, refusal
 
@@ -34,6 +35,6 @@ class StandbyApp:
         """Answer for health, refuse everything else."""
         answer = refusal(StandingBy())
         if scope["path"] == HEALTH_PATH:
-            told = encoded({"live": True, "ready": False, "state": "standby"})
+            told = encoded({"live": True, "ready": False, "state": STANDBY})
             answer = Response(told, 503, media_type="application/json")
         await answer(scope, receive, send)

@@ -303,8 +303,12 @@ class Daemon:
         self._closing.push_async_callback(asyncio.to_thread, keeper.stop)
 
     async def _stand_by(self, until: contextlib.AsyncExitStack) -> None:
-        """Say that this process stands by, and answer for its health meanwhile."""
+        """Say that this process stands by, and answer for its health and scrapes meanwhile."""
         address = ""
+        if self.settings.listen.metrics:
+            (telemetry,) = await _imported("forewarn.telemetry.endpoint")
+            scraped = await telemetry.start_standby_metrics(self.settings.listen.metrics)
+            until.push_async_callback(scraped.stop)
         if self.settings.listen.operator:
             serving, standby = await _imported(SERVER, "forewarn.operator_api.standby")
             operator: Operator = await serving.start_operator(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import GaugeMetricFamily
 
-from forewarn.control.service_state import ServiceState
+from forewarn.control.service_state import STANDBY, ServiceState
 from forewarn.core.impact import Impact
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
 from forewarn.core.maintenance.records import MaintenanceState
@@ -52,7 +52,7 @@ class ControlSnapshot:
 
     async def families(self) -> list[Metric]:
         """Return the gauges as they are now; without those of a run loop that does not answer."""
-        found: list[Metric] = [_states(self._engine.state)]
+        found: list[Metric] = [service_states(self._engine.state.value)]
         try:
             async with asyncio.timeout(READ_S_MAX):
                 found += await asyncio.wrap_future(self._engine.read(self._counted))
@@ -180,9 +180,10 @@ def _of_maintenances(view: StateView) -> list[Metric]:
     return [states, hosts]
 
 
-def _states(current: ServiceState) -> Metric:
+def service_states(current: str) -> Metric:
+    """Return the state of a service by its word, or `STANDBY`."""
     text = "1 for the state that the service is in, 0 for the others."
     states = GaugeMetricFamily("forewarn_service_state", text, labels=["state"])
-    for state in ServiceState:
-        states.add_metric([state.value], int(state is current))
+    for state in (*(each.value for each in ServiceState), STANDBY):
+        states.add_metric([state], int(state == current))
     return states

@@ -9,9 +9,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from forewarn.control.service_state import STANDBY
 from forewarn.operator_api.server import OperatorServer, start_operator
 from forewarn.telemetry.commit_metrics import CommitMetrics
-from forewarn.telemetry.control_snapshot import ControlSnapshot
+from forewarn.telemetry.control_snapshot import ControlSnapshot, service_states
 from forewarn.telemetry.driver_metrics import DriverMetrics
 from forewarn.telemetry.metadata_snapshot import (
     feed_families,
@@ -104,6 +105,19 @@ async def start_node_metrics(
 
     async def metrics() -> list[Metric]:
         return metadata_families({"node": figures()}) + node_families(status())
+
+    return await _served(ScrapeApp(new_registry(), [metrics]), address)
+
+
+async def start_standby_metrics(address: str) -> OperatorServer:
+    """Answer scrapes of a process that stands by: that it lives, and that it does.
+
+    Raises:
+        OperatorAddressUnusable: the address cannot be read or is taken.
+    """
+
+    async def metrics() -> list[Metric]:
+        return [service_states(STANDBY)]
 
     return await _served(ScrapeApp(new_registry(), [metrics]), address)
 
