@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import http.server
-import shutil
 import socket
-import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +13,7 @@ import pytest
 
 from forewarn.control.gate_checks import Gate, GateInvalid, make_gates, run_gate
 from forewarn.validation.fields import ValidationFailed
+from tests.prometheus import running_prometheus
 from tests.waiting import wait_until
 
 
@@ -135,38 +133,10 @@ def test_gate_with_an_unknown_option_is_refused() -> None:
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real Prometheus that scrapes itself."""
-    program = shutil.which("prometheus")
-    if program is None:
-        pytest.skip("prometheus is not installed")
-    place = tmp_path_factory.mktemp("prometheus")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    config = "scrape_configs: [{job_name: own, scrape_interval: 1s, scrape_timeout: 1s, "
-    config += f"static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}]\n"
-    (place / "prometheus.yml").write_text(config)
-    words = [
-        program,
-        f"--config.file={place / 'prometheus.yml'}",
-        f"--storage.tsdb.path={place / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-    ]
-    address = f"http://127.0.0.1:{port}"
-    with (place / "log").open("wb") as log, subprocess.Popen(words, stderr=log) as server:
-        try:
-            wait_until(lambda: _answers(f"{address}/-/ready"))
-            scraped = Gate("g", prometheus=address, query="up == 1")
-            wait_until(lambda: not run_gate(scraped, "m-1"))
-            yield address
-        finally:
-            server.terminate()
-
-
-def _answers(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(address, timeout=1) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
+    with running_prometheus(tmp_path_factory.mktemp("prometheus")) as server:
+        scraped = Gate("g", prometheus=server.address, query="up == 1")
+        wait_until(lambda: not run_gate(scraped, "m-1"), limit_s=60)
+        yield server.address
 
 
 @pytest.mark.slow
