@@ -12,7 +12,9 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from forewarn.control.inbox import Stopping
 from forewarn.operator_api import schemas
+from forewarn.operator_api.control_client import AnswerOverdue
 from forewarn.operator_api.fleet_overview import OPERATIONS_MAX, STATES, FleetOverview
 from forewarn.operator_api.responses import encoded
 from forewarn.protocol import timestamps
@@ -114,7 +116,8 @@ class FleetWatch:
             after = self._read_place(place)
             while not self._stopped:
                 found = [each for each in self._messages if each[0] > after]
-                if after < 0 or (found and found[0][0] != after + 1):
+                follows = after == self._version or (found and found[0][0] == after + 1)
+                if after < 0 or not follows:
                     after = self._version
                     yield [self._event(RELOAD, {})]
                 elif found:
@@ -150,8 +153,7 @@ class FleetWatch:
         with self._lock:
             made.layout += self._overview.layout if self._overview else 0
             self._overview, self._sequence = made, sequence
-            self._version += 1
-            self._messages.clear()
+        self._begin_again()
 
     def _note(self, committed: Committed) -> None:
         """Keep a commit for later; called on the writer's thread."""
@@ -185,10 +187,16 @@ class FleetWatch:
             await self._news.wait()
             self._news.clear()
             version = self._version
-            event, shown, more = await self.look(desk, self._changed)
-            if version != self._version:  # it was made again meanwhile
-                event, shown = RELOAD, {}
-            pause_s = LAYOUT_PAUSE_S if event == RELOAD else PAUSE_S
+            try:
+                event, shown, more = await self.look(desk, self._changed)
+            except Stopping:  # or nobody follows any more
+                self._begin_again()
+                return
+            except AnswerOverdue:
+                self._begin_again()
+                event, shown, more = "", {}, True
+            made_again = version != self._version
+            pause_s = LAYOUT_PAUSE_S if made_again or event == RELOAD else PAUSE_S
             if event:
                 self._version += 1
                 self._messages.append((self._version, self._event(event, shown)))
@@ -196,6 +204,12 @@ class FleetWatch:
             if more:
                 self._news.set()
             await asyncio.sleep(pause_s)
+
+    def _begin_again(self) -> None:
+        """Have all who follow read everything again: what was found for them may be lost."""
+        self._version += 1
+        self._messages.clear()
+        self._wake()
 
     async def _wait(self) -> bool:
         """Wait for a message; False: there was none for long."""

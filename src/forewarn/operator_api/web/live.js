@@ -92,13 +92,16 @@ async function read() {
   return told.place;
 }
 
+/** Milliseconds until what could not be read is read again. */
+const REREAD_MS = 2000;
+
 function reread() {
   if (reading) {
     again = true;
     return;
   }
   reading = read()
-    .catch(() => {})
+    .catch(() => setTimeout(() => stopping && reread(), REREAD_MS))
     .finally(() => {
       reading = null;
       if (again) {
