@@ -4,7 +4,8 @@
 
 A store of 100,000 hosts and 1,000,000 VMs is served in this process. Measured are the first
 paint of the map after the address was opened, the time from an operator's call to the frame that
-shows its host changed, and the frames a second while 50 hosts a second change.
+shows its host changed, the frames a second while 50 hosts a second change, and the frames a
+second while the map is dragged: whole, with small cells, and with names.
 """
 
 from __future__ import annotations
@@ -21,16 +22,38 @@ from dataclasses import replace
 from itertools import pairwise
 
 from forewarn.settings import StoreSettings
+from tests.operator_api import live as live_service
 from tests.operator_api.live import SETTINGS, Live
 from tests.page.browser import Browser
 
 CHANGES = 20
+#: A million VMs take seconds to load, on a busy machine a minute.
+STARTS_S_MAX = 300
 SECONDS = 10
 CHANGES_A_SECOND = 50
 WATCH = """(() => {
     window.frames = [];
     const frame = (now) => { frames.push(now); requestAnimationFrame(frame); };
     requestAnimationFrame(frame);
+})()"""
+PANNING_SECONDS = 4
+#: Drags the map to and fro by a step a frame, as a mouse does that moves between two frames.
+DRAG = """(() => {
+    const map = document.querySelector("canvas.map");
+    const [x, y] = [map.clientWidth / 2, map.clientHeight / 2];
+    const send = (type, at) => map.dispatchEvent(new PointerEvent(type, {
+        pointerId: 1, pointerType: "mouse", clientX: x + at, clientY: y + at / 2, bubbles: true }));
+    map.setPointerCapture = () => {};
+    send("pointerdown", 0);
+    let turn = 0;
+    const step = () => {
+        turn += 1;
+        send("pointermove", 200 * Math.sin(turn / 20));
+        if (window.dragging) requestAnimationFrame(step);
+        else send("pointercancel", 0);
+    };
+    window.dragging = true;
+    requestAnimationFrame(step);
 })()"""
 FIRST = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
 DRAWN = "window.forewarnMap?.frames > 0 && document.querySelector('.legend b') && forewarnMap.drawn"
@@ -46,6 +69,7 @@ def main() -> None:
         filling += "fill(Path(sys.argv[1]), int(sys.argv[2]))"
         subprocess.run([sys.executable, "-c", filling, folder, str(hosts * 10)], check=True)
         url = f"sqlite:///{folder}/scale.db"
+        live_service.STARTS_S_MAX = STARTS_S_MAX
         live = Live(replace(SETTINGS, store=StoreSettings(url=url)))
         browser = Browser(width=1600, height=1000)
         try:
@@ -71,6 +95,7 @@ def measure(live: Live, browser: Browser) -> dict[str, object]:
     answered: list[float] = []
     latencies = [latency(live, browser, number, answered) for number in range(CHANGES)]
     rate = frames(live, browser)
+    panned = panning(browser)
     return {
         "overview_bytes": size,
         "first_overview_ms": round(first_read * 1000),
@@ -80,6 +105,7 @@ def measure(live: Live, browser: Browser) -> dict[str, object]:
         "change_to_screen_ms": round(statistics.median(latencies)),
         "change_to_screen_worst_ms": round(max(latencies)),
         **rate,
+        **panned,
     }
 
 
@@ -135,6 +161,22 @@ def frames(live: Live, browser: Browser) -> dict[str, object]:
         "frames_a_second": round(len(times) / SECONDS, 1),
         "longest_frame_ms": round(max(pauses)),
     }
+
+
+def panning(browser: Browser) -> dict[str, object]:
+    """Return the frames a second while the map is dragged, by how large a host is."""
+    found: dict[str, object] = {}
+    for name, pixels in (("whole", 0), ("small_cells", 8), ("named_cells", 60)):
+        while browser.run("forewarnMap.size") < pixels:
+            browser.run("document.querySelector(\"[aria-label='Zoom in']\").click()")
+        browser.run(DRAG)
+        time.sleep(1)
+        browser.run("frames.length = 0")
+        time.sleep(PANNING_SECONDS)
+        times: list[float] = browser.run("frames")
+        browser.run("window.dragging = false")
+        found[f"dragging_{name}_frames_a_second"] = round(len(times) / PANNING_SECONDS, 1)
+    return found
 
 
 if __name__ == "__main__":

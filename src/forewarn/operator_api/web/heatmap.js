@@ -373,6 +373,8 @@ export function heatmap(open) {
     canvas.setAttribute("aria-label", `Map of ${count(live.hostCount)} hosts: ${legend()}`);
   };
   view.change = paint;
+  /** Pixels of a cell as it is drawn now. */
+  Object.defineProperty(view, "size", { get: () => cell * zoom });
   view.redraw = request;
   /** Where a host is drawn, for who points at it: its middle, in the canvas's own pixels. */
   view.middle = (place) => {
