@@ -237,13 +237,34 @@ def test_event_grid_gets_its_schema_after_its_handshake(receiver: Receiver) -> N
         if request.headers["aeg-event-type"] == "Notification"
         for each in request.json
     ]
-    statuses = [each["data"]["resourceInfo"]["properties"]["eventStatus"] for each in told]
+    statuses = [each["data"]["resourceInfo"]["properties"]["EventStatus"] for each in told]
     assert statuses == ["Scheduled", "Scheduled", "Started", "Completed"]
     one = told[0]
     assert one["eventType"].endswith("MaintenanceResources.ScheduledEventEmitted")
-    assert one["data"]["resourceInfo"]["properties"]["resources"] == ["web-0"]
-    assert one["subject"].startswith("/subscriptions/s/providers/Microsoft.Maintenance/")
+    properties = [each["data"]["resourceInfo"]["properties"] for each in told]
+    assert properties[0]["Resources"] == ["web-0"]
+    assert [bool(each["NotBefore"]) for each in properties] == [True, True, False, False]
+    assert properties[0]["NotBefore"].endswith(" GMT")  # as VMs read it
+    place = "/subscriptions/s/providers/Microsoft.Compute/virtualMachines/web-0/providers"
+    event = properties[0]["EventId"]
+    assert one["subject"] == f"{place}/microsoft.maintenance/scheduledevents/{event}"
     assert len({each["id"] for each in told}) == len(told)
+    service.stop()
+
+
+def test_event_grid_is_validated_by_its_url(receiver: Receiver) -> None:
+    """Who cannot echo the code opens the URL that came with it. Source: Z-2."""
+    service = started(receiver, kind="event-grid", callback="https://forewarn.example/")
+    wait_until(lambda: "validationUrl" in status(service)["error"])
+    url = receiver.taken[0].json[0]["data"]["validationUrl"]
+    path = url.removeprefix("https://forewarn.example")
+    assert path.startswith("/v1/outbox/hook/validate?code=")
+    wrong = service.call("GET", f"{path}x")
+    assert (wrong.status, wrong.code) == (403, "outbox-validation-code-wrong")
+    assert status(service)["sent"] == 0
+    assert service.call("GET", path).status == 200
+    wait_until(lambda: status(service)["behind"] == 0)
+    assert status(service)["error"] == ""
     service.stop()
 
 

@@ -14,7 +14,7 @@ from forewarn.operator_api.schemas import TEXT, TIME, WHOLE
 from forewarn.outbox.delivery import DeliveryState
 from forewarn.outbox.outbox import UnknownDestination
 from forewarn.protocol.timestamps import iso8601
-from forewarn.validation.fields import WHOLE_MAX, Integer
+from forewarn.validation.fields import WHOLE_MAX, Integer, Text
 from forewarn.validation.forms import Field, Form
 
 if TYPE_CHECKING:
@@ -70,6 +70,14 @@ async def _retry(outbox: Outbox | None, call: ApiCall) -> ApiResponse:
     return ApiResponse({})
 
 
+async def _validate(outbox: Outbox | None, call: ApiCall) -> ApiResponse:
+    name = call.path["name"]
+    if outbox is None:
+        raise UnknownDestination(name=name, known="none")
+    outbox.validate(name, call.query["code"])
+    return ApiResponse({"validated": name})
+
+
 async def _skip(outbox: Outbox | None, call: ApiCall) -> ApiResponse:
     name = call.path["name"]
     if outbox is None:
@@ -113,6 +121,16 @@ def routes(outbox: Outbox | None) -> tuple[Route, ...]:
             act=partial(_retry, outbox),
             form=_RETRY,
             answer={"type": "object"},
+        ),
+        Route(
+            method="GET",
+            path="/v1/outbox/{name}/validate",
+            name="validate_destination",
+            summary="Say for a destination that it wants events, by the code that it was sent.",
+            act=partial(_validate, outbox),
+            query=(Field("code", Text(200), "The code.", required=True),),
+            answer={"type": "object"},
+            public=True,
         ),
         Route(
             method="POST",

@@ -59,6 +59,11 @@ FORMS: dict[str, Form] = {
             *COMMON,
             *_HTTP,
             Field("topic", Text(2048), "Event Grid's `topic` (default: `/forewarn/NAME`)."),
+            Field(
+                "callback",
+                Text(2048),
+                "Where the far side reaches the operator API; makes the `validationUrl`.",
+            ),
             Field("key_file", Text(4096), "File with the key of an Event Grid topic."),
         ),
     ),
@@ -183,11 +188,13 @@ def _webhook(name: str, read: Mapping[str, Any]) -> Sink:
 
 
 def _event_grid(name: str, read: Mapping[str, Any]) -> Sink:
+    base = read.get("callback", "").rstrip("/")
     return EventGridSink(
         _http_target(name, read),
         topic=read.get("topic", f"/forewarn/{name}"),
         batch=read.get("batch", 50),
         validate=read.get("validate", True),
+        callback=f"{base}/v1/outbox/{name}/validate" if base else "",
     )
 
 

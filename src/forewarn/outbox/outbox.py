@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.outbox.delivery import Delivery, DeliveryState
+from forewarn.outbox.webhook_sink import EventGridSink
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -38,6 +39,17 @@ class UnknownDestination(CallerError):
     status = 404
     message = "There is no destination {name}."
     advice = "Destinations are tables [outbox.NAME] of the service's settings; there are: {known}."
+
+
+class ValidationCodeWrong(CallerError):
+    """Somebody opened a validation URL with a code that was not sent to the far side."""
+
+    code = "outbox-validation-code-wrong"
+    status = 403
+    message = "This code does not validate destination {name}."
+    advice = (
+        "Open the newest validationUrl that it was sent; each start of the service has its own."
+    )
 
 
 @value
@@ -106,6 +118,18 @@ class Outbox:
         """
         delivery = self._named(name)
         self._call(delivery.hurry.set)
+
+    def validate(self, name: str, code: str) -> None:
+        """Take the word of a destination that it wants events, and try it at once.
+
+        Raises:
+            UnknownDestination: there is none of that name.
+            ValidationCodeWrong: it was not sent this code.
+        """
+        sink = self._named(name).destination.sink
+        if not (isinstance(sink, EventGridSink) and sink.confirm(code)):
+            raise ValidationCodeWrong(name=name)
+        self.retry(name)
 
     def skip(self, name: str, sequence: int) -> None:
         """Have a destination never sent what is not delivered yet up to an entry.

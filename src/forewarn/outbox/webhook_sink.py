@@ -5,11 +5,12 @@ What an event says is made in `cloudevents.py`.
 
 from __future__ import annotations
 
+import hmac
 import http.client
 import json
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forewarn.clock import SystemClock
 from forewarn.drivers.webhook.request import HttpRequest, HttpResponse, exchange
@@ -18,6 +19,7 @@ from forewarn.ids import Ids
 from forewarn.outbox.blocking import blocking
 from forewarn.outbox.cloudevents import BATCH_MEDIA, MEDIA, body_of
 from forewarn.outbox.sink import DeliveryFailed
+from forewarn.protocol import timestamps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -115,20 +117,40 @@ class EventGridSink:
     Only transitions of events are sent: that is what its consumers know.
     """
 
-    def __init__(self, target: HttpTarget, *, topic: str, batch: int, validate: bool) -> None:
-        """Post nothing yet."""
+    def __init__(
+        self, target: HttpTarget, *, topic: str, batch: int, validate: bool, callback: str = ""
+    ) -> None:
+        """Post nothing yet.
+
+        Args:
+            target: where to.
+            topic: subscription and resource group that resources are said to be in.
+            batch: most transitions in one request.
+            validate: whether the far side has to say first that it wants events.
+            callback: URL at which it may say so later; empty: at once only.
+        """
         self.batch_max = batch
         self._target = target
         self._topic = topic
-        self._validate = validate
+        self._callback = callback
+        self._wanted = not validate
+        #: Proves who wants events; good for as long as the process lives.
+        self._code = Ids().token("validation")
+
+    def confirm(self, code: str) -> bool:
+        """Believe who knows the code that the far side was sent; any thread."""
+        self._wanted = self._wanted or hmac.compare_digest(code.encode(), self._code.encode())
+        return self._wanted
 
     async def open(self) -> None:
-        """Have the far side prove that it wants events, by echoing a code."""
-        if not self._validate:
+        """Have the far side prove that it wants events: it echoes a code, or opens a URL."""
+        if self._wanted:
             return
-        code = Ids().token("validation")
-        event = self._envelope("validation", GRID_VALIDATION, "", time="")
+        code = self._code
+        event = self._envelope("validation", GRID_VALIDATION, "", _now())
         event["data"] = {"validationCode": code}
+        if self._callback:
+            event["data"]["validationUrl"] = f"{self._callback}?code={code}"
         headers = self._headers("SubscriptionValidation")
         answer = await self._target.send("POST", headers, json.dumps([event]).encode())
         try:
@@ -137,6 +159,8 @@ class EventGridSink:
             echoed = ""
         if echoed != code:
             problem = "did not echo the code of Event Grid's validation"
+            if self._callback:
+                problem += ", and nobody has opened its validationUrl"
             raise DeliveryFailed(name=self._target.name, problem=problem)
 
     async def send(self, events: Sequence[CloudEvent]) -> None:
@@ -157,36 +181,45 @@ class EventGridSink:
         operation, events = data.get("operation"), data.get("events", ())
         if not operation:
             return []
-        found = []
-        for each in events:
-            resource = f"{self._topic}/providers/Microsoft.Maintenance/scheduledevents/{each['id']}"
-            told = self._envelope(
-                f"{event['id']}-{each['id']}", GRID_TYPE, resource, time=event["time"]
-            )
-            told["data"] = {
-                "resourceInfo": {
-                    "id": resource,
-                    "name": each["id"],
-                    "type": "Microsoft.Maintenance/scheduledEvents",
-                    "properties": {
-                        "eventId": each["id"],
-                        "eventStatus": GRID_STATUS[each["state"]],
-                        "eventType": operation["impact"],
-                        "eventSource": operation["source"],
-                        "resourceType": "VirtualMachine",
-                        "resources": each["resources"],
-                        "notBefore": operation["not_before"] or "",
-                        "description": operation["description"],
-                        "durationInSeconds": operation["duration_s"],
-                    },
-                },
-                "operationalInfo": {"resourceEventTime": event["time"]},
-                "apiVersion": "2020-07-01",
-            }
-            found.append(told)
-        return found
+        return [self._notification(event, operation, each) for each in events]
 
-    def _envelope(self, event_id: str, kind: str, subject: str, *, time: str) -> dict[str, object]:
+    def _notification(
+        self, event: CloudEvent, operation: Mapping[str, Any], told: Mapping[str, Any]
+    ) -> dict[str, object]:
+        """Return the notification of one scheduled event."""
+        first = told["resources"][0] if told["resources"] else ""
+        resource = (
+            f"{self._topic}/providers/Microsoft.Compute/virtualMachines/{first}"
+            f"/providers/microsoft.maintenance/scheduledevents/{told['id']}"
+        )
+        made = self._envelope(f"{event['id']}-{told['id']}", GRID_TYPE, resource, event["time"])
+        status, not_before = GRID_STATUS[told["state"]], operation["not_before"]
+        shown = not_before and status in {"Scheduled", "Canceled"}
+        properties = {
+            "EventId": told["id"],
+            "EventStatus": status,
+            "EventType": operation["impact"],
+            "EventSource": operation["source"],
+            "ResourceType": "VirtualMachine",
+            "Resources": told["resources"],
+            "NotBefore": timestamps.rfc1123(timestamps.parse(not_before)) if shown else "",
+            "Description": operation["description"],
+            "DurationInSeconds": operation["duration_s"],
+        }
+        made["data"] = {
+            "resourceInfo": {
+                "id": resource,
+                "name": told["id"],
+                "type": "microsoft.maintenance/scheduledevents",
+                "properties": properties,
+                "tags": {},
+            },
+            "operationalInfo": {"resourceEventTime": event["time"]},
+            "apiVersion": "2020-07-01",
+        }
+        return made
+
+    def _envelope(self, event_id: str, kind: str, subject: str, time: str) -> dict[str, Any]:
         return {
             "id": event_id,
             "topic": self._topic,
@@ -196,3 +229,7 @@ class EventGridSink:
             "dataVersion": "1",
             "metadataVersion": "1",
         }
+
+
+def _now() -> str:
+    return timestamps.iso8601(SystemClock().now_ms())
