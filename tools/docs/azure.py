@@ -22,7 +22,8 @@ What differs from Azure:
 - Creating is bookkeeping: nothing makes a machine. The service refuses it, as it refuses `powerOff`, `deallocate`, `start` and `reapply`, which no driver carries out; the emulator books them.
 - Power states and empty resource groups are forgotten when the process ends.
 - A deleted VM stays away in the emulator, while one deleted by `forewarn vm delete` comes back after a minute.
-- `maintenanceresources` in Resource Graph and Event Grid's events are not served.
+- Resource Graph has one table, `maintenanceresources`, with the live scheduled events; those that have ended are in [history](../howto/deliver-transitions.md). Queries have `where` (`==`, `=~`, `!=`, `!~`, `and`), `project`, `sort by`, `take` and `count`.
+- Event Grid's events come from an [`event-grid` destination](../howto/deliver-transitions.md#azures-consumers).
 
 | method | path | what it does |
 |---|---|---|

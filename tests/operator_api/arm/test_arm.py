@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.operator_api.arm.conftest import GROUP, SUBSCRIPTION, Arm
+from tests.operator_api.live import Json
 
 VERSION = {"api-version": "2024-07-01"}
 PLACE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute"
@@ -94,6 +95,65 @@ def test_event_is_acknowledged_from_outside(arm: Arm) -> None:
     assert arm.http("POST", other, params=VERSION).status_code == 404
     assert arm.http("POST", f"{VM}/{path}", params=VERSION).status_code == 200
     assert arm.sees("db-0") == ["Reboot Started db-0 User"]
+
+
+GRAPH = "/providers/Microsoft.ResourceGraph/resources"
+EVENTS = "maintenanceresources\n| where type == 'microsoft.maintenance/scheduledevents'"
+
+
+def test_resource_graph_has_the_scheduled_events(arm: Arm) -> None:
+    """Azure's own query finds what VMs are told, in every subscription or one. Source: Z-2."""
+    arm.http("POST", f"{VM}/restart", params=VERSION)
+    [event] = arm.emulator.document("db-0").events
+
+    def found(query: str, **given: object) -> Json:
+        answer = arm.http("POST", GRAPH, params=VERSION, json={"query": query, **given})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["data"]
+
+    [row] = found(EVENTS)
+    assert row["name"] == row["properties"]["EventId"] == event.event_id
+    assert row["resourceGroup"] == GROUP
+    assert row["id"].lower().startswith(VM.lower())
+    shown = {"EventStatus": "Scheduled", "EventType": "Reboot", "Resources": ["db-0"]}
+    assert shown.items() <= row["properties"].items()
+    assert row["properties"]["NotBefore"].endswith(" GMT")
+    projected = (
+        f"{EVENTS} | sort by tostring(properties.EventStatus), tostring(properties.EventId) asc"
+        " | project resourceGroup, zones, properties.EventStatus, what = properties.EventType"
+    )
+    [row] = found(projected, subscriptions=[SUBSCRIPTION])
+    assert row == {
+        "resourceGroup": GROUP,
+        "zones": None,
+        "properties_EventStatus": "Scheduled",
+        "what": "Reboot",
+    }
+    assert found(f"{EVENTS} and properties.EventType =~ 'freeze'") == []
+    assert found(f"{EVENTS} | count") == [{"Count": 1}]
+    assert found(f"{EVENTS} | take 0") == []
+    assert found(EVENTS, subscriptions=["11111111-0000-0000-0000-000000000000"]) == []
+    arm.approve("db-0")
+    assert found(EVENTS) == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "resources",
+        "maintenanceresources | summarize count() by type",
+        "maintenanceresources | where type has 'x'",
+        "maintenanceresources | sort name",
+        "maintenanceresources | take all",
+        "maintenanceresources" + " | count" * 51,
+        "maintenanceresources" + " " * 10_000,
+    ],
+    ids=["table", "step", "sign", "sort", "take", "steps", "length"],
+)
+def test_resource_graph_says_what_it_cannot_answer(shared_arm: Arm, query: str) -> None:
+    """A query that is not understood is refused, and never answered as another. Z-4."""
+    answer = shared_arm.http("POST", GRAPH, params=VERSION, json={"query": query})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "InvalidParameter")
 
 
 def test_nothing_of_arm_is_on_the_metadata_port(shared_arm: Arm) -> None:

@@ -1,20 +1,36 @@
-"""Routes of Microsoft.Maintenance: approving an event from outside its VM. Source: Z-2, A-9."""
+"""Scheduled events from outside their VMs: approved, and queried in Resource Graph.
+
+Source: Z-2, A-9.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.core.document import shown
 from forewarn.core.stimulus import Acknowledge
 from forewarn.core.topology import GroupKind
-from forewarn.operator_api.arm.inventory import place_of
+from forewarn.operator_api.arm.graph_query import answered
+from forewarn.operator_api.arm.inventory import location_of, place_of
+from forewarn.operator_api.arm.json_values import member, text_of
 from forewarn.operator_api.arm.resources import unknown
 from forewarn.operator_api.arm.routes import COMPUTE, RESOURCE_GROUP, ArmResponse, ArmRoute
 from forewarn.operator_api.arm.set_values import AVAILABILITY_SETS, SCALE_SETS
+from forewarn.operator_api.arm.tokens import TENANT_ID
+from forewarn.operator_api.arm.vm_values import provider_id
+from forewarn.protocol.timestamps import rfc1123
+from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
-    from forewarn.core.lifecycle import Event
+    from forewarn.control.plane import ControlPlane
+    from forewarn.core.lifecycle import Event, Operation
+    from forewarn.operator_api.arm.inventory import Inventory
+    from forewarn.operator_api.arm.json_values import JsonObject
     from forewarn.operator_api.arm.routes import ArmCall
 
+#: Most rows of one answer, as with Azure.
+ROWS_MAX = 1000
+_TYPE = "microsoft.maintenance/scheduledevents"
 _EVENT = (
     RESOURCE_GROUP
     + COMPUTE
@@ -28,7 +44,15 @@ _KINDS = {
 
 def routes() -> tuple[ArmRoute, ...]:
     """Return the routes of scheduled events."""
-    return (ArmRoute("POST", f"{_EVENT}/acknowledge", "Approve a scheduled event", _acknowledge),)
+    return (
+        ArmRoute("POST", f"{_EVENT}/acknowledge", "Approve a scheduled event", _acknowledge),
+        ArmRoute(
+            "POST",
+            "/providers/Microsoft.ResourceGraph/resources",
+            "Query the scheduled events (`maintenanceresources`)",
+            _query,
+        ),
+    )
 
 
 async def _acknowledge(call: ArmCall) -> ArmResponse:
@@ -52,3 +76,79 @@ async def _is_of(call: ArmCall, event: Event) -> bool:
     if group is None or group.kind is not _KINDS.get(kind) or group.name != event.group:
         return False
     return any(place_of(vm).key == call.place.key for vm in inventory.members(group))
+
+
+async def _query(call: ArmCall) -> ArmResponse:
+    """Answer a query of Resource Graph; costs the live events of its subscriptions. Source: Z-2."""
+    query, asked = text_of(call.json, "query"), call.json.get("subscriptions") or ()
+    if not isinstance(asked, list | tuple):
+        raise ValidationFailed(where="subscriptions", problem="must be a list")
+    inventory = await call.resources.inventory()
+    subscriptions = {str(each).lower() for each in asked} or set(inventory.subscriptions)
+    live = await call.desk.read(_live_events)
+
+    def found() -> list[JsonObject]:
+        rows = [_row(inventory, operation, event) for operation, event in live]
+        return answered(query, [row for row in rows if row["subscriptionId"] in subscriptions])
+
+    rows = await call.desk.compute(found)
+    first = _whole(call.json, "$skip", 0)
+    page = rows[first : first + min(_whole(call.json, "$top", ROWS_MAX), ROWS_MAX)]
+    answer: JsonObject = {
+        "totalRecords": len(rows),
+        "count": len(page),
+        "data": page,
+        "facets": [],
+        "resultTruncated": "false",
+    }
+    return ArmResponse(answer)
+
+
+def _live_events(plane: ControlPlane) -> list[tuple[Operation, Event]]:
+    operations = plane.state.operations
+    events = plane.state.events.values()
+    return [(operations[each.operation], each) for each in events if each.live]
+
+
+def _row(inventory: Inventory, operation: Operation, event: Event) -> JsonObject:
+    """Return an event as a row of `maintenanceresources`."""
+    vm = inventory.vm(event.resources[0])
+    group = inventory.group(event.group)
+    if vm is None or group is None:
+        return {"subscriptionId": ""}  # its VM was removed meanwhile
+    place, host = place_of(vm), inventory.topology.hosts.get(vm.host)
+    kind, name = "virtualMachines", vm.name
+    if group.kind is GroupKind.SCALE_SET:
+        kind, name = SCALE_SETS, group.name
+    told = shown(operation, event)
+    return {
+        "id": f"{provider_id(place, kind, name)}/providers/{_TYPE}/{event.id}",
+        "name": event.id,
+        "type": _TYPE,
+        "tenantId": TENANT_ID,
+        "location": location_of(vm),
+        "resourceGroup": place.resource_group.lower(),
+        "subscriptionId": place.subscription.lower(),
+        "zones": [host.zone] if host is not None and host.zone else None,
+        "properties": {
+            "EventId": event.id,
+            "EventStatus": told.status,
+            "EventType": told.event_type,
+            "EventSource": told.source,
+            "ResourceType": told.resource_type,
+            "Resources": list(told.resources),
+            "NotBefore": "" if told.not_before_ms is None else rfc1123(told.not_before_ms),
+            "Description": told.description,
+            "DurationInSeconds": told.duration_s,
+            "TargetResourceId": provider_id(place, kind, name),
+        },
+    }
+
+
+def _whole(body: JsonObject, name: str, default: int) -> int:
+    value = member(body, "options", name)
+    if value is None:
+        return default
+    if not isinstance(value, int) or value < 0:
+        raise ValidationFailed(where=f"options.{name}", problem="must be a whole number")
+    return value
