@@ -117,6 +117,7 @@ def test_unix_socket_is_greeted_with_a_line_that_works() -> None:
     said = banner(Bound(("unix:/run/md",), ""), vms=("vm-1",), speed=1)
     assert "curl --unix-socket /run/md -H Metadata:true 'http://localhost/metadata/" in said
     assert "no operator API" in said
+    assert "  page             none\n" in said
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,9 @@ def test_greeting_names_an_operator_api_that_answers(
     assert f"forewarn scenario list --server {usable}\n" in said
     assert remark in said
     assert "FOREWARN_OPERATOR_TOKENS has none" in said
-    assert greeting(bound, vms=("vm-1",), speed=1)["operator"] == usable
+    told = greeting(bound, vms=("vm-1",), speed=1)
+    assert (told["operator"], told["page"]) == (usable, f"{usable}/")
+    assert f"  page             {usable}/\n" in said
     known = banner(bound, vms=("vm-1",), speed=1, tokens=True)
     assert "FOREWARN_OPERATOR_TOKENS" not in known
 

@@ -66,7 +66,7 @@ def banner(
         url, poll = f"http://localhost{METADATA_PATH}", first
     places = "".join(f"\n  also             {_url(place)}" for place in others)
     pace = "as real time does" if speed == 1 else f"{speed:g} times as fast as real time"
-    operator = _reached(bound.operator)
+    operator, page = _reached(bound.operator), _page(bound)
     trigger = (
         _trigger(operator, vms, program)
         if operator
@@ -87,12 +87,19 @@ Forewarn emulator. Ctrl-C ends it.
   poll             {poll}{places}
   callers are      {_asker(vms)}
   operator API     {operator or "none"}
+  page             {page or "none"}
   the clock runs   {pace}; every time shown is the emulator's
 
 Ask as a VM does, and approve what you see:
   {curl} -H Metadata:true '{url}'
   {curl} -H Metadata:true -d '{{"StartRequests":[{{"EventId":"ID"}}]}}' '{url}'
 {azure}{trigger}"""
+
+
+def _page(bound: Bound) -> str:
+    """Return the address of the page; empty where no browser reaches it."""
+    operator = _reached(bound.operator)
+    return f"{operator}/" if operator.startswith("http") else ""
 
 
 def _azure(bound: Bound) -> str:
@@ -131,6 +138,7 @@ def greeting(bound: Bound, *, vms: tuple[str, ...], speed: float) -> dict[str, o
     return {
         "metadata": [_url(place) for place in bound.metadata],
         "operator": _reached(bound.operator),
+        "page": _page(bound),
         "azure": bound.azure,
         "azure_certificate": bound.azure_certificate,
         "vms": list(vms),
