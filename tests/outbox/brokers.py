@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import socket
+import ssl
 import subprocess
 import uuid
 from pathlib import Path
@@ -20,15 +21,19 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError
+from nats.aio.client import Client
 from nats.js.errors import APIError
 
 from tests.agent.programs import free_port, program
+from tests.e2e.certificates import make_certificates
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.operator_api.live import Json
 
 STARTS_S_MAX = 90
+HERE = "IP:127.0.0.1"
+SECRET = "a-secret-of-the-broker"
 JARS = "kafka"
 """Folder of TEST_PROGRAMS with Kafka's jars, as tools/programs makes it."""
 
@@ -97,8 +102,12 @@ class Nats(Broker):
         """Make the stream."""
         asyncio.run(self._prepare())
 
+    async def client(self) -> Client:
+        """Connect to it."""
+        return await nats.connect(f"nats://127.0.0.1:{self.port}")
+
     async def _prepare(self) -> None:
-        client = await nats.connect(f"nats://127.0.0.1:{self.port}")
+        client = await self.client()
         await client.jetstream().add_stream(name="forewarn", subjects=["forewarn.>"])
         await client.close()
 
@@ -107,7 +116,7 @@ class Nats(Broker):
         return asyncio.run(self._events())
 
     async def _events(self) -> list[Json]:
-        client = await nats.connect(f"nats://127.0.0.1:{self.port}")
+        client = await self.client()
         try:
             stream = client.jetstream()
             with contextlib.suppress(APIError):
@@ -119,6 +128,32 @@ class Nats(Broker):
             return []
         finally:
             await client.close()
+
+
+class SecureNats(Nats):
+    """The same with TLS and a token."""
+
+    def command(self) -> list[str]:
+        """Return how it is started."""
+        words = super().command()
+        make_certificates(self.folder, server=HERE)
+        settings = Path(words[-1])
+        pair = [f'cert_file: "{self.folder}/server.pem"', f'key_file: "{self.folder}/server.key"']
+        more = f'tls {{ {", ".join(pair)} }}\nauthorization {{ token: "{SECRET}" }}\n'
+        settings.write_text(settings.read_text() + more)
+        (self.folder / "secret").write_text(SECRET)
+        return words
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options of a destination."""
+        files = {"ca_file": f"{self.folder}/ca.pem", "token_file": f"{self.folder}/secret"}
+        return {**super().options, **files}
+
+    async def client(self) -> Client:
+        """Connect to it."""
+        trusted = ssl.create_default_context(cafile=self.folder / "ca.pem")
+        return await nats.connect(f"tls://127.0.0.1:{self.port}", tls=trusted, token=SECRET)
 
 
 class Kafka(Broker):
@@ -145,11 +180,15 @@ class Kafka(Broker):
                 "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
             )
             cluster = uuid.uuid4().hex[:22]
-            form = ["format", "-t", cluster, "-c", str(settings)]
+            form = ["format", "-t", cluster, "-c", str(settings), *self.secured(settings)]
             subprocess.run(
                 [java, *classes, "kafka.tools.StorageTool", *form], check=True, capture_output=True
             )
         return [java, *classes, "kafka.Kafka", str(settings)]
+
+    def secured(self, _settings: Path) -> list[str]:
+        """Add to the settings who may connect; return the words that make the users."""
+        return []
 
     @property
     def options(self) -> dict[str, object]:
@@ -198,6 +237,46 @@ class Kafka(Broker):
             return found
         finally:
             await consumer.stop()
+
+
+class SecureKafka(Kafka):
+    """The same with a listener that takes TLS and SCRAM-SHA-512 alone, for the destination."""
+
+    def secured(self, settings: Path) -> list[str]:
+        """Add that listener, and a user."""
+        self.secure_port = free_port()
+        make_certificates(self.folder, server=HERE)
+        pair = self.folder / "pair.pem"
+        pair.write_text(
+            "".join((self.folder / f"server.{end}").read_text() for end in ("key", "pem"))
+        )
+        (self.folder / "secret").write_text(SECRET)
+        plain, secure = f"127.0.0.1:{self.port}", f"127.0.0.1:{self.secure_port}"
+        text = settings.read_text()
+        text = text.replace(f"//{plain},", f"//{plain},SASL_SSL://{secure},")
+        text = text.replace(f"//{plain}\n", f"//{plain},SASL_SSL://{secure}\n")
+        text = text.replace("PLAINTEXT:PLAINTEXT\n", "PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL\n")
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        text += (
+            "inter.broker.listener.name=PLAINTEXT\n"
+            f"ssl.keystore.type=PEM\nssl.keystore.location={pair}\n"
+            "sasl.enabled.mechanisms=SCRAM-SHA-512\n"
+            f"listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={module}\n"
+        )
+        settings.write_text(text)
+        return ["--add-scram", f"SCRAM-SHA-512=[name=anna,password={SECRET}]"]
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options of a destination."""
+        return {
+            **super().options,
+            "brokers": [f"127.0.0.1:{self.secure_port}"],
+            "tls": True,
+            "ca_file": f"{self.folder}/ca.pem",
+            "user": "anna",
+            "password_file": f"{self.folder}/secret",
+        }
 
 
 def kafka_jars() -> Path:

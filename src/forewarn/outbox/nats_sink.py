@@ -33,6 +33,11 @@ class NatsTarget:
     ca_file: str = ""
     timeout_s: float = 10.0
 
+    @property
+    def wants_tls(self) -> bool:
+        """Whether nothing may be sent in the clear."""
+        return bool(self.ca_file) or any(each.startswith("tls:") for each in self.servers)
+
 
 class NatsSink:
     """Publishes events, each once the one before is in the stream."""
@@ -57,8 +62,9 @@ class NatsSink:
             options["token"] = target.token
         if target.ca_file:
             options["tls"] = ssl.create_default_context(cafile=target.ca_file)
+        client = self._client = _client(tls_only=target.wants_tls)
         try:
-            self._client = await nats.connect(
+            await client.connect(
                 list(target.servers),
                 allow_reconnect=False,  # what a lost connection had buffered must not come later
                 connect_timeout=target.timeout_s,
@@ -67,7 +73,7 @@ class NatsSink:
             )
         except (OSError, nats.errors.Error, TimeoutError) as error:
             raise self._failed(f"cannot be reached: {_said(error)}") from error
-        self._stream = self._client.jetstream(timeout=target.timeout_s)
+        self._stream = client.jetstream(timeout=target.timeout_s)
 
     async def send(self, events: Sequence[CloudEvent]) -> None:
         """Publish events; the stream drops one that it has, by its id."""
@@ -91,6 +97,24 @@ class NatsSink:
 
     def _failed(self, problem: str) -> DeliveryFailed:
         return DeliveryFailed(name=self._target.name, problem=problem)
+
+
+def _client(*, tls_only: bool) -> Any:  # noqa: ANN401 - of an extra
+    """Return a client; one for TLS alone leaves a server that offers none before it says a word.
+
+    nats-py takes TLS where the server's first line, which anybody on the way can change, asks for
+    it, and otherwise goes on in the clear, secret included.
+    """
+    from nats import errors  # noqa: PLC0415 - an extra
+    from nats.aio.client import Client  # noqa: PLC0415 - an extra
+
+    class TlsClient(Client):
+        async def _process_info(self, info: dict[str, Any], *more: bool, **named: bool) -> None:
+            if not info.get("tls_required"):
+                raise errors.Error("the server offers no TLS, which the settings ask for")
+            await super()._process_info(info, *more, **named)
+
+    return TlsClient() if tls_only else Client()
 
 
 async def _ignore(_: Exception) -> None:
