@@ -123,6 +123,7 @@ release: $(DEV)  ## every file of a release into dist/out, the same bytes for th
 	$(BIN)/python -m tools.release
 
 test-packages: $(DEV)  ## install, upgrade and purge the Debian packages in a Debian that is booted
+	@tools/system packages
 	$(BIN)/python -m tests.release.installed
 
 # -- to measure it -------------------------------------------------------------------------------
