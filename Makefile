@@ -14,12 +14,13 @@ PYTEST ?= $(BIN)/pytest
 # Two cores: a test goes to the process that is free.
 PARALLEL ?= -n auto --dist worksteal
 BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
-	bench-planner bench-scale bench-nodes bench-page
+	bench-planner bench-scale bench-nodes bench-page bench-telemetry
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
 	demo-libvirt kill-libvirt test-azure test-nova test-fast test-postgres coverage sim hunt \
-	transcripts docs book explore mutants bench release test-packages $(BENCHES) clean
+	transcripts docs book explore mutants tutorial-libvirt bench release test-packages $(BENCHES) \
+	clean
 
 help:  ## list what can be made
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."
@@ -37,6 +38,9 @@ run-dev: $(RUNTIME)  ## run the service with its store kept in .build/dev (ARGS=
 
 demo-libvirt: $(DEV) system  ## a private cloud of two libvirt hosts is maintained (root, Debian)
 	$(BIN)/python -m tests.libvirt.film
+
+tutorial-libvirt: $(DEV) system  ## run the commands of the libvirt tutorial (root, Debian)
+	$(BIN)/python -m tests.libvirt.tutorial
 
 kill-libvirt: $(DEV) system  ## kill every part of that cloud, 300 times (ARGS="--quick")
 	$(BIN)/python -m tests.libvirt.kill_run $(ARGS)
@@ -154,6 +158,9 @@ bench-nodes: $(DEV)  ## metadata nodes: how late, what one takes, how they begin
 
 bench-page: $(DEV)  ## the page over 100,000 hosts in a real browser; ARGS=--quick for less
 	$(BIN)/python -m bench.page $(ARGS)
+
+bench-telemetry: $(DEV) system  ## what metrics cost the polls of VMs: on and off, in turn
+	$(BIN)/python -m bench.telemetry $(ARGS)
 
 bench-store: $(DEV) system  ## the commit of a step on SQLite and on PostgreSQL
 	$(BIN)/python -m bench.store.run $(ARGS)

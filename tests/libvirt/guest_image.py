@@ -1,6 +1,7 @@
 """Kernel and initramfs of the laboratory's guests: a poller of busybox, or the real agent.
 
 Nothing is started here. Files come from Debian's packages; see `tools/system`.
+`python -m tests.libvirt.guest_image DIRECTORY` makes the poller there, for the tutorial.
 """
 
 from __future__ import annotations
@@ -203,3 +204,15 @@ def _archive(files: dict[str, tuple[bytes, int]]) -> bytes:
         header = b"070701" + b"".join(b"%08x" % each for each in fields) + encoded
         parts += [header, b"\0" * (-len(header) % 4), content, b"\0" * (-len(content) % 4)]
     return b"".join(parts)
+
+
+def main() -> None:
+    """Make the guest of the tutorial, with its kernel beside it, in the directory that is named."""
+    directory = Path(sys.argv[1])
+    if said := missing():
+        sys.exit(f"guest_image: {said}")
+    shutil.copy(poller_image(directory).kernel, directory / "kernel")
+
+
+if __name__ == "__main__":
+    main()

@@ -210,7 +210,7 @@ class Laboratory:
         for node in (self.control, *self.hosts.values()):
             node.directory.mkdir(parents=True)
         for node in (self.control, *self.hosts.values()):
-            self._configure(node)
+            self.configure(node)
         self.control.boot()
         self.control.run("ip", "link", "add", "lab0", "type", "bridge")
         self.control.run("ip", "address", "add", f"{self.control.address}/24", "dev", "lab0")
@@ -289,7 +289,8 @@ class Laboratory:
         path = self.consoles / guest
         return path.read_text("utf-8", "replace") if path.exists() else ""
 
-    def _configure(self, node: Node) -> None:
+    def configure(self, node: Node) -> None:
+        """Write the settings of a node's libvirtd."""
         (node.directory / "libvirtd.conf").write_text(
             f'host_uuid = "{self._uuids[node.name]}"\n'
             'listen_tls = 0\nlisten_tcp = 1\nauth_tcp = "none"\n'

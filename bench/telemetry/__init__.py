@@ -1,0 +1,1 @@
+"""What metrics cost the polls of VMs."""

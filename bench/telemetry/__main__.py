@@ -1,0 +1,140 @@
+"""What metrics cost a service's polls: two services, one with metrics, polled in turn.
+
+    python -m bench.telemetry [--rounds N] [--seconds N]
+
+Both are whole services on one core, the load is on the other. The one with metrics is scraped
+once a second, fifteen times as often as Prometheus does by default. The figures of a round are
+compared with each other, and the median of the rounds' ratios is what counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+from bench.metadata.__main__ import wrk
+from bench.metadata.rivals import LOAD_CORE, Rival, install, on_core
+from tests.agent.programs import free_port
+from tests.waiting import wait_until
+
+CONNECTIONS = 64
+STARTS_S_MAX = 60
+SETTINGS = """
+[listen]
+metadata = ["127.0.0.1:{metadata}"]
+operator = "127.0.0.1:{operator}"
+metrics = "{metrics}"
+[metadata]
+default_vm = "vm-0"
+rate_per_s = 1000000
+rate_burst = 1000000
+[operator]
+open_on_loopback = true
+[store]
+url = "sqlite:///{place}/{name}.db"
+"""
+FLEET = {
+    "hosts": {f"h{n}": {} for n in range(100)},
+    "groups": {f"g{n}": {} for n in range(100)},
+    "vms": {f"vm-{n}": {"host": f"h{n % 100}", "group": f"g{n % 100}"} for n in range(1000)},
+}
+
+
+class Scraper:
+    """Scrapes an address once a second, and notes how long each answer took."""
+
+    def __init__(self, address: str) -> None:
+        """Scrape nothing if there is no address."""
+        self.took_ms: list[float] = []
+        self._address = address
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._address and not self._ended.wait(1):
+            began = time.perf_counter()
+            urllib.request.urlopen(f"http://{self._address}/metrics", timeout=30).read()
+            self.took_ms.append((time.perf_counter() - began) * 1000)
+
+
+def service(place: Path, name: str, metrics: str) -> Rival:
+    """Start a service with a fleet."""
+    port, operator = free_port(), free_port()
+    told = {"metadata": port, "operator": operator, "metrics": metrics}
+    file = place / f"{name}.toml"
+    file.write_text(SETTINGS.format(**told, place=place, name=name))
+    made = Rival(
+        name, port, [sys.executable, "-m", "forewarn.cli.main", "serve", "--config", str(file)]
+    )
+    threading.Thread(target=_lay_out, args=(operator,), daemon=True).start()
+    made.start()
+    return made
+
+
+def _lay_out(operator: int) -> None:
+    url, body = f"http://127.0.0.1:{operator}/v1/topology", json.dumps(FLEET).encode()
+    header = {"Content-Type": "application/json"}
+
+    def applied() -> bool:
+        request = urllib.request.Request(url, body, header, method="PUT")
+        try:
+            return bool(urllib.request.urlopen(request, timeout=30).status == 200)
+        except OSError:
+            return False
+
+    wait_until(applied, what="the service", limit_s=STARTS_S_MAX)
+
+
+def main() -> None:
+    """Measure, and print one table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.telemetry")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=int, default=4, help="of each service in each round")
+    options = parser.parse_args()
+    install()
+    on_core(LOAD_CORE)()
+    metrics = f"127.0.0.1:{free_port()}"
+    found: dict[str, list[dict[str, float]]] = {"with": [], "without": []}
+    took_ms: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        rivals = [service(Path(folder), "without", ""), service(Path(folder), "with", metrics)]
+        try:
+            for number in range(options.rounds):
+                for rival in rivals if number % 2 else rivals[::-1]:
+                    scraper = Scraper(metrics if rival.name == "with" else "")
+                    with scraper:
+                        figures = wrk(rival, CONNECTIONS, seconds=options.seconds, close=False)
+                    found[rival.name].append(figures)
+                    took_ms += scraper.took_ms
+        finally:
+            for rival in rivals:
+                rival.stop()
+    for figure, name in (("per_s", "requests a second"), ("cpu_us", "processor µs a request")):
+        on, off = ([each[figure] for each in found[side]] for side in ("with", "without"))
+        ratios = [one / other for one, other in zip(on, off, strict=True)]
+        print(
+            f"{name:24}with metrics {statistics.median(on):10,.1f}"
+            f"  without {statistics.median(off):10,.1f}"
+            f"  ratio {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+        )
+    print(f"a scrape under that load  {statistics.median(took_ms):.0f} ms")
+
+
+if __name__ == "__main__":
+    main()
