@@ -18,7 +18,7 @@ from tests.libvirt.laboratory import Laboratory, Node
 from tests.waiting import wait_until
 
 PAGE = REPOSITORY / "docs" / "tutorial" / "libvirt.md"
-CONSOLE = "/srv/tutorial/console"
+CONSOLE = "srv/tutorial/console"
 #: Longest a step may take under emulation on a busy machine, in seconds.
 STEP_S = 180
 #: What is done once in a clone, and what only shows what a guest says, are not run.
@@ -45,7 +45,7 @@ def bare_host(lab: Laboratory) -> Node:
 
 def follow(node: Node, say: Callable[[str], None]) -> None:
     """Do what the tutorial says."""
-    console = Path(f"/proc/{node.init}/root{CONSOLE}")
+    console = Path("/proc", str(node.init), "root", CONSOLE)
 
     def said(pattern: str, times: int = 1) -> None:
         """Wait as a reader does, until the guest has said something so often."""

@@ -21,7 +21,7 @@ def test_workflow_runs_what_the_repository_has() -> None:
     assert ".ci/run" in runs
     targets = {name for run in runs for name in re.findall(r"\bmake (\S+)", run)}
     makefile = ROOT.joinpath("Makefile").read_text("utf-8")
-    assert targets == {"release"}
+    assert targets == {"book", "release"}
     assert all(re.search(rf"^{name}:", makefile, re.MULTILINE) for name in targets)
 
 

@@ -13,8 +13,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from forewarn.control.inbox import Stopping
+from forewarn.errors import OurError
 from forewarn.operator_api import schemas
-from forewarn.operator_api.control_client import AnswerOverdue
 from forewarn.operator_api.fleet_overview import OPERATIONS_MAX, STATES, FleetOverview
 from forewarn.operator_api.responses import encoded
 from forewarn.protocol import timestamps
@@ -192,7 +192,7 @@ class FleetWatch:
             except Stopping:  # or nobody follows any more
                 self._begin_again()
                 return
-            except AnswerOverdue:
+            except OurError:  # the answer is overdue
                 self._begin_again()
                 event, shown, more = "", {}, True
             made_again = version != self._version
