@@ -11,7 +11,7 @@ import pytest
 from forewarn.clock import VirtualClock
 from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
-from forewarn.control.plane import ControlPlane
+from forewarn.control.state_view import StateView
 from forewarn.operator_api import fleet_watch
 from forewarn.operator_api.control_client import AnswerOverdue
 from forewarn.operator_api.fleet_watch import FleetWatch
@@ -31,9 +31,9 @@ class Desk:
         #: Raised in place of the next answers of `compute`.
         self.lost: list[Exception] = []
 
-    async def read(self, query: Callable[[ControlPlane], T]) -> T:
+    async def read(self, query: Callable[[StateView], T]) -> T:
         """Return what a query finds."""
-        return await asyncio.wrap_future(self._engine.read(query))
+        return await asyncio.wrap_future(self._engine.replica.read(query))
 
     async def compute(self, work: Callable[[], T]) -> T:
         """Do a piece of work, and perhaps lose its answer."""

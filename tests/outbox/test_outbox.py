@@ -194,6 +194,8 @@ def test_history_is_kept_for_a_destination_that_is_away(receiver: Receiver, tmp_
     store, day_ms = service.daemon.store, 86_400_000
     retention = Retention(tmp_path, max_age_ms=day_ms)
     now_ms = service.clock.now_ms()
+    told = "the driver has begun op-1"  # the last that comes of itself
+    wait_until(lambda: told in str(service.get("/v1/history?limit=100")["entries"]))
     last(service)
     assert store.trim(retention, now_ms + 2 * day_ms) == 0
     removed = store.trim(retention, now_ms + 8 * day_ms)

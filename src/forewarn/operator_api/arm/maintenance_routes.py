@@ -22,7 +22,7 @@ from forewarn.protocol.timestamps import rfc1123
 from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
-    from forewarn.control.plane import ControlPlane
+    from forewarn.control.state_view import StateView
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.operator_api.arm.inventory import Inventory
     from forewarn.operator_api.arm.json_values import JsonObject
@@ -104,9 +104,9 @@ async def _query(call: ArmCall) -> ArmResponse:
     return ArmResponse(answer)
 
 
-def _live_events(plane: ControlPlane) -> list[tuple[Operation, Event]]:
-    operations = plane.state.operations
-    events = plane.state.events.values()
+def _live_events(view: StateView) -> list[tuple[Operation, Event]]:
+    operations = view.state.operations
+    events = view.state.events.values()
     return [(operations[each.operation], each) for each in events if each.live]
 
 
