@@ -7,9 +7,9 @@ What an attempt comes to is in `work.py`. After a restart of the service the thr
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING
 
+from forewarn.clock import SystemClock
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.found import difference
 from forewarn.drivers.libvirt.connection import Connections
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 ASK_EVERY_MS = 500
 #: How long an attempt that is called off may take to stop, in seconds.
 STOP_S = 30.0
-#: How long guests wait to be moved until it is known where they go, and between two looks, in
-#: seconds.
-KNOWN_S, LOOK_S = 10.0, 0.05
-#: How long a process waits for another one that works on its operation, in seconds; after that the
-#: marks on the guests decide.
-HELD_S = 60.0
+#: How long guests wait to be moved until it is known where they go, in milliseconds, and the time
+#: between two looks, in seconds.
+KNOWN_MS, LOOK_S = 10_000, 0.05
+#: How long a process waits for another one that works on its operation, in ms; after that the marks
+#: on the guests decide.
+HELD_MS = 60_000
 #: Ended attempts whose end is remembered; the oldest is forgotten first.
 REMEMBERED_MAX = 10_000
 
@@ -67,6 +67,7 @@ class _Attempt:
         self.task = task
         self.stopped = stopped
         self._records = records
+        self._clock = SystemClock()
         self._failed = ""
         self._text, self._share = "", 0.0
         #: VM -> host it goes to; told once by `progress`, and known at the next question.
@@ -95,8 +96,8 @@ class _Attempt:
         Raises:
             Stopped: the task was called off meanwhile.
         """
-        ends = time.monotonic() + KNOWN_S
-        while self._placements and not self._known.is_set() and time.monotonic() < ends:
+        ends_ms = self._clock.now_ms() + KNOWN_MS
+        while self._placements and not self._known.is_set() and self._clock.now_ms() < ends_ms:
             if self.stopped.wait(LOOK_S):
                 raise Stopped
 
@@ -110,10 +111,10 @@ class _Attempt:
 
     def _when_free(self, work: Work) -> None:
         """Carry it out once no process before this one is at it, which may hang for long."""
-        ends = time.monotonic() + HELD_S
+        ends_ms = self._clock.now_ms() + HELD_MS
         while True:
             with self._records.lock(_key(self.task, operation=True)) as free:
-                if free or time.monotonic() > ends:
+                if free or self._clock.now_ms() > ends_ms:
                     if self._records.task(_key(self.task)) != ENDED:
                         work.carry_out()
                         self._records.note_task(_key(self.task), ENDED)
@@ -151,7 +152,7 @@ class LibvirtDriver:
         self._config = config
         self._connections = Connections(config)
         self._records = Records(config)
-        self._records.prune()
+        self._records.prune(SystemClock().now_ms())
         self._lock = threading.Lock()
         #: Operation -> its newest attempt.
         self._attempts: dict[int, _Attempt] = {}

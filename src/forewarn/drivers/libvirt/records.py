@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import os
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
     from forewarn.drivers.libvirt.config import LibvirtConfig
 
-#: How old what is kept of a task must be before it is removed, in seconds.
-KEPT_S = 90 * 24 * 3600
+#: How old what is kept of a task must be before it is removed, in milliseconds.
+KEPT_MS = 90 * 24 * 3600 * 1000
 
 
 class Records:
@@ -32,13 +31,12 @@ class Records:
         """Make nothing yet."""
         self._directory = Path(config.directory)
 
-    def prune(self) -> None:
+    def prune(self, now_ms: int) -> None:
         """Remove what is kept of tasks that are long over."""
-        oldest_s = time.time() - KEPT_S
         for kind in ("tasks", "commands", "locks"):
             for path in (self._directory / kind).glob("*"):
                 with contextlib.suppress(FileNotFoundError):
-                    if path.stat().st_mtime < oldest_s:
+                    if path.stat().st_mtime_ns // 1_000_000 < now_ms - KEPT_MS:
                         path.unlink()
 
     @contextlib.contextmanager
