@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
 from bench.maintenance.guests import Guests
@@ -111,13 +111,13 @@ class Emulator:
         self.metadata = self.metadata or str(told["metadata"])
         self.operator = str(told["operator"])
 
-    def call(self, method: str, path: str, form: object = None) -> dict[str, object]:
+    def call(self, method: str, path: str, form: object = None) -> dict[str, Any]:
         """Call the operator API."""
         body = None if form is None else json.dumps(form).encode()
         asked = Request(self.operator + path, body, method=method)
         asked.add_header("Content-Type", "application/json")
         with urlopen(asked, timeout=ANSWER_S_MAX) as answer:
-            found: dict[str, object] = json.loads(answer.read() or b"{}")
+            found: dict[str, Any] = json.loads(answer.read() or b"{}")
             return found
 
     def resident_mib(self) -> float:
@@ -159,11 +159,12 @@ async def carry_out(emulator: Emulator, hosts: int) -> tuple[float, Guests]:
     call = asyncio.to_thread
     begun = time.perf_counter()
     made = await call(emulator.call, "POST", "/v1/maintenances", form)
-    name = str(made["id"])
+    name = str(made["maintenance"]["id"])
     await call(emulator.call, "POST", f"/v1/maintenances/{name}/start", {})
     shown = ""
     while True:
-        found = await call(emulator.call, "GET", f"/v1/maintenances/{name}")
+        told = await call(emulator.call, "GET", f"/v1/maintenances/{name}")
+        found = told["maintenance"]
         done = {key: found.get(key) for key in ("state", "done", "failed", "wave", "waves")}
         if str(done) != shown:
             shown = str(done)
