@@ -126,6 +126,12 @@ def _nova(name: str, options: Options) -> Driver:
     return create(name, options)
 
 
+def _kubernetes(name: str, options: Options) -> Driver:
+    from forewarn.drivers.kubernetes.driver import create  # noqa: PLC0415 - few services have one
+
+    return create(name, options)
+
+
 def _take_none(options: Options) -> None:
     if options:
         raise ValueError(f"it has no option {', '.join(options)}")
@@ -138,4 +144,5 @@ _BUILT_IN: dict[str, Factory] = {
     "webhook": _webhook,
     "libvirt": _libvirt,
     "nova": _nova,
+    "kubernetes": _kubernetes,
 }

@@ -1,0 +1,87 @@
+"""What the driver is told: where the API server is, time limits, how nodes are rebooted.
+
+Nothing is connected to here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from forewarn.drivers.webhook.request import is_protected
+from forewarn.validation.fields import Boolean, Integer, Number, Text
+from forewarn.validation.forms import Field, Form
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Where a pod finds the token and the authority of its service account.
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+#: A day, in seconds.
+DAY_S = 86_400
+
+
+@value
+class KubernetesConfig:
+    """Everything that can be set."""
+
+    server: str = "https://kubernetes.default.svc"
+    token_file: str = f"{ACCOUNT}/token"
+    ca_file: str = f"{ACCOUNT}/ca.crt"
+    #: Where the driver's records are: ConfigMaps, in a namespace that it alone uses.
+    namespace: str = "forewarn"
+    #: How long one request may take.
+    timeout_s: int = 10
+    #: How often a task is looked after.
+    poll_s: float = 1.0
+    #: How long the API server may be away before an operation is stuck.
+    unreachable_timeout_s: int = 300
+    #: How many VMs of one operation are migrated at a time.
+    parallel_migrations: int = 2
+    migration_timeout_s: int = 1800
+    #: Whether a VM whose migration takes longer is restarted on another node.
+    restart_after_timeout: bool = False
+    #: How long a node may take to be back after its reboot; counted from the driver's request.
+    reboot_timeout_s: int = 1800
+    #: The annotation that has an agent on the node reboot it; empty: people do.
+    reboot_annotation: str = ""
+    #: Whether pods go that nobody would start again.
+    evict_unmanaged: bool = False
+
+
+_SECONDS = Integer(1, DAY_S)
+FORM = Form(
+    "KubernetesDriver",
+    "A driver for Kubernetes and KubeVirt.",
+    (
+        Field("server", Text(2048), "Address of the API server: https, or this machine."),
+        Field("token_file", Text(4096), "File with the token; read anew for each request."),
+        Field("ca_file", Text(4096), "Certificates to trust; empty: the system's."),
+        Field("namespace", Text(63), "Where the driver's records are."),
+        Field("timeout_s", _SECONDS, "How long one request may take."),
+        Field("poll_s", Number(0.01, 3600), "How often a task is looked after."),
+        Field("unreachable_timeout_s", _SECONDS, "How long the API server may be away."),
+        Field("parallel_migrations", Integer(1, 1000), "VMs that are migrated at a time."),
+        Field("migration_timeout_s", _SECONDS, "Longest live migration."),
+        Field("restart_after_timeout", Boolean(), "Restart a VM whose migration takes longer."),
+        Field("reboot_timeout_s", _SECONDS, "Longest reboot of a node."),
+        Field("reboot_annotation", Text(253), "Annotation that has a node rebooted."),
+        Field("evict_unmanaged", Boolean(), "Evict pods that nobody starts again, too."),
+    ),
+)
+assert {each.name for each in FORM.fields} == {each.name for each in fields(KubernetesConfig)}
+
+
+def read_options(name: str, options: Mapping[str, object]) -> KubernetesConfig:
+    """Return the configuration of a driver by its table in the service's settings.
+
+    Raises:
+        ValidationFailed: an option is unknown or wrong.
+        ValueError: the token would cross a network in the clear.
+    """
+    read: dict[str, Any] = FORM.read(dict(options), f"[drivers.{name}]")
+    config = KubernetesConfig(**read)
+    if not is_protected(config.server):
+        raise ValueError(f"server {config.server} is neither https nor on this machine")
+    return config

@@ -1,0 +1,134 @@
+"""The kubernetes driver: no thread of its own, since the cluster does the work behind its API.
+
+`begin` records the task; each `progress` reads how the cluster stands and asks for what is next.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from forewarn.drivers import Progress
+from forewarn.drivers.kubernetes.client import (
+    CONFLICT,
+    Kubernetes,
+    KubernetesRefused,
+    KubernetesUnreachable,
+)
+from forewarn.drivers.kubernetes.config import read_options
+from forewarn.drivers.kubernetes.discovery import discover
+from forewarn.drivers.kubernetes.records import DONE, Records
+from forewarn.drivers.kubernetes.work import Work
+from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded
+from forewarn.errors import ForewarnError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forewarn.drivers import Task
+    from forewarn.drivers.kubernetes.config import KubernetesConfig
+
+#: Longest text of an answer, in characters.
+TEXT_MAX = 500
+
+
+def create(name: str, options: Mapping[str, object]) -> KubernetesDriver:
+    """Return a driver with these options.
+
+    Raises:
+        ValidationFailed: an option is unknown or wrong.
+        ValueError: the token would cross a network in the clear.
+    """
+    return KubernetesDriver(read_options(name, options), name)
+
+
+class KubernetesDriver:
+    """Carries operations out on nodes of a cluster, and on KubeVirt's VMs."""
+
+    def __init__(self, config: KubernetesConfig, name: str = "kubernetes") -> None:
+        """Ask nothing yet."""
+        self.name = name
+        self._config = config
+        self._kubernetes = Kubernetes(config)
+        self._records = Records(self._kubernetes, config.namespace, name)
+        self._lock = threading.Lock()
+        #: Task -> since when the API server has been away, ms since the epoch UTC.
+        self._away_ms: dict[str, int] = {}
+
+    def begin(self, task: Task) -> None:
+        """Record an attempt; the first look after it begins the work.
+
+        Raises:
+            TaskAborted: its operation has ended.
+            TaskSuperseded: a later writer has called.
+            KubernetesUnreachable: the API server does not answer.
+        """
+        self._records.check_writer(task)
+        self._records.begin(task)
+
+    def progress(self, task: Task, now_ms: int) -> Progress:
+        """Bring the attempt a step further, and say how far it is.
+
+        Raises:
+            TaskForgotten: it was never begun.
+            TaskAborted: its operation has ended.
+            TaskSuperseded: a later writer has called.
+        """
+        again_ms = self._again_ms(now_ms)
+        try:
+            self._records.check_writer(task)
+            if self._records.facts(task).get(DONE):
+                return Progress(done=True)
+            step = Work(task, self._kubernetes, self._records, self._config).advance(now_ms)
+            if step.done:
+                self._records.note(task, DONE, fact=True)
+        except (TaskAborted, TaskForgotten, TaskSuperseded):
+            raise
+        except KubernetesUnreachable as error:
+            return self._away(task, now_ms, error)
+        except KubernetesRefused as error:
+            if error.number != CONFLICT:
+                return Progress(failed=_clause(error))
+            return Progress(again_ms=again_ms, text="somebody changed an object meanwhile")
+        except ForewarnError as error:
+            return Progress(failed=_clause(error))
+        self._answered(task)
+        if step.done:
+            return Progress(done=True)
+        text, waits = step.text[:TEXT_MAX], step.waits[:TEXT_MAX]
+        return Progress(again_ms=again_ms, text=text, waits=waits, share=min(step.share, 1.0))
+
+    def abort(self, task: Task) -> None:
+        """Call an operation off: migrations are ended, its node takes pods again.
+
+        Raises:
+            TaskSuperseded: a later writer has called.
+            KubernetesUnreachable: the API server does not answer; the call is repeated.
+        """
+        self._records.check_writer(task)
+        self._records.abort(task)
+        self._answered(task)
+        Work(task, self._kubernetes, self._records, self._config).call_off()
+
+    def discover(self) -> Mapping[str, object]:
+        """Return hosts, groups and VMs as they are now. Source: R-4."""
+        return discover(self._kubernetes, self.name)
+
+    def _away(self, task: Task, now_ms: int, error: KubernetesUnreachable) -> Progress:
+        with self._lock:
+            since_ms = self._away_ms.setdefault(task.id, now_ms)
+        if now_ms - since_ms > self._config.unreachable_timeout_s * 1000:
+            self._answered(task)
+            return Progress(failed=_clause(error))
+        return Progress(again_ms=self._again_ms(now_ms), text=_clause(error)[:TEXT_MAX])
+
+    def _again_ms(self, now_ms: int) -> int:
+        return now_ms + int(self._config.poll_s * 1000)
+
+    def _answered(self, task: Task) -> None:
+        with self._lock:
+            self._away_ms.pop(task.id, None)
+
+
+def _clause(error: ForewarnError) -> str:
+    return str(error).removesuffix(".")

@@ -1,0 +1,193 @@
+"""KubeVirt's VMs: migrated, restarted and stopped, each by requests that repeat without harm."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from forewarn.drivers.kubernetes.client import CONFLICT, KubernetesRefused
+from forewarn.errors import PeerError
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from forewarn.drivers import Task
+    from forewarn.drivers.kubernetes.client import Kubernetes
+    from forewarn.drivers.kubernetes.config import KubernetesConfig
+    from forewarn.drivers.kubernetes.records import Records
+
+API, SUBRESOURCES = "/apis/kubevirt.io/v1", "/apis/subresources.kubevirt.io/v1"
+#: Phases of a migration, in their order; others count as the first.
+PHASES = ("Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running")
+#: Of a VMI: it runs nowhere any more.
+ENDED = frozenset({"Succeeded", "Failed"})
+#: How long a VM that is stopped has at least, in seconds.
+FAREWELL_S = 5
+
+
+class MigrationFailed(PeerError):
+    """A live migration that did not succeed; the VM runs where it was."""
+
+    code = "kubevirt-migration-failed"
+    message = "The live migration of {vm} failed: {reason}."
+    advice = "Look at the VirtualMachineInstanceMigration and at virt-handler; then retry."
+
+
+@value
+class Step:
+    """How far something is."""
+
+    done: bool = False
+    text: str = ""
+    share: float = 0.0
+    waits: str = ""
+
+
+FINISHED = Step(done=True)
+
+
+class Machines:
+    """The VMs of one task."""
+
+    def __init__(
+        self, task: Task, kubernetes: Kubernetes, records: Records, config: KubernetesConfig
+    ) -> None:
+        """Ask nothing yet."""
+        self._task = task
+        self._kubernetes = kubernetes
+        self._records = records
+        self._config = config
+        self.now_ms = 0
+
+    def migrate(self, vm: str) -> Step:
+        """Migrate a VM alive, from the operation's host.
+
+        Raises:
+            MigrationFailed: it did not succeed, or not in time.
+        """
+        facts = self._records.facts(self._task)
+        if f"restart {vm}" in facts:
+            return self.restart(vm, elsewhere=True)
+        machine = self._machine(vm)
+        if machine is None:
+            return FINISHED  # what does not run is no hindrance
+        found = self._migration(vm)[1]
+        if found is None:
+            if machine["status"].get("nodeName") != self._task.operation.host:
+                return FINISHED
+            if f"migration {vm}" in facts:
+                raise MigrationFailed(vm=vm, reason=facts[f"migration {vm}"] or "it was deleted")
+            found = self._create_migration(vm)
+        if f"migration {vm}" not in facts:
+            self._records.note(self._task, f"migration {vm}", "")
+        phase = found.get("status", {}).get("phase", PHASES[0])
+        if phase == "Succeeded":
+            return FINISHED
+        if phase == "Failed":
+            state = machine["status"].get("migrationState") or {}
+            reason = state.get("failureReason") or "KubeVirt does not say why"
+            raise MigrationFailed(vm=vm, reason=str(reason)[:200].removesuffix("."))
+        begun = datetime.fromisoformat(found["metadata"]["creationTimestamp"])
+        if self.now_ms - begun.timestamp() * 1000 > self._config.migration_timeout_s * 1000:
+            return self._time_out(vm, machine)
+        done = PHASES.index(phase) / len(PHASES) if phase in PHASES else 0.0
+        return Step(text=f"migrating {vm}: {phase}", share=done)
+
+    def _create_migration(self, vm: str) -> dict[str, Any]:
+        place = self._migration(vm)[0]
+        folder, _, name = place.rpartition("/")
+        spec: dict[str, Any] = {"vmiName": _parts(vm)[1]}
+        if self._task.operation.destination:
+            node = {"kubernetes.io/hostname": self._task.operation.destination}
+            spec["addedNodeSelector"] = node
+        form = {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstanceMigration",
+            "metadata": {"name": name, "labels": {"forewarn.dev/operation": name}},
+            "spec": spec,
+        }
+        return self._kubernetes.ask("POST", folder, form)
+
+    def _time_out(self, vm: str, machine: dict[str, Any]) -> Step:
+        reason = f"it was ended after {self._config.migration_timeout_s} s"
+        self._records.note(self._task, f"migration {vm}", reason)
+        if self._config.restart_after_timeout:
+            self._records.note(self._task, f"restart {vm}", machine["metadata"]["uid"])
+        self.end_migration(vm)
+        if self._config.restart_after_timeout:
+            return self.restart(vm, elsewhere=True)
+        raise MigrationFailed(vm=vm, reason=reason)
+
+    def end_migration(self, vm: str) -> None:
+        """Have KubeVirt end a migration of this task; the VM stays where it runs then."""
+        place, found = self._migration(vm)
+        if found and not _is_over(found):
+            self._kubernetes.ask("DELETE", place)
+
+    def restart(self, vm: str, *, elsewhere: bool = False) -> Step:
+        """Have a VM boot anew, once: the instance that runs now is not asked to go twice."""
+        machine = self._machine(vm)
+        facts = self._records.facts(self._task)
+        if f"restart {vm}" not in facts:
+            if machine is None:
+                return FINISHED  # one that is off stays off
+            facts[f"restart {vm}"] = machine["metadata"]["uid"]
+            self._records.note(self._task, f"restart {vm}", facts[f"restart {vm}"])
+        if machine is not None and machine["metadata"]["uid"] != facts[f"restart {vm}"]:
+            status = machine["status"]
+            away = not elsewhere or status.get("nodeName") != self._task.operation.host
+            if status.get("phase") == "Running" and away:
+                return FINISHED
+        elif machine is not None and "deletionTimestamp" not in machine["metadata"]:
+            self._act(vm, "restart", {})
+        return Step(text=f"restarting {vm}", share=0.5)
+
+    def stop(self, vm: str) -> Step:
+        """Have a VM shut down, and not come back."""
+        machine = self._machine(vm)
+        if machine is None:
+            return FINISHED
+        if "deletionTimestamp" not in machine["metadata"]:
+            left_s = (self._task.operation.not_before_ms - self.now_ms) // 1000
+            self._act(vm, "stop", {"gracePeriod": max(left_s, FAREWELL_S)})
+        return Step(text=f"stopping {vm}", share=0.5)
+
+    def _act(self, vm: str, verb: str, form: object) -> None:
+        """Ask for a subresource; KubeVirt answers a conflict while the same is under way."""
+        namespace, name = _parts(vm)
+        place = f"{SUBRESOURCES}/namespaces/{namespace}/virtualmachines/{name}/{verb}"
+        try:
+            self._kubernetes.ask("PUT", place, form)
+        except KubernetesRefused as error:
+            if error.number != CONFLICT:
+                raise
+
+    def _machine(self, vm: str) -> dict[str, Any] | None:
+        """Return a VM's instance, or None where none runs."""
+        namespace, name = _parts(vm)
+        place = f"{API}/namespaces/{namespace}/virtualmachineinstances/{name}"
+        found = self._kubernetes.find(place)
+        if found is None or found.setdefault("status", {}).get("phase") in ENDED:
+            return None
+        return found
+
+    def _migration(self, vm: str) -> tuple[str, dict[str, Any] | None]:
+        """Return a migration and its place: this attempt's, or one that still runs before it."""
+        namespace, name = _parts(vm)
+        folder = f"{API}/namespaces/{namespace}/virtualmachineinstancemigrations"
+        made, last = self._records.operation(self._task), self._task.operation.attempt
+        for attempt in range(last, 0, -1):
+            place = f"{folder}/{made}-{attempt}-{name}"
+            found = self._kubernetes.find(place)
+            if found and (attempt == last or not _is_over(found)):
+                return place, found
+        return f"{folder}/{made}-{last}-{name}", None
+
+
+def _is_over(migration: dict[str, Any]) -> bool:
+    return migration.get("status", {}).get("phase") in ENDED
+
+
+def _parts(vm: str) -> tuple[str, str]:
+    """Return namespace and name: a namespace has no dot."""
+    namespace, dot, name = vm.partition(".")
+    return (namespace, name) if dot else ("default", vm)

@@ -1,0 +1,187 @@
+"""One node: cordoned, drained through the Eviction API, rebooted, and given back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forewarn.drivers.kubernetes.client import BUDGET, CONFLICT, MISSING, KubernetesRefused
+from forewarn.errors import PeerError
+
+if TYPE_CHECKING:
+    from forewarn.drivers.kubernetes.client import Kubernetes
+
+#: Of a node: the operation that has cordoned it.
+MARK = "forewarn.dev/cordoned-by"
+#: Of a pod that the kubelet has from a file: nobody can evict it.
+MIRROR = "kubernetes.io/config.mirror"
+ENDED = frozenset({"Succeeded", "Failed"})
+#: Pods that are evicted by one call, which has a time limit, and waits that are told.
+EVICTIONS_MAX, TOLD_MAX = 20, 5
+
+
+class NodeMissing(PeerError):
+    """A host that is no node."""
+
+    code = "kubernetes-node-missing"
+    message = "The cluster has no node {host}."
+    advice = "Compare: kubectl get nodes. Then complete or fail the operation."
+
+
+class PodUnmanaged(PeerError):
+    """A pod that nobody would start again."""
+
+    code = "kubernetes-pod-unmanaged"
+    message = "Pod {pod} on {host} has no controller: nobody would start it again elsewhere."
+    advice = "Delete the pod, or set evict_unmanaged; then retry the operation."
+
+
+class Nodes:
+    """Nodes, in the name of one operation."""
+
+    def __init__(self, kubernetes: Kubernetes, operation: str) -> None:
+        """Ask nothing yet."""
+        self._kubernetes = kubernetes
+        self._operation = operation
+
+    def get(self, host: str) -> dict[str, Any]:
+        """Return a node.
+
+        Raises:
+            NodeMissing: there is none.
+        """
+        found = self._kubernetes.find(f"/api/v1/nodes/{host}")
+        if found is None:
+            raise NodeMissing(host=host)
+        return found
+
+    def cordon(self, host: str) -> str:
+        """Have nothing come to a node; return for what other operation that must wait, or ''."""
+        node = self.get(host)
+        owner = annotations_of(node).get(MARK)
+        if owner is not None:
+            return "" if owner == self._operation else owner
+        if not node.get("spec", {}).get("unschedulable"):  # else it is somebody else's
+            self._change(node, {MARK: self._operation}, cordoned=True)
+        return ""
+
+    def free(self, host: str, task: str, annotation: str) -> None:
+        """Undo what was done to a node, and nothing that others did."""
+        node = self._kubernetes.find(f"/api/v1/nodes/{host}")
+        if node is None:
+            return
+        found = annotations_of(node)
+        if annotation and found.get(annotation, "").partition("/")[0] == task.partition("/")[0]:
+            self._change(node, {annotation: None})
+        if found.get(MARK) == self._operation:
+            self._change(self.get(host), {MARK: None}, cordoned=False)
+
+    def annotate(self, host: str, annotation: str, task: str) -> None:
+        """Set an annotation of a node to the task, unless it is."""
+        node = self.get(host)
+        if annotations_of(node).get(annotation) != task:
+            self._change(node, {annotation: task})
+
+    def _change(
+        self, node: dict[str, Any], marks: dict[str, str | None], *, cordoned: bool | None = None
+    ) -> None:
+        """Change the node as it was read; a conflict is for the next look."""
+        meta = node["metadata"]
+        form: dict[str, Any] = {
+            "metadata": {"annotations": marks, "resourceVersion": meta["resourceVersion"]}
+        }
+        if cordoned is not None:
+            form["spec"] = {"unschedulable": cordoned or None}
+        self._kubernetes.patch(f"/api/v1/nodes/{meta['name']}", form)
+
+    def drain(self, host: str, *, unmanaged: bool) -> tuple[int, list[str]]:
+        """Evict pods; return how many are left, and what the first few wait for.
+
+        Raises:
+            PodUnmanaged: one would be lost, and nothing was evicted.
+        """
+        query = f"&fieldSelector=spec.nodeName={host}"
+        left = [each for each in self._kubernetes.all("/api/v1/pods", query) if _is_in_way(each)]
+        for pod in left:
+            if not unmanaged and _controller(pod) is None:
+                raise PodUnmanaged(pod=_name(pod), host=host)
+        waits: list[str] = []
+        going = [each for each in left if "deletionTimestamp" not in each["metadata"]]
+        for pod in going[:EVICTIONS_MAX]:
+            said = self._evict(pod)
+            if said and len(waits) < TOLD_MAX:
+                waits.append(said)
+        return len(left), waits
+
+    def _evict(self, pod: dict[str, Any]) -> str:
+        """Evict a pod; return what it waits for, or ''."""
+        meta = pod["metadata"]
+        form = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
+            "deleteOptions": {"preconditions": {"uid": meta["uid"]}},
+        }
+        place = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction"
+        try:
+            self._kubernetes.ask("POST", place, form)
+        except KubernetesRefused as error:
+            if error.number in {MISSING, CONFLICT}:  # it went, or another has its name
+                return ""
+            if error.number == BUDGET:
+                return f"{_name(pod)} waits for {self._budgets(pod) or error.facts['reason']}"
+            if error.number == 500:
+                return f"{_name(pod)} cannot be evicted: {error.facts['reason']}"
+            raise
+        return ""
+
+    def _budgets(self, pod: dict[str, Any]) -> str:
+        """Name the budgets that let no pod of this one's labels go."""
+        meta = pod["metadata"]
+        place = f"/apis/policy/v1/namespaces/{meta['namespace']}/poddisruptionbudgets"
+        named = [
+            each["metadata"]["name"]
+            for each in self._kubernetes.all(place)
+            if not each.get("status", {}).get("disruptionsAllowed")
+            and _selects(each.get("spec", {}).get("selector") or {}, meta.get("labels") or {})
+        ]
+        return f"budget {', '.join(named)}" if named else ""
+
+
+def annotations_of(form: dict[str, Any]) -> dict[str, str]:
+    """Return the annotations of an object."""
+    found: dict[str, str] = form["metadata"].get("annotations") or {}
+    return found
+
+
+def is_ready(node: dict[str, Any]) -> bool:
+    """Whether the kubelet of a node says that it is ready."""
+    conditions = node.get("status", {}).get("conditions") or []
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def boot_id(node: dict[str, Any]) -> str:
+    """Return what changes with each boot of a node."""
+    found = node.get("status", {}).get("nodeInfo", {}).get("bootID", "")
+    return str(found)
+
+
+def _is_in_way(pod: dict[str, Any]) -> bool:
+    if pod.get("status", {}).get("phase") in ENDED or MIRROR in annotations_of(pod):
+        return False
+    controller = _controller(pod)
+    return controller is None or controller["kind"] != "DaemonSet"
+
+
+def _controller(pod: dict[str, Any]) -> dict[str, Any] | None:
+    owners = pod["metadata"].get("ownerReferences") or []
+    return next((each for each in owners if each.get("controller")), None)
+
+
+def _selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    """Whether a selector may select labels; one with expressions may always."""
+    wanted = selector.get("matchLabels") or {}
+    return all(labels.get(key) == text for key, text in wanted.items())
+
+
+def _name(pod: dict[str, Any]) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

@@ -1,0 +1,146 @@
+"""What each operation comes to on a cluster; each call brings it a step further.
+
+Nodes are in `nodes.py`, VMs in `machines.py`; what calls this is in `driver.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.impact import TRAITS, Cause, Impact
+from forewarn.drivers.kubernetes.client import KubernetesRefused
+from forewarn.drivers.kubernetes.machines import FINISHED, Machines, MigrationFailed, Step
+from forewarn.drivers.kubernetes.nodes import Nodes, boot_id, is_ready
+from forewarn.errors import PeerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.drivers import Task
+    from forewarn.drivers.kubernetes.client import Kubernetes
+    from forewarn.drivers.kubernetes.config import KubernetesConfig
+    from forewarn.drivers.kubernetes.records import Records
+
+#: VMs that something is done to at a time, where the configuration does not say.
+AT_ONCE_MAX = 20
+
+
+class KubernetesWorkUnsupported(PeerError):
+    """An operation that this driver has no way to carry out."""
+
+    code = "kubernetes-work-unsupported"
+    message = "The kubernetes driver cannot carry out {cause} with impact {impact}."
+    advice = "Do it by hand and say `forewarn complete`, or fail the operation."
+
+
+class NodeAway(PeerError):
+    """A node that has not come back from its reboot."""
+
+    code = "kubernetes-node-away"
+    message = "Node {host} was not rebooted and ready within {seconds} s."
+    advice = "Look at the node; then retry, complete or fail the operation."
+
+
+class Work:
+    """One task, brought a step further from wherever it stands."""
+
+    def __init__(
+        self, task: Task, kubernetes: Kubernetes, records: Records, config: KubernetesConfig
+    ) -> None:
+        """Do nothing yet."""
+        self._task = task
+        self._operation = task.operation
+        self._records = records
+        self._config = config
+        self._nodes = Nodes(kubernetes, records.operation(task))
+        self._machines = Machines(task, kubernetes, records, config)
+
+    def advance(self, now_ms: int) -> Step:
+        """Do what can be done now.
+
+        Raises:
+            ForewarnError: why it failed; `KubernetesUnreachable` where it may be tried again.
+        """
+        self._machines.now_ms = now_ms
+        operation, machines = self._operation, self._machines
+        traits = TRAITS[operation.cause]
+        if operation.impact in {Impact.PREEMPT, Impact.TERMINATE}:
+            return self._each(machines.stop)
+        if traits.fault and operation.impact is not Impact.REDEPLOY:
+            ready = is_ready(self._nodes.get(operation.host))
+            return FINISHED if ready else Step(waits=f"node {operation.host} to be ready")
+        if operation.impact is Impact.REDEPLOY and not traits.fault:
+            return self._away(lambda vm: machines.restart(vm, elsewhere=True), AT_ONCE_MAX)
+        if operation.impact is Impact.FREEZE and traits.moves:
+            return self._away(machines.migrate, self._config.parallel_migrations)
+        if operation.impact is Impact.REBOOT and operation.cause is not Cause.REIMAGE:
+            return self._each(machines.restart) if operation.of_vm else self._reboot(now_ms)
+        raise KubernetesWorkUnsupported(cause=operation.cause.value, impact=operation.impact.value)
+
+    def call_off(self) -> None:
+        """End migrations of this operation's last attempt, and give its node back."""
+        for vm in self._operation.vms:
+            self._machines.end_migration(vm)
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Undo what this operation did to its node."""
+        self._nodes.free(self._operation.host, self._task.id, self._config.reboot_annotation)
+
+    def _away(self, act: Callable[[str], Step], at_once: int) -> Step:
+        """Move VMs away; nothing comes to their host meanwhile."""
+        other = self._nodes.cordon(self._operation.host)
+        if other:
+            return Step(waits=f"{other}, which has cordoned {self._operation.host}")
+        step = self._each(act, at_once)
+        if step.done and self._operation.cause is not Cause.HARDWARE_DEGRADED:
+            self.give_back()
+        return step
+
+    def _reboot(self, now_ms: int) -> Step:
+        """Empty a node, have it rebooted, and give it back once it is ready."""
+        host, facts = self._operation.host, self._records.facts(self._task)
+        if "boot" not in facts:
+            other = self._nodes.cordon(host)
+            if other:
+                return Step(waits=f"{other}, which has cordoned {host}")
+            left, waiting = self._nodes.drain(host, unmanaged=self._config.evict_unmanaged)
+            if left:
+                return Step(text=f"draining {host}: {left} pods left", waits="; ".join(waiting))
+            self._records.note(self._task, "since_ms", now_ms)
+            facts["since_ms"] = now_ms
+            facts["boot"] = boot_id(self._nodes.get(host))
+            self._records.note(self._task, "boot", facts["boot"])
+        node = self._nodes.get(host)
+        annotation = self._config.reboot_annotation
+        if boot_id(node) != facts["boot"] and is_ready(node):
+            self.give_back()
+            return FINISHED
+        if annotation and boot_id(node) == facts["boot"]:
+            self._nodes.annotate(host, annotation, self._task.id)
+        if annotation and now_ms - facts["since_ms"] > self._config.reboot_timeout_s * 1000:
+            raise NodeAway(host=host, seconds=self._config.reboot_timeout_s)
+        waits = "" if annotation else f"people to reboot {host}"
+        return Step(text=f"waiting for {host} to be rebooted and ready", waits=waits, share=0.5)
+
+    def _each(self, act: Callable[[str], Step], at_once: int = AT_ONCE_MAX) -> Step:
+        """Bring VMs a step further, also where one fails; that is raised at the end."""
+        vms, over = self._operation.vms, 0
+        going: list[Step] = []
+        failed: PeerError | None = None
+        for vm in vms:
+            if len(going) == at_once:
+                break
+            try:
+                step = act(vm)
+            except (MigrationFailed, KubernetesRefused) as error:
+                failed = failed or error
+                step = FINISHED
+            over += step.done
+            going += [] if step.done else [step]
+        if going:
+            share = (over + sum(each.share for each in going)) / len(vms)
+            return Step(text="; ".join(each.text for each in going), share=share)
+        if failed is not None:
+            raise failed
+        return FINISHED

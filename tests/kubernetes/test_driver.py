@@ -1,0 +1,308 @@
+"""The kubernetes driver on a small server that speaks the documented JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from forewarn.conformance.driver_checks import run_driver_checks
+from forewarn.conformance.driver_trial import Subject
+from forewarn.core.impact import Cause, Impact
+from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
+from forewarn.drivers.kubernetes.nodes import MARK
+from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded
+from tests.drivers.tasks import now_ms, task
+from tests.kubernetes.small_cluster import MIGRATIONS, REBOOT, VMIS, Cluster, served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from forewarn.drivers import Progress, Task
+
+LOOKS_MAX = 40
+MOVE: dict[str, Any] = {
+    "cause": Cause.LIVE_MIGRATION,
+    "impact": Impact.FREEZE,
+    "vms": ("default.a", "default.b"),
+}
+RESTART: dict[str, Any] = {"cause": Cause.REBOOT, "of_vm": True, "vms": ("default.a",)}
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Two nodes, and two VMs on the first."""
+    made = Cluster()
+    made.machine("a")
+    made.machine("b")
+    return made
+
+
+@pytest.fixture
+def options(cluster: Cluster, tmp_path: Path) -> Iterator[dict[str, object]]:
+    """Serve the cluster; give the options of a driver for it."""
+    (tmp_path / "token").write_text("right\n")
+    with served(cluster) as url:
+        yield {
+            "server": url,
+            "token_file": str(tmp_path / "token"),
+            "ca_file": "",
+            "reboot_annotation": REBOOT,
+        }
+
+
+@pytest.fixture
+def driver(options: dict[str, object]) -> KubernetesDriver:
+    """Make a driver."""
+    return create("kubernetes", options)
+
+
+def ended(driver: KubernetesDriver, of: Task) -> Progress:
+    """Ask after a task until it has ended."""
+    for _ in range(LOOKS_MAX):
+        said = driver.progress(of, now_ms())
+        if said.done or said.failed:
+            return said
+    raise AssertionError(of.id)
+
+
+def carried_out(driver: KubernetesDriver, of: Task) -> Progress:
+    """Begin a task and see it end."""
+    driver.begin(of)
+    return ended(driver, of)
+
+
+@pytest.mark.parametrize("vm", ["", "default.a"])
+def test_driver_passes_every_check(cluster: Cluster, options: dict[str, object], vm: str) -> None:
+    """Its reboots of a node happen once, whoever asks how often. Source: R-2, R-6."""
+
+    def make() -> KubernetesDriver:
+        return create("kubernetes", {**options, "poll_s": 0.01})
+
+    effects = None if vm else (lambda name: cluster.effects[name])
+    subject = Subject(make, "h1", vm, effects=effects)
+    results = list(run_driver_checks(subject))
+    assert [each for each in results if each.verdict.value == "failed"] == []
+    assert sum(each.verdict.value == "passed" for each in results) >= (8 if vm else 13), results
+
+
+def test_node_is_drained_rebooted_and_freed(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """Pods go through the Eviction API; those of daemon sets stay. Source: R-2."""
+    cluster.pod("web")
+    cluster.pod("agent", kind="DaemonSet")
+    assert carried_out(driver, task(vms=())).done
+    assert [each for each in cluster.changes if each.endswith("/eviction")] == [
+        "POST /api/v1/namespaces/default/pods/web/eviction"
+    ]
+    assert cluster.effects["op-12/1"] == 1
+    assert not cluster.node()["spec"]
+    assert cluster.node()["metadata"]["annotations"] == {}
+
+
+def test_drain_waits_for_a_budget(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """What a budget protects is not deleted; people are told which budget. Source: R-1."""
+    cluster.pod("web")
+    cluster.pod("db")
+    cluster.put(
+        "/apis/policy/v1/namespaces/default/poddisruptionbudgets/web-budget",
+        spec={"selector": {"matchLabels": {"app": "web"}}},
+        status={"disruptionsAllowed": 0},
+    )
+    cluster.protected = {"web": (429, "too soon"), "db": (500, "more than one budget")}
+    given = task(vms=())
+    driver.begin(given)
+    said = driver.progress(given, now_ms())
+    assert "default/web waits for budget web-budget" in said.waits
+    assert "default/db cannot be evicted: more than one budget" in said.waits
+    assert said.text == "draining h1: 2 pods left"
+    driver.abort(given)
+    assert not cluster.node()["spec"]
+    assert "op-12/1" not in cluster.effects
+
+
+def test_pod_nobody_starts_again_is_in_the_way(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """It fails before anything is evicted."""
+    cluster.pod("web")
+    cluster.pod("lonely", kind="")
+    assert "default/lonely" in carried_out(driver, task(vms=())).failed
+    assert not any(each.endswith("/eviction") for each in cluster.changes)
+
+
+def test_node_of_people_stays_theirs(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """A node that somebody else has cordoned stays cordoned."""
+    cluster.node()["spec"] = {"unschedulable": True}
+    assert carried_out(driver, task(vms=())).done
+    assert cluster.node()["spec"] == {"unschedulable": True}
+
+
+def test_without_an_annotation_people_reboot(cluster: Cluster, options: dict[str, object]) -> None:
+    """The driver waits for another boot of the node, and says for whom."""
+    driver = create("kubernetes", {**options, "reboot_annotation": ""})
+    given = task(vms=())
+    driver.begin(given)
+    assert driver.progress(given, now_ms()).waits == "people to reboot h1"
+    cluster.node()["status"]["nodeInfo"]["bootID"] = "boot-2"
+    assert driver.progress(given, now_ms()).done
+
+
+def test_vms_are_migrated_alive(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """Each by one migration, named after the task; the node is cordoned meanwhile."""
+    given = task(**MOVE)
+    driver.begin(given)
+    said = driver.progress(given, now_ms())
+    assert "migrating default.a" in said.text
+    assert cluster.node()["spec"] == {"unschedulable": True}
+    assert ended(driver, given).done
+    made = [each for each in cluster.changes if each == f"POST {MIGRATIONS}"]
+    assert len(made) == 2
+    assert {cluster.objects[f"{VMIS}/{vm}"]["status"]["nodeName"] for vm in "ab"} == {"h2"}
+    assert not cluster.node()["spec"]
+
+
+def test_migration_is_found_again_by_a_later_writer(
+    cluster: Cluster, driver: KubernetesDriver, options: dict[str, object]
+) -> None:
+    """On any machine: nothing is kept on a disk. Source: R-2."""
+    given = task(**MOVE)
+    driver.begin(given)
+    driver.progress(given, now_ms())
+    later = task(**MOVE, generation=2)
+    assert carried_out(create("kubernetes", options), later).done
+    assert cluster.changes.count(f"POST {MIGRATIONS}") == 2
+    with pytest.raises(TaskSuperseded):
+        driver.progress(given, now_ms())
+
+
+def test_retry_takes_over_a_migration(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """One that the attempt before has begun goes on; KubeVirt allows one at a time. L-8."""
+    cluster.migrations_go_on = False
+    given = task(**MOVE)
+    driver.begin(given)
+    driver.progress(given, now_ms())
+    cluster.migrations_go_on = True
+    assert carried_out(driver, task(attempt=2, **MOVE)).done
+    assert cluster.changes.count(f"POST {MIGRATIONS}") == 2
+
+
+def test_abort_ends_migrations(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """KubeVirt ends a migration that is deleted; the node takes pods again. Source: L-7."""
+    cluster.migrations_go_on = False
+    given = task(**MOVE)
+    driver.begin(given)
+    driver.progress(given, now_ms())
+    driver.abort(given)
+    assert not any(each.startswith(MIGRATIONS) for each in cluster.objects)
+    assert MARK not in cluster.node()["metadata"]["annotations"]
+    with pytest.raises(TaskAborted):
+        driver.progress(given, now_ms())
+
+
+def test_migration_that_takes_too_long(cluster: Cluster, options: dict[str, object]) -> None:
+    """It is ended and fails, or the VM is restarted on another node."""
+    cluster.migrations_go_on, cluster.created = False, "2026-01-01T00:00:00Z"
+    given = task(**MOVE)
+    assert "ended after 1800 s" in carried_out(create("kubernetes", options), given).failed
+    other = create("kubernetes", {**options, "restart_after_timeout": True})
+    waiting = task(13, **MOVE)
+    other.begin(waiting)
+    assert "which has cordoned h1" in other.progress(waiting, now_ms()).waits
+    other.abort(waiting)
+    other.abort(given)
+    assert carried_out(other, task(14, **MOVE)).done
+    assert cluster.effects["restart a"] == 1
+    assert cluster.objects[f"{VMIS}/a"]["status"]["nodeName"] == "h2"
+
+
+def test_migration_that_fails_says_why(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """In KubeVirt's words."""
+    given = task(**MOVE)
+    driver.begin(given)
+    driver.progress(given, now_ms())
+    cluster.objects[f"{VMIS}/a"]["status"]["migrationState"] = {"failureReason": "no room"}
+    for path, form in cluster.objects.items():
+        if path.startswith(MIGRATIONS) and path.endswith("-a"):
+            form["status"] = {"phase": "Failed"}
+    assert "default.a failed: no room" in ended(driver, given).failed
+
+
+def test_vm_is_restarted_once_and_stopped(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """A retry restarts it again, a repeated call does not."""
+    given = task(**RESTART)
+    assert carried_out(driver, given).done
+    assert carried_out(driver, given).done
+    assert cluster.effects["restart a"] == 1
+    stopping = task(13, cause=Cause.EVICTION, impact=Impact.PREEMPT, vms=("default.a",))
+    assert carried_out(driver, stopping).done
+    assert f"{VMIS}/a" not in cluster.objects
+
+
+@pytest.mark.parametrize("fault", [(401, ""), (429, "busy"), (500, ""), (503, ""), (0, "")])
+def test_api_server_may_be_away(
+    cluster: Cluster, driver: KubernetesDriver, fault: tuple[int, str]
+) -> None:
+    """The work goes on when it answers; after a while people are told."""
+    given = task(vms=())
+    driver.begin(given)
+    cluster.faults = [fault, fault]
+    start_ms = now_ms()
+    assert "does not answer" in driver.progress(given, start_ms).text
+    assert "does not answer" in driver.progress(given, start_ms + 301_000).failed
+    assert ended(driver, given).done
+
+
+def test_replaced_token_is_read(cluster: Cluster, driver: KubernetesDriver, tmp_path: Path) -> None:
+    """Tokens of service accounts expire, and are replaced in their file."""
+    given = task(vms=())
+    driver.begin(given)
+    cluster.token = "newer"
+    assert "Unauthorized" in driver.progress(given, now_ms()).text
+    (tmp_path / "token").write_text("newer")
+    assert ended(driver, given).done
+
+
+def test_conflict_is_tried_again_and_refusal_told(
+    cluster: Cluster, driver: KubernetesDriver
+) -> None:
+    """Somebody else changes objects, too; a missing right is for people."""
+    given = task(vms=())
+    driver.begin(given)
+    cluster.faults = [(409, "modified")]
+    assert driver.progress(given, now_ms()).again_ms
+    cluster.faults = [(403, "may not get configmaps")]
+    assert "may not get configmaps (403)" in driver.progress(given, now_ms()).failed
+
+
+def test_unknown_task_and_unknown_work(driver: KubernetesDriver) -> None:
+    """Neither is done."""
+    with pytest.raises(TaskForgotten):
+        driver.progress(task(), now_ms())
+    given = task(cause=Cause.HOST_UPDATE, impact=Impact.FREEZE)
+    assert "cannot carry out host-update" in carried_out(driver, given).failed
+    assert "no node h9" in carried_out(driver, task(13, host="h9")).failed
+
+
+def test_cluster_is_discovered(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """Nodes, zones, VMs and their groups. Source: R-4."""
+    cluster.node("h2")["metadata"]["labels"] = {
+        "topology.kubernetes.io/zone": "2",
+        "forewarn.dev/fault-domain": "7",
+    }
+    cluster.objects[f"{VMIS}/a"]["metadata"]["labels"] = {"forewarn.dev/group": "web"}
+    cluster.objects[f"{VMIS}/a"]["spec"] = {"domain": {"firmware": {"uuid": "u-1"}}}
+    found = driver.discover()
+    assert found["hosts"] == {
+        "h1": {"fault_domain": 0, "update_domain": 0, "driver": "kubernetes"},
+        "h2": {"fault_domain": 7, "update_domain": 1, "driver": "kubernetes", "zone": "2"},
+    }
+    assert found["groups"] == {"web": {}}
+    assert found["vms"] == {
+        "default.a": {"host": "h1", "group": "web", "vm_id": "u-1", "instance_id": "u-1"},
+        "default.b": {"host": "h1"},
+    }
+
+
+def test_token_does_not_cross_a_network_in_the_clear() -> None:
+    """Only TLS, or this machine itself."""
+    with pytest.raises(ValueError, match="neither https"):
+        create("kubernetes", {"server": "http://cluster.example"})
