@@ -1,4 +1,7 @@
-"""Requests to the API server, and what it says to them; each on a connection of its own."""
+"""Requests to the API server, and what it says to them; each on a connection of its own.
+
+Nothing that knows what a task is may go in here.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class Kubernetes:
         self._config = config
 
     def ask(
-        self, verb: str, path: str, form: object = None, kind: str = "application/json"
+        self, verb: str, path: str, form: object = None, *, kind: str = "application/json"
     ) -> dict[str, Any]:
         """Send one request and return its answer; one that has no body is empty.
 
@@ -106,7 +109,7 @@ class Kubernetes:
 
     def patch(self, path: str, form: object) -> dict[str, Any]:
         """Change members of an object; those that are None are removed."""
-        return self.ask("PATCH", path, form, "application/merge-patch+json")
+        return self.ask("PATCH", path, form, kind="application/merge-patch+json")
 
 
 def _read(body: bytes) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class KubernetesConfig:
     parallel_migrations: int = 2
     migration_timeout_s: int = 1800
     #: Whether a VM whose migration takes longer is restarted on another node.
-    restart_after_timeout: bool = False
+    restart_when_late: bool = False
     #: How long a node may take to be back after its reboot; counted from the driver's request.
     reboot_timeout_s: int = 1800
     #: The annotation that has an agent on the node reboot it; empty: people do.
@@ -56,7 +56,7 @@ FORM = Form(
     "A driver for Kubernetes and KubeVirt.",
     (
         Field("server", Text(2048), "Address of the API server: https, or this machine."),
-        Field("token_file", Text(4096), "File with the token; read anew for each request."),
+        Field("token_file", Text(4096), "File with the token; read again for each request."),
         Field("ca_file", Text(4096), "Certificates to trust; empty: the system's."),
         Field("namespace", Text(63), "Where the driver's records are."),
         Field("timeout_s", _SECONDS, "How long one request may take."),
@@ -64,7 +64,7 @@ FORM = Form(
         Field("unreachable_timeout_s", _SECONDS, "How long the API server may be away."),
         Field("parallel_migrations", Integer(1, 1000), "VMs that are migrated at a time."),
         Field("migration_timeout_s", _SECONDS, "Longest live migration."),
-        Field("restart_after_timeout", Boolean(), "Restart a VM whose migration takes longer."),
+        Field("restart_when_late", Boolean(), "Restart a VM whose migration takes longer."),
         Field("reboot_timeout_s", _SECONDS, "Longest reboot of a node."),
         Field("reboot_annotation", Text(253), "Annotation that has a node rebooted."),
         Field("evict_unmanaged", Boolean(), "Evict pods that nobody starts again, too."),

@@ -79,7 +79,7 @@ class KubernetesDriver:
             self._records.check_writer(task)
             if self._records.facts(task).get(DONE):
                 return Progress(done=True)
-            step = Work(task, self._kubernetes, self._records, self._config).advance(now_ms)
+            step = Work(task, self._kubernetes, self._records, config=self._config).advance(now_ms)
             if step.done:
                 self._records.note(task, DONE, fact=True)
         except (TaskAborted, TaskForgotten, TaskSuperseded):
@@ -108,7 +108,7 @@ class KubernetesDriver:
         self._records.check_writer(task)
         self._records.abort(task)
         self._answered(task)
-        Work(task, self._kubernetes, self._records, self._config).call_off()
+        Work(task, self._kubernetes, self._records, config=self._config).call_off()
 
     def discover(self) -> Mapping[str, object]:
         """Return hosts, groups and VMs as they are now. Source: R-4."""

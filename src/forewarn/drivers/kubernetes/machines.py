@@ -49,7 +49,7 @@ class Machines:
     """The VMs of one task."""
 
     def __init__(
-        self, task: Task, kubernetes: Kubernetes, records: Records, config: KubernetesConfig
+        self, task: Task, kubernetes: Kubernetes, records: Records, *, config: KubernetesConfig
     ) -> None:
         """Ask nothing yet."""
         self._task = task
@@ -69,7 +69,7 @@ class Machines:
             return self.restart(vm, elsewhere=True)
         machine = self._machine(vm)
         if machine is None:
-            return FINISHED  # what does not run is no hindrance
+            return FINISHED  # what does not run is not in the way
         found = self._migration(vm)[1]
         if found is None:
             if machine["status"].get("nodeName") != self._task.operation.host:
@@ -110,10 +110,10 @@ class Machines:
     def _time_out(self, vm: str, machine: dict[str, Any]) -> Step:
         reason = f"it was ended after {self._config.migration_timeout_s} s"
         self._records.note(self._task, f"migration {vm}", reason)
-        if self._config.restart_after_timeout:
+        if self._config.restart_when_late:
             self._records.note(self._task, f"restart {vm}", machine["metadata"]["uid"])
         self.end_migration(vm)
-        if self._config.restart_after_timeout:
+        if self._config.restart_when_late:
             return self.restart(vm, elsewhere=True)
         raise MigrationFailed(vm=vm, reason=reason)
 
@@ -124,7 +124,7 @@ class Machines:
             self._kubernetes.ask("DELETE", place)
 
     def restart(self, vm: str, *, elsewhere: bool = False) -> Step:
-        """Have a VM boot anew, once: the instance that runs now is not asked to go twice."""
+        """Have a VM boot again, once: the instance that runs now is not asked to go twice."""
         machine = self._machine(vm)
         facts = self._records.facts(self._task)
         if f"restart {vm}" not in facts:

@@ -20,7 +20,7 @@ EVICTIONS_MAX, TOLD_MAX = 20, 5
 
 
 class NodeMissing(PeerError):
-    """A host that is no node."""
+    """A host that the cluster does not have as a node."""
 
     code = "kubernetes-node-missing"
     message = "The cluster has no node {host}."

@@ -45,7 +45,7 @@ class Work:
     """One task, brought a step further from wherever it stands."""
 
     def __init__(
-        self, task: Task, kubernetes: Kubernetes, records: Records, config: KubernetesConfig
+        self, task: Task, kubernetes: Kubernetes, records: Records, *, config: KubernetesConfig
     ) -> None:
         """Do nothing yet."""
         self._task = task
@@ -53,7 +53,7 @@ class Work:
         self._records = records
         self._config = config
         self._nodes = Nodes(kubernetes, records.operation(task))
-        self._machines = Machines(task, kubernetes, records, config)
+        self._machines = Machines(task, kubernetes, records, config=config)
 
     def advance(self, now_ms: int) -> Step:
         """Do what can be done now.
