@@ -59,7 +59,7 @@ def read(octets: bytes, version: str) -> tuple[int, list[dict[str, object]]]:
         raise NotADocument("it has not exactly its two fields")
     incarnation, events = whole["DocumentIncarnation"], whole["Events"]
     if not re.fullmatch(r"0|[1-9]\d*", json.dumps(incarnation)) or not isinstance(events, list):
-        raise NotADocument("its incarnation is not a number, or its events are no list")
+        raise NotADocument("the incarnation must be a number and the events a list")
     for event in events:
         _check(event, version)
     ids = [event["EventId"] for event in events]
