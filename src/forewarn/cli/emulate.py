@@ -5,7 +5,7 @@ No part of the emulator lives here; its wiring is `emulator/emulator.py`.
 
 from __future__ import annotations
 
-import os
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from forewarn.exit_codes import OK, REFUSED
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from forewarn.cli.parsing import Commands
     from forewarn.emulator.emulator import Emulator
@@ -263,6 +264,7 @@ def _log_troubles(*, told: bool) -> None:
 
 async def _serve(options: Options, arguments: argparse.Namespace) -> int:
     from forewarn.emulator.launch import new_emulator  # noqa: PLC0415
+    from forewarn.emulator.line_writer import LineWriter  # noqa: PLC0415
     from forewarn.service.process import run_until_stopped  # noqa: PLC0415
 
     emulator = new_emulator(options)
@@ -272,16 +274,19 @@ async def _serve(options: Options, arguments: argparse.Namespace) -> int:
         emulator.faults.set(read_fault(text))
     stories = [_scenario(name) for name in arguments.scenario]
     await emulator.start()
-    try:
-        emulator.faults_changed()
-        if not arguments.quiet:
-            _speak(emulator, as_json=arguments.json)
-        for scenario in stories:
-            await emulator.run_scenario(scenario)
-    except BaseException:
-        await emulator.stop()
-        raise
-    status = await run_until_stopped(emulator, lambda _: None)
+    with contextlib.ExitStack() as spoken:
+        try:
+            emulator.faults_changed()
+            if not arguments.quiet:
+                writer = LineWriter(sys.stdout)
+                spoken.callback(writer.close)
+                _speak(emulator, writer.write, as_json=arguments.json)
+            for scenario in stories:
+                await emulator.run_scenario(scenario)
+        except BaseException:
+            await emulator.stop()
+            raise
+        status = await run_until_stopped(emulator, lambda _: None)
     if emulator.failure is not None:
         print(f"forewarn: {emulator.failure}", file=sys.stderr)
     return REFUSED if status else OK
@@ -293,17 +298,10 @@ def _scenario(name: str) -> Scenario:
     return find_scenario(name)
 
 
-def _speak(emulator: Emulator, *, as_json: bool) -> None:
+def _speak(emulator: Emulator, write: Callable[[str], None], *, as_json: bool) -> None:
     """Greet, and tell each change from now on."""
     from forewarn.emulator import console  # noqa: PLC0415
     from forewarn.protocol import timestamps  # noqa: PLC0415
-
-    def write(text: str) -> None:
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except BrokenPipeError:  # whoever listened has heard enough; VMs are still served
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def now() -> str:
         return timestamps.iso8601(emulator.pace.now_ms())

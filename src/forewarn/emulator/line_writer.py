@@ -1,0 +1,67 @@
+"""Lines for standard output, written beside everything else: VMs are served though nobody reads.
+
+A pipe that is full holds whoever writes into it. What to say is decided in `console.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+#: Lines that wait for a reader; what comes when there are as many is left out.
+LINES_MAX = 10_000
+#: How long the last lines may take at the end, in seconds.
+CLOSE_S_MAX = 1.0
+
+
+class LineWriter:
+    """Writes texts to a file in their order, on a thread of its own."""
+
+    def __init__(self, file: TextIO) -> None:
+        """Begin to write to a file that nobody else writes to."""
+        self._file = file
+        self._texts: deque[str] = deque()
+        self._left_out = 0
+        self._news = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="output", daemon=True)
+        self._thread.start()
+
+    def write(self, text: str) -> None:
+        """Have a text written soon; returns at once."""
+        with self._news:
+            if len(self._texts) >= LINES_MAX:
+                self._left_out += 1
+            else:
+                self._texts.append(text)
+            self._news.notify()
+
+    def close(self) -> None:
+        """Write what waits, unless nobody reads."""
+        with self._news:
+            self._closed = True
+            self._news.notify()
+        self._thread.join(CLOSE_S_MAX)
+
+    def _serve(self) -> None:
+        while True:
+            with self._news:
+                while not (self._texts or self._closed):
+                    self._news.wait()
+                if not self._texts:
+                    return
+                text = "".join(self._texts)
+                self._texts.clear()
+                left_out, self._left_out = self._left_out, 0
+            if left_out:
+                text += f"({left_out} lines were left out: nobody read them)\n"
+            try:
+                self._file.write(text)
+                self._file.flush()
+            except BrokenPipeError:  # whoever listened has heard enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._file.fileno())
