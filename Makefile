@@ -14,7 +14,7 @@ PYTEST ?= $(BIN)/pytest
 # Two cores: a test goes to the process that is free.
 PARALLEL ?= -n auto --dist worksteal
 BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
-	bench-planner bench-scale bench-nodes bench-page bench-telemetry
+	bench-planner bench-scale bench-nodes bench-page bench-telemetry bench-maintenance
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
@@ -164,6 +164,9 @@ bench-telemetry: $(DEV) system  ## what metrics cost the polls of VMs: on and of
 
 bench-store: $(DEV) system  ## the commit of a step on SQLite and on PostgreSQL
 	$(BIN)/python -m bench.store.run $(ARGS)
+
+bench-maintenance: $(DEV)  ## a fleet's maintenance carried out while VMs approve; ARGS=--quick
+	$(BIN)/python -m bench.maintenance $(ARGS)
 
 bench-planner: $(DEV)  ## waves of maintenance and their time, next to Ganeti's hroller
 	@bench/planner/hroller

@@ -101,14 +101,13 @@ class Emulator:
         words = ["emulate", "--json", "--listen", "127.0.0.1:0", "--speed", str(speed)]
         more = ["--operator-listen", "127.0.0.1:0", "--store", str(self.store)]
         program = str(Path(sys.executable).with_name("forewarn"))
-        self._log = (folder / "emulate.log").open("w")
-        self._process = subprocess.Popen(
-            [program, *words, *more], stdout=subprocess.PIPE, stderr=self._log, text=True
-        )
-        assert self._process.stdout is not None
-        told = json.loads(self._process.stdout.readline())
-        self.metadata = told["metadata"][0] if isinstance(told["metadata"], list) else ""
-        self.metadata = self.metadata or str(told["metadata"])
+        self._told = (folder / "emulate.out").open("w+")
+        self._process = subprocess.Popen([program, *words, *more], stdout=self._told)
+        while not (line := (folder / "emulate.out").read_text("utf-8")).endswith("\n"):
+            assert self._process.poll() is None, "the emulator has ended"
+            time.sleep(0.05)
+        told = json.loads(line.partition("\n")[0])
+        self.metadata = str(told["metadata"][0])
         self.operator = str(told["operator"])
 
     def call(self, method: str, path: str, form: object = None) -> dict[str, Any]:
@@ -129,7 +128,7 @@ class Emulator:
         """End it."""
         self._process.terminate()
         self._process.wait(ANSWER_S_MAX)
-        self._log.close()
+        self._told.close()
 
 
 def put_fleet(emulator: Emulator, hosts: int) -> None:

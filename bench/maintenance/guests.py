@@ -1,9 +1,10 @@
-"""VMs of a large fleet, one for each group: each waits for its document and approves at once."""
+"""VMs of a large fleet, one for each group: each waits for its document, prepares and approves."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 #: How long one poll may be held, in seconds.
 WAIT_S = 60
+#: How long preparing takes at most, in seconds: VMs do not all approve at one moment.
+PREPARE_S_MAX = 0.5
 PATH = "/metadata/scheduledevents?api-version=2020-07-01"
 
 
@@ -27,6 +30,7 @@ class Guests:
         self._tasks: list[asyncio.Task[None]] = []
         self._left = len(addresses)
         self._begun = asyncio.Event()
+        self._chance = random.Random(1)
         self.approval_ms: list[float] = []
         self.refused = 0
 
@@ -50,7 +54,7 @@ class Guests:
         reader, writer = await asyncio.open_connection(
             self._host, self._port, local_addr=(address, 0)
         )
-        incarnation, first = -1, True
+        incarnation, first, approved = -1, True, set[str]()
         while True:
             wait = "" if first else f"&wait={WAIT_S}&incarnation={incarnation}"
             status, body = await self._ask(reader, writer, f"GET {PATH}{wait}", b"")
@@ -66,7 +70,9 @@ class Guests:
             document = json.loads(body)
             incarnation = document["DocumentIncarnation"]
             for event in document["Events"]:
-                if event["EventStatus"] == "Scheduled":
+                if event["EventStatus"] == "Scheduled" and event["EventId"] not in approved:
+                    approved.add(event["EventId"])
+                    await asyncio.sleep(self._chance.uniform(0, PREPARE_S_MAX))
                     await self._approve(reader, writer, event["EventId"])
 
     async def _approve(
