@@ -28,6 +28,8 @@ STALE_MS = 120_000
 """How long a change may take to be seen at a node while nothing is wrong, in ms."""
 START_MS = 120_000
 """How long approved work may take to start while nothing is wrong and nothing is in its way."""
+WAKE_MS = 5000
+"""How long after a change a long poll may wait on while nothing is wrong."""
 EARLY_MS = 5 * 60_000
 """How much less than a day the silence may be of a group that is disabled: marks are coarse."""
 
@@ -59,6 +61,10 @@ class ClientChecker:
         #: Group -> when a request of its VMs was reported last, by true and the service's time.
         self._marked: dict[str, tuple[int, int]] = {}
         self._awaited: set[int] = set()
+        #: Group that is not enabled -> when the first request of its VMs was sent.
+        self._first_asked_ms: dict[str, int] = {}
+        #: How long the first answer to a group is held; 0 where requests are not seen. Source: B-1.
+        self.enable_delay_ms = 0
 
     # ---- reads ---------------------------------------------------------------------------------
 
@@ -67,10 +73,10 @@ class ClientChecker:
     ) -> None:
         """A VM's poll was answered by a node now; the VM has that at `answered_ms`, or never."""
         now_ms = self._queue.now_ms
-        if reply.status != 200 or reply.view is None:
+        if reply.status != 200 or not reply.view:
             self.history.add(Exchange(vm, node.name, now_ms, answered_ms, reply.status))
             return
-        view, document = reply.view.name, read(reply.body)
+        view, document = reply.view, read(reply.body)
         incarnation = document.incarnation
         self.history.add(
             Exchange(
@@ -134,6 +140,49 @@ class ClientChecker:
         changed_ms = self._changed_ms.get(group.name, 0)
         if max(changed_ms, self._states.sound_since_ms(node)) + STALE_MS < self._queue.now_ms:
             raise Violation("S-3", f"{vm} reads {view} at {node.name} and is owed {owed}")
+
+    # ---- how requests are answered over a wire -------------------------------------------------
+
+    def asks(self, vm: str) -> None:
+        """A VM sends a request; it may be the first of its group. Source: B-1."""
+        known = self._states.state.topology.vms.get(vm)
+        if known is not None and known.group not in self._states.state.enrolments:
+            self._first_asked_ms.setdefault(known.group, self._queue.now_ms)
+
+    def waited(
+        self, vm: str, node: SimulatedNode, reply: SimulatedReply, *, asked_ms: int, known: int
+    ) -> None:
+        """E-9: a long poll is answered as soon as there is another document than the known one."""
+        incarnation = read(reply.body).incarnation
+        resets = self._resets.get(reply.view, 0)
+        since_ms = self._superseded.get((reply.view, resets, known), 0)
+        if incarnation == known or not since_ms:
+            return
+        self._premises["E-9: a long poll hears of a change"] += 1
+        since_ms = max(since_ms, asked_ms, self._states.sound_since_ms(node))
+        if since_ms + WAKE_MS < self._queue.now_ms:
+            late_s = (self._queue.now_ms - since_ms) // 1000
+            raise Violation("E-9", f"{vm} waits for {reply.view} and hears of it {late_s} s late")
+
+    def throttled(self, vm: str, *, few: bool) -> None:
+        """E-6: a VM is refused for asking too often."""
+        if few:
+            raise Violation("E-6", f"{vm} asks seldom and is told that it asks too often")
+
+    def flooded(self, vm: str, answered: int, *, burst: int) -> None:
+        """E-6: a VM asked far too often, all at once, and had this number of answers."""
+        self._premises["E-6: a VM asks too often"] += 1
+        if answered > burst:
+            raise Violation("E-6", f"{vm} asks too often and gets {answered} answers at once")
+
+    def _check_delay(self, group: str) -> None:
+        """B-1: a group is enabled once the first answer to it was held for the delay."""
+        asked_ms = self._first_asked_ms.pop(group, 0)
+        if not self.enable_delay_ms:
+            return
+        self._premises["B-1: a group is enabled after the delay"] += 1
+        if not asked_ms or self._queue.now_ms < asked_ms + self.enable_delay_ms:
+            raise Violation("B-1", f"{group} is enabled before its first answer was held")
 
     # ---- approvals -----------------------------------------------------------------------------
 
@@ -248,6 +297,7 @@ class ClientChecker:
             elif group not in state.enrolments:
                 self._changed_ms[group] = now_ms
                 self._marked[group] = (now_ms, service_ms)
+                self._check_delay(group)
 
     def is_durable(self, changes: Changes) -> None:
         """The same change, once the state has it."""

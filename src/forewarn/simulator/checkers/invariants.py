@@ -13,7 +13,7 @@ from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.stimulus import Acknowledge, Retry
 from forewarn.ids import Ids
 from forewarn.simulator.checkers.client_checker import ClientChecker
-from forewarn.simulator.checkers.contract import DAY_MS, body_owed, views_owed
+from forewarn.simulator.checkers.contract import DAY_MS, body_owed, view_owed, views_owed
 from forewarn.simulator.checkers.maintenance_checker import MaintenanceChecker
 from forewarn.simulator.checkers.state_checker import ABORT_TRIES, StateChecker
 from forewarn.simulator.world.crash_points import Violation
@@ -104,23 +104,37 @@ class InvariantChecker(StateChecker):
     def read(self, vm: str, reply: SimulatedReply) -> None:
         """Invariant 7: a VM was shown a document."""
         view = reply.view
-        assert view is not None
-        if view.group not in self.groups_of[vm] or view.name.partition("/")[2] not in {"", vm}:
-            raise Violation("7", f"{vm} was shown the document of {view.name}")
+        group, _, own = view.partition("/")
+        if group not in self.groups_of[vm] or own not in {"", vm}:
+            raise Violation("7", f"{vm} was shown the document of {view}")
         self.premises["8: a document is read"] += 1
-        key = (view.name, reply.version, reply.body)
+        key = (view, reply.version, reply.body)
         if key in self._read:
             return
         self._read.add(key)
         document = read(reply.body)
-        durable = self.documents.ever.get(view.name, {}).get(document.incarnation)
+        durable = self.documents.ever.get(view, {}).get(document.incarnation)
         if durable is None:
-            raise Violation("8", f"{vm} was shown {view.name} {document.incarnation}: not durable")
+            raise Violation("8", f"{vm} was shown {view} {document.incarnation}: not durable")
         version = reply.version
         if not any(reply.body == body_owed(document.incarnation, e, version) for e in durable):
             owed = body_owed(document.incarnation, durable[-1], version)
             text = f"{vm} was shown {reply.body.decode()} where {owed.decode()} is true"
             raise Violation("7", text)
+
+    def view_read(self, vm: str, version: str, body: bytes) -> str:
+        """The view whose document a VM was sent, by what it says; the one it is owed if none is."""
+        topology, incarnation = self.state.topology, read(body).incarnation
+        known = topology.vms.get(vm)
+        owed = view_owed(known, topology.groups[known.group]) if known is not None else ""
+        views = [view for group in sorted(self.groups_of[vm]) for view in (group, f"{group}/{vm}")]
+        for view in (owed, *views):
+            if (view, version, body) in self._read:
+                return view
+            durable = self.documents.ever.get(view, {}).get(incarnation, ())
+            if any(body == body_owed(incarnation, each, version) for each in durable):
+                return view
+        return owed or views[0]
 
     # ---- what machines are answered ------------------------------------------------------------
 

@@ -112,9 +112,8 @@ class VmCommands:
         if reply.status != 200:
             return self._answered(name, reply)
         self.deployment.checker.read(name, reply)
-        assert reply.view is not None
         document = read_document(reply.body)
-        first = f"{name} {held}reads {reply.view.name} {self._report.document(document)}"
+        first = f"{name} {held}reads {reply.view} {self._report.document(document)}"
         return [first, *self._fields(reply.body)] if "full" in words else [first]
 
     def _fields(self, body: bytes) -> list[str]:

@@ -72,7 +72,7 @@ class Deployment:
         self.policy = policy
         self.checker = InvariantChecker(self.queue, self.policy)
         self.machines: dict[str, Machine] = {}
-        self.network = Network(self.queue, self.checker, Dice(seed, "wires"))
+        self.network = self.new_network(seed)
         together = self.coordination_checker = CoordinationChecker(
             self.queue, self.checker, network=self.network, machines=self.machines
         )
@@ -104,11 +104,24 @@ class Deployment:
         self.replaced_writer: SimulatedControl | None = None
         self._replaced_node: SimulatedNode | None = None
         self._settings = MetadataSettings(rate_per_s=0)  # what is asked when is the world's affair
-        self.nodes = [
-            SimulatedNode(f"node-{n}", self._settings, self.service) for n in range(nodes)
-        ]
+        self.nodes = [self.new_node(n) for n in range(nodes)]
         self._delivered = [0] * nodes
         self.checker.sound_since_ms = self.sound_since_ms
+
+    def new_node(self, number: int) -> SimulatedNode:
+        """Return a node that shows nothing yet; the first one is in the service's process."""
+        return SimulatedNode(f"node-{number}", self._settings, self.service)
+
+    def new_network(self, seed: int) -> Network:
+        """Return what joins machines and nodes."""
+        return Network(self.queue, self.checker, Dice(seed, "wires"))
+
+    def show_own(
+        self, service: SimulatedControl, change: feed.DocumentChange
+    ) -> Future[feed.PublishResult]:
+        """Have the node in a service's own process show a change."""
+        self.apply(self.node_of(service), change)
+        return SHOWN
 
     def new_executor(self, service: SimulatedControl) -> Executor:  # noqa: ARG002 - others need it
         """Return where a process has work done beside its loop."""
@@ -182,6 +195,8 @@ class Deployment:
             self.process_ended(why)
             return
         self.replaced_writer = None
+        if self._replaced_node is not None:
+            self._replaced_node.clear()
         self._take_addresses_over()
         self.replaced(why)
 
@@ -195,7 +210,7 @@ class Deployment:
         """A standby is the writer now; the old one, where it is still there, does not know."""
         old, old_node = self.service, self.nodes[0]
         self.service = service
-        self.nodes[0] = SimulatedNode(old_node.name, self._settings, service)
+        self.nodes[0] = self.new_node(0)
         self._delivered[0] = 0  # what the old one is told late is not in its way
         self.checker.own_node_died()
         for node in self.nodes[1:]:
@@ -275,8 +290,7 @@ class Deployment:
             show = partial(self._show_late, service, service.loop, change, shown)
             self.queue.at(self._in_order(0, self.publish_lag_ms), partial(service.once_awake, show))
         else:
-            shown = SHOWN
-            self._apply(self.nodes[0], change)
+            shown = self.show_own(service, change)
         told = _travelled(change)
         for number, node in enumerate(self.nodes[1:], start=1):
             if node.connected:
@@ -300,15 +314,16 @@ class Deployment:
         if service.loop is loop:
             service.late_shows -= 1
             self.note_trouble()
-            self._apply(self.node_of(service), change)
+            self.show_own(service, change)
             shown.set_result(feed.PublishResult())
             service.turn()
 
     def _deliver(self, node: SimulatedNode, change: feed.DocumentChange) -> None:
         if node.connected:
-            self._apply(node, change)
+            self.apply(node, change)
 
-    def _apply(self, node: SimulatedNode, change: feed.DocumentChange) -> None:
+    def apply(self, node: SimulatedNode, change: feed.DocumentChange) -> None:
+        """Have a node show a change, and those who would see it ask it soon."""
         own = node is self.nodes[0]
         self.checker.publishes(change, own_ms=self.service.clock.now_ms() if own else None)
         changed = [

@@ -151,6 +151,7 @@ class Machine:
     def end_agent(self) -> None:
         """End the agent's process: its hooks and requests are gone, the machine stays up."""
         self._life += 1
+        self._network.disconnect(self.profile.name)
         if self._core is not None and not self.profile.habit.dies:
             self.disk.write(self._core)
         self._core = None

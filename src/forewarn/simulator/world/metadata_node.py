@@ -16,7 +16,7 @@ from forewarn.metadata.routing import ShowDocument
 from forewarn.replication.messages import ApprovalAnswer
 
 if TYPE_CHECKING:
-    from forewarn.metadata.snapshot import PublishedView, Snapshot
+    from forewarn.metadata.snapshot import Snapshot
     from forewarn.replication.messages import DocumentChange, Publication
     from forewarn.settings import MetadataSettings
     from forewarn.simulator.world.control_process import SimulatedControl
@@ -32,7 +32,8 @@ class SimulatedReply(NamedTuple):
 
     status: int
     body: bytes = b""
-    view: PublishedView | None = None
+    #: The name of what it shows.
+    view: str = ""
     version: str = ""
 
 
@@ -65,7 +66,6 @@ class SimulatedNode:
     def apply(self, change: DocumentChange) -> None:
         """Take over a change of the feed."""
         self.serves = True
-        self._responder.apply(change)
         if change.whole:
             self.readers.clear()
             self._views.clear()
@@ -75,6 +75,11 @@ class SimulatedNode:
             self._remove_caller(caller.vm)
             self._views[caller.vm] = caller.view
             self.readers.setdefault(caller.view, {})[caller.vm] = None
+        self.show(change)
+
+    def show(self, change: DocumentChange) -> None:
+        """Have documents shown."""
+        self._responder.apply(change)
         self.snapshot.publish(change.publications, whole=change.whole)
 
     def shows_otherwise(self, publication: Publication) -> bool:
@@ -139,4 +144,5 @@ def _reply(asked: PendingRequest, answer: Send) -> SimulatedReply:
     status = int(answer.pieces.head[9:12])
     plan = asked.planned.plan
     version = plan.version if isinstance(plan, ShowDocument) else ""
-    return SimulatedReply(status, answer.pieces.body, asked.view, version)
+    view = asked.view.name if asked.view is not None else ""
+    return SimulatedReply(status, answer.pieces.body, view, version)

@@ -14,7 +14,6 @@ from forewarn.agent.poller import ANSWER_MS, APPROVAL_MS
 from forewarn.protocol.approvals import render_approval
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from forewarn.simulator.world import metadata_node as nodes
-from forewarn.simulator.world.metadata_node import SimulatedReply
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.simulator.world.dice import Dice
     from forewarn.simulator.world.event_queue import EventQueue
     from forewarn.simulator.world.machine_profile import MachineProfile
-    from forewarn.simulator.world.metadata_node import SimulatedNode
+    from forewarn.simulator.world.metadata_node import SimulatedNode, SimulatedReply
 
 LATE_MS_MAX = 20 * 60 * 1000
 """A lost packet found again: the longest a request wanders before it arrives."""
@@ -111,9 +110,16 @@ class Network:
             self._queue.after(self._failure_delay_ms(ANSWER_MS), partial(answered, None))
             return True
         node = self._nodes[machine.name]
-        reply = self._ask(node, machine, self._gets[machine.version])
-        if reply.status == nodes.HELD:
-            return False
+        return self._poll(node, machine, partial(self._answer_poll, machine, node, answered))
+
+    def _answer_poll(
+        self,
+        machine: MachineProfile,
+        node: SimulatedNode,
+        answered: Callable[[bytes | None], None],
+        reply: SimulatedReply,
+    ) -> None:
+        """Let a machine have the answer to its poll: now, later or never."""
         body = reply.body if reply.status == 200 else None
         if body is not None:
             self._checker.read(machine.name, reply)
@@ -127,7 +133,6 @@ class Network:
         self._checker.clients.polled(machine.name, node, reply, answered_ms=answered_ms)
         if answered_ms == self._queue.now_ms:
             answered(body)
-        return True
 
     def approve(
         self,
@@ -161,14 +166,22 @@ class Network:
     def probe(self, machine: MachineProfile) -> None:
         """Send an approval of an event that is another group's, or nobody's."""
         foreign = self._checker.foreign_event(machine.name, self._dice)
-        head = nodes.post(machine.version)
-        reply = self._ask(self._nodes[machine.name], machine, head, render_approval((foreign,)))
-        self._checker.probe_answered(machine.name, foreign, reply)
+        checked = partial(self._checker.probe_answered, machine.name, foreign)
+        self._post(self._nodes[machine.name], machine, render_approval((foreign,)), checked)
 
     def _arrive(self, machine: MachineProfile, sending: _Transmission) -> None:
         self._checker.asks_to_approve(machine.name, sending.event_ids)
         node = self._nodes[machine.name]
-        reply = self._ask(node, machine, nodes.post(machine.version), sending.body)
+        self._post(node, machine, sending.body, partial(self._answer, machine, sending, node))
+
+    def _answer(
+        self,
+        machine: MachineProfile,
+        sending: _Transmission,
+        node: SimulatedNode,
+        reply: SimulatedReply,
+    ) -> None:
+        """Let a machine have the answer to its approval: now, later or never."""
         if reply.status == 200:
             self._checker.approved(machine.name, sending.event_ids)
         told, answered_ms = partial(sending.end, reply.status), self._queue.now_ms
@@ -195,8 +208,28 @@ class Network:
         """How long until it is noticed that no answer comes: a line that broke, or silence."""
         return self._dice.pick((1, timeout_ms))
 
-    def _ask(
-        self, node: SimulatedNode, machine: MachineProfile, raw: bytes, body: bytes = b""
-    ) -> SimulatedReply:
-        """Ask a node."""
-        return node.ask(machine.address, raw, body)
+    def disconnect(self, machine: str) -> None:
+        """A machine's programs end; here nothing is open between two requests."""
+
+    def _poll(
+        self,
+        node: SimulatedNode,
+        machine: MachineProfile,
+        answered: Callable[[SimulatedReply], None],
+    ) -> bool:
+        """Ask a node for a document; False where nothing is answered before the next change."""
+        reply = node.ask(machine.address, self._gets[machine.version])
+        if reply.status == nodes.HELD:
+            return False
+        answered(reply)
+        return True
+
+    def _post(
+        self,
+        node: SimulatedNode,
+        machine: MachineProfile,
+        body: bytes,
+        answered: Callable[[SimulatedReply], None],
+    ) -> None:
+        """Send a node an approval."""
+        answered(node.ask(machine.address, nodes.post(machine.version), body))
