@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.control")
 
+#: What a plan may take of what the one before took, in hundredths, and at most, in ms: VMs are
+#: told of its first wave so much earlier, else none of its hosts could have its whole notice.
+ALLOWED_PERCENT, ALLOWED_MS_MAX = 150, 4 * 3600 * 1000
+#: Planning that takes no longer than this needs no time of its own, in ms.
+SHORT_MS = 20_000
+
 
 class PlannerHost:
     """Takes snapshots on the loop's thread, and brings plans back through its inbox."""
@@ -53,6 +59,8 @@ class PlannerHost:
         #: Maintenance whose plan is being made, 0: none; and those that wait for it to be made.
         self._making = 0
         self._waiting: deque[int] = deque()
+        #: When that was begun, ms since the epoch UTC, and how long the last plan took, in ms.
+        self._begun_ms = self._took_ms = 0
 
     def request(self, numbers: Iterable[int]) -> None:
         """Have plans made for maintenances that want one, one at a time. On the loop's thread."""
@@ -83,6 +91,7 @@ class PlannerHost:
             self._report(made, "gate")
         else:
             self._making = 0
+            self._took_ms = self._clock.now_ms() - self._begun_ms
             self._report(made, "planner")
         self.request((made.maintenance,))
 
@@ -94,10 +103,16 @@ class PlannerHost:
         from forewarn.control.planning import snapshot  # noqa: PLC0415
 
         plane, now_ms = self._plane, self._clock.now_ms()
+        allowed_ms = min(self._took_ms * ALLOWED_PERCENT // 100, ALLOWED_MS_MAX)
         taken = snapshot(
-            plane.state, maintenance, topology=plane.fleet(), policy=plane.policy, now_ms=now_ms
+            plane.state,
+            maintenance,
+            topology=plane.fleet(),
+            policy=plane.policy,
+            now_ms=now_ms,
+            planning_ms=allowed_ms if allowed_ms > SHORT_MS else 0,
         )
-        self._making = number
+        self._making, self._begun_ms = number, now_ms
         self._executor.submit(partial(self._make, taken))
 
     def _wants_gate(self, number: int) -> bool:

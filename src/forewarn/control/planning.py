@@ -65,10 +65,18 @@ class Snapshot:
     in_force: MaintenancePlan | None
     policy: Policy
     now_ms: int
+    #: How long planning may take until the plan takes force, in ms.
+    planning_ms: int = 0
 
 
 def snapshot(
-    state: CoreState, maintenance: Maintenance, *, topology: Topology, policy: Policy, now_ms: int
+    state: CoreState,
+    maintenance: Maintenance,
+    *,
+    topology: Topology,
+    policy: Policy,
+    now_ms: int,
+    planning_ms: int = 0,
 ) -> Snapshot:
     """Copy what a plan is made from; costs the live work and the hosts touched so far.
 
@@ -82,6 +90,7 @@ def snapshot(
         state.plans.get(maintenance.plan),
         replace(policy, maintenance=maintenance_policy(state.applied_policy, policy)),
         now_ms,
+        planning_ms,
     )
 
 
@@ -134,6 +143,7 @@ def policy_of(taken: Snapshot) -> MaintenancePolicy:
     base = policy.maintenance
     owed_s = max(base.notice_s, policy.notice_s[taken.maintenance.impact])
     notice_s = owed_s + margin_s + max(ANNOUNCING_S, MARGINS * margin_s)
+    notice_s += -(-taken.planning_ms // SECOND_MS)
     return replace(base, notice_s=notice_s)
 
 
