@@ -95,8 +95,9 @@ def test_freeze_moves_the_guest_alive(lab: Laboratory, guest: str, config: Libvi
     given = task(lab, Cause.LIVE_MIGRATION)
     with pytest.raises(TaskUnknown):
         LibvirtDriver(config).progress(given, 0)
-    assert carried_out(LibvirtDriver(config), given) == Progress(done=True)
+    said = carried_out(LibvirtDriver(config), given)
     assert home(lab) != given.operation.host
+    assert said == Progress(done=True, placements={"a1": home(lab)})
     assert boots(lab) == 1
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -110,8 +111,9 @@ class PlannerHost:
             topology=plane.fleet(),
             policy=plane.policy,
             now_ms=now_ms,
-            planning_ms=allowed_ms if allowed_ms > SHORT_MS else 0,
         )
+        if allowed_ms > SHORT_MS:
+            taken = replace(taken, planning_ms=allowed_ms)
         self._making, self._begun_ms = number, now_ms
         self._executor.submit(partial(self._make, taken))
 

@@ -76,7 +76,6 @@ def snapshot(
     topology: Topology,
     policy: Policy,
     now_ms: int,
-    planning_ms: int = 0,
 ) -> Snapshot:
     """Copy what a plan is made from; costs the live work and the hosts touched so far.
 
@@ -90,7 +89,6 @@ def snapshot(
         state.plans.get(maintenance.plan),
         replace(policy, maintenance=maintenance_policy(state.applied_policy, policy)),
         now_ms,
-        planning_ms,
     )
 
 

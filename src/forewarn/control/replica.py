@@ -27,6 +27,9 @@ T = TypeVar("T")
 #: What the reading thread takes: a whole state, a change of it, or a question. None: it ends.
 _Item: TypeAlias = "StateView | tuple[Changes, int] | StateQuery[object] | None"
 
+#: How long ending waits for the questions asked before it, in seconds.
+STOP_TIMEOUT_S = 10
+
 log = logging.getLogger("forewarn.control")
 
 
@@ -72,13 +75,13 @@ class StateReplica:
             self._start()
 
     def stop(self) -> None:
-        """End; what was asked is answered first."""
+        """End; what was asked is answered first, unless that takes longer than `STOP_TIMEOUT_S`."""
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is None:
                 return
             self._items.put(None)
-        thread.join()
+        thread.join(STOP_TIMEOUT_S)
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._serve, name="readers", daemon=True)
