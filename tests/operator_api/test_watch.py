@@ -158,6 +158,15 @@ def test_stalled_follower_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent[:2] == ["http.response.start", "http.response.body"]
 
 
+def test_silent_stream_says_that_it_is_alive(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who follows a quiet fleet can tell it from a service that has gone, look after look."""
+    monkeypatch.setattr(watch, "SILENCE_S_MAX", 0.1)
+    monkeypatch.setattr(watch, "LOOK_S", 0.01)
+    follower = Follower(live)
+    assert [follower.answer.readline() for _ in range(3)] == [b"\n"] * 3
+    follower.close()
+
+
 def test_stopping_service_ends_its_streams(live: Live) -> None:
     """A follower is told when the service stops, with its last line."""
     follower = Follower(live)

@@ -114,6 +114,8 @@ class HistoryWatch:
 
     async def follow(self, after: int, operator: str = "") -> AsyncGenerator[list[Recorded], None]:
         """Yield entries after a sequence number as they come; an empty list is a sign of life."""
+        now_s = asyncio.get_running_loop().time
+        said_s = now_s()
         try:
             yield []
             while not self._stopped:
@@ -121,10 +123,11 @@ class HistoryWatch:
                 while page := await self._page(after):
                     yield page
                     after = page[-1].seq
-                done, _ = await asyncio.wait([news], timeout=SILENCE_S_MAX)
-                if not done:
-                    news.cancel()
+                    said_s = now_s()
+                if now_s() - said_s >= SILENCE_S_MAX:  # though it was woken to look, to no avail
                     yield []
+                    said_s = now_s()
+                await asyncio.wait([news], timeout=SILENCE_S_MAX)
         finally:
             self._followers -= 1
             self.streams.leave(operator)
