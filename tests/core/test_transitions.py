@@ -16,6 +16,7 @@ from forewarn.core.stimulus import (
     DriverDone,
     DriverFailed,
     DriverProgressed,
+    DriverReports,
     Recover,
     Repair,
     Retry,
@@ -38,6 +39,24 @@ def test_failure_appears_as_started() -> None:
     assert rig.begun == [failure.number]
     rig.finish(failure)
     assert rig.health("h0") is Health.HEALTHY
+
+
+def test_reports_of_drivers_count_each_by_itself() -> None:
+    """What is said of one operation changes nothing of another, also if that has ended (L-5)."""
+    rig = small()
+    first, second, third = (rig.ask(Cause.HARDWARE_FAILURE, host) for host in ("h0", "h1", "h2"))
+    rig.finish(third)
+    rig.tell(
+        DriverReports(
+            (
+                DriverDone(third.number, third.attempt),
+                DriverFailed(first.number, first.attempt, "no power"),
+                DriverDone(second.number, second.attempt),
+            )
+        )
+    )
+    assert rig.now(first).reason == "no power"
+    assert [rig.now(each).state for each in (first, second)] == [S.RUNNING, S.SUCCEEDED]
 
 
 def test_failure_ends_all_work_on_the_host() -> None:

@@ -348,7 +348,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "old-writer-begins",
         "a writer that was replaced begins what waited for being shown",
-        ((DRIVERS, "        store.confirm()\n", "        pass\n"),),
+        ((CALLS, "        store.confirm()\n", "        pass\n"),),
         caught_by="transcript L-7-failover-cut-off",
     ),
     Mutant(

@@ -130,7 +130,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a driver is told to begin twice",
         (
             (
-                "forewarn.control.driver_host",
+                "forewarn.control.driver_calls",
                 "        driver.begin(call.task)\n",
                 ("        driver.begin(call.task)\n        driver.begin(call.task)\n"),
             ),

@@ -71,9 +71,11 @@ def module_length(source: Source) -> Found:
 )
 def function_length(source: Source) -> Found:
     """A function is seen at a glance; comments and docstrings do not count."""
-    code_lines = _code_lines(source.text)
     for function in source.functions():
         first, last = function.lineno, function.end_lineno or function.lineno
+        if last - first < FUNCTION_LINES_MAX:
+            continue
+        code_lines = _code_lines(source.text)
         if ast.get_docstring(function) is not None:
             doc = function.body[0]
             hidden = set(range(doc.lineno, (doc.end_lineno or doc.lineno) + 1))
@@ -127,9 +129,11 @@ def no_recursion(source: Source) -> Found:
         inner = [node for node in ast.walk(function) if isinstance(node, later)]
         handed_on = {id(call) for one in inner if one is not function for call in ast.walk(one)}
         for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
-            if id(call) in handed_on:
+            called = call.func
+            last = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if last != function.name or id(call) in handed_on:
                 continue
-            if ast.unparse(call.func) in _own_names(source, function):
+            if ast.unparse(called) in _own_names(source, function):
                 yield call.lineno, f"{function.name} calls itself; use a loop", function.name
 
 

@@ -20,6 +20,9 @@ from forewarn.values import Word, value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forewarn.drivers import Driver
+    from forewarn.store import Store
+
 #: Longest text taken from a driver, in characters: a reason is a sentence, not a log.
 TEXT_CHARACTERS_MAX = 1000
 #: Latest time a driver may want to be asked again at, in milliseconds from now.
@@ -315,3 +318,22 @@ def clean_text(said: object) -> str:
     if len(text) > TEXT_CHARACTERS_MAX:
         text = text[: TEXT_CHARACTERS_MAX - 1] + "…"
     return text
+
+
+def make_call(call: DriverCall, driver: Driver, store: Store, *, now_ms: int) -> Progress | None:
+    """Call a driver, on whatever thread this is.
+
+    What has an effect outside is done only by the writer, which another process may be since a
+    pause: that is seen to immediately before each such call. Source: R-2, L-7.
+    """
+    if call.verb is Verb.PROGRESS:
+        return driver.progress(call.task, now_ms)
+    try:
+        store.confirm()
+    except ForewarnError as error:
+        raise WriterUnconfirmed(error) from error
+    if call.verb is Verb.BEGIN:
+        driver.begin(call.task)
+    else:
+        driver.abort(call.task)
+    return None

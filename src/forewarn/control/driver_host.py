@@ -20,9 +20,9 @@ from forewarn.control.driver_calls import (
     DriverCalls,
     DriverHung,
     Verb,
-    WriterUnconfirmed,
+    make_call,
 )
-from forewarn.control.driver_progress import ProgressReports
+from forewarn.control.driver_reports import DriverReportBatch, ProgressReports
 from forewarn.control.driver_setup import DriverUnknown
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.stimulus import DriverAborted, DriverBegun, DriverDone, DriverFailed
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from forewarn.control.plane import ControlPlane
     from forewarn.core.stimulus import Stimulus
     from forewarn.core.topology import Host
-    from forewarn.drivers import Driver
-    from forewarn.store import Store
 
 log = logging.getLogger("forewarn.control")
 
@@ -87,7 +85,7 @@ class DriverHost:
             plane: whose operations are carried out.
             setup: whom to call, and how.
             deliver: is given the end of each call, on any thread, for `ended`.
-            report: is given what a driver says, and the driver's name.
+            report: is given what drivers have said at once, and the driver's name.
 
         Raises:
             DriverUnknown: the default is none of them.
@@ -97,7 +95,8 @@ class DriverHost:
         self._setup = setup
         self._calls = DriverCalls(setup.executor, setup.limits, deliver, observe=setup.observe)
         plane.default_driver = setup.default
-        self._report = report
+        self._said = DriverReportBatch(report)
+        self._report = self._said.add
         self._progress = ProgressReports()
         self._next: dict[int, _Next] = {}
         #: (when, operation), the earliest first; one that `_next` says otherwise of is void.
@@ -145,6 +144,7 @@ class DriverHost:
     def resume(self, now_ms: int) -> None:
         """Ask after everything that was begun, by what is on record."""
         self._tried.clear()
+        self._said.clear()
         for operation in self._plane.state.operations.values():
             if operation.state is OperationState.RUNNING and operation.begun_ms:
                 self._plan(operation.number, _Next(Verb.PROGRESS, operation.attempt, now_ms))
@@ -183,9 +183,16 @@ class DriverHost:
                 self._call(numbers.popleft(), driver, now_ms)
             if not numbers:
                 del self._ready[driver]
+        self._report_all()
 
-    def ended(self, ended: CallEnded, now_ms: int) -> ForewarnError | None:
-        """Take what became of a call; return why it was not made, if it was not."""
+    def ended(self, ends: Iterable[CallEnded], now_ms: int) -> list[ForewarnError]:
+        """Take what became of calls; return why they were not made, of those that were not."""
+        for ended in ends:
+            self._ended(ended, now_ms)
+        self._report_all()
+        return [ended.unconfirmed for ended in ends if ended.unconfirmed is not None]
+
+    def _ended(self, ended: CallEnded, now_ms: int) -> None:
         call, number = ended.call, ended.call.task.operation.number
         self._calls.ended(ended, now_ms)
         self._exhausted.discard(call.driver)
@@ -201,7 +208,6 @@ class DriverHost:
             take(ended, now_ms)
         if number in self._next:  # it may have had to wait for the end of this call
             self._plan(number, self._next[number])
-        return ended.unconfirmed
 
     # --- what is due ----------------------------------------------------------------------
 
@@ -280,7 +286,7 @@ class DriverHost:
             return
         self._under_way[number] = call
         planned.ready = False
-        self._calls.make(call, partial(_make, call, driver, store, now_ms), now_ms)
+        self._calls.make(call, partial(make_call, call, driver, store, now_ms=now_ms), now_ms)
 
     def _calls_nobody(self, call: DriverCall, now_ms: int) -> None:
         reason = str(DriverUnknown(name=call.driver, known=", ".join(self._setup.drivers)))
@@ -303,8 +309,6 @@ class DriverHost:
         if planned is None or (planned.verb is Verb.BEGIN and planned.attempt == attempt):
             self._plan(number, _Next(Verb.PROGRESS, attempt, now_ms))
         self._report(DriverBegun(number, attempt), name)
-        if self._plane.state.operations[number].begun_ms:
-            del self._tried[number]
 
     def _progressed(self, ended: CallEnded, now_ms: int) -> None:
         operation, name = ended.call.task.operation, ended.call.driver
@@ -368,6 +372,13 @@ class DriverHost:
             self._plan(operation.number, planned)
         self._report(DriverFailed(operation.number, operation.attempt, reason), name)
 
+    def _report_all(self) -> None:
+        """Report what drivers have said; what is on record by then is known from there."""
+        for number in self._said.commit():
+            operation = self._plane.state.operations.get(number)
+            if operation is None or operation.begun_ms:
+                self._tried.pop(number, None)
+
     def _name(self, operation: Operation | None) -> str:
         """Return the name of who carries an operation out: who it was begun with. Source: R-3."""
         if operation is None:
@@ -376,22 +387,3 @@ class DriverHost:
             return operation.driver
         host = self._plane.state.topology.hosts.get(operation.host)  # begun by an older version
         return (host.driver if host else "") or self._setup.default
-
-
-def _make(call: DriverCall, driver: Driver, store: Store, now_ms: int) -> Progress | None:
-    """Call a driver, on whatever thread this is.
-
-    What has an effect outside is done only by the writer, which another process may be since a
-    pause: that is seen to immediately before each such call. Source: R-2, L-7.
-    """
-    if call.verb is Verb.PROGRESS:
-        return driver.progress(call.task, now_ms)
-    try:
-        store.confirm()
-    except ForewarnError as error:
-        raise WriterUnconfirmed(error) from error
-    if call.verb is Verb.BEGIN:
-        driver.begin(call.task)
-    else:
-        driver.abort(call.task)
-    return None

@@ -256,7 +256,7 @@ class ControlEngine:
             case StateQuery():
                 item.run(self._plane)
             case CallEnded():
-                self._take_call(item)
+                self._take_calls(self._inbox.take_ends(item))
             case PublicationEnded():
                 self._take_publication(item)
             case PlanMade() | PlanFailed() | GatePassed() | GateFailed():
@@ -333,13 +333,13 @@ class ControlEngine:
         if follow_up.announced:
             self._report(NoticeShown(follow_up.announced), "clock")
 
-    def _take_call(self, ended: CallEnded) -> None:
-        """Take what became of a driver's call; this process may not be the writer any more."""
-        unconfirmed = self._drivers.ended(ended, self._clock.now_ms())
-        if isinstance(unconfirmed, StoreLost):
-            self._end(ServiceState.SUPERSEDED, unconfirmed)
-        elif unconfirmed is not None:
-            self._trouble(unconfirmed)  # the call is tried again
+    def _take_calls(self, ends: list[CallEnded]) -> None:
+        """Take what became of drivers' calls; this process may not be the writer any more."""
+        for unconfirmed in self._drivers.ended(ends, self._clock.now_ms()):
+            if isinstance(unconfirmed, StoreLost):
+                self._end(ServiceState.SUPERSEDED, unconfirmed)
+            else:
+                self._trouble(unconfirmed)  # the call is tried again
 
     def _pass_time(self) -> None:
         """Do what time alone makes due: deadlines, then drivers to be asked."""

@@ -1,11 +1,13 @@
-"""The inbox of the run loop: what is asked of it, and what has ended elsewhere, in order.
+"""The inbox of the run loop: what is asked of it, and what has ended elsewhere.
 
-Any thread puts something in, the loop's thread takes it out; nothing is decided here.
+Any thread puts something in, the loop's thread takes it out; nothing is decided here. Whoever
+waits for an answer comes before what nobody waits for; each of the two keeps its order.
 """
 
 from __future__ import annotations
 
 import queue
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -26,6 +28,10 @@ T = TypeVar("T")
 
 #: Requests that may wait for the loop. At 0.3 ms each this is three seconds of work.
 INBOX_MAX = 10_000
+#: Requests that may go before other things that wait, until one of those has its turn.
+AHEAD_MAX = 4
+#: Ends of drivers' calls that are taken at once, and cost one transaction.
+ENDS_MAX = 64
 
 
 class Overloaded(OurError):
@@ -93,10 +99,15 @@ class Inbox:
         """Begin empty; once the service has ended by its `status`, requests are refused."""
         self._status = status
         self._items: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        #: What was put in, sorted by the loop's thread: requests with an answer, and the rest.
+        self._requests: deque[Submission | StateQuery[object]] = deque()
+        self._others: deque[Item] = deque()
+        #: Requests taken since one of the others was.
+        self._ahead = 0
 
     def __len__(self) -> int:
         """How much waits."""
-        return self._items.qsize()
+        return self._items.qsize() + len(self._requests) + len(self._others)
 
     def put(self, item: Item) -> None:
         """Have something handled that must not be refused."""
@@ -128,16 +139,44 @@ class Inbox:
             self.put(Submission(stimulus, actor, None))
 
     def take(self, timeout_s: float) -> Item:
-        """Return what came first, waiting for it as long; None if nothing came."""
-        try:
-            return self._items.get(timeout=timeout_s)
-        except queue.Empty:
-            return None
+        """Return what comes next, waiting for it as long; None if nothing came."""
+        self._sort()
+        if not self._requests and not self._others:
+            try:
+                self._sort_one(self._items.get(timeout=timeout_s))
+            except queue.Empty:
+                return None
+        if self._requests and (self._ahead < AHEAD_MAX or not self._others):
+            self._ahead += 1
+            return self._requests.popleft()
+        self._ahead = 0
+        return self._others.popleft()
+
+    def take_ends(self, first: CallEnded) -> list[CallEnded]:
+        """Return an end of a driver's call with those that came right after it."""
+        found = [first]
+        while self._others and len(found) < ENDS_MAX:
+            following = self._others[0]
+            if not isinstance(following, CallEnded):
+                break
+            found.append(following)
+            self._others.popleft()
+        return found
+
+    def _sort(self) -> None:
+        for _ in range(self._items.qsize()):
+            self._sort_one(self._items.get_nowait())
+
+    def _sort_one(self, item: Item) -> None:
+        if isinstance(item, Submission | StateQuery) and item.answer is not None:
+            self._requests.append(item)
+        else:
+            self._others.append(item)
 
     def refuse_waiting(self) -> None:
         """Answer everybody who waits that nothing was done."""
         while len(self):
-            item = self._items.get_nowait()
+            item = self.take(0)
             answer = item.answer if isinstance(item, Submission | StateQuery) else None
             if answer is not None and answer.set_running_or_notify_cancel():
                 answer.set_exception(Stopping())

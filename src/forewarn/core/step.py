@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from forewarn.core.policy import Policy
     from forewarn.core.state import Changes, State
-    from forewarn.core.stimulus import Stimulus
+    from forewarn.core.stimulus import SingleStimulus, Stimulus
 
 #: Operations that one step announces or starts; the rest follows in steps of its own, so that
 #: approvals are answered in between. Each costs the store about half a millisecond.
-PORTION_MAX = 32
+PORTION_MAX = 16
 
 
 @value
@@ -68,7 +68,8 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
         CallerError: the stimulus is refused; nothing follows.
     """
     draft = Draft(state, now_ms, terms)
-    about = _act(draft, stimulus)
+    each = stimulus.reports if isinstance(stimulus, stimuli.DriverReports) else (stimulus,)
+    about = tuple(number for one in each for number in _act(draft, one))
     more = waves.advance(draft, PORTION_MAX)
     rest = (*_settle(draft), *more)
     waves.conclude(draft)
@@ -102,7 +103,7 @@ def next_deadline_ms(state: State, policy: Policy, now_ms: int) -> int | None:
 # --- what each stimulus does ---------------------------------------------------------------
 
 
-def _act(draft: Draft, stimulus: Stimulus) -> tuple[int, ...]:  # noqa: C901, PLR0912
+def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:  # noqa: C901, PLR0912
     """Do what a stimulus asks for; a flat table that the type checker keeps complete."""
     match stimulus:
         case stimuli.RequestMaintenance():

@@ -156,6 +156,17 @@ class DriverAborted:
     failed: str = ""
 
 
+#: What a driver says of an operation.
+DriverReport: TypeAlias = DriverBegun | DriverProgressed | DriverDone | DriverFailed | DriverAborted
+
+
+@value
+class DriverReports:
+    """What one driver says of several operations, in order; it costs one transaction."""
+
+    reports: tuple[DriverReport, ...]
+
+
 @value
 class NoticeShown:
     """What these operations announce is shown. Source: L-7."""
@@ -238,7 +249,7 @@ class Recover:
     away_ms: int = 0
 
 
-Stimulus: TypeAlias = (
+SingleStimulus: TypeAlias = (
     RequestMaintenance
     | Approve
     | Acknowledge
@@ -246,11 +257,7 @@ Stimulus: TypeAlias = (
     | Complete
     | Retry
     | Repair
-    | DriverBegun
-    | DriverProgressed
-    | DriverDone
-    | DriverFailed
-    | DriverAborted
+    | DriverReport
     | NoticeShown
     | NotShown
     | ClockMarked
@@ -263,3 +270,5 @@ Stimulus: TypeAlias = (
     | Recover
     | MaintenanceStimulus
 )
+#: What one step decides on.
+Stimulus: TypeAlias = SingleStimulus | DriverReports

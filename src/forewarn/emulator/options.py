@@ -34,6 +34,9 @@ BURST_S = 2.0
 BURST_MAX = 1_000_000
 #: A group the emulator enabled stays so: moving the clock a week ahead is not silence. Source: B-4.
 NEVER_S = 100 * 366 * 24 * 3600
+#: How long its driver may take to answer, in seconds of the emulator's clock: that is its own, and
+#: at 600 times real time a busy machine has six seconds.
+CALL_TIMEOUT_S = 3600.0
 #: Real time from deciding to showing that no notice may lose, in ms; times the speed it is the
 #: margin added to every notice.
 SHOWING_MS = 20
@@ -108,7 +111,7 @@ def settings_of(options: Options) -> Settings:
             notice_margin_ms=margin_ms(options.speed),
             disable_after_s=PolicySettings().disable_after_s if on_first else NEVER_S,
         ),
-        drivers=DriverSettings(default="simulated"),
+        drivers=DriverSettings(default="simulated", call_timeout_s=CALL_TIMEOUT_S),
     )
 
 

@@ -1,16 +1,19 @@
-"""How often what a driver says of its progress is worth an entry of history.
+"""What drivers say on its way to the record: how often it is worth an entry, and many at once.
 
-What it says is cleaned in `driver_calls.py`.
+What they say is cleaned in `driver_calls.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.stimulus import DriverProgressed
+from forewarn.core.stimulus import DriverProgressed, DriverReports
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forewarn.core.lifecycle import Operation
+    from forewarn.core.stimulus import DriverReport, Stimulus
     from forewarn.drivers import Progress
 
 #: Shortest time between two entries of one operation, in milliseconds.
@@ -49,3 +52,28 @@ class ProgressReports:
     def forget(self, number: int) -> None:
         """Keep nothing of an operation that has ended."""
         self._last.pop(number, None)
+
+
+class DriverReportBatch:
+    """Gathers what drivers say, so that calls which end together cost one transaction."""
+
+    def __init__(self, commit: Callable[[Stimulus, str], None]) -> None:
+        """Hold nothing; `commit` is given one driver's reports at once, and its name."""
+        self._commit = commit
+        self._reports: dict[str, list[DriverReport]] = {}
+
+    def add(self, report: DriverReport, driver: str) -> None:
+        """Take one report."""
+        self._reports.setdefault(driver, []).append(report)
+
+    def commit(self) -> list[int]:
+        """Have them committed, each driver's in its order; return their operations."""
+        taken, self._reports = self._reports, {}
+        for driver, reports in taken.items():
+            together = reports[0] if len(reports) == 1 else DriverReports(tuple(reports))
+            self._commit(together, driver)
+        return [report.operation for reports in taken.values() for report in reports]
+
+    def clear(self) -> None:
+        """Forget them: the drivers are asked again."""
+        self._reports.clear()
