@@ -11,8 +11,8 @@ UPDATE ?=
 FULLY_COVERED := src/forewarn/core/*,src/forewarn/planning/*,src/forewarn/protocol/*
 FULLY_COVERED := $(FULLY_COVERED),src/forewarn/agent/core/*
 PYTEST ?= $(BIN)/pytest
-# Two cores: a test goes to the process that is free.
-PARALLEL ?= -n auto --dist worksteal
+# Many a test waits for another process, so there is one process more than there are cores.
+PARALLEL ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
 BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
 	bench-planner bench-scale bench-nodes bench-page bench-telemetry bench-maintenance
 
