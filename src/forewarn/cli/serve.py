@@ -99,10 +99,10 @@ async def _serve(settings: Settings) -> int:
     log = logging.getLogger("forewarn")
 
     def started(bound: Bound) -> None:
-        places = ", ".join(bound.metadata)
-        log.info("serving VMs at %s", places, extra={"action": "started"})
-        if bound.operator:
-            log.info("serving operators at %s", bound.operator, extra={"action": "started"})
+        places = {"VMs": ", ".join(bound.metadata), "operators": bound.operator}
+        for whom, place in places.items():
+            if place:
+                log.info("serving %s at %s", whom, place, extra={"action": "started"})
 
     def standing_by(address: str) -> None:
         notify("READY=1\nSTATUS=standby")  # else the service manager ends it for being slow
