@@ -99,7 +99,12 @@ async def _serve(settings: Settings) -> int:
     log = logging.getLogger("forewarn")
 
     def started(bound: Bound) -> None:
-        places = {"VMs": ", ".join(bound.metadata), "operators": bound.operator}
+        places = {
+            "VMs": ", ".join(bound.metadata),
+            "metadata nodes": daemon.feed_address,
+            "operators": bound.operator,
+            "Azure's tools": bound.azure,
+        }
         for whom, place in places.items():
             if place:
                 log.info("serving %s at %s", whom, place, extra={"action": "started"})
