@@ -272,7 +272,7 @@ def obstacle(draft: Draft, operation: Operation) -> Obstacle | None:
     for place in places:
         other = next(_under_way(draft, operation, place), None)
         if other is not None:
-            text = f"host {place[1]} is occupied by {other.id}"
+            text = _busy(other, place)
             return Obstacle(other.number, Waiting("host-busy", text, on=(other.id,)))
     if not operation.routine:
         return None
@@ -284,6 +284,15 @@ def obstacle(draft: Draft, operation: Operation) -> Obstacle | None:
                 text = f"group {group} is disturbed in fault domain {elsewhere[1]} by {other.id}"
                 return Obstacle(other.number, Waiting("fault-domain", text, on=(other.id,)))
     return None
+
+
+def _busy(other: Operation, place: Place) -> str:
+    """Say what work does at a place that other work waits for."""
+    kind, host = place
+    if kind == "destination":
+        return f"{other.id} is moving VMs to host {host}"
+    state = "running" if other.state is OperationState.RUNNING else "announced"
+    return f"{other.id} is already {state} on host {host}"
 
 
 def _under_way(draft: Draft, operation: Operation, place: Place) -> Iterator[Operation]:

@@ -41,7 +41,7 @@ class Code(Word):
 SENTENCES: dict[Code, str] = {
     Code.UNKNOWN_HOST: "{who} is not in the fleet",
     Code.HOST_FAILED: "{who} has failed; repair it first",
-    Code.HOST_BUSY: "{who} is occupied by {subject}",
+    Code.HOST_BUSY: "{who} waits for {subject} to end",
     Code.FAULT_DOMAIN: "{subject} disturbs a group of {who} in another fault domain",
     Code.ARRIVALS: "VMs are about to arrive on {who} with {subject}",
     Code.BUDGET: "the budget of {subject} has no room for {who}",
