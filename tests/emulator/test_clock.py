@@ -11,7 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from forewarn.cli.api_client import ApiRefused
-from forewarn.emulator.options import margin_ms
+from forewarn.emulator.options import Options, margin_ms, settings_of
+from forewarn.emulator.routes import ADVANCE_S_MAX
 from forewarn.protocol import timestamps
 from tests.emulator.conftest import Stage
 
@@ -35,6 +36,11 @@ def test_clock_moves_by_what_it_is_told(stage: Stage) -> None:
     assert timestamps.parse(answer["now"]) == before_ms + 900_000
     stage.advance("1h")
     assert clock_ms(stage) == before_ms + 4_500_000
+
+
+def test_no_move_of_the_clock_makes_a_call_of_a_driver_hang() -> None:
+    """A call that is under way while the clock is moved has its time still. Source: R-1."""
+    assert settings_of(Options()).drivers.call_timeout_s > ADVANCE_S_MAX
 
 
 def test_advanced_hour_is_the_hour_that_passed(stage: Stage) -> None:

@@ -52,11 +52,13 @@ def test_fleet_is_what_it_was(
     stage: Stage, killed: Callable[[Stage], Stage], scenario: str, after: str
 ) -> None:
     """When a scenario is cut off, its machines and its work are gone with the next start."""
-    before = stage.fleet()
+    before, policy = stage.fleet(), stage.api.get("/v1/policy")
     stage.run(scenario)
     stage.advance(after)
     again = killed(stage)
     assert again.fleet() == before
+    assert again.api.get("/v1/policy") == policy
+    assert again.api.get("/v1/maintenances?live=true")["maintenances"] == []
     assert again.api.get("/v1/operations?live=true")["operations"] == []
     assert {host["health"] for host in again.api.get("/v1/hosts")["hosts"]} == {"healthy"}
     again.run(scenario)

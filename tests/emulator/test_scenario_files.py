@@ -8,7 +8,17 @@ from __future__ import annotations
 import pytest
 
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.emulator.scenario import Approval, Pause, Remark, Repairing, Until, Wait, Work
+from forewarn.emulator.scenario import (
+    Approval,
+    Maintain,
+    Pause,
+    Remark,
+    Repairing,
+    Resumption,
+    Until,
+    Wait,
+    Work,
+)
 from forewarn.emulator.scenario_files import (
     ScenarioInvalid,
     ScenarioUnknown,
@@ -76,6 +86,19 @@ failed = true
 repair = "$host"
 
 [[steps]]
+maintain = ["h2", "$host"]
+as = "rolling"
+cause = "host-update"
+duration = "10m"
+reason = "new kernel"
+canary = "h2"
+max_at_once = 2
+max_failures = 1
+
+[[steps]]
+resume = "rolling"
+
+[[steps]]
 say = "so far"
 
 [[steps]]
@@ -105,7 +128,18 @@ def test_file_says_all_there_is() -> None:
     assert second.duration_s == 30
     assert acts[2] == Wait(Until.STARTED, "update", 5_400_000)
     assert acts[3] == Approval("restarts", ("v2",), ("v2",))
-    assert acts[6:] == [Repairing(("$host",)), Remark("so far"), Pause()]
+    assert acts[6] == Repairing(("$host",))
+    assert acts[7] == Maintain(
+        hosts=("h2", "$host"),
+        cause=Cause.HOST_UPDATE,
+        duration_s=600,
+        label="rolling",
+        reason="new kernel",
+        canary=("h2",),
+        max_at_once=2,
+        max_failures=1,
+    )
+    assert acts[8:] == [Resumption("rolling"), Remark("so far"), Pause()]
     assert scenario.machines.hosts == {"h2": {"fault_domain": 1}}
 
 
@@ -152,6 +186,19 @@ def test_shipped_scenario_introduces_itself(name: str) -> None:
             "the label of two steps",
         ),
         ("hosts = 3\n[[steps]]\nsay = 'x'", "must be a table of tables"),
+        ("policy = 3\n[[steps]]\nsay = 'x'", "written as [policy]"),
+        ("[policy]\npauses = '1m'\n[[steps]]\nsay = 'x'", "unknown member 'pauses'"),
+        ("[policy.windows.w]\nfrom = '+x'\n[[steps]]\nsay = 'x'", "windows.w.from"),
+        (
+            "[policy.windows.w]\nfrom='+1m'\ntime_zone='Asia/Tokyo'\n[[steps]]\nsay='x'",
+            "must be left out: relative times are in UTC",
+        ),
+        ("[[steps]]\nmaintain = 'x'\ncause = 'reboot-it'", "cause must be one of"),
+        ("[[steps]]\ndo='reboot'\non='x'\nas='a'\n[[steps]]\nresume='a'", "a `maintain` step"),
+        (
+            "[[steps]]\ndo='reboot'\non='x'\nas='a'\n[[steps]]\nwait='stopped'\nfor='a'",
+            "the label of a `maintain` step",
+        ),
         ("title = 'never closed", "end of document"),
         ("x" * 300_000, "longer than"),
     ],

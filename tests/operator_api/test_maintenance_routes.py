@@ -61,6 +61,7 @@ def test_life_of_a_maintenance(fleet: Live) -> None:
     full = planned(fleet, name)
     assert full["maintenance"]["working"] == 1
     assert [each["state"] for each in full["waves"]] == ["working", "planned"]
+    assert full["waves"][1]["waits_for"]["text"] == "wave 2 waits for wave 1 to end"
     paused = fleet.post(f"{path}/pause", reason="a game is on")["maintenance"]
     assert (paused["state"], paused["halted_by"]) == ("paused", "a game is on")
     assert fleet.get("/v1/events")["events"] == []

@@ -40,14 +40,17 @@ for = "reboot"
 ```
 
 `[hosts.NAME]`, `[groups.NAME]` and `[vms.NAME]` take what the [operator API](api.md) takes for them.
+`[policy]` takes what a [policy file](policy.md) takes, and is in force while the scenario runs; `from` and `to` of a window may also be written as `+50m`, so long after the scenario began, in UTC.
 
 | step | what it does | its other keys |
 | --- | --- | --- |
 | `do` | asks for work of this [cause](causes.md) | `on` (needed), `as`, `impact`, `source`, `description`, `duration` (or `"unknown"`), `notice`, `to`, `times`, `every`, `jitter` |
-| `wait` | waits until labelled work is `scheduled`, `started` or `ended` | `for` (needed), `within` (1h) |
+| `maintain` | creates a [maintenance](../tutorial/maintain-a-fleet.md) of these hosts and starts it | `as`, `cause` (`host-reboot`), `duration` of each host (5m), `reason`, `canary`, `max_at_once`, `max_failures` |
+| `wait` | waits until labelled work is `scheduled`, `started` or `ended`, on the first host of a maintenance; or a maintenance is `stopped` by its gate, or `ended` | `for` (needed), `within` (1h) |
 | `approve` | approves the events of labelled work | `by` (needed), `only` |
 | `cancel` | withdraws labelled work | `reason` |
 | `complete` | ends labelled work | `failed`, `reason` |
+| `resume` | has a labelled maintenance go on that was stopped | |
 | `repair` | a failed host is well again | |
 | `say` | tells something in the emulator's output | |
 

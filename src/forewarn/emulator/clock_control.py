@@ -109,8 +109,10 @@ class ClockControl:
         return min((each for each in times if each > now_ms), default=None)
 
     def _busy(self, plane: ControlPlane) -> bool:
-        """Whether something is shown, begun or ended only a moment from now."""
+        """Whether something is planned, checked, shown, begun or ended only a moment from now."""
         now_ms = self._clock.now_ms()
+        if any(each.plan_wanted or each.gate_wanted for each in plane.state.maintenances.values()):
+            return True
         for operation in plane.state.operations.values():
             if operation.state is OperationState.ANNOUNCED and not operation.shown_ms:
                 return True

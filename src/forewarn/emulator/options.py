@@ -32,11 +32,9 @@ RATE_PER_S = 5.0
 #: Requests at once that `--rate-limit` allows, in seconds of its rate: as the service's defaults.
 BURST_S = 2.0
 BURST_MAX = 1_000_000
-#: A group the emulator enabled stays so: moving the clock a week ahead is not silence. Source: B-4.
+#: A group the emulator enabled stays so: moving the clock a week ahead is not silence, nor does it
+#: make a call of the simulated driver hang. Source: B-4, R-1.
 NEVER_S = 100 * 366 * 24 * 3600
-#: How long its driver may take to answer, in seconds of the emulator's clock: that is its own, and
-#: at 600 times real time a busy machine has six seconds.
-CALL_TIMEOUT_S = 3600.0
 #: Real time from deciding to showing that no notice may lose, in ms; times the speed it is the
 #: margin added to every notice.
 SHOWING_MS = 20
@@ -111,7 +109,7 @@ def settings_of(options: Options) -> Settings:
             notice_margin_ms=margin_ms(options.speed),
             disable_after_s=PolicySettings().disable_after_s if on_first else NEVER_S,
         ),
-        drivers=DriverSettings(default="simulated", call_timeout_s=CALL_TIMEOUT_S),
+        drivers=DriverSettings(default="simulated", call_timeout_s=NEVER_S),
     )
 
 

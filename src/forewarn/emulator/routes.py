@@ -80,6 +80,7 @@ RUN_SHAPE = _object(
     steps=_COUNT,
     problem=_NULLABLE,
     operations={"type": "array", "items": _TEXT},
+    maintenances={"type": "array", "items": _TEXT},
 )
 SCENARIO_SHAPE = _object(
     name=_TEXT, title=_TEXT, about=_TEXT, run={"anyOf": [RUN_SHAPE, {"type": "null"}]}
@@ -159,7 +160,7 @@ async def _resume(emulator: Emulator, _: ApiCall) -> ApiResponse:
 def _run_form(run: Run | None) -> dict[str, object] | None:
     if run is None:
         return None
-    numbers = sorted(number for found in run.operations.values() for number in found)
+    numbers = sorted(number for found in run.operations.by_label.values() for number in found)
     return {
         "state": run.state.value if run.over else RunState.RUNNING.value,
         "vm": run.stage.vm,
@@ -168,6 +169,7 @@ def _run_form(run: Run | None) -> dict[str, object] | None:
         "steps": len(run.scenario.steps),
         "problem": run.problem or None,
         "operations": [f"op-{number}" for number in numbers],
+        "maintenances": [f"m-{number}" for number in run.maintenances.numbers.values()],
     }
 
 

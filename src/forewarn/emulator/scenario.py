@@ -23,6 +23,8 @@ class Until(Enum):
     SCHEDULED = "scheduled"
     STARTED = "started"
     ENDED = "ended"
+    #: Of a maintenance: stopped by its gate.
+    STOPPED = "stopped"
 
 
 @value
@@ -48,6 +50,25 @@ class Work:
     every_ms: int = 0
     #: Added at random between two times, in ms at most.
     jitter_ms: int = 0
+
+
+@value
+class Maintain:
+    """Have a maintenance of many hosts carried out in waves."""
+
+    hosts: tuple[str, ...]
+    cause: Cause
+    #: Time each host takes, in seconds.
+    duration_s: int
+    #: Name of this work for later steps.
+    label: str = ""
+    reason: str = ""
+    #: Hosts of the first wave.
+    canary: tuple[str, ...] = ()
+    #: Hosts disturbed at a time; 0: as the policy says.
+    max_at_once: int = 0
+    #: Hosts that may fail before it is stopped.
+    max_failures: int = 0
 
 
 @value
@@ -88,6 +109,13 @@ class Completion:
 
 
 @value
+class Resumption:
+    """Have an earlier maintenance that was stopped go on."""
+
+    of: str
+
+
+@value
 class Repairing:
     """Take hosts for well again."""
 
@@ -106,7 +134,20 @@ class Pause:
     """Let time pass."""
 
 
-Act: TypeAlias = Work | Wait | Approval | Cancellation | Completion | Repairing | Remark | Pause
+Act: TypeAlias = (
+    Work
+    | Maintain
+    | Wait
+    | Approval
+    | Cancellation
+    | Completion
+    | Resumption
+    | Repairing
+    | Remark
+    | Pause
+)
+#: What may have a label.
+Labelled: TypeAlias = Work | Maintain
 
 
 @value
@@ -139,4 +180,6 @@ class Scenario:
     steps: tuple[ScenarioStep, ...]
     machines: Machines = field(default_factory=Machines)
     #: Its steps by their labels.
-    labels: Mapping[str, Work] = field(default_factory=dict)
+    labels: Mapping[str, Labelled] = field(default_factory=dict)
+    #: The policy that is in force while it runs, as in a policy file; empty: the one in force.
+    policy: Mapping[str, object] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.history import Rows
 from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.maintenance.stimuli import ApplyPolicy, CancelMaintenance
 from forewarn.core.records import from_row
 from forewarn.core.stimulus import Cancel, Complete, Repair
 from forewarn.core.topology import Health
@@ -19,6 +20,7 @@ from forewarn.emulator.default_fleet import ACTOR, SCENARIO
 from forewarn.emulator.scenario_machines import FormerFleet, Touched, taken_back
 from forewarn.emulator.scenario_tidy import in_parts
 from forewarn.errors import CallerError
+from forewarn.planning.policy_text import read_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from forewarn.core.state import Entry, Image
     from forewarn.core.stimulus import ChangeTopology, Stimulus
     from forewarn.core.topology import Topology
+    from forewarn.planning.policy import Policy
 
     #: Kind and name of a machine.
     Key: TypeAlias = tuple[str, str | int]
@@ -48,8 +51,10 @@ def take_back(plane: ControlPlane, now_ms: int) -> tuple[str, ...]:
     live = [each for each in plane.state.operations.values() if each.actor.startswith(SCENARIO)]
     actors = {each.actor for each in live} | traces.actors
     try:
+        actors |= _end_maintenances(plane, traces.policy, now_ms)
         for operation in live:
-            plane.commit(_ending(operation), actor=operation.actor, now_ms=now_ms)
+            if operation.number in plane.state.operations:
+                plane.commit(_ending(operation), actor=operation.actor, now_ms=now_ms)
         for host in traces.failed(plane.state.topology):
             plane.commit(Repair(host), actor=ACTOR, now_ms=now_ms)
     except CallerError as refusal:
@@ -64,6 +69,22 @@ def take_back(plane: ControlPlane, now_ms: int) -> tuple[str, ...]:
         for subject, why in end.value.items():  # somebody's work or machines stand in the way
             log.warning("%s, which a scenario has left, cannot be taken back: %s", subject, why)
     return tuple(sorted(actor.removeprefix(SCENARIO) for actor in actors))
+
+
+def _end_maintenances(plane: ControlPlane, before: Policy | None, now_ms: int) -> set[str]:
+    """End the maintenances of scenarios and put the policy before theirs in force; say whose."""
+    actors = set()
+    for maintenance in list(plane.state.maintenances.values()):
+        if maintenance.actor.startswith(SCENARIO):
+            actors.add(maintenance.actor)
+            word = CancelMaintenance(maintenance.number, REASON)
+            plane.commit(word, actor=maintenance.actor, now_ms=now_ms)
+    applied = plane.state.applied_policy
+    if applied is not None and applied.actor.startswith(SCENARIO):
+        actors.add(applied.actor)
+        policy = before or plane.policy.maintenance
+        plane.commit(ApplyPolicy(policy), actor=ACTOR, now_ms=now_ms)
+    return actors
 
 
 def _refusal(plane: ControlPlane, change: ChangeTopology, now_ms: int) -> str:
@@ -84,10 +105,15 @@ class ScenarioTraces:
         self._known: dict[Key, Row | None] = {}
         #: The scenario whose work was the last that names a machine; drivers act for it.
         self._worked_by: dict[Key, str] = {}
+        #: The last policy that was not a scenario's; None: none was applied.
+        self.policy: Policy | None = None
         for entry in entries:
             for image in entry.images:
                 if image.kind == "operation" and image.row is not None:
                     self._work(image.row)
+                elif image.kind == "policy" and image.row is not None:
+                    if not entry.actor.startswith(SCENARIO):
+                        self.policy = read_policy(str(image.row["body"]))
                 elif image.kind in _MACHINES:
                     self._machine(entry.actor, image)
 

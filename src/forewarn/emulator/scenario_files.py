@@ -18,16 +18,20 @@ from forewarn.emulator.scenario import (
     Approval,
     Cancellation,
     Completion,
+    Labelled,
     Machines,
+    Maintain,
     Pause,
     Remark,
     Repairing,
+    Resumption,
     Scenario,
     ScenarioStep,
     Until,
     Wait,
     Work,
 )
+from forewarn.emulator.scenario_policy import policy_at
 from forewarn.errors import CallerError
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.fields import (
@@ -51,6 +55,8 @@ TIMES_MAX = 1000
 TEXT_LENGTH_MAX = 2000
 #: How long a step waits unless it says so: longer than any notice but that of a prediction.
 WITHIN_S = 3600
+#: Time each host of a maintenance takes unless it says so.
+DURATION_S = 300
 
 _DURATION = Duration()
 _TEXT = Text(TEXT_LENGTH_MAX, lines=True)
@@ -134,16 +140,16 @@ class _Wrong(Exception):
 
 
 def _scenario(name: str, written: Table) -> Scenario:
-    _known(written, {"title", "about", "hosts", "groups", "vms", "steps"}, "the scenario")
+    _known(written, {"title", "about", "hosts", "groups", "vms", "policy", "steps"}, "the scenario")
     tables = _tables(written, "steps", STEPS_MAX)
     if not tables:
         raise _Wrong("it has no [[steps]]")
     steps: list[ScenarioStep] = []
-    labels: dict[str, Work] = {}
+    labels: dict[str, Labelled] = {}
     for number, table in enumerate(tables, start=1):
         where = f"step {number}"
         step = _step(table, where, labels)
-        if isinstance(step.act, Work) and step.act.label:
+        if isinstance(step.act, Work | Maintain) and step.act.label:
             if step.act.label in labels:
                 raise _Wrong(f"{where}: {step.act.label!r} is the label of two steps")
             labels[step.act.label] = step.act
@@ -159,7 +165,17 @@ def _scenario(name: str, written: Table) -> Scenario:
             vms=_machines(written, "vms"),
         ),
         labels=labels,
+        policy=_policy(written),
     )
+
+
+def _policy(written: Table) -> Table:
+    """Return the policy as it is written, once it is known that it can be applied."""
+    table = written.get("policy", {})
+    if not isinstance(table, dict):
+        raise wrong("policy", table, "a table, written as [policy]")
+    policy_at(table, 0)
+    return table
 
 
 def _machines(written: Table, kind: str) -> Mapping[str, Table]:
@@ -177,13 +193,15 @@ class _Place:
 
     table: Table
     where: str
-    labels: Mapping[str, Work]
+    labels: Mapping[str, Labelled]
 
-    def label(self, key: str) -> str:
-        """Return the label of an earlier step."""
+    def label(self, key: str, *, maintenance: bool = False) -> str:
+        """Return the label of an earlier step, or of an earlier maintenance alone."""
         name = _text(self.table, key, "", self.where)
         if name not in self.labels:
             raise wrong(f"{self.where}: {key}", name, "the label (`as`) of an earlier step")
+        if maintenance and not isinstance(self.labels[name], Maintain):
+            raise wrong(f"{self.where}: {key}", name, "the label of a `maintain` step")
         return name
 
     def ms(self, key: str, default_s: int = 0) -> int:
@@ -191,7 +209,7 @@ class _Place:
         return _DURATION.read(self.table.get(key, default_s), f"{self.where}: {key}") * 1000
 
 
-def _step(table: Table, where: str, labels: Mapping[str, Work]) -> ScenarioStep:
+def _step(table: Table, where: str, labels: Mapping[str, Labelled]) -> ScenarioStep:
     kinds = [key for key in _ACTS if key in table]
     if len(kinds) > 1:
         raise _Wrong(f"{where} has both {kinds[0]!r} and {kinds[1]!r}; make them two steps")
@@ -231,9 +249,26 @@ def _work(place: _Place) -> Work:
     )
 
 
+def _maintain(place: _Place) -> Maintain:
+    table, where = place.table, place.where
+    cause = table.get("cause", Cause.HOST_REBOOT.value)
+    numbers = Integer(0, MACHINES_MAX)
+    return Maintain(
+        hosts=_names(table, "maintain", where),
+        cause=_member(Cause, cause, f"{where}: cause"),
+        duration_s=place.ms("duration", DURATION_S) // 1000,
+        label=_text(table, "as", "", where),
+        reason=_text(table, "reason", "", where),
+        canary=_names(table, "canary", where) if "canary" in table else (),
+        max_at_once=numbers.read(table.get("max_at_once", 0), f"{where}: max_at_once"),
+        max_failures=numbers.read(table.get("max_failures", 0), f"{where}: max_failures"),
+    )
+
+
 def _wait(place: _Place) -> Wait:
     until = _member(Until, place.table["wait"], f"{place.where}: wait")
-    return Wait(until, place.label("for"), place.ms("within", WITHIN_S))
+    label = place.label("for", maintenance=until is Until.STOPPED)
+    return Wait(until, label, place.ms("within", WITHIN_S))
 
 
 def _approval(place: _Place) -> Approval:
@@ -249,6 +284,10 @@ def _completion(place: _Place) -> Completion:
     failed = Boolean().read(place.table.get("failed", False), f"{place.where}: failed")
     reason = _text(place.table, "reason", "", place.where)
     return Completion(place.label("complete"), failed=failed, reason=reason)
+
+
+def _resumption(place: _Place) -> Resumption:
+    return Resumption(place.label("resume", maintenance=True))
 
 
 def _repairing(place: _Place) -> Repairing:
@@ -274,10 +313,15 @@ _ACTS: dict[str, tuple[frozenset[str], Callable[[_Place], Act]]] = {
         ),
         _work,
     ),
+    "maintain": (
+        frozenset({"as", "cause", "duration", "reason", "canary", "max_at_once", "max_failures"}),
+        _maintain,
+    ),
     "wait": (frozenset({"for", "within"}), _wait),
     "approve": (frozenset({"by", "only"}), _approval),
     "cancel": (frozenset({"reason"}), _cancellation),
     "complete": (frozenset({"failed", "reason"}), _completion),
+    "resume": (frozenset(), _resumption),
     "repair": (frozenset(), _repairing),
     "say": (frozenset(), _remark),
 }

@@ -10,7 +10,7 @@ import logging
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
-from forewarn.core.lifecycle import LIVE_OPERATION, Operation, OperationState
+from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.stimulus import Approve, Cancel, Complete, Repair, RequestMaintenance, Stimulus
 from forewarn.emulator import scenario_machines
 from forewarn.emulator.default_fleet import SCENARIO, is_empty
@@ -19,16 +19,19 @@ from forewarn.emulator.scenario import (
     Approval,
     Cancellation,
     Completion,
+    Maintain,
     Pause,
     Remark,
     Repairing,
+    Resumption,
     Scenario,
     ScenarioStep,
-    Until,
     Wait,
     Work,
 )
 from forewarn.emulator.scenario_machines import ScenarioFleet, Touched
+from forewarn.emulator.scenario_maintenances import OVER, ScenarioMaintenances
+from forewarn.emulator.scenario_operations import ScenarioOperations
 from forewarn.emulator.scenario_tidy import TidyUp
 from forewarn.errors import CallerError, ForewarnError
 from forewarn.values import value
@@ -87,12 +90,12 @@ class Run:
         self.done = 0
         self.started_ms = desk.clock.now_ms()
         self.problem = ""
-        #: Operations it asked for, by label; unlabelled ones under the empty text.
-        self.operations: dict[str, list[int]] = {}
         #: When it wants to go on, ms since the epoch UTC; None if that is not for time to say.
         self.waits_until_ms: int | None = None
         self._desk = desk
         self._actor = f"{SCENARIO}{scenario.name}"
+        self.maintenances = ScenarioMaintenances(desk.control, self._actor)
+        self.operations = ScenarioOperations(self.maintenances.numbers)
         self._moved = asyncio.Event()
         self._resting = False
         self._tidy: TidyUp | None = None
@@ -178,6 +181,7 @@ class Run:
         self._tidy.touched = scenario_machines.touched_by(change)
         if not is_empty(change):
             await self._submit(change)
+        await self.maintenances.bring_policy(self.scenario, self.started_ms)
 
     async def _take(self, step: ScenarioStep, before_ms: int) -> int:
         """Take one step at its time; return when it was done."""
@@ -188,16 +192,18 @@ class Run:
         await self._do(step.act)
         return max(due_ms, self._desk.clock.now_ms()) if _takes_time(step.act) else due_ms
 
-    async def _do(self, act: Act) -> None:
+    async def _do(self, act: Act) -> None:  # noqa: C901 - a flat table
         match act:
             case Work():
                 await self._work(act)
+            case Maintain() | Resumption():
+                await self._maintain(act)
             case Wait():
                 await self._wait(act)
             case Approval():
                 await self._approve(act)
-            case Cancellation(label, reason):
-                await self._each(label, lambda number: Cancel(number, reason))
+            case Cancellation():
+                await self._cancel(act)
             case Completion(label, failed, reason):
                 await self._each(label, lambda number: Complete(number, failed, reason))
             case Repairing(hosts):
@@ -207,6 +213,18 @@ class Run:
                 self._desk.say(text)
             case Pause():
                 pass
+
+    async def _maintain(self, act: Maintain | Resumption) -> None:
+        if isinstance(act, Maintain):
+            self._touch(await self.maintenances.begin(act, self.stage))
+        else:
+            await self.maintenances.resume(act.of)
+
+    async def _cancel(self, act: Cancellation) -> None:
+        if act.of in self.maintenances.numbers:
+            await self.maintenances.cancel(act.of, act.reason)
+        else:
+            await self._each(act.of, lambda number: Cancel(number, act.reason))
 
     async def _work(self, work: Work) -> None:
         targets = self.stage.names(work.on)
@@ -236,18 +254,22 @@ class Run:
         )
         committed = await self._submit(ask)
         for operation in committed.operations:
-            self.operations.setdefault(work.label, []).append(operation.number)
-            assert self._tidy is not None, "machines are brought before work is asked for"
-            self._tidy.touched |= Touched(
-                hosts=frozenset({operation.host}), vms=frozenset(operation.vms)
-            )
+            self.operations.add(work.label, operation.number)
+            self._touch(Touched(frozenset({operation.host}), vms=frozenset(operation.vms)))
+
+    def _touch(self, touched: Touched) -> None:
+        assert self._tidy is not None, "machines are brought before work is asked for"
+        self._tidy.touched |= touched
 
     async def _wait(self, wait: Wait) -> None:
         until_ms = self._desk.clock.now_ms() + wait.within_ms
 
         async def ready() -> bool:
-            found = await self._operations(wait.of)
-            return bool(found) and all(_reached(each, wait.until) for each in found)
+            if wait.of in self.maintenances.numbers:
+                return await self.maintenances.reached(wait.of, wait.until)
+            return await self._read(
+                lambda plane: self.operations.reached(plane, wait.of, wait.until)
+            )
 
         if not await self._until(ready, until_ms):
             raise ScenarioFailed(
@@ -257,23 +279,10 @@ class Run:
             )
 
     async def _approve(self, approval: Approval) -> None:
-        names = self.stage.names(approval.by)
-        only = set(self.stage.names(approval.only))
-        numbers = self.operations.get(approval.of, [])
-
-        def shown(plane: ControlPlane) -> list[tuple[str, str]]:
-            groups = {name: plane.state.topology.vms[name].group for name in names
-                      if name in plane.state.topology.vms}  # fmt: skip
-            return [
-                (name, event.id)
-                for event in plane.state.events.values()
-                for name, group in groups.items()
-                if event.operation in numbers
-                and event.group == group
-                and not (only and set(event.resources) - only)
-            ]
-
-        for vm, event_id in await self._read(shown):
+        names, only = self.stage.names(approval.by), self.stage.names(approval.only)
+        for vm, event_id in await self._read(
+            lambda plane: self.operations.shown(plane, approval.of, to=names, only=only)
+        ):
             try:
                 await self._submit(Approve(vm, (event_id,)), actor=f"vm {vm} in {self._actor}")
             except CallerError as late:
@@ -281,7 +290,7 @@ class Run:
 
     async def _each(self, label: str, act: Callable[[int], Stimulus]) -> None:
         """Do something to all work of a label; what is past that is left alone."""
-        for number in self.operations.get(label, ()):
+        for number in await self._read(lambda plane: self.operations.numbers(plane, label)):
             try:
                 await self._submit(act(number))
             except CallerError as late:
@@ -293,9 +302,9 @@ class Run:
         """Leave the fleet as it was: end the story's work, repair hosts, restore machines."""
         if self._tidy is None:
             return
-        numbers = [number for found in self.operations.values() for number in found]
         try:
-            for operation in await self._read(lambda plane: _live(plane, numbers)):
+            await self.maintenances.take_back()
+            for operation in await self._read(self.operations.live):
                 await self._end(operation)
             await self._tidy.attempt()
         except ForewarnError as error:
@@ -318,8 +327,7 @@ class Run:
 
     async def _end(self, operation: Operation) -> None:
         running = operation.state is OperationState.RUNNING
-        reason = "the scenario is over"
-        number = operation.number
+        reason, number = OVER, operation.number
         try:
             await self._submit(
                 Complete(number, reason=reason) if running else Cancel(number, reason)
@@ -347,10 +355,6 @@ class Run:
             finally:
                 self._resting = False
 
-    async def _operations(self, label: str) -> list[Operation]:
-        numbers = self.operations.get(label, [])
-        return await self._read(lambda plane: _found(plane, numbers))
-
     async def _submit(self, stimulus: Stimulus, actor: str = "") -> Committed:
         return await asyncio.wrap_future(self._desk.control.submit(stimulus, actor or self._actor))
 
@@ -364,20 +368,3 @@ async def _never() -> bool:
 
 def _takes_time(act: object) -> bool:
     return isinstance(act, Wait) or (isinstance(act, Work) and act.times > 1)
-
-
-def _found(plane: ControlPlane, numbers: list[int]) -> list[Operation]:
-    found = (plane.state.operations.get(n) or plane.store.operation(n) for n in numbers)
-    return [operation for operation in found if operation is not None]
-
-
-def _live(plane: ControlPlane, numbers: list[int]) -> list[Operation]:
-    return [plane.state.operations[n] for n in numbers if n in plane.state.operations]
-
-
-def _reached(operation: Operation, until: Until) -> bool:
-    if operation.state not in LIVE_OPERATION:
-        return True
-    if until is Until.STARTED:
-        return operation.state is OperationState.RUNNING
-    return until is Until.SCHEDULED and operation.state is not OperationState.PLANNED

@@ -63,10 +63,19 @@ class MaintenanceView:
 
 @value
 class Waits:
-    """One host, or a maintenance, with what it waits for first."""
+    """One host, a wave or a maintenance, with what it waits for first."""
 
     name: str
     blocker: Blocker
+    #: Number of the wave; 0: it is a host or a maintenance.
+    wave: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """Say it for people."""
+        if self.wave:
+            return self.blocker.sentence(str(self.wave), "wave")
+        return self.blocker.sentence(self.name)
 
 
 @value
@@ -84,14 +93,14 @@ class WaveView:
 _WAVE_STATES: Schema = {"type": "string", "enum": ["over", "working", "planned"]}
 BLOCKER: ObjectSchema[Waits] = ObjectSchema(
     "Blocker",
-    "What a host or a maintenance waits for first.",
+    "What a host, a wave or a maintenance waits for first.",
     (
-        Member("name", TEXT, lambda w: w.name, "Who waits: a host or a maintenance."),
+        Member("name", TEXT, lambda w: w.name, "Who waits: a host, a wave or a maintenance."),
         Member("code", words(Code), lambda w: w.blocker.code.value, "Stable name of the kind."),
         Member("subject", TEXT, lambda w: w.blocker.subject, "What it waits for."),
         Member("since", TIME, lambda w: written(w.blocker.since_ms)),
         Member("clears", TIME, lambda w: written(w.blocker.clears_ms), "Null: nobody can say."),
-        Member("text", TEXT, lambda w: w.blocker.sentence(w.name), "The sentence for people."),
+        Member("text", TEXT, lambda w: w.sentence, "The sentence for people."),
     ),
 )
 POSTPONEMENT: ObjectSchema[Postponement] = ObjectSchema(
@@ -127,7 +136,11 @@ WAVE: ObjectSchema[WaveView] = ObjectSchema(
         Member(
             "waits_for",
             {"anyOf": [BLOCKER.schema(), {"type": "null"}]},
-            lambda w: BLOCKER.of(Waits(f"wave {w.number}", w.planned.waits)) if w.planned else None,
+            lambda w: (
+                BLOCKER.of(Waits(f"wave {w.number}", w.planned.waits, w.number))
+                if w.planned
+                else None
+            ),
         ),
     ),
 )

@@ -129,7 +129,16 @@ def read_policy_file(body: bytes, media: str) -> Policy:
         BodyUnreadable: it cannot be read as what it says it is.
         ValidationFailed: a member is unknown, missing, of the wrong kind or not possible.
     """
-    given = POLICY.read(parsed(body, media), "the policy")
+    return read_policy_table(parsed(body, media))
+
+
+def read_policy_table(table: object) -> Policy:
+    """Return the policy that a table with the members of such a file describes.
+
+    Raises:
+        ValidationFailed: a member is unknown, missing, of the wrong kind or not possible.
+    """
+    given = POLICY.read(table, "the policy")
     plain = {**_PLAIN, **_DURATIONS}
     return Policy(
         budgets=tuple(_budget(n, each) for n, each in enumerate(given.get("budgets", ()))),

@@ -1,0 +1,89 @@
+"""The operations a run of a scenario has brought about, by the labels of its steps.
+
+They are looked up in here, on the control loop's thread; nothing is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.lifecycle import LIVE_OPERATION, Operation, OperationState
+from forewarn.emulator.scenario import Until
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from forewarn.control.plane import ControlPlane
+
+
+class ScenarioOperations:
+    """Numbers of operations by label; of a maintenance, those that are live."""
+
+    def __init__(self, maintenances: Mapping[str, int]) -> None:
+        """Begin with none.
+
+        Args:
+            maintenances: numbers of the run's maintenances by label, as they come.
+        """
+        self._maintenances = maintenances
+        #: Operations it asked for, by label; unlabelled ones under the empty text.
+        self.by_label: dict[str, list[int]] = {}
+
+    def add(self, label: str, number: int) -> None:
+        """Take note of an operation."""
+        self.by_label.setdefault(label, []).append(number)
+
+    def numbers(self, plane: ControlPlane, label: str) -> list[int]:
+        """Return the operations of a label."""
+        maintenance = self._maintenances.get(label)
+        if maintenance is None:
+            return self.by_label.get(label, [])
+        operations = plane.state.operations.values()
+        return [each.number for each in operations if each.maintenance == maintenance]
+
+    def reached(self, plane: ControlPlane, label: str, until: Until) -> bool:
+        """Whether all operations of a label, which are asked for one by one, have come so far."""
+        numbers = self.by_label.get(label, [])
+        found = [plane.state.operations.get(n) or plane.store.operation(n) for n in numbers]
+        there = [operation for operation in found if operation is not None]
+        return bool(there) and all(_reached(each, until) for each in there)
+
+    def live(self, plane: ControlPlane) -> list[Operation]:
+        """Return every operation that has not ended."""
+        return [
+            plane.state.operations[number]
+            for label in (*self.by_label, *self._maintenances)
+            for number in self.numbers(plane, label)
+            if number in plane.state.operations
+        ]
+
+    def shown(
+        self, plane: ControlPlane, label: str, *, to: Collection[str], only: Collection[str]
+    ) -> list[tuple[str, str]]:
+        """Return which events of a label VMs are shown, as VM and event.
+
+        Args:
+            plane: what is true now.
+            label: whose operations' events.
+            to: the VMs.
+            only: events that name no VM but these; empty: every event.
+        """
+        vms = plane.state.topology.vms
+        groups = {name: vms[name].group for name in to if name in vms}
+        numbers = self.numbers(plane, label)
+        return [
+            (name, event.id)
+            for event in plane.state.events.values()
+            for name, group in groups.items()
+            if event.operation in numbers
+            and event.group == group
+            and not (only and set(event.resources) - set(only))
+        ]
+
+
+def _reached(operation: Operation, until: Until) -> bool:
+    if operation.state not in LIVE_OPERATION:
+        return True
+    if until is Until.STARTED:
+        return operation.state is OperationState.RUNNING
+    return until is Until.SCHEDULED and operation.state is not OperationState.PLANNED
