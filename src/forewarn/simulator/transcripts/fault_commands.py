@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from forewarn.simulator.transcripts.scripted_deployment import ScriptedDeployment
 
 
-MARK_S = 3600
-"""How often it is noted that groups poll while time passes."""
+MARK_S = 4 * 3600
+"""How often it is noted that groups poll while time passes; a day of silence disables them."""
 
 
 class FaultCommands:
@@ -54,7 +54,8 @@ class FaultCommands:
             if service.up and not service.paused:
                 now_ms = service.clock.now_ms()
                 self.deployment.checker.clients.marked(polling, now_ms)
-            service.note(GroupsPolled(polling), "metadata")
+            if polling:
+                service.note(GroupsPolled(polling), "metadata")
         return []
 
     def _crash(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002

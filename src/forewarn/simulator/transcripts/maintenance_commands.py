@@ -113,13 +113,12 @@ class MaintenanceCommands:
 
     def _apply_policy(self, options: Options) -> list[str]:
         """Put a policy in force; a freeze begins now."""
-        window, at_once = options.get("window"), int(options.get("at-once", 0))
+        at_once = options.get("at-once")
         now_ms = self._deployment.service.clock.now_ms()
         frozen_ms = seconds(options.get("freeze", "0s")) * 1000
-        windows = (_window(window, options.get("zone", "UTC")),) if window else ()
         policy = Policy(
-            budgets=(Budget(Scope.FLEET, at_once),) if at_once else (),
-            windows=windows,
+            budgets=(Budget(Scope.FLEET, int(at_once)),) if at_once else (),
+            windows=(_window(options),) if "window" in options else (),
             freezes=((now_ms, now_ms + frozen_ms),) if frozen_ms else (),
             pause_s=seconds(options.get("pause", "0s")),
             canary_count=int(options.get("canary", 0)),
@@ -148,7 +147,9 @@ class MaintenanceCommands:
         return [f"{found.code.value}: {found.sentence(name)}" if found else "waits for nothing"]
 
 
-def _window(text: str, zone: str) -> Window:
-    """Return the window that `22:00-04:00` means on every day in a time zone."""
-    opens, closes = (clock_time(f"{each}:00") // 60 for each in text.split("-"))
-    return Window("daily", zone, from_min=opens, to_min=closes)
+def _window(options: Options) -> Window:
+    """Return the window that `22:00-04:00` means on every day in a time zone, but for one date."""
+    opens, closes = (clock_time(f"{each}:00") // 60 for each in options["window"].split("-"))
+    left_out = tuple(each for each in (options.get("except"),) if each)
+    zone = options.get("zone", "UTC")
+    return Window("daily", zone, from_min=opens, to_min=closes, except_dates=left_out)
