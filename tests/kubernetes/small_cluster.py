@@ -5,11 +5,11 @@ Each reading of an object that something works on brings that work a step furthe
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import threading
 from collections import Counter
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -22,6 +22,8 @@ VMIS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
 MIGRATIONS = f"{VMIS}".replace("instances", "instancemigrations")
 PODS = "/api/v1/namespaces/default/pods"
 REBOOT = "example.org/reboot"
+#: How long a watch waits until it looks again, at most.
+WATCH_S = 5
 PHASES = ("Pending", "Scheduling", "TargetReady", "Running", "Succeeded")
 
 
@@ -43,8 +45,22 @@ class Cluster:
         #: When objects are said to be made; empty: now.
         self.created = ""
         self.token = "right"
+        #: Whether KubeVirt's kinds are there.
+        self.has_kubevirt = True
+        #: What has changed: version, path, kind of the change, object; and the newest version of
+        #: which that is no longer known.
+        self.log: list[tuple[int, str, str, Form]] = []
+        self.forgotten = 0
+        #: How often watches were cut off; whether they have to end.
+        self.cuts, self.closed = 0, False
+        #: Watches by their path and the version they began at.
+        self.watches: list[tuple[str, int]] = []
+        #: Lists that were begun.
+        self.lists: list[str] = []
+        #: Whether every request is hung up on.
+        self.away = False
         self._version = 0
-        self.lock = threading.RLock()
+        self.lock = threading.Condition(threading.RLock())
         for name in ("h1", "h2"):
             self.put(f"/api/v1/nodes/{name}", status=node_status("boot-1"))
 
@@ -61,8 +77,52 @@ class Cluster:
             meta.setdefault("uid", f"uid-{self._version}")
             meta.setdefault("creationTimestamp", self.created or f"{datetime.now(UTC):%FT%TZ}")
             meta["resourceVersion"] = str(self._version)
+            kind = "MODIFIED" if path in self.objects else "ADDED"
             self.objects[path] = form
+            self.log.append((self._version, path, kind, form))
+            self.lock.notify_all()
             return form
+
+    def drop(self, path: str) -> Form | None:
+        """Have an object no longer."""
+        with self.lock:
+            form = self.objects.pop(path, None)
+            if form is not None:
+                self._version += 1
+                gone = {"metadata": {**form["metadata"], "resourceVersion": str(self._version)}}
+                self.log.append((self._version, path, "DELETED", gone))
+                self.lock.notify_all()
+            return form
+
+    def forget(self) -> None:
+        """Forget what has changed, as a compaction does; watches are cut off."""
+        with self.lock:
+            self._version += 1
+            self.forgotten = self._version
+        self.cut()
+
+    def cut(self, *, close: bool = False) -> None:
+        """Cut all watches off; close: accept no more."""
+        with self.lock:
+            self.cuts += 1
+            self.closed = close
+            self.lock.notify_all()
+
+    def changes_of(self, path: str, version: int) -> Iterator[Form]:
+        """Go through the changes of a list; a bookmark ends each look."""
+        with self.lock:
+            cuts = self.cuts
+            self.watches.append((path, version))
+            while cuts == self.cuts and not self.closed:
+                now = [each for each in self.log if each[0] > version and _is_in(path, each[1])]
+                for number, _, kind, form in now:
+                    yield {"type": kind, "object": {**form, "metadata": dict(form["metadata"])}}
+                    version = number
+                if not now:
+                    mark = {"metadata": {"resourceVersion": str(self._version)}}
+                    yield {"type": "BOOKMARK", "object": mark}
+                    version = self._version
+                    self.lock.wait(WATCH_S)
 
     def machine(self, name: str, node: str = "h1") -> None:
         """Have a VM run."""
@@ -92,7 +152,7 @@ class Cluster:
         if path.startswith("/apis/subresources"):
             return self._act(*path.rsplit("/", 2)[1:])
         if verb == "DELETE":
-            return (200, {}) if self.objects.pop(path, None) else refusal(404)
+            return (200, {}) if self.drop(path) else refusal(404)
         if verb == "POST":
             place = f"{path}/{form['metadata']['name']}"
             return refusal(409) if place in self.objects else (201, self.put(place, **form))
@@ -103,17 +163,17 @@ class Cluster:
 
     def _list(self, path: str, query: dict[str, list[str]]) -> tuple[int, Form]:
         """Answer with pages of two, so that every reader has to go on."""
-        folder, plural = path.rsplit("/", 1)
-        found = [
-            form
-            for place, form in self.objects.items()
-            if place.startswith(folder) and place.split("/")[-2] == plural
-        ]
+        if "continue" not in query:
+            self.lists.append(path)
+        if path.startswith("/apis/kubevirt.io") and not self.has_kubevirt:
+            return refusal(404)
+        found = [form for place, form in self.objects.items() if _is_in(path, place)]
         node = query.get("fieldSelector", ["="])[0].partition("=")[2]
         found = [each for each in found if not node or each["spec"].get("nodeName") == node]
         start = int(query.get("continue", ["0"])[0])
         more = str(start + 2) if start + 2 < len(found) else ""
-        return 200, {"items": found[start : start + 2], "metadata": {"continue": more}}
+        meta = {"continue": more, "resourceVersion": str(self._version)}
+        return 200, {"items": found[start : start + 2], "metadata": meta}
 
     def _change(self, verb: str, path: str, form: Form) -> tuple[int, Form]:
         before = self.objects.get(path)
@@ -130,7 +190,7 @@ class Cluster:
         name = path.rpartition("/")[2]
         if name in self.protected:
             return refusal(*self.protected[name])
-        del self.objects[path]
+        self.drop(path)
         return 201, {}
 
     def _act(self, name: str, verb: str) -> tuple[int, Form]:
@@ -148,7 +208,7 @@ class Cluster:
         for path, form in list(self.objects.items()):
             asked = form.get("asked")
             if asked:
-                del self.objects[path]
+                self.drop(path)
             if asked == "restart":
                 free = [n for n in ("h1", "h2") if not self.node(n).get("spec")]
                 self.machine(path.rpartition("/")[2], free[0])
@@ -168,6 +228,12 @@ class Cluster:
         machine = self.objects[f"{VMIS}/{form['spec']['vmiName']}"]
         if phase == "Succeeded":
             machine["status"]["nodeName"] = "h2"
+
+
+def _is_in(path: str, place: str) -> bool:
+    """Whether an object is one of a list, of one namespace or all."""
+    folder, plural = path.rsplit("/", 1)
+    return place.startswith(folder) and place.split("/")[-2] == plural
 
 
 def node_status(boot: str) -> Form:
@@ -194,40 +260,66 @@ def merged(before: Form, patch: Form) -> Form:
     return after
 
 
-@contextmanager
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Requests, each answered by the cluster."""
+
+    cluster: Cluster
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        query = parse_qs(urlsplit(self.path).query)
+        if self.cluster.away:
+            return
+        if "watch" in query and not self.cluster.faults:
+            self._stream(query)
+            return
+        with self.cluster.lock:
+            if self.headers["authorization"] != f"Bearer {self.cluster.token}":
+                status, said = refusal(401, "Unauthorized")
+            elif self.cluster.faults:
+                status, said = refusal(*self.cluster.faults.pop(0))
+            else:
+                form = json.loads(body) if body else {}
+                status, said = self.cluster.answer(self.command, self.path, form)
+        if status:
+            self._answer(status, said)
+
+    def _answer(self, status: int, said: Form) -> None:
+        answer = json.dumps(said).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def _stream(self, query: dict[str, list[str]]) -> None:
+        version = int(query["resourceVersion"][0])
+        if version < self.cluster.forgotten:
+            status, said = refusal(410, "too old resource version")
+            self._answer(status, said)
+            return
+        self.send_response(200)
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            for change in self.cluster.changes_of(urlsplit(self.path).path, version):
+                self.wfile.write(json.dumps(change).encode() + b"\n")
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815 - http.server's
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
 def served(cluster: Cluster) -> Iterator[str]:
     """Serve a cluster on a port of the loopback."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def _serve(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            with cluster.lock:
-                if self.headers["authorization"] != f"Bearer {cluster.token}":
-                    status, said = refusal(401, "Unauthorized")
-                elif cluster.faults:
-                    status, said = refusal(*cluster.faults.pop(0))
-                else:
-                    form = json.loads(body) if body else {}
-                    status, said = cluster.answer(self.command, self.path, form)
-                answer = json.dumps(said).encode()
-            if not status:
-                return
-            self.send_response(status)
-            self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815 - http.server's
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    handler = type("Handler", (Handler,), {"cluster": cluster})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
+        cluster.cut(close=True)
         server.shutdown()
         server.server_close()
         thread.join()

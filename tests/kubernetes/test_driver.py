@@ -100,6 +100,17 @@ def test_node_is_drained_rebooted_and_freed(cluster: Cluster, driver: Kubernetes
     assert cluster.node()["metadata"]["annotations"] == {}
 
 
+def test_node_is_rebooted_as_its_own_vm(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """Where there is no KubeVirt a node's VM is the node; it cannot be moved. Source: R-4."""
+    cluster.has_kubevirt = False
+    assert carried_out(driver, task(vms=("h1",), of_vm=True)).done
+    assert cluster.effects["op-12/1"] == 1
+    move = task(13, **{**MOVE, "vms": ("h1",)})
+    assert "cannot carry out live-migration" in carried_out(driver, move).failed
+    stop = task(14, cause=Cause.EVICTION, impact=Impact.PREEMPT, vms=("h1",))
+    assert "cannot carry out eviction" in carried_out(driver, stop).failed
+
+
 def test_drain_waits_for_a_budget(cluster: Cluster, driver: KubernetesDriver) -> None:
     """What a budget protects is not deleted; people are told which budget. Source: R-1."""
     cluster.pod("web")
@@ -289,15 +300,20 @@ def test_cluster_is_discovered(cluster: Cluster, driver: KubernetesDriver) -> No
         "forewarn.dev/fault-domain": "7",
     }
     cluster.objects[f"{VMIS}/a"]["metadata"]["labels"] = {"forewarn.dev/group": "web"}
-    cluster.objects[f"{VMIS}/a"]["spec"] = {"domain": {"firmware": {"uuid": "u-1"}}}
     found = driver.discover()
     assert found["hosts"] == {
-        "h1": {"fault_domain": 0, "update_domain": 0, "driver": "kubernetes"},
-        "h2": {"fault_domain": 7, "update_domain": 1, "driver": "kubernetes", "zone": "2"},
+        "h1": {"fault_domain": 0, "update_domain": 0, "driver": "kubernetes", "labels": {}},
+        "h2": {
+            "fault_domain": 7,
+            "update_domain": 1,
+            "driver": "kubernetes",
+            "zone": "2",
+            "labels": {},
+        },
     }
-    assert found["groups"] == {"web": {}}
+    assert found["groups"] == {"default.web": {}}
     assert found["vms"] == {
-        "default.a": {"host": "h1", "group": "web", "vm_id": "u-1", "instance_id": "u-1"},
+        "default.a": {"host": "h1", "group": "default.web"},
         "default.b": {"host": "h1"},
     }
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import note, print_json
+from forewarn.cli.topology_kubernetes import add_import_kubernetes
 from forewarn.cli.topology_libvirt import add_import_libvirt
 from forewarn.cli.topology_nova import add_import_nova
 from forewarn.errors import CallerError
@@ -48,6 +49,7 @@ def add_commands(commands: Commands) -> None:
     show = topology.command("show", "print the fleet as a file that can be applied", run=_show)
     show.add_argument("--format", choices=("toml", "yaml", "json"), help="toml if not said")
     group = topology.group("import", "take hosts and VMs over from what runs them")
+    add_import_kubernetes(group)
     add_import_libvirt(group)
     add_import_nova(group)
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from forewarn.cli.driver import driver_table
 from forewarn.cli.output import note, print_json
 from forewarn.clock import SystemClock
 from forewarn.core.impact import TRAITS, Cause
@@ -50,6 +52,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what every import understands."""
     parser.add_argument("--follow", action="store_true", help="keep in step until it is ended")
     parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+
+
+def add_settings(parser: argparse.ArgumentParser, driver: str) -> None:
+    """Add the arguments by which a driver of the service's settings is named."""
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        nargs="?",
+        default=driver,
+        help=f"as in [drivers.NAME] (default: {driver})",
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, action="append", default=[], help="settings"
+    )
+
+
+def driver_options(arguments: argparse.Namespace) -> dict[str, object]:
+    """Return what the settings say of the driver that was named.
+
+    Raises:
+        DriverNotSet: they say nothing of it.
+    """
+    from forewarn.drivers.registry import KIND  # noqa: PLC0415 - `--help` needs it not
+
+    table, _ = driver_table(arguments)
+    return {name: value for name, value in table.items() if name != KIND}
 
 
 def run_import(arguments: argparse.Namespace, source: Source) -> int:
@@ -136,7 +164,7 @@ class Importer:
         changed = difference(found, known)
         removed = gone(found, known, self._source.has_host)
         for name, reason in found.left_out.items():
-            self._note_once(f"server {name} was left out: {reason}")
+            self._note_once(f"{name} was left out: {reason}")
         refused: list[ForewarnError] = []
         for kind, forms in changed.items():
             for name, form in forms.items():

@@ -6,11 +6,9 @@ What is found is in `drivers/nova/discovery.py`; `topology_import.py` takes it o
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.cli.driver import driver_table
-from forewarn.cli.topology_import import add_options, run_import
+from forewarn.cli.topology_import import add_options, add_settings, driver_options, run_import
 
 if TYPE_CHECKING:
     import argparse
@@ -26,26 +24,14 @@ EVERY_S = 10.0
 def add_import_nova(group: Commands) -> None:
     """Add `topology import nova`."""
     parser = group.command("nova", "take hosts and VMs over from OpenStack Nova", run=_import)
-    parser.add_argument(
-        "name",
-        metavar="NAME",
-        nargs="?",
-        default="nova",
-        help="as in [drivers.NAME] (default: nova)",
-    )
-    parser.add_argument(
-        "--config", metavar="FILE", type=Path, action="append", default=[], help="settings"
-    )
+    add_settings(parser, "nova")
     add_options(parser)
 
 
 def _import(arguments: argparse.Namespace) -> int:
     from forewarn.drivers.nova.config import read_options  # noqa: PLC0415 - `--help` needs it not
-    from forewarn.drivers.registry import KIND  # noqa: PLC0415
 
-    table, _ = driver_table(arguments)
-    options = {name: value for name, value in table.items() if name != KIND}
-    config = read_options(arguments.name, options)
+    config = read_options(arguments.name, driver_options(arguments))
     return run_import(arguments, NovaSource(config, arguments.name))
 
 

@@ -5,12 +5,18 @@ Nothing that knows what a task is may go in here.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forewarn.drivers.webhook.request import ANSWER_BYTES_MAX, HttpRequest, exchange
+from forewarn.drivers.webhook.request import (
+    ANSWER_BYTES_MAX,
+    HttpRequest,
+    exchange,
+    open_request,
+)
 from forewarn.errors import PeerError
 from forewarn.validation.json_reader import BodyUnreadable, read_json
 
@@ -18,12 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from forewarn.drivers.kubernetes.config import KubernetesConfig
+    from forewarn.errors import ForewarnError
 
 #: Objects of one page of a list.
 PAGE_MAX = 100
-MISSING, CONFLICT, BUDGET = 404, 409, 429
-#: Statuses that may be otherwise later: a token that has expired is replaced in its file.
-LATER = frozenset({401, 408, 429, 500, 502, 503, 504})
+MISSING, CONFLICT, EXPIRED, BUDGET = 404, 409, 410, 429
+#: Statuses that may be otherwise later: a token that has expired is replaced in its file, and a
+#: list whose next page has expired is asked for from its start.
+LATER = frozenset({401, 408, EXPIRED, 429, 500, 502, 503, 504})
+#: After how many seconds the API server ends a watch: a dead connection is noticed soon after.
+WATCH_S = 50
 
 
 class KubernetesUnreachable(PeerError):
@@ -47,6 +57,10 @@ class KubernetesRefused(PeerError):
         return int(str(self.facts["number"]))
 
 
+class VersionExpired(Exception):
+    """A watch from a version that the API server no longer has; it has to be listed again."""
+
+
 class Kubernetes:
     """An API server. Safe between threads."""
 
@@ -64,12 +78,7 @@ class Kubernetes:
             KubernetesRefused: it was refused.
         """
         try:
-            token = Path(self._config.token_file).read_text("utf-8").strip()
-            headers = {"accept": "application/json", "authorization": f"Bearer {token}"}
-            body = b""
-            if form is not None:
-                headers["content-type"], body = kind, json.dumps(form).encode()
-            request = HttpRequest(verb, self._config.server.rstrip("/") + path, headers, body)
+            request = self._request(verb, path, form, kind)
             answer = exchange(
                 request, timeout_s=self._config.timeout_s, ca_file=self._config.ca_file
             )
@@ -78,14 +87,15 @@ class Kubernetes:
         said = _read(answer.body) if answer.body else {}
         if 200 <= answer.status < 300:
             return said
-        reason = str(said.get("message", ""))[:200].removesuffix(".") or "no reason"
-        refusal = KubernetesRefused(verb=verb, path=path, reason=reason, number=answer.status)
-        # To an eviction, 429 is the answer of a disruption budget, and 500 means two of them.
-        if answer.status in LATER and not (
-            path.endswith("/eviction") and answer.status in {BUDGET, 500}
-        ):
-            raise KubernetesUnreachable(reason=f"{reason} ({answer.status})") from refusal
-        raise refusal
+        raise _refusal(said, answer.status, verb, path)
+
+    def _request(self, verb: str, path: str, form: object, kind: str) -> HttpRequest:
+        token = Path(self._config.token_file).read_text("utf-8").strip()
+        headers = {"accept": "application/json", "authorization": f"Bearer {token}"}
+        body = b""
+        if form is not None:
+            headers["content-type"], body = kind, json.dumps(form).encode()
+        return HttpRequest(verb, self._config.server.rstrip("/") + path, headers, body)
 
     def find(self, path: str) -> dict[str, Any] | None:
         """Return an object, or None where there is none."""
@@ -98,18 +108,73 @@ class Kubernetes:
 
     def all(self, path: str, query: str = "") -> Iterator[dict[str, Any]]:
         """Go through a list, page by page."""
+        for page in self.pages(path, query):
+            yield from page.get("items") or []
+
+    def pages(self, path: str, query: str = "") -> Iterator[dict[str, Any]]:
+        """Go through the pages of a list; all are of one version."""
         more = ""
         while True:
             page = self.ask("GET", f"{path}?limit={PAGE_MAX}{query}{more}")
-            yield from page.get("items") or []
+            yield page
             token = (page.get("metadata") or {}).get("continue")
             if not token:
                 return
             more = f"&continue={token}"
 
+    def watch(self, path: str, version: str) -> Iterator[dict[str, Any]]:
+        """Go through what changes in a list after a version, until the API server ends it.
+
+        The first change is empty: it says that the API server answers.
+
+        Raises:
+            VersionExpired: the API server no longer has that version.
+            KubernetesUnreachable: it does not answer, or no longer.
+            KubernetesRefused: it was refused.
+        """
+        query = f"watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_S}"
+        target = f"{path}?{query}&resourceVersion={version}"
+        try:
+            yield from self._changes(target)
+        except (OSError, http.client.HTTPException) as error:
+            raise KubernetesUnreachable(reason=error) from error
+
+    def _changes(self, target: str) -> Iterator[dict[str, Any]]:
+        config = self._config
+        request = self._request("GET", target, None, "")
+        with contextlib.closing(
+            open_request(request, timeout_s=WATCH_S + config.timeout_s, ca_file=config.ca_file)
+        ) as connection:
+            response = connection.getresponse()
+            if response.status == EXPIRED:
+                raise VersionExpired
+            if response.status != 200:
+                said = _read(response.read(ANSWER_BYTES_MAX + 1))
+                raise _refusal(said, response.status, "GET", target)
+            yield {}
+            while line := response.readline(ANSWER_BYTES_MAX + 1):
+                change = _read(line)
+                if not line.endswith(b"\n") or "type" not in change:
+                    raise KubernetesUnreachable(reason="a watch was cut off")
+                if change.get("type") == "ERROR":
+                    status = change.get("object") or {}
+                    if status.get("code") == EXPIRED:
+                        raise VersionExpired
+                    raise KubernetesUnreachable(reason=status.get("message", "the watch failed"))
+                yield change
+
     def patch(self, path: str, form: object) -> dict[str, Any]:
         """Change members of an object; those that are None are removed."""
         return self.ask("PATCH", path, form, kind="application/merge-patch+json")
+
+
+def _refusal(said: dict[str, Any], status: int, verb: str, path: str) -> ForewarnError:
+    """Return what is raised for an answer with an error status."""
+    reason = str(said.get("message", ""))[:200].removesuffix(".") or "no reason"
+    # To an eviction, 429 is the answer of a disruption budget, and 500 means two of them.
+    if status in LATER and not (path.endswith("/eviction") and status in {BUDGET, 500}):
+        return KubernetesUnreachable(reason=f"{reason} ({status})")
+    return KubernetesRefused(verb=verb, path=path, reason=reason, number=status)
 
 
 def _read(body: bytes) -> dict[str, Any]:

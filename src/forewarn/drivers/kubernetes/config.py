@@ -48,6 +48,9 @@ class KubernetesConfig:
     reboot_annotation: str = ""
     #: Whether pods go that nobody would start again.
     evict_unmanaged: bool = False
+    #: Seconds a node's kubelet may be silent before `topology import --follow` reports the host
+    #: lost; 0: never.
+    lost_after_s: int = 0
 
 
 _SECONDS = Integer(1, DAY_S)
@@ -68,6 +71,7 @@ FORM = Form(
         Field("reboot_timeout_s", _SECONDS, "Longest reboot of a node."),
         Field("reboot_annotation", Text(253), "Annotation that has a node rebooted."),
         Field("evict_unmanaged", Boolean(), "Evict pods that nobody starts again, too."),
+        Field("lost_after_s", Integer(0, DAY_S), "When a silent node is reported lost."),
     ),
 )
 assert {each.name for each in FORM.fields} == {each.name for each in fields(KubernetesConfig)}

@@ -1,64 +1,231 @@
 """What a cluster holds, as a topology: nodes as hosts, KubeVirt's instances as VMs.
 
-Nothing is changed in the cluster from here.
+Where there is no KubeVirt each node is a VM, too: itself. Nothing is changed in the cluster.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
-from forewarn.drivers.kubernetes.client import MISSING, KubernetesRefused
+from forewarn.core import naming
+from forewarn.core.naming import ADDRESSES_MAX, DOMAIN_MAX, KEY_PATTERN, LABELS_MAX, NAME_PATTERN
+from forewarn.drivers.found import Found
+from forewarn.drivers.kubernetes.client import MISSING, KubernetesRefused, KubernetesUnreachable
 from forewarn.drivers.kubernetes.machines import API, ENDED
+from forewarn.drivers.kubernetes.watching import Watched
+from forewarn.values import value
 
 if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterable
+
     from forewarn.drivers.kubernetes.client import Kubernetes
 
+NODES, MACHINES = "/api/v1/nodes", f"{API}/virtualmachineinstances"
 ZONE = "topology.kubernetes.io/zone"
-#: Labels with what Kubernetes has no word for: of a VMI its group, of a node its domains.
+#: Labels, or annotations, with what Kubernetes has no word for: of a VMI its group, of a node its
+#: domains.
 GROUP, FAULT_DOMAIN, UPDATE_DOMAIN = (
     "forewarn.dev/group",
     "forewarn.dev/fault-domain",
     "forewarn.dev/update-domain",
 )
+DOMAINS = ("fault_domain", "update_domain")
+#: What keeps VMIs that are alike: a set by ownership, a pool by the label of its template.
+SET, POOL = "VirtualMachineInstanceReplicaSet", "kubevirt.io/vmpool"
+#: Annotations of a VMI with its instance type.
+TYPES = ("kubevirt.io/instancetype-name", "kubevirt.io/cluster-instancetype-name")
+#: Prefixes of labels that no selector of hosts is about: what CPUs can do, hundreds of them, and
+#: what a host says elsewhere.
+_UNTOLD = re.compile(r"([^/]*\.)?(kubevirt\.io|feature\.node\.kubernetes\.io|forewarn\.dev)/")
+_KUBERNETES = re.compile(r"[^/]*kubernetes\.io/")
+_KEY = re.compile(KEY_PATTERN)
+#: The value of a label that has none: a selector needs one.
+PRESENT = "true"
 
 
-def discover(kubernetes: Kubernetes, driver: str) -> dict[str, Any]:
-    """Return hosts, groups and VMs; costs a request for each 100 of them."""
-    found: dict[str, Any] = {"hosts": {}, "groups": {}, "vms": {}}
-    for number, node in enumerate(kubernetes.all("/api/v1/nodes")):
-        labels = node["metadata"].get("labels") or {}
-        form = {
-            "fault_domain": _number(labels.get(FAULT_DOMAIN), number),
-            "update_domain": _number(labels.get(UPDATE_DOMAIN), number),
-            "driver": driver,
-        }
-        found["hosts"][node["metadata"]["name"]] = form | (
-            {"zone": labels[ZONE]} if labels.get(ZONE) else {}
-        )
+@value
+class NodeFacts:
+    """What is to be known of a node."""
+
+    name: str
+    #: As a host of the topology, without what it has by default.
+    form: dict[str, Any]
+    #: Why nothing is heard of it; empty: it says how it is.
+    silent: str
+    #: As a VM of the topology, where there is no KubeVirt.
+    itself: dict[str, Any]
+
+
+@value
+class MachineFacts:
+    """What is to be known of a VMI."""
+
+    name: str
+    host: str
+    #: As a VM of the topology.
+    form: dict[str, Any]
+
+
+def discover(kubernetes: Kubernetes, driver: str) -> Found:
+    """Ask the cluster what it holds; costs a request for each 100 nodes or VMIs."""
+    nodes = [node_facts(each) for each in kubernetes.all(NODES)]
     try:
-        for machine in kubernetes.all(f"{API}/virtualmachineinstances"):
-            _take(found, machine)
+        machines = [machine_facts(each) for each in kubernetes.all(MACHINES)]
     except KubernetesRefused as error:
-        if error.number != MISSING:  # a cluster without KubeVirt has no VMs
+        if error.number != MISSING:
             raise
+        return found_of(nodes, None, driver)
+    return found_of(nodes, machines, driver)
+
+
+class Following:
+    """What a cluster holds, kept in step with it."""
+
+    def __init__(self, kubernetes: Kubernetes, driver: str, changed: threading.Event) -> None:
+        """Begin; `changed` is set whenever there is something new."""
+        self._driver = driver
+        self._nodes = Watched(kubernetes, NODES, node_facts, changed=changed)
+        self._machines = Watched(kubernetes, MACHINES, machine_facts, changed=changed)
+        #: Whether there was KubeVirt: then VMs are not given up where its API is missing.
+        self._has_machines = False
+        self._nodes.start()
+        self._machines.start()
+
+    def found(self) -> Found:
+        """Return what is there now.
+
+        Raises:
+            ForewarnError: why that is not known, or may be old.
+        """
+        nodes = self._nodes.facts()
+        try:
+            machines = self._machines.facts()
+        except KubernetesRefused as error:
+            if error.number != MISSING:
+                raise
+            if self._has_machines:
+                raise KubernetesUnreachable(reason="KubeVirt's API is gone") from error
+            return found_of(nodes, None, self._driver)
+        self._has_machines = True
+        return found_of(nodes, machines, self._driver)
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._nodes.close()
+        self._machines.close()
+
+
+def found_of(
+    nodes: Iterable[NodeFacts], machines: Iterable[MachineFacts] | None, driver: str
+) -> Found:
+    """Return a topology; without KubeVirt, each node is a VM of its own name."""
+    found = Found(host_facts=("driver", "zone", "labels", *DOMAINS))
+    for place, node in enumerate(sorted(nodes, key=lambda each: each.name)):
+        found.hosts[node.name] = {"driver": driver, **node.form}
+        found.defaults[node.name] = dict.fromkeys(DOMAINS, place % (DOMAIN_MAX + 1))
+        if node.silent:
+            found.silent[node.name] = node.silent
+        if machines is None:
+            found.vms[node.name] = node.itself
+    for machine in machines or ():
+        group = machine.form.get("group", machine.name)
+        if machine.host not in found.hosts:
+            continue
+        if not (NAME_PATTERN.fullmatch(machine.name) and NAME_PATTERN.fullmatch(group)):
+            found.left_out[machine.name] = "its name or its group's cannot be one of the topology"
+        elif machine.name in found.hosts:
+            found.left_out[machine.name] = "a node is called the same"
+        else:
+            found.vms[machine.name] = machine.form
     return found
 
 
-def _take(found: dict[str, Any], machine: dict[str, Any]) -> None:
+def node_facts(node: dict[str, Any]) -> NodeFacts:
+    """Return what is to be known of a node."""
+    meta, status = node["metadata"], node.get("status") or {}
+    labels: dict[str, str] = meta.get("labels") or {}
+    form: dict[str, Any] = {"labels": _labels(labels)}
+    if labels.get(ZONE):
+        form["zone"] = labels[ZONE]
+    for member, label in zip(DOMAINS, (FAULT_DOMAIN, UPDATE_DOMAIN), strict=True):
+        text = labels.get(label, "")
+        if text.isascii() and text.isdigit() and int(text) <= DOMAIN_MAX:
+            form[member] = int(text)
+    silent = ""
+    for each in status.get("conditions") or []:
+        if each["type"] == "Ready" and each["status"] == "Unknown":
+            silent = "its kubelet does not report"
+    kinds = {"InternalIP", "ExternalIP"}
+    addresses = [e["address"] for e in status.get("addresses") or [] if e["type"] in kinds]
+    itself: dict[str, Any] = {"host": meta["name"]}
+    if addresses:
+        itself["addresses"] = addresses[:ADDRESSES_MAX]
+    if _said(meta, GROUP):
+        itself["group"] = _said(meta, GROUP)
+    return NodeFacts(meta["name"], form, silent, itself)
+
+
+def machine_facts(machine: dict[str, Any]) -> MachineFacts:
+    """Return what is to be known of a VMI; one that runs nowhere has no host."""
     meta, status = machine["metadata"], machine.get("status") or {}
-    host = status.get("nodeName")
-    if host not in found["hosts"] or status.get("phase") in ENDED:
-        return
-    form = {"host": host}
-    group = (meta.get("labels") or {}).get(GROUP)
+    name = f"{meta['namespace']}.{meta['name']}"
+    host = "" if status.get("phase") in ENDED else status.get("nodeName", "")
+    form: dict[str, Any] = {"host": host}
+    group = _group(meta)
     if group:
-        form["group"] = group
-        found["groups"][group] = {}
-    firmware = machine.get("spec", {}).get("domain", {}).get("firmware") or {}
-    if firmware.get("uuid"):  # the instance's own id is another after each restart
-        form["vm_id"] = form["instance_id"] = firmware["uuid"]
-    found["vms"][f"{meta['namespace']}.{meta['name']}"] = form
+        form["group"] = f"{meta['namespace']}.{group}"
+    size = next((_said(meta, each) for each in TYPES if _said(meta, each)), "")
+    if size:
+        form["size"] = size
+    spec = machine.get("spec") or {}
+    uuid = ((spec.get("domain") or {}).get("firmware") or {}).get("uuid")
+    if uuid:  # the instance's own id is another after each restart
+        form["vm_id"] = form["instance_id"] = uuid
+    addresses = _addresses(spec, status)
+    if addresses:
+        form["addresses"] = addresses[:ADDRESSES_MAX]
+    return MachineFacts(name, host, form)
 
 
-def _number(label: str | None, otherwise: int) -> int:
-    return int(label) if label and label.isascii() and label.isdigit() else otherwise
+def _addresses(spec: dict[str, Any], status: dict[str, Any]) -> list[str]:
+    """Return a VMI's addresses that its guest cannot choose.
+
+    Behind masquerade KubeVirt reports the pod's addresses. Of all other bindings it reports what
+    an agent inside the guest says, and a guest must not be able to say that it is another.
+    """
+    devices = (spec.get("domain") or {}).get("devices") or {}
+    kept = {each["name"] for each in devices.get("interfaces") or [] if "masquerade" in each}
+    found: list[str] = []
+    for each in status.get("interfaces") or []:
+        if each.get("name") in kept:
+            found += each.get("ipAddresses") or [a for a in [each.get("ipAddress")] if a]
+    return found
+
+
+def _group(meta: dict[str, Any]) -> str:
+    """Return the group of a VMI in its namespace: as it says, or by what keeps it."""
+    for owner in meta.get("ownerReferences") or []:
+        if owner.get("controller") and owner["kind"] == SET:
+            return _said(meta, GROUP) or str(owner["name"])
+    return _said(meta, GROUP) or _said(meta, POOL)
+
+
+def _said(meta: dict[str, Any], key: str) -> str:
+    """Return a label, or the annotation where there is none."""
+    for kind in ("labels", "annotations"):
+        if (meta.get(kind) or {}).get(key):
+            return str(meta[kind][key])
+    return ""
+
+
+def _labels(labels: dict[str, str]) -> dict[str, str]:
+    """Return a host's labels by a node's: people's own first, up to the limit."""
+    told = [
+        each
+        for each in labels
+        if each != ZONE and _KEY.fullmatch(each) and not _UNTOLD.match(each) and each != naming.ZONE
+    ]
+    told.sort(key=lambda each: (bool(_KUBERNETES.match(each)), each))
+    return {each: labels[each] or PRESENT for each in sorted(told[:LABELS_MAX])}

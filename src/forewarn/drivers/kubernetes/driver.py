@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from forewarn.drivers import Progress
+from forewarn.drivers.found import difference
 from forewarn.drivers.kubernetes.client import (
     CONFLICT,
     Kubernetes,
@@ -112,7 +113,7 @@ class KubernetesDriver:
 
     def discover(self) -> Mapping[str, object]:
         """Return hosts, groups and VMs as they are now. Source: R-4."""
-        return discover(self._kubernetes, self.name)
+        return difference(discover(self._kubernetes, self.name), {})
 
     def _away(self, task: Task, now_ms: int, error: KubernetesUnreachable) -> Progress:
         with self._lock:

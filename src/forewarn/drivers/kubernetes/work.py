@@ -64,6 +64,9 @@ class Work:
         self._machines.now_ms = now_ms
         operation, machines = self._operation, self._machines
         traits = TRAITS[operation.cause]
+        itself = operation.host in operation.vms  # without KubeVirt a node is its own VM
+        if itself and not traits.fault and operation.impact is not Impact.REBOOT:
+            raise self._unsupported()
         if operation.impact in {Impact.PREEMPT, Impact.TERMINATE}:
             return self._each(machines.stop)
         if traits.fault and operation.impact is not Impact.REDEPLOY:
@@ -74,8 +77,14 @@ class Work:
         if operation.impact is Impact.FREEZE and traits.moves:
             return self._away(machines.migrate, self._config.parallel_migrations)
         if operation.impact is Impact.REBOOT and operation.cause is not Cause.REIMAGE:
-            return self._each(machines.restart) if operation.of_vm else self._reboot(now_ms)
-        raise KubernetesWorkUnsupported(cause=operation.cause.value, impact=operation.impact.value)
+            if operation.of_vm and not itself:
+                return self._each(machines.restart)
+            return self._reboot(now_ms)
+        raise self._unsupported()
+
+    def _unsupported(self) -> KubernetesWorkUnsupported:
+        cause, impact = self._operation.cause.value, self._operation.impact.value
+        return KubernetesWorkUnsupported(cause=cause, impact=impact)
 
     def call_off(self) -> None:
         """End migrations of this operation's last attempt, and give its node back."""

@@ -130,6 +130,23 @@ def exchange(request: HttpRequest, *, timeout_s: float, ca_file: str = "") -> Ht
     Raises:
         OSError, HTTPException: there was no answer.
     """
+    connection = open_request(request, timeout_s=timeout_s, ca_file=ca_file)
+    try:
+        response = connection.getresponse()
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return HttpResponse(response.status, headers, response.read(ANSWER_BYTES_MAX + 1))
+    finally:
+        connection.close()
+
+
+def open_request(
+    request: HttpRequest, *, timeout_s: float, ca_file: str = ""
+) -> http.client.HTTPConnection:
+    """Send one request on a connection of its own, whose answer the caller reads and closes.
+
+    Raises:
+        OSError, HTTPException: it could not be sent.
+    """
     parts = urlsplit(request.url)
     host = parts.hostname or ""
     connection: http.client.HTTPConnection
@@ -144,8 +161,7 @@ def exchange(request: HttpRequest, *, timeout_s: float, ca_file: str = "") -> Ht
     target = f"{path}?{parts.query}" if parts.query else path
     try:
         connection.request(request.method, target, request.body, dict(request.headers))
-        response = connection.getresponse()
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        return HttpResponse(response.status, headers, response.read(ANSWER_BYTES_MAX + 1))
-    finally:
+    except BaseException:
         connection.close()
+        raise
+    return connection

@@ -1,0 +1,277 @@
+"""The topology is taken over from a cluster, and kept in step with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from forewarn.cli.api_client import ApiClient
+from forewarn.cli.main import main
+from forewarn.cli.topology_import import Importer
+from forewarn.cli.topology_kubernetes import KubernetesSource
+from forewarn.clock import VirtualClock
+from forewarn.drivers.kubernetes import watching
+from forewarn.drivers.kubernetes.config import KubernetesConfig
+from forewarn.drivers.kubernetes.discovery import found_of, machine_facts, node_facts
+from tests.kubernetes.small_cluster import VMIS, Cluster, node_status, served
+from tests.operator_api.live import Live
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LOST_AFTER_S = 60
+NODES = "/api/v1/nodes"
+
+
+@pytest.fixture
+def live() -> Iterator[Live]:
+    """A service that knows nothing."""
+    service = Live()
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Two nodes, and a VM on the first."""
+    made = Cluster()
+    made.machine("a")
+    return made
+
+
+@pytest.fixture
+def url(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
+    """Serve the cluster."""
+    (tmp_path / "token").write_text("right\n")
+    with served(cluster) as found:
+        yield found
+
+
+@pytest.fixture
+def source(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesSource]:
+    """A source that is quick to try again."""
+    monkeypatch.setattr(watching, "RETRY_S", 0.01)
+    token = str(tmp_path / "token")
+    config = KubernetesConfig(url, token, "", lost_after_s=LOST_AFTER_S)
+    made = KubernetesSource(config, "manual")
+    yield made
+    made.close()
+
+
+def topology(live: Live) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return what the service knows."""
+    found: dict[str, dict[str, dict[str, Any]]] = live.get("/v1/topology?format=json")
+    return found
+
+
+class Follower:
+    """An importer that takes a turn whenever its source says that something has changed."""
+
+    def __init__(self, live: Live, source: KubernetesSource) -> None:
+        """Begin to follow."""
+        self._live = live
+        self.clock = VirtualClock(1)
+        self.importer = Importer(ApiClient(live.url), source, clock=self.clock)
+        self.changed: threading.Event = source.watch()
+
+    def sees(self, hosts_of_vms: dict[str, str]) -> bool:
+        """Take turns until the service knows these VMs on these hosts."""
+
+        def known() -> bool:
+            self.changed.wait(0.05)
+            self.changed.clear()
+            self.importer.turn()
+            vms = topology(self._live)["vms"]
+            return {name: each["host"] for name, each in vms.items()} == hosts_of_vms
+
+        wait_until(known)
+        return True
+
+
+def test_import_takes_over_nodes_and_vms(
+    live: Live, cluster: Cluster, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Zones and labels of nodes; groups and addresses of VMs; once more changes nothing. R-4."""
+    labels = {"topology.kubernetes.io/zone": "z1", "rack": "r7", "forewarn.dev/fault-domain": "4"}
+    cluster.put(f"{NODES}/h1", metadata={"labels": labels}, status=node_status("b"))
+    settings = tmp_path / "forewarn.toml"
+    settings.write_text(
+        f'[drivers.manual]\nkind = "kubernetes"\nserver = "{url}"\nca_file = ""\n'
+        f'token_file = "{tmp_path}/token"\n'
+    )
+    words = ["topology", "import", "kubernetes", "manual", "--config", str(settings)]
+    words += ["--server", live.url]
+    assert main(words) == 0
+    known = topology(live)
+    host = known["hosts"]["h1"]
+    assert (host["zone"], host["labels"], host["fault_domain"]) == ("z1", {"rack": "r7"}, 4)
+    assert known["hosts"]["h2"]["driver"] == "manual"
+    assert known["vms"]["default.a"]["host"] == "h1"
+    capsys.readouterr()
+    assert main(words) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_following_resumes_where_a_watch_ended(
+    live: Live, cluster: Cluster, source: KubernetesSource
+) -> None:
+    """What changed between two watches is seen by the second; nothing is listed again. R-4."""
+    follower = Follower(live, source)
+    assert follower.sees({"default.a": "h1"})
+    cluster.machine("a", "h2")
+    assert follower.sees({"default.a": "h2"})
+    cluster.cut()
+    cluster.machine("b", "h1")
+    cluster.drop(f"{VMIS}/a")
+    assert follower.sees({"default.b": "h1"})
+    begun = [version for path, version in cluster.watches if path.endswith("instances")]
+    assert len(begun) >= 2
+    assert begun == sorted(begun)
+    assert len(cluster.lists) == 2  # one of each kind: pages that follow do not count
+
+
+def test_following_lists_again_after_gone(
+    live: Live, cluster: Cluster, source: KubernetesSource
+) -> None:
+    """Where the API server no longer has the version, what is gone meanwhile is found out. R-4."""
+    follower = Follower(live, source)
+    assert follower.sees({"default.a": "h1"})
+    with cluster.lock:
+        cluster.drop(f"{VMIS}/a")
+        cluster.machine("c", "h2")
+        cluster.forget()
+    assert follower.sees({"default.c": "h2"})
+    cluster.machine("d", "h2")
+    assert follower.sees({"default.c": "h2", "default.d": "h2"})
+
+
+def test_following_outlives_the_api_server(
+    live: Live, cluster: Cluster, source: KubernetesSource, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is removed while it is away, which is said once. Source: R-1."""
+    follower = Follower(live, source)
+    assert follower.sees({"default.a": "h1"})
+    cluster.away = True
+    cluster.cut()
+
+    def noticed() -> bool:
+        follower.importer.turn()
+        return "does not answer" in capsys.readouterr().err
+
+    wait_until(noticed)
+    follower.importer.turn()
+    assert "does not answer" not in capsys.readouterr().err
+    assert topology(live)["vms"].keys() == {"default.a"}
+    cluster.away = False
+    cluster.machine("b", "h2")
+    assert follower.sees({"default.a": "h1", "default.b": "h2"})
+
+
+def test_node_without_kubevirt_is_its_own_vm(
+    live: Live, cluster: Cluster, source: KubernetesSource
+) -> None:
+    """Agents on the nodes are asked; once KubeVirt is there its VMs take their place. R-4."""
+    cluster.has_kubevirt = False
+    status = {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}
+    cluster.put(f"{NODES}/h1", metadata={"labels": {"forewarn.dev/group": "db"}}, status=status)
+    follower = Follower(live, source)
+    assert follower.sees({"h1": "h1", "h2": "h2"})
+    known = topology(live)["vms"]["h1"]
+    assert (known["group"], known["addresses"]) == ("db", ["10.0.0.1"])
+    cluster.has_kubevirt = True
+    assert follower.sees({"default.a": "h1"})
+    cluster.has_kubevirt = False  # its API is away: VMs stay
+    cluster.forget()
+    cluster.machine("h", "h2")
+    follower.importer.turn()
+    assert topology(live)["vms"].keys() == {"default.a"}
+
+
+def test_silent_node_is_reported_lost(
+    live: Live, cluster: Cluster, source: KubernetesSource
+) -> None:
+    """One whose kubelet no longer reports, once. Source: L-4."""
+    follower = Follower(live, source)
+    assert follower.sees({"default.a": "h1"})
+    conditions = [{"type": "Ready", "status": "Unknown"}]
+    cluster.put(f"{NODES}/h2", status={"conditions": conditions})
+
+    def lost() -> list[str]:
+        follower.importer.turn()
+        follower.clock.advance(LOST_AFTER_S * 1000)
+        found = live.get("/v1/operations")["operations"]
+        return [each["host"] for each in found if each["cause"] == "host-lost"]
+
+    wait_until(lambda: bool(lost()))
+    assert [lost(), lost()][-1] == ["h2"]
+
+
+def test_addresses_are_those_a_guest_cannot_choose() -> None:
+    """What an agent inside a guest reports makes it nobody else. Source: S-1."""
+    interfaces = [{"name": "default", "masquerade": {}}, {"name": "lan", "bridge": {}}]
+    said = [
+        {"name": "default", "ipAddress": "10.1.0.5", "ipAddresses": ["10.1.0.5", "fd00::5"]},
+        {"name": "lan", "ipAddress": "192.0.2.9"},
+        {"interfaceName": "eth9", "ipAddress": "10.1.0.6"},
+    ]
+    form = {
+        "metadata": {"namespace": "shop", "name": "web-0"},
+        "spec": {"domain": {"devices": {"interfaces": interfaces}, "firmware": {"uuid": "u-1"}}},
+        "status": {"phase": "Running", "nodeName": "h1", "interfaces": said},
+    }
+    facts = machine_facts(form)
+    assert facts.form["addresses"] == ["10.1.0.5", "fd00::5"]
+    assert facts.form["vm_id"] == facts.form["instance_id"] == "u-1"
+
+
+@pytest.mark.parametrize(
+    ("meta", "group"),
+    [
+        ({"labels": {"forewarn.dev/group": "web"}}, "shop.web"),
+        ({"annotations": {"forewarn.dev/group": "web"}}, "shop.web"),
+        ({"labels": {"kubevirt.io/vmpool": "pool"}}, "shop.pool"),
+        ({"ownerReferences": [{"kind": "VirtualMachine", "name": "x", "controller": True}]}, None),
+        (
+            {
+                "ownerReferences": [
+                    {
+                        "kind": "VirtualMachineInstanceReplicaSet",
+                        "name": "set",
+                        "controller": True,
+                    }
+                ]
+            },
+            "shop.set",
+        ),
+    ],
+    ids=["label", "annotation", "pool", "machine", "set"],
+)
+def test_group_is_one_of_a_namespace(meta: dict[str, Any], group: str | None) -> None:
+    """Nobody gets into a group of another namespace by a label. Source: S-1."""
+    form = {"metadata": {"namespace": "shop", "name": "web-0", **meta}}
+    assert machine_facts(form).form.get("group") == group
+
+
+def test_labels_of_people_come_first() -> None:
+    """Of the hundreds that a node may have; one without a value gets one."""
+    labels = {f"cpu-feature.node.kubevirt.io/f{number}": "true" for number in range(200)}
+    labels |= {f"node.kubernetes.io/n{number:02}": "x" for number in range(20)}
+    labels |= {"tier": "", "zone": "no"}
+    kept = node_facts({"metadata": {"name": "h1", "labels": labels}}).form["labels"]
+    assert len(kept) == 16
+    assert kept["tier"] == "true"
+    assert {each for each in kept if not each.startswith("node.kubernetes.io/n")} == {"tier"}
+
+
+def test_vm_that_cannot_be_named_is_left_out() -> None:
+    """It is said, and the others are taken over."""
+    node = node_facts({"metadata": {"name": "h1"}})
+    meta = {"namespace": "shop", "name": "x" * 200}
+    far = machine_facts({"metadata": meta, "status": {"nodeName": "h1"}})
+    found = found_of([node], [far], "kubernetes")
+    assert found.vms == {}
+    assert list(found.left_out) == [far.name]
