@@ -226,6 +226,9 @@ class Cluster:
         phase = PHASES[PHASES.index(phase) + 1] if phase else PHASES[0]
         form["status"] = {"phase": phase}
         machine = self.objects[f"{VMIS}/{form['spec']['vmiName']}"]
+        if phase == "TargetReady":
+            uid = form["metadata"]["uid"]
+            machine["status"]["migrationState"] = {"migrationUid": uid, "targetNode": "h2"}
         if phase == "Succeeded":
             machine["status"]["nodeName"] = "h2"
 

@@ -171,6 +171,43 @@ def test_vms_are_migrated_alive(cluster: Cluster, driver: KubernetesDriver) -> N
     assert not cluster.node()["spec"]
 
 
+def test_target_of_a_migration_is_told(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """As soon as KubeVirt has chosen it, and also when the end is asked for twice. Source: M-1."""
+    cluster.migrations_go_on = False
+    given = task(**MOVE)
+    driver.begin(given)
+    assert driver.progress(given, now_ms()).placements == {}
+    made = next(form for path, form in cluster.objects.items() if path.endswith("-a"))
+    chosen = {"migrationUid": made["metadata"]["uid"], "targetNode": "h2"}
+    cluster.objects[f"{VMIS}/a"]["status"]["migrationState"] = chosen
+    assert driver.progress(given, now_ms()).placements == {"default.a": "h2"}
+    cluster.migrations_go_on = True
+    both = {"default.a": "h2", "default.b": "h2"}
+    assert ended(driver, given).placements == both
+    assert driver.progress(given, now_ms()).placements == both
+
+
+def test_target_of_an_earlier_migration_is_not_told(
+    cluster: Cluster, driver: KubernetesDriver
+) -> None:
+    """A VMI keeps the state of its last migration. Source: M-1."""
+    cluster.migrations_go_on = False
+    before = {"migrationUid": "uid-of-another", "targetNode": "h1"}
+    cluster.objects[f"{VMIS}/a"]["status"]["migrationState"] = before
+    given = task(**MOVE)
+    driver.begin(given)
+    driver.progress(given, now_ms())
+    assert driver.progress(given, now_ms()).placements == {}
+
+
+def test_node_of_a_vm_that_was_restarted_elsewhere_is_told(driver: KubernetesDriver) -> None:
+    """A redeploy takes it to the node that Kubernetes has chosen. Source: M-1."""
+    away = task(cause=Cause.REDEPLOY, impact=Impact.REDEPLOY, of_vm=True, vms=("default.a",))
+    assert carried_out(driver, away).placements == {"default.a": "h2"}
+    again = task(13, cause=Cause.REBOOT, of_vm=True, vms=("default.b",), host="h1")
+    assert carried_out(driver, again).done
+
+
 def test_migration_is_found_again_by_a_later_writer(
     cluster: Cluster, driver: KubernetesDriver, options: dict[str, object]
 ) -> None:
@@ -230,10 +267,10 @@ def test_migration_that_fails_says_why(cluster: Cluster, driver: KubernetesDrive
     given = task(**MOVE)
     driver.begin(given)
     driver.progress(given, now_ms())
-    cluster.objects[f"{VMIS}/a"]["status"]["migrationState"] = {"failureReason": "no room"}
-    for path, form in cluster.objects.items():
-        if path.startswith(MIGRATIONS) and path.endswith("-a"):
-            form["status"] = {"phase": "Failed"}
+    made = next(form for path, form in cluster.objects.items() if path.endswith("-a"))
+    made["status"] = {"phase": "Failed"}
+    state = {"failureReason": "no room", "migrationUid": made["metadata"]["uid"]}
+    cluster.objects[f"{VMIS}/a"]["status"]["migrationState"] = state
     assert "default.a failed: no room" in ended(driver, given).failed
 
 

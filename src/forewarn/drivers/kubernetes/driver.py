@@ -78,11 +78,13 @@ class KubernetesDriver:
         again_ms = self._again_ms(now_ms)
         try:
             self._records.check_writer(task)
-            if self._records.facts(task).get(DONE):
-                return Progress(done=True)
-            step = Work(task, self._kubernetes, self._records, config=self._config).advance(now_ms)
+            facts = self._records.facts(task)
+            if DONE in facts:
+                return Progress(done=True, placements=facts[DONE])
+            work = Work(task, self._kubernetes, self._records, config=self._config)
+            step = work.advance(now_ms)
             if step.done:
-                self._records.note(task, DONE, fact=True)
+                self._records.note(task, DONE, work.placements)
         except (TaskAborted, TaskForgotten, TaskSuperseded):
             raise
         except KubernetesUnreachable as error:
@@ -95,9 +97,14 @@ class KubernetesDriver:
             return Progress(failed=_clause(error))
         self._answered(task)
         if step.done:
-            return Progress(done=True)
-        text, waits = step.text[:TEXT_MAX], step.waits[:TEXT_MAX]
-        return Progress(again_ms=again_ms, text=text, waits=waits, share=min(step.share, 1.0))
+            return Progress(done=True, placements=work.placements)
+        return Progress(
+            again_ms=again_ms,
+            text=step.text[:TEXT_MAX],
+            waits=step.waits[:TEXT_MAX],
+            share=min(step.share, 1.0),
+            placements=work.placements,
+        )
 
     def abort(self, task: Task) -> None:
         """Call an operation off: migrations are ended, its node takes pods again.

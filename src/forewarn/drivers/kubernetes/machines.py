@@ -57,6 +57,8 @@ class Machines:
         self._records = records
         self._config = config
         self.now_ms = 0
+        #: VM -> node it is taken to, or runs on now.
+        self.placements: dict[str, str] = {}
 
     def migrate(self, vm: str) -> Step:
         """Migrate a VM alive, from the operation's host.
@@ -72,7 +74,7 @@ class Machines:
             return FINISHED  # what does not run is not in the way
         found = self._migration(vm)[1]
         if found is None:
-            if machine["status"].get("nodeName") != self._task.operation.host:
+            if self._has_left(vm, machine):
                 return FINISHED
             if f"migration {vm}" in facts:
                 raise MigrationFailed(vm=vm, reason=facts[f"migration {vm}"] or "it was deleted")
@@ -80,10 +82,11 @@ class Machines:
         if f"migration {vm}" not in facts:
             self._records.note(self._task, f"migration {vm}", "")
         phase = found.get("status", {}).get("phase", PHASES[0])
+        state = self._state(vm, machine, found)
         if phase == "Succeeded":
+            self._has_left(vm, machine)
             return FINISHED
         if phase == "Failed":
-            state = machine["status"].get("migrationState") or {}
             reason = state.get("failureReason") or "KubeVirt does not say why"
             raise MigrationFailed(vm=vm, reason=str(reason)[:200].removesuffix("."))
         begun = datetime.fromisoformat(found["metadata"]["creationTimestamp"])
@@ -91,6 +94,23 @@ class Machines:
             return self._time_out(vm, machine)
         done = PHASES.index(phase) / len(PHASES) if phase in PHASES else 0.0
         return Step(text=f"migrating {vm}: {phase}", share=done)
+
+    def _state(self, vm: str, machine: dict[str, Any], migration: dict[str, Any]) -> dict[str, Any]:
+        """Return what a VM says of a migration, and take where that goes."""
+        state: dict[str, Any] = machine["status"].get("migrationState") or {}
+        if state.get("migrationUid", "") != migration["metadata"]["uid"]:
+            return {}
+        if state.get("targetNode"):
+            self.placements[vm] = state["targetNode"]
+        return state
+
+    def _has_left(self, vm: str, machine: dict[str, Any]) -> bool:
+        """Whether a VM runs on another node than the operation's; then that is where it went."""
+        node = machine["status"].get("nodeName")
+        if not node or node == self._task.operation.host:
+            return False
+        self.placements[vm] = node
+        return True
 
     def _create_migration(self, vm: str) -> dict[str, Any]:
         place = self._migration(vm)[0]
@@ -133,9 +153,8 @@ class Machines:
             facts[f"restart {vm}"] = machine["metadata"]["uid"]
             self._records.note(self._task, f"restart {vm}", facts[f"restart {vm}"])
         if machine is not None and machine["metadata"]["uid"] != facts[f"restart {vm}"]:
-            status = machine["status"]
-            away = not elsewhere or status.get("nodeName") != self._task.operation.host
-            if status.get("phase") == "Running" and away:
+            away = self._has_left(vm, machine) or not elsewhere
+            if machine["status"].get("phase") == "Running" and away:
                 return FINISHED
         elif machine is not None and "deletionTimestamp" not in machine["metadata"]:
             self._act(vm, "restart", {})

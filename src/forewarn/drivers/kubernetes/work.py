@@ -55,6 +55,11 @@ class Work:
         self._nodes = Nodes(kubernetes, records.operation(task))
         self._machines = Machines(task, kubernetes, records, config=config)
 
+    @property
+    def placements(self) -> dict[str, str]:
+        """VM -> node, of those that go to another, as far as that is known."""
+        return dict(self._machines.placements)
+
     def advance(self, now_ms: int) -> Step:
         """Do what can be done now.
 
