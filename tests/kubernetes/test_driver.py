@@ -12,8 +12,17 @@ from forewarn.core.impact import Cause, Impact
 from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
 from forewarn.drivers.kubernetes.nodes import MARK
 from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded
+from tests.drivers.tasks import ended as ended_by_drivers
 from tests.drivers.tasks import now_ms, task
-from tests.kubernetes.small_cluster import MIGRATIONS, REBOOT, VMIS, Cluster, served
+from tests.kubernetes.small_cluster import (
+    MIGRATIONS,
+    REBOOT,
+    VMIS,
+    Cluster,
+    node_status,
+    served,
+)
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,6 +178,67 @@ def test_vms_are_migrated_alive(cluster: Cluster, driver: KubernetesDriver) -> N
     assert len(made) == 2
     assert {cluster.objects[f"{VMIS}/{vm}"]["status"]["nodeName"] for vm in "ab"} == {"h2"}
     assert not cluster.node()["spec"]
+
+
+COMMAND = "echo {host} {address} >> %s/log; while ! test -e %s/go; do sleep 0.01; done"
+
+
+def with_command(options: dict[str, object], tmp_path: Path, end: str = "") -> dict[str, object]:
+    """Return options with a command that notes its run, and goes on when the file `go` is there."""
+    words = ["sh", "-c", COMMAND.replace("%s", str(tmp_path)) + end]
+    return {**options, "reboot_annotation": "", "reboot_command": words}
+
+
+def test_node_is_rebooted_by_a_command_once(
+    cluster: Cluster, options: dict[str, object], tmp_path: Path
+) -> None:
+    """A later process waits for the boot, and does not run the command again. Source: R-2."""
+    node = cluster.node()
+    node["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.1"}]
+    options = with_command(options, tmp_path)
+    driver, given = create("kubernetes", options), task(vms=())
+    driver.begin(given)
+    wait_until(lambda: driver.progress(given, now_ms()).text and (tmp_path / "log").exists())
+    later = create("kubernetes", options)
+    for each in (driver, later):
+        assert "waiting for h1 to be rebooted" in each.progress(given, now_ms()).text
+    node["status"] |= node_status("boot-2")
+    assert ended(later, given).done
+    assert (tmp_path / "log").read_text() == "h1 10.0.0.1\n"
+    (tmp_path / "go").touch()
+
+
+def test_command_that_fails_says_why(
+    cluster: Cluster, options: dict[str, object], tmp_path: Path
+) -> None:
+    """A retry runs it again, once the one before has ended. Source: L-8."""
+    driver = create("kubernetes", with_command(options, tmp_path, "; echo no BMC >&2; exit 3"))
+    driver.begin(task(vms=()))
+    wait_until(lambda: driver.progress(task(vms=()), now_ms()).text and (tmp_path / "log").exists())
+    again = task(vms=(), attempt=2)
+    driver.begin(again)
+    assert "attempt before" in driver.progress(again, now_ms()).waits
+    (tmp_path / "go").touch()
+    said = ended_by_drivers(driver, again)
+    assert "reboot_command of host h1 ended with 3: no BMC" in said.failed
+    assert (tmp_path / "log").read_text().count("h1 h1") == 2
+    assert cluster.node()["spec"] == {"unschedulable": True}
+
+
+def test_node_that_does_not_come_back_is_told(options: dict[str, object], tmp_path: Path) -> None:
+    """The command has ended well, and the node has not booted."""
+    driver, given = create("kubernetes", with_command(options, tmp_path)), task(vms=())
+    (tmp_path / "go").touch()
+    driver.begin(given)
+    assert driver.progress(given, now_ms()).again_ms
+    assert "not rebooted and ready within 1800 s" in driver.progress(given, now_ms() * 2).failed
+
+
+def test_node_has_one_way_to_be_rebooted() -> None:
+    """Two would reboot it twice."""
+    both = {"reboot_annotation": REBOOT, "reboot_command": ["reboot"], "server": "https://x"}
+    with pytest.raises(ValueError, match="both set"):
+        create("kubernetes", both)
 
 
 def test_target_of_a_migration_is_told(cluster: Cluster, driver: KubernetesDriver) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.drivers.webhook.request import is_protected
 from forewarn.validation.fields import Boolean, Integer, Number, Text
-from forewarn.validation.forms import Field, Form
+from forewarn.validation.forms import Field, Form, ListOf
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 #: A day, in seconds.
 DAY_S = 86_400
+#: Words of one command.
+WORDS_MAX = 100
 
 
 @value
@@ -46,6 +48,11 @@ class KubernetesConfig:
     reboot_timeout_s: int = 1800
     #: The annotation that has an agent on the node reboot it; empty: people do.
     reboot_annotation: str = ""
+    #: Reboots a node; `{host}` and `{address}`, its internal one, are filled in. Empty: by the
+    #: annotation, or people do.
+    reboot_command: tuple[str, ...] = ()
+    #: How long that may take.
+    command_timeout_s: int = 600
     #: Whether pods go that nobody would start again.
     evict_unmanaged: bool = False
     #: Seconds a node's kubelet may be silent before `topology import --follow` reports the host
@@ -70,6 +77,8 @@ FORM = Form(
         Field("restart_when_late", Boolean(), "Restart a VM whose migration takes longer."),
         Field("reboot_timeout_s", _SECONDS, "Longest reboot of a node."),
         Field("reboot_annotation", Text(253), "Annotation that has a node rebooted."),
+        Field("reboot_command", ListOf(Text(4096), WORDS_MAX), "Reboots a node."),
+        Field("command_timeout_s", _SECONDS, "Longest command."),
         Field("evict_unmanaged", Boolean(), "Evict pods that nobody starts again, too."),
         Field("lost_after_s", Integer(0, DAY_S), "When a silent node is reported lost."),
     ),
@@ -82,10 +91,12 @@ def read_options(name: str, options: Mapping[str, object]) -> KubernetesConfig:
 
     Raises:
         ValidationFailed: an option is unknown or wrong.
-        ValueError: the token would cross a network in the clear.
+        ValueError: the token would cross a network in the clear, or two ways to reboot are set.
     """
     read: dict[str, Any] = FORM.read(dict(options), f"[drivers.{name}]")
     config = KubernetesConfig(**read)
     if not is_protected(config.server):
         raise ValueError(f"server {config.server} is neither https nor on this machine")
+    if config.reboot_annotation and config.reboot_command:
+        raise ValueError("reboot_annotation and reboot_command are both set")
     return config

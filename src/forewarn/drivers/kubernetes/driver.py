@@ -1,4 +1,4 @@
-"""The kubernetes driver: no thread of its own, since the cluster does the work behind its API.
+"""The kubernetes driver: the cluster does the work behind its API, commands run on threads.
 
 `begin` records the task; each `progress` reads how the cluster stands and asks for what is next.
 """
@@ -16,6 +16,7 @@ from forewarn.drivers.kubernetes.client import (
     KubernetesRefused,
     KubernetesUnreachable,
 )
+from forewarn.drivers.kubernetes.commands import Commands
 from forewarn.drivers.kubernetes.config import read_options
 from forewarn.drivers.kubernetes.discovery import discover
 from forewarn.drivers.kubernetes.records import DONE, Records
@@ -38,7 +39,7 @@ def create(name: str, options: Mapping[str, object]) -> KubernetesDriver:
 
     Raises:
         ValidationFailed: an option is unknown or wrong.
-        ValueError: the token would cross a network in the clear.
+        ValueError: options contradict each other, or the token would cross a network in the clear.
     """
     return KubernetesDriver(read_options(name, options), name)
 
@@ -52,6 +53,7 @@ class KubernetesDriver:
         self._config = config
         self._kubernetes = Kubernetes(config)
         self._records = Records(self._kubernetes, config.namespace, name)
+        self._commands = Commands()
         self._lock = threading.Lock()
         #: Task -> since when the API server has been away, ms since the epoch UTC.
         self._away_ms: dict[str, int] = {}
@@ -81,7 +83,7 @@ class KubernetesDriver:
             facts = self._records.facts(task)
             if DONE in facts:
                 return Progress(done=True, placements=facts[DONE])
-            work = Work(task, self._kubernetes, self._records, config=self._config)
+            work = self._work(task)
             step = work.advance(now_ms)
             if step.done:
                 self._records.note(task, DONE, work.placements)
@@ -116,11 +118,15 @@ class KubernetesDriver:
         self._records.check_writer(task)
         self._records.abort(task)
         self._answered(task)
-        Work(task, self._kubernetes, self._records, config=self._config).call_off()
+        self._work(task).call_off()
 
     def discover(self) -> Mapping[str, object]:
         """Return hosts, groups and VMs as they are now. Source: R-4."""
         return difference(discover(self._kubernetes, self.name), {})
+
+    def _work(self, task: Task) -> Work:
+        parts = (self._kubernetes, self._records)
+        return Work(task, *parts, config=self._config, commands=self._commands)
 
     def _away(self, task: Task, now_ms: int, error: KubernetesUnreachable) -> Progress:
         with self._lock:

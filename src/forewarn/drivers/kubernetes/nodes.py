@@ -165,6 +165,13 @@ def boot_id(node: dict[str, Any]) -> str:
     return str(found)
 
 
+def address(node: dict[str, Any]) -> str:
+    """Return the internal address of a node; its name where it says none."""
+    said = node.get("status", {}).get("addresses") or []
+    found = [each["address"] for each in said if each["type"] == "InternalIP"]
+    return str(found[0] if found else node["metadata"]["name"])
+
+
 def _is_in_way(pod: dict[str, Any]) -> bool:
     if pod.get("status", {}).get("phase") in ENDED or MIRROR in annotations_of(pod):
         return False

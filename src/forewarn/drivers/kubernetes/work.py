@@ -5,12 +5,13 @@ Nodes are in `nodes.py`, VMs in `machines.py`; what calls this is in `driver.py`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forewarn.core.impact import TRAITS, Cause, Impact
+from forewarn.drivers.host_command import HostCommand
 from forewarn.drivers.kubernetes.client import KubernetesRefused
 from forewarn.drivers.kubernetes.machines import FINISHED, Machines, MigrationFailed, Step
-from forewarn.drivers.kubernetes.nodes import Nodes, boot_id, is_ready
+from forewarn.drivers.kubernetes.nodes import Nodes, address, boot_id, is_ready
 from forewarn.errors import PeerError
 
 if TYPE_CHECKING:
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 
     from forewarn.drivers import Task
     from forewarn.drivers.kubernetes.client import Kubernetes
+    from forewarn.drivers.kubernetes.commands import Commands
     from forewarn.drivers.kubernetes.config import KubernetesConfig
     from forewarn.drivers.kubernetes.records import Records
 
 #: VMs that something is done to at a time, where the configuration does not say.
 AT_ONCE_MAX = 20
+#: What is noted of an attempt whose command was begun.
+COMMAND = "command"
 
 
 class KubernetesWorkUnsupported(PeerError):
@@ -45,13 +49,20 @@ class Work:
     """One task, brought a step further from wherever it stands."""
 
     def __init__(
-        self, task: Task, kubernetes: Kubernetes, records: Records, *, config: KubernetesConfig
+        self,
+        task: Task,
+        kubernetes: Kubernetes,
+        records: Records,
+        *,
+        config: KubernetesConfig,
+        commands: Commands,
     ) -> None:
         """Do nothing yet."""
         self._task = task
         self._operation = task.operation
         self._records = records
         self._config = config
+        self._commands = commands
         self._nodes = Nodes(kubernetes, records.operation(task))
         self._machines = Machines(task, kubernetes, records, config=config)
 
@@ -126,16 +137,47 @@ class Work:
             facts["boot"] = boot_id(self._nodes.get(host))
             self._records.note(self._task, "boot", facts["boot"])
         node = self._nodes.get(host)
+        if boot_id(node) != facts["boot"]:
+            if is_ready(node):
+                self.give_back()
+                return FINISHED
+            return self._waits_for_boot(now_ms, facts)
         annotation = self._config.reboot_annotation
-        if boot_id(node) != facts["boot"] and is_ready(node):
-            self.give_back()
-            return FINISHED
-        if annotation and boot_id(node) == facts["boot"]:
+        if annotation:
             self._nodes.annotate(host, annotation, self._task.id)
-        if annotation and now_ms - facts["since_ms"] > self._config.reboot_timeout_s * 1000:
-            raise NodeAway(host=host, seconds=self._config.reboot_timeout_s)
-        waits = "" if annotation else f"people to reboot {host}"
+        elif self._config.reboot_command:
+            waits = self._command(node, facts)
+            if waits:
+                return waits
+        return self._waits_for_boot(now_ms, facts)
+
+    def _waits_for_boot(self, now_ms: int, facts: dict[str, Any]) -> Step:
+        host, config = self._operation.host, self._config
+        asked = config.reboot_annotation or config.reboot_command
+        if asked and now_ms - facts["since_ms"] > config.reboot_timeout_s * 1000:
+            raise NodeAway(host=host, seconds=config.reboot_timeout_s)
+        waits = "" if asked else f"people to reboot {host}"
         return Step(text=f"waiting for {host} to be rebooted and ready", waits=waits, share=0.5)
+
+    def _command(self, node: dict[str, Any], facts: dict[str, Any]) -> Step | None:
+        """Run the command once in an attempt, whatever becomes of the service meanwhile.
+
+        Whether one that was begun before a restart did its work, the node's boot ID tells.
+        """
+        host, operation = self._operation.host, self._records.operation(self._task)
+        if COMMAND not in facts:
+            if self._commands.runs(operation):
+                return Step(waits=f"the command of the attempt before to end on {host}")
+            self._records.note(self._task, COMMAND, fact=True)
+            command = HostCommand(
+                "reboot_command", self._config.reboot_command, self._config.command_timeout_s
+            )
+            known = {"address": address(node)}
+            self._commands.start(operation, lambda: command.run(host, known))
+        failed = self._commands.failure(operation)
+        if failed is not None:
+            raise failed
+        return None
 
     def _each(self, act: Callable[[str], Step], at_once: int = AT_ONCE_MAX) -> Step:
         """Bring VMs a step further, also where one fails; that is raised at the end."""

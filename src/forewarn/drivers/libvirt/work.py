@@ -6,11 +6,11 @@ How one guest is is in `guests.py`; threads and answers to the control plane are
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
 from forewarn.core.impact import TRAITS, Cause, Impact
+from forewarn.drivers.host_command import HostCommand
 from forewarn.drivers.libvirt.connection import HypervisorFailed
 from forewarn.drivers.libvirt.guests import GuestMissing
 from forewarn.drivers.libvirt.migration import Stopped
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 FAREWELL_S = 5
 #: How often a host that is away is tried, in seconds.
 TRY_EVERY_S = 1.0
-#: Longest part of what a command printed that is kept as a reason, in characters.
-OUTPUT_MAX = 500
 
 
 class WorkUnsupported(PeerError):
@@ -38,14 +36,6 @@ class WorkUnsupported(PeerError):
     code = "work-unsupported"
     message = "The libvirt driver cannot carry out {cause} with impact {impact}: {reason}."
     advice = "Do it by hand and say `forewarn complete`, or fail the operation."
-
-
-class CommandFailed(PeerError):
-    """A command of the configuration that failed."""
-
-    code = "command-failed"
-    message = "{setting} of host {host} {problem}."
-    advice = "Look at the host; retry the operation where the command has not done its work."
 
 
 class HostAway(PeerError):
@@ -211,9 +201,8 @@ class Work:
         if self._records.command_ended(key):
             return
         if not self._records.begin_command(key):
-            host = self._task.operation.host
             problem = "was begun before the service ended; whether it did its work is not known"
-            raise CommandFailed(setting=setting, host=host, problem=problem)
+            raise self._host_command(setting, command).failed(self._task.operation.host, problem)
         self._command(setting, command)
         self._records.end_command(key)
 
@@ -224,31 +213,13 @@ class Work:
     def _command(self, setting: str, command: tuple[str, ...]) -> None:
         host = self._task.operation.host
         found = self._config.hosts.get(host)
-        facts = {"host": host, "uri": found.uri if found else ""}
-        words = [_filled(word, facts) for word in command]
-        try:
-            done = subprocess.run(  # noqa: S603 - the operator's own command, and no shell
-                words,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=self._config.command_timeout_s,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise CommandFailed(setting=setting, host=host, problem=f"failed: {error}") from error
-        if done.returncode:
-            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()[-OUTPUT_MAX:]
-            problem = f"ended with {done.returncode}: {said}"
-            raise CommandFailed(setting=setting, host=host, problem=problem)
+        self._host_command(setting, command).run(host, {"uri": found.uri if found else ""})
+
+    def _host_command(self, setting: str, command: tuple[str, ...]) -> HostCommand:
+        return HostCommand(setting, command, self._config.command_timeout_s)
 
     def _unsupported(self, reason: str) -> WorkUnsupported:
         operation = self._task.operation
         return WorkUnsupported(
             cause=operation.cause.value, impact=operation.impact.value, reason=reason
         )
-
-
-def _filled(word: str, facts: dict[str, str]) -> str:
-    for name, value in facts.items():
-        word = word.replace(f"{{{name}}}", value)
-    return word

@@ -1,0 +1,67 @@
+"""A command of the configuration that does something to a host, such as reboot it.
+
+That it runs at most once is up to the driver.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+from forewarn.errors import PeerError
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Longest part of what a command printed that is kept as a reason, in characters.
+OUTPUT_MAX = 500
+
+
+class CommandFailed(PeerError):
+    """A command of the configuration that failed."""
+
+    code = "command-failed"
+    message = "{setting} of host {host} {problem}."
+    advice = "Look at the host; retry the operation where the command has not done its work."
+
+
+@value
+class HostCommand:
+    """A command, and how long it may take."""
+
+    #: The setting it comes from.
+    setting: str
+    words: tuple[str, ...]
+    timeout_s: int
+
+    def run(self, host: str, facts: Mapping[str, str]) -> None:
+        """Run it to its end; `{host}` and the names of the facts are filled in.
+
+        Raises:
+            CommandFailed: it cannot be run, has failed or took too long.
+        """
+        words = [_filled(word, {"host": host, **facts}) for word in self.words]
+        try:
+            done = subprocess.run(  # noqa: S603 - the operator's own command, and no shell
+                words,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=self.timeout_s,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise self.failed(host, f"failed: {error}") from error
+        if done.returncode:
+            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()[-OUTPUT_MAX:]
+            raise self.failed(host, f"ended with {done.returncode}: {said}")
+
+    def failed(self, host: str, problem: str) -> CommandFailed:
+        """Return what is raised for it."""
+        return CommandFailed(setting=self.setting, host=host, problem=problem)
+
+
+def _filled(word: str, facts: Mapping[str, str]) -> str:
+    for name, fact in facts.items():
+        word = word.replace(f"{{{name}}}", fact)
+    return word

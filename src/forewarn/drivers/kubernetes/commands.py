@@ -1,0 +1,62 @@
+"""Commands of the configuration that run behind the driver's calls, each on a thread of its own.
+
+What was begun is in the records; a command that another process began is not known here.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from forewarn.errors import ForewarnError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Operations whose command is remembered; the oldest is forgotten first.
+REMEMBERED_MAX = 10_000
+
+
+class Commands:
+    """The last command of each operation."""
+
+    def __init__(self) -> None:
+        """Run nothing yet."""
+        self._lock = threading.Lock()
+        self._runs: dict[str, _Run] = {}
+
+    def runs(self, operation: str) -> bool:
+        """Whether an operation's command is running."""
+        with self._lock:
+            found = self._runs.get(operation)
+        return found is not None and found.is_alive()
+
+    def start(self, operation: str, act: Callable[[], None]) -> None:
+        """Run an operation's command; the one before it has ended."""
+        assert not self.runs(operation), operation
+        run = _Run(act, operation)
+        with self._lock:
+            self._runs.pop(operation, None)
+            self._runs[operation] = run
+            while len(self._runs) > REMEMBERED_MAX:
+                del self._runs[next(iter(self._runs))]
+        run.start()
+
+    def failure(self, operation: str) -> ForewarnError | None:
+        """Return why an operation's last command failed, if it has."""
+        with self._lock:
+            found = self._runs.get(operation)
+        return found.failed if found is not None else None
+
+
+class _Run(threading.Thread):
+    def __init__(self, act: Callable[[], None], operation: str) -> None:
+        super().__init__(name=f"command of {operation}", daemon=True)
+        self._act = act
+        self.failed: ForewarnError | None = None
+
+    def run(self) -> None:
+        try:
+            self._act()
+        except ForewarnError as error:
+            self.failed = error
