@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ from forewarn.conformance.driver_trial import Subject
 from forewarn.core.impact import Cause, Impact
 from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
 from forewarn.drivers.kubernetes.nodes import MARK
+from forewarn.drivers.kubernetes.records import DONE, KEPT_MS
 from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded
 from tests.drivers.tasks import ended as ended_by_drivers
 from tests.drivers.tasks import now_ms, task
@@ -353,6 +355,33 @@ def test_vm_is_restarted_once_and_stopped(cluster: Cluster, driver: KubernetesDr
     stopping = task(13, cause=Cause.EVICTION, impact=Impact.PREEMPT, vms=("default.a",))
     assert carried_out(driver, stopping).done
     assert f"{VMIS}/a" not in cluster.objects
+
+
+def test_records_of_long_ended_operations_are_pruned(
+    cluster: Cluster, driver: KubernetesDriver, options: dict[str, object]
+) -> None:
+    """After 90 days; that of an operation that never ended stays, and the writer's. R-2."""
+    long_ago_ms = now_ms() - KEPT_MS - 1
+    for number in (1, 2, 3):
+        given = task(number, **RESTART)
+        driver.begin(given)
+        path = next(
+            each for each in cluster.objects if f"/forewarn-kubernetes-op-{number}-" in each
+        )
+        changed_ms = long_ago_ms if number < 3 else now_ms()
+        attempt: dict[str, Any] = {} if number == 2 else {DONE: {}}
+        data = {"attempts": {"1": attempt}, "changed_ms": changed_ms}
+        cluster.objects[path]["data"] = {"state": json.dumps(data)}
+    later = create("kubernetes", options)
+    later.begin(task(4, **RESTART))
+
+    def kept() -> set[str]:
+        names = [each.rpartition("/")[2] for each in cluster.objects if "configmaps" in each]
+        return {"-".join(each.split("-")[2:4]) for each in names}
+
+    wait_until(lambda: kept() == {"writer", "op-2", "op-3", "op-4"})
+    driver.abort(task(2, **RESTART))
+    assert "op-2" in kept()
 
 
 @pytest.mark.parametrize("fault", [(401, ""), (429, "busy"), (500, ""), (503, ""), (0, "")])

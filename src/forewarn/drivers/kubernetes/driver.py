@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING
 
+from forewarn.clock import SystemClock
 from forewarn.drivers import Progress
 from forewarn.drivers.found import difference
 from forewarn.drivers.kubernetes.client import (
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from forewarn.drivers import Task
     from forewarn.drivers.kubernetes.config import KubernetesConfig
 
+log = logging.getLogger("forewarn.drivers")
+#: How often old records are looked for, in milliseconds: with the first operation of a day.
+PRUNE_EVERY_MS = 24 * 3600 * 1000
 #: Longest text of an answer, in characters.
 TEXT_MAX = 500
 
@@ -57,6 +62,9 @@ class KubernetesDriver:
         self._lock = threading.Lock()
         #: Task -> since when the API server has been away, ms since the epoch UTC.
         self._away_ms: dict[str, int] = {}
+        self._clock = SystemClock()
+        #: When old records were last looked for, ms since the epoch UTC.
+        self._pruned_ms = 0
 
     def begin(self, task: Task) -> None:
         """Record an attempt; the first look after it begins the work.
@@ -68,6 +76,12 @@ class KubernetesDriver:
         """
         self._records.check_writer(task)
         self._records.begin(task)
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            due = now_ms - self._pruned_ms > PRUNE_EVERY_MS
+            self._pruned_ms = now_ms if due else self._pruned_ms
+        if due:  # on a thread: it may take longer than a call may
+            threading.Thread(target=self._prune, args=(now_ms,), daemon=True).start()
 
     def progress(self, task: Task, now_ms: int) -> Progress:
         """Bring the attempt a step further, and say how far it is.
@@ -127,6 +141,13 @@ class KubernetesDriver:
     def _work(self, task: Task) -> Work:
         parts = (self._kubernetes, self._records)
         return Work(task, *parts, config=self._config, commands=self._commands)
+
+    def _prune(self, now_ms: int) -> None:
+        try:
+            self._records.prune(now_ms)
+        except ForewarnError as error:
+            extra = {"action": "driver.not-pruned"}
+            log.warning("Old records of %s were not removed: %s", self.name, error, extra=extra)
 
     def _away(self, task: Task, now_ms: int, error: KubernetesUnreachable) -> Progress:
         with self._lock:

@@ -6,9 +6,11 @@ One for each operation, and one for the newest writer. A change is made to what 
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from forewarn.drivers.kubernetes.client import CONFLICT, KubernetesRefused
+from forewarn.clock import SystemClock
+from forewarn.drivers.kubernetes.client import CONFLICT, MISSING, KubernetesRefused
 from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSuperseded
 
 if TYPE_CHECKING:
@@ -20,6 +22,13 @@ if TYPE_CHECKING:
 #: How often a change is tried that somebody else is faster with.
 TRIES = 5
 ABORTED, DONE = "aborted", "done"
+#: When something was noted last, ms since the epoch UTC.
+CHANGED_MS = "changed_ms"
+#: How old what is kept of an operation that has ended must be before it is removed, in
+#: milliseconds; and how many are removed at a time.
+KEPT_MS, PRUNED_MAX = 90 * 24 * 3600 * 1000, 1000
+#: What the driver's ConfigMaps are found by.
+LABEL, VALUE = "forewarn.dev/record", "task"
 
 
 class Records:
@@ -29,11 +38,32 @@ class Records:
         """Read nothing yet."""
         self._kubernetes = kubernetes
         self._place = f"/api/v1/namespaces/{namespace}/configmaps"
-        self._driver = driver.lower().replace("_", "-")
+        self._prefix = f"forewarn-{driver.lower().replace('_', '-')}"
+        self._clock = SystemClock()
+
+    def prune(self, now_ms: int) -> None:
+        """Remove what is kept of operations that ended long ago.
+
+        Costs a request for each 100 that are kept, and one for each that is removed.
+        """
+        query = f"&labelSelector={LABEL}%3D{VALUE}"
+        old = [
+            each["metadata"]
+            for each in self._kubernetes.all(self._place, query)
+            if each["metadata"]["name"].startswith(f"{self._prefix}-op-") and _is_old(each, now_ms)
+        ]
+        for meta in old[:PRUNED_MAX]:
+            unchanged = {key: meta[key] for key in ("uid", "resourceVersion")}
+            try:
+                place = f"{self._place}/{meta['name']}"
+                self._kubernetes.ask("DELETE", place, {"preconditions": unchanged})
+            except KubernetesRefused as error:
+                if error.number not in {MISSING, CONFLICT}:
+                    raise
 
     def operation(self, task: Task) -> str:
         """Return the name of a task's operation, that no two stores share."""
-        return f"forewarn-{self._driver}-{task.operation.id}-{task.operation.created_ms}"
+        return f"{self._prefix}-{task.operation.id}-{task.operation.created_ms}"
 
     def check_writer(self, task: Task) -> None:
         """Take the task's writer for the newest.
@@ -48,7 +78,7 @@ class Records:
                 raise TaskSuperseded(**facts, newest=said["generation"])
             said["generation"] = task.generation
 
-        self._change(f"forewarn-{self._driver}-writer", newest)
+        self._change(f"{self._prefix}-writer", newest)
 
     def begin(self, task: Task) -> None:
         """Note that an attempt was begun.
@@ -106,8 +136,9 @@ class Records:
             after = json.dumps(said)
             if found and before == after:
                 return
-            form = found or {"metadata": {"name": name, "labels": {"forewarn.dev/record": "task"}}}
-            form["data"] = {"state": after}
+            form = found or {"metadata": {"name": name, "labels": {LABEL: VALUE}}}
+            said[CHANGED_MS] = self._clock.now_ms()
+            form["data"] = {"state": json.dumps(said)}
             try:
                 if found:
                     self._kubernetes.ask("PUT", f"{self._place}/{name}", form)
@@ -118,6 +149,18 @@ class Records:
                     raise
             else:
                 return
+
+
+def _is_old(found: dict[str, Any], now_ms: int) -> bool:
+    """Whether a record is of an operation that ended long ago."""
+    said = json.loads(found["data"]["state"])
+    attempts: dict[str, Any] = said.get("attempts", {})
+    last = attempts.get(str(max(map(int, attempts), default=0)), {})
+    if not said.get(ABORTED) and DONE not in last:
+        return False
+    created = datetime.fromisoformat(found["metadata"]["creationTimestamp"])
+    changed_ms: int = said.get(CHANGED_MS, int(created.timestamp() * 1000))
+    return changed_ms < now_ms - KEPT_MS
 
 
 def _check_not_aborted(said: dict[str, Any], task: Task) -> None:
