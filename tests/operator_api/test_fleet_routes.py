@@ -168,6 +168,7 @@ def test_several_are_removed_all_or_none(live: Live) -> None:
         ("/v1/vms/v", {"host": "h", "addresses": ["fe80::1%eth0"]}, "validation-failed"),
         ("/v1/vms/v", {"host": "h", "addresses": ["fe80::1"]}, "validation-failed"),
         ("/v1/vms/v", {"host": "h", "addresses": ["0.0.0.0"]}, "validation-failed"),
+        ("/v1/vms/v", {"host": "h", "addresses": ["255.255.255.255"]}, "validation-failed"),
         ("/v1/vms/v", {"host": "h", "addresses": ["::"]}, "validation-failed"),
         ("/v1/vms/v", {"host": "h", "addresses": ["10.0.0.1"] * 65}, "validation-failed"),
         ("/v1/vms/v", {"host": "h", "tags": ["a"]}, "validation-failed"),

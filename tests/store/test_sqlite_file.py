@@ -201,6 +201,11 @@ def test_damaged_store_never_starts_with_unreadable_history(story: Story, path: 
         "http://s3cret@host",
         "postgres:user:s3cret@x?password=s3cret",
         "mysql:host=x password=s3cret",
+        "user:s3cret@host/db",
+        "//user:s3cret@host/db",
+        "postgresql//user:s3cret@host/db",
+        "sqlite://user:s3cret@host/db",
+        "sqlite:postgresql://user:s3cret@host/db",
     ],
 )
 def test_no_message_shows_a_password(address: str) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
 """What an address begins with; a drive's letter is none. No file's name may look like that."""
+_USER = re.compile(r":[^/@]+@")
+"""A user's password in an address; messages show paths, so no path may have one."""
 
 
 def engine_of(address: str) -> Callable[..., Engine]:
@@ -38,10 +40,13 @@ def engine_of(address: str) -> Callable[..., Engine]:
     path = rest.removeprefix("//")
     if address in {":memory:", "sqlite::memory:"}:
         return _in_memory
+    server = scheme in {"postgresql", "postgres"} and rest.startswith("//")
+    if not server and _USER.search(address):
+        raise StoreAddressInvalid(address=redacted(address))
     if scheme == "sqlite" and path and not path.startswith("file:"):
         path = path.replace("//", "/", 1) if path.startswith("//") else path  # sqlite:////path
         return partial(SqliteEngine, Path(path))
-    if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
+    if server:
         try:
             from forewarn.store.postgres import PostgresEngine  # noqa: PLC0415 - an optional package
         except ImportError as error:

@@ -319,7 +319,8 @@ class IpAddress:
         except ValueError:
             raise wrong(where, value, wanted) from None
         address = getattr(address, "ipv4_mapped", None) or address
-        if address.is_unspecified or address.is_multicast:
+        broadcast = str(address) == "255.255.255.255"
+        if address.is_unspecified or address.is_multicast or broadcast:
             raise wrong(where, value, "the address of one machine")
         return str(address)
 
