@@ -201,11 +201,17 @@ def test_second_agent_on_the_same_directory_is_refused(service: Service, tmp_pat
         agent.process = first
 
 
-def test_service_without_names_leaves_the_host_name(tmp_path: Path) -> None:
-    """Other services of the same protocol know no instance metadata. Source: I-2."""
-    with Service(name="") as service, Agent(tmp_path, service.endpoint) as agent:
-        service.faults = []
+def test_guessed_name_is_asked_for_again(tmp_path: Path) -> None:
+    """The host's name must do where a service knows none, until it does. Source: C-3, I-2."""
+    with Service(name="", waits=False) as service, Agent(tmp_path, service.endpoint) as agent:
         agent.until_said("name-guessed")
+        service.name = "vm_0"
+        agent.until_said("name-learned")
+        service.show(AHEAD)
+        service.until(lambda: service.approvals == ["E1"], "the approval")
+        service.show()
+        agent.until_acts("prepare", "recover")
+        assert agent.log().count(" action=name-guessed") == 1
 
 
 def test_old_service_is_spoken_to_in_its_version(tmp_path: Path) -> None:

@@ -29,7 +29,9 @@ BURST = 5  # this many may come without spacing: changes that follow one another
 APPROVALS_MAX = 256
 UNNAMED_STATUSES = (400, 403, 404, 405)  # 410 passes: the cloud's service is being updated
 UNNAMED_TRIES_MAX = 5  # then the host's name must do: other services may not know names
-NAME_TRIES_MAX = 20  # two minutes, as for a first answer: a wrong name would be kept for good
+NAME_TRIES_MAX = 20  # two minutes, as for a first answer
+NAME_AGAIN_MS = (1000, 600_000)  # a name that was guessed is asked for again, ever less often
+NAME_AGAIN_ANSWER_MS = 2000  # events are not followed meanwhile
 
 
 class Poller:
@@ -61,7 +63,9 @@ class Poller:
         self.name = ""
         """The name the instance metadata gives this VM, once known and asked for."""
         self.asks_name = False
-        """Whether the name is to be asked for before the first poll."""
+        """Whether the name is to be asked for before the next poll."""
+        self._name_due_ms: int | None = None
+        self._name_pause_ms = 0
         self.failures = 0
         """Polls that failed since the last good one."""
         self.trouble = ""
@@ -131,6 +135,8 @@ class Poller:
         first = dialogue.document is None
         held_ms = int(dialogue.wait_s * 1000) if self._waited else 0
         self._until_ms = now_ms + (FIRST_ANSWER_MS if first else ANSWER_MS) + held_ms
+        if self._asks_name_again:
+            self._until_ms = now_ms + NAME_AGAIN_ANSWER_MS
         if self.asks_name:
             path = dialogue.get_request(NAME_PATH)
         else:
@@ -168,18 +174,32 @@ class Poller:
             self.name = _checked_name(self._dialogue.take_text(answer))
         except (TemporarilyUnavailable, RequestRejected):
             unknown = answer.status in UNNAMED_STATUSES or not answer.body.strip()
-            if self.failures + 1 < (UNNAMED_TRIES_MAX if unknown else NAME_TRIES_MAX):
+            tries_max = UNNAMED_TRIES_MAX if unknown else NAME_TRIES_MAX
+            if not self._asks_name_again and self.failures + 1 < tries_max:
                 raise
-        self.asks_name = False
-        self._due_ms = now_ms
+        self._leave_name(now_ms)
         self.failures = 0
         return ()
+
+    @property
+    def _asks_name_again(self) -> bool:
+        """Whether the name is asked for that had to be guessed before."""
+        return self.asks_name and self._name_due_ms is not None
+
+    def _leave_name(self, now_ms: int) -> None:
+        """Poll for events; ask for a name that is not known again later."""
+        self.asks_name = False
+        self._due_ms = now_ms
+        least_ms, most_ms = NAME_AGAIN_MS
+        self._name_pause_ms = min(max(least_ms, 2 * self._name_pause_ms), most_ms)
+        self._name_due_ms = None if self.name else now_ms + self._name_pause_ms
 
     def _succeeded(self, now_ms: int) -> None:
         self.failures = 0
         self.trouble = ""
         self.good_ms = now_ms
         self.polls += 1
+        self.asks_name = self._name_due_ms is not None and now_ms >= self._name_due_ms
         if not self._dialogue.waits:
             self._due_ms = self._begun_ms + self._interval_ms
         elif self._credit >= 1:
@@ -189,6 +209,9 @@ class Poller:
 
     def _failed(self, error: PeerError, now_ms: int) -> None:
         self.poll_line.close()
+        if self._asks_name_again:
+            self._leave_name(now_ms)
+            return
         self.failures += 1
         self.polls_failed += 1
         self.trouble = str(error)

@@ -358,6 +358,10 @@ class Runner:
         if self._readiness.watchdog_ms and now_ms >= self._alive_ms:
             self._alive_ms = now_ms + self._readiness.watchdog_ms
             self._readiness.alive()
+        if self.core is not None and self.contact.name not in ("", self.identity.name):
+            self.again = not self.settings.name
+            text = f"The service names this VM {self.contact.name} now; the agent starts over."
+            self.log.say("name-learned", text)
         off_ms = self.clock.off_ms()
         if abs(off_ms) > CLOCK_OFF_MS_MAX and self._idles():
             self.again = True
