@@ -102,6 +102,22 @@ def test_facts_fill_the_parts_they_name(live: Live) -> None:
     assert interface["ipv4"]["subnet"] == [{"address": "10.144.133.128", "prefix": "26"}]
 
 
+def test_data_disks_stand_one_a_line() -> None:
+    """Each word names a documented attribute of a disk; the others are there, too. Source: I-1."""
+    lines = "lun=0 name=data diskSizeGB=128 managedDisk.storageAccountType=Premium_LRS\nlun=1\n"
+    caller = replace(VM_A, instance={"storageProfile.dataDisks": lines})
+    path = "compute/storageProfile/dataDisks"
+    first, second = json.loads(render(caller, "2025-04-07", path=path, form="")[0])
+    assert (first["lun"], first["name"], first["diskSizeGB"]) == ("0", "data", "128")
+    assert first["managedDisk"] == {"id": "", "storageAccountType": "Premium_LRS"}
+    assert (second["lun"], second["caching"], second["isUltraDisk"]) == ("1", "None", "false")
+    older = json.loads(render(caller, "2019-06-01", path=path, form="")[0])
+    assert set(first) - set(older[0]) == {
+        *("bytesPerSecondThrottle", "diskCapacityBytes", "isSharedDisk", "isUltraDisk"),
+        "opsPerSecondThrottle",
+    }
+
+
 def test_interface_of_a_vm_is_made_from_its_addresses(live: Live) -> None:
     """Clients that cannot do without a hardware address and a subnet get both. Source: I-1."""
     (interface,) = json.loads(live.get(f"{INSTANCE}/network/interface?{NEW}").body)

@@ -9,6 +9,8 @@ import pytest
 from forewarn.operator_api.fleet_routes import NAMES_MAX
 from tests.operator_api.live import Live
 
+DISKS = "storageProfile.dataDisks"
+
 
 def test_host_is_added_then_replaced(live: Live) -> None:
     """A PUT answers 201 for what is new and 200 for what it replaces whole."""
@@ -82,6 +84,7 @@ def test_every_member_comes_back(live: Live) -> None:
             "publicKeys": "ssh-rsa A\nssh-rsa B\n",
             "macAddress": "00:0D:3A:F8:06:EC",
             "subnet": "10.0.0.0/26",
+            DISKS: "lun=0 name=a diskSizeGB=64\nlun=1 name=b",
         },
     }
     live.call("PUT", "/v1/groups/g", group)
@@ -174,6 +177,9 @@ def test_several_are_removed_all_or_none(live: Live) -> None:
         ("/v1/vms/v", {"host": "h", "tags": ["a"]}, "validation-failed"),
         ("/v1/vms/v", {"host": "h", "instance": {"vmSize": "a"}}, "validation-failed"),
         ("/v1/vms/v", {"host": "h", "instance": {"subnet": "10.0.0.1"}}, "validation-failed"),
+        ("/v1/vms/v", {"host": "h", "instance": {DISKS: "lun=0 size=9"}}, "validation-failed"),
+        ("/v1/vms/v", {"host": "h", "instance": {DISKS: "lun=0\n\nlun=1"}}, "validation-failed"),
+        ("/v1/vms/v", {"host": "h", "instance": {DISKS: "lun=" * 500 + " x"}}, "validation-failed"),
         ("/v1/vms/v", {"host": "h", "instance": {"subnet": "10.0/8"}}, "validation-failed"),
         ("/v1/vms/v", {"host": "h", "instance": {"subnet": 8}}, "validation-failed"),
         ("/v1/vms/v", {"host": "h", "instance": {"macAddress": "00:0D"}}, "validation-failed"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forewarn.metadata.instance_fields import COMPUTE, INSTANCE_VERSIONS, LISTS, SAME_AS
+from forewarn.metadata.instance_fields import COMPUTE, DATA_DISK, INSTANCE_VERSIONS, LISTS, SAME_AS
 from tools.docs.reference import page, table
 
 FROM_THE_TOPOLOGY = {
@@ -24,7 +24,8 @@ FROM_THE_TOPOLOGY = {
     "vmSize": "the VM's `size`",
     "zone": "the host's `zone`",
     "osProfile.disablePasswordAuthentication": "`true` where the VM has public keys",
-    "publicKeys": "`publicKeys` of `instance`, one key a line",
+    "publicKeys": "`instance`, one key a line",
+    "storageProfile.dataDisks": "`instance`, one disk a line, [see below](#data-disks)",
 }
 """Attribute -> where its value comes from, for those that `instance` does not set, or not alone."""
 
@@ -32,7 +33,7 @@ FROM_THE_TOPOLOGY = {
 def instance_page() -> str:
     """Return what is served of each documented attribute of instance metadata."""
     known = {name: (since, default) for name, (since, default) in COMPUTE.items()}
-    known |= {name: (since, "[]") for name, since in LISTS.items()}
+    known |= {name: (since, "") for name, since in LISTS.items()}
     rows = [
         (f"`{name}`", since, _source(name, default))
         for name, (since, default) in sorted(known.items(), key=lambda row: row[0].lower())
@@ -53,6 +54,27 @@ def instance_page() -> str:
         "",
         *table(("attribute", "since", "value"), rows),
         "",
+        "## Data disks",
+        "",
+        "Each line of `storageProfile.dataDisks` is a disk, its attributes as `NAME=VALUE` between"
+        " spaces:",
+        "",
+        "```toml",
+        "[vms.db.instance]",
+        '"storageProfile.dataDisks" = """',
+        "lun=0 name=data diskSizeGB=128 managedDisk.storageAccountType=Premium_LRS",
+        "lun=1 name=log diskSizeGB=32",
+        '"""',
+        "```",
+        "",
+        *table(
+            ("attribute", "since", "default"),
+            [
+                (f"`{name}`", since, f"`{default}`" if default else "empty")
+                for name, (since, default) in DATA_DISK.items()
+            ],
+        ),
+        "",
         "## network",
         "",
         "One interface with the VM's addresses.",
@@ -69,6 +91,4 @@ def _source(name: str, default: str) -> str:
         return FROM_THE_TOPOLOGY[name]
     if name in SAME_AS:
         return f"`instance` (default: `{SAME_AS[name]}`)"
-    if name in LISTS:
-        return "empty"
     return f"`instance` (default: {f'`{default}`' if default else 'empty'})"

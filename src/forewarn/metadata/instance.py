@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
 from forewarn.metadata.http.response import compact
-from forewarn.metadata.instance_fields import COMPUTE, INSTANCE_VERSIONS, LISTS, SAME_AS
+from forewarn.metadata.instance_fields import COMPUTE, DATA_DISK, INSTANCE_VERSIONS, LISTS, SAME_AS
 
 if TYPE_CHECKING:
     from forewarn.replication.messages import Caller, Fact
@@ -81,11 +81,20 @@ def _instance(caller: Caller, version: str) -> Mapping[str, object]:
 
 def _compute(caller: Caller, version: str) -> dict[str, object]:
     """Return every attribute that the version knows; what is not known of the VM is its default."""
-    facts = {"name": caller.vm, "resourceId": _resource_id(caller), **caller.instance}
+    facts: dict[str, object] = {
+        "name": caller.vm,
+        "resourceId": _resource_id(caller),
+        **caller.instance,
+    }
     facts |= _tags(facts.get("tags"))
     keys = facts.get("publicKeys")
     if isinstance(keys, str):
         facts["publicKeys"] = _public_keys(keys, user=str(facts.get("osProfile.adminUsername", "")))
+    disks = facts.get("storageProfile.dataDisks")
+    if isinstance(disks, str):
+        facts["storageProfile.dataDisks"] = [
+            _data_disk(line, version) for line in disks.splitlines()
+        ]
     facts.setdefault("osProfile.disablePasswordAuthentication", "true" if keys else "false")
     compute: dict[str, object] = {}
     for name, (since, default) in COMPUTE.items():
@@ -97,10 +106,10 @@ def _compute(caller: Caller, version: str) -> dict[str, object]:
     return compute
 
 
-def _put(compute: dict[str, object], name: str, value: object) -> None:
+def _put(part: dict[str, object], name: str, value: object) -> None:
     """Put a value where its dotted name says."""
     *parents, leaf = name.split(".")
-    at = compute
+    at = part
     for parent in parents:
         inner = at.setdefault(parent, {})
         if not isinstance(inner, dict):
@@ -139,6 +148,16 @@ def _public_keys(keys: str, *, user: str) -> list[dict[str, str]]:
     """Return SSH keys, one a line, with the file that each belongs into."""
     path = KEYS_PATH.format(user=user) if user else ""
     return [{"keyData": each, "path": path} for each in keys.splitlines() if each.strip()]
+
+
+def _data_disk(line: str, version: str) -> dict[str, object]:
+    """Return a disk written as `DATA_DISKS_PATTERN` says, with all that the version knows."""
+    said = dict(word.split("=", 1) for word in line.split(" "))
+    disk: dict[str, object] = {}
+    for name, (since, default) in DATA_DISK.items():
+        if since <= version:
+            _put(disk, name, said.get(name, default))
+    return disk
 
 
 def _interfaces(caller: Caller) -> object:

@@ -95,6 +95,31 @@ LISTS: dict[str, str] = {
 }
 """List in `compute`, by its dotted name -> first version with it; empty unless said."""
 
+_ULTRA = "2021-05-01"
+"""First version that tells ultra disks from others."""
+DATA_DISK: dict[str, tuple[str, str]] = {
+    "bytesPerSecondThrottle": (_ULTRA, ""),
+    "caching": (_DISK, "None"),
+    "createOption": (_DISK, "Empty"),
+    "diskCapacityBytes": (_ULTRA, ""),
+    "diskSizeGB": (_DISK, ""),
+    "image.uri": (_DISK, ""),
+    "isSharedDisk": (_ULTRA, "false"),
+    "isUltraDisk": (_ULTRA, "false"),
+    "lun": (_DISK, ""),
+    "managedDisk.id": (_DISK, ""),
+    "managedDisk.storageAccountType": (_DISK, ""),
+    "name": (_DISK, ""),
+    "opsPerSecondThrottle": (_ULTRA, ""),
+    "vhd.uri": (_DISK, ""),
+    "writeAcceleratorEnabled": (_DISK, "false"),
+}
+"""Attribute of a data disk -> first version with it, and its default."""
+_WORD = f"({'|'.join(DATA_DISK)})=[^ \\n]*".replace(".", r"\.")
+_LINE = f"{_WORD}( {_WORD})*"
+DATA_DISKS_PATTERN = f"({_LINE}(\\n{_LINE})*\\n?)?"
+"""How data disks are written: one a line, its attributes as `NAME=VALUE` between spaces."""
+
 FROM_TOPOLOGY = frozenset(
     {
         *("location", "name", "osType", "placementGroupId", "platformFaultDomain"),

@@ -27,7 +27,7 @@ from forewarn.core.naming import (
 )
 from forewarn.core.stimulus import TARGETS_MAX
 from forewarn.core.topology import GroupKind
-from forewarn.metadata.instance_fields import COMPUTE, SETTABLE
+from forewarn.metadata.instance_fields import COMPUTE, DATA_DISKS_PATTERN, SETTABLE
 from forewarn.validation.fields import (
     NAME,
     Boolean,
@@ -52,6 +52,7 @@ CAUSES: Final = Choice({cause.value: cause for cause in Cause})
 _AUTOMATIC: Final = Choice({i.value: i for i in (Impact.REBOOT, Impact.REDEPLOY)})
 
 _LABEL: Final = Text(64, VALUE_PATTERN, "a label's value, without comma, equals sign or space")
+_DISKS = "data disks, one a line, such as lun=0 name=data diskSizeGB=128"
 SELECTOR: Final = Field(
     "selector", Text(), "Only hosts that have all of these: zone=2,rack=r7; zone, and labels."
 )
@@ -113,6 +114,11 @@ INSTANCE = Form(
         ),
         Field("privateIpAddress", IpAddress(), "IPv4 address of a VM known by none."),
         Field("publicKeys", Text(INSTANCE_LENGTH_MAX, lines=True), "SSH keys, one a line."),
+        Field(
+            "storageProfile.dataDisks",
+            Text(INSTANCE_LENGTH_MAX, DATA_DISKS_PATTERN, _DISKS, lines=True),
+            "Data disks, one a line.",
+        ),
         Field("subnet", Subnet(), "IPv4 subnet; without it the /24 of the first address."),
     ),
 )
