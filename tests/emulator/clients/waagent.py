@@ -14,7 +14,10 @@ def main() -> None:
         imds,
     )
 
-    client = imds.get_imds_client("127.0.0.1")
+    try:
+        client = imds.get_imds_client()
+    except TypeError:  # before 2.10 it could ask another address, too
+        client = imds.get_imds_client("127.0.0.1")
     healthy, problem = client.validate()
     compute = client.get_compute()
     print(
