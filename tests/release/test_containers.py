@@ -71,7 +71,7 @@ def test_container_file_keeps_the_rules(name: str) -> None:
     assert re.fullmatch(r"[1-9]\d*", words["USER"]), "a number, so that runAsNonRoot can tell"
     assert isinstance(json.loads(words["ENTRYPOINT"]), list)
     assert isinstance(json.loads(words["CMD"]), list)
-    assert re.search(r":[\d.]+", words["ARG"])
+    assert re.search(r":[\d.]+\S*@sha256:[0-9a-f]{64}$", words["ARG"])
     for word, rest in found:
         if word == "COPY":
             *sources, _ = rest.split()
