@@ -63,7 +63,9 @@ class MetadataSettings:
     rate_per_s: float = 5.0
     """Requests a second each VM may send, over all its addresses; 0 switches the limit off. Each
     worker counts on its own: on Linux an address always meets the same worker, and a VM whose
-    addresses meet several has an equal share at each; behind a proxy it may meet all workers.
+    addresses meet several has an equal share at each. Behind proxies the address is the proxy's:
+    through several a VM has this limit once for each worker that those proxies meet, at most once
+    for each proxy.
 
     Source: E-6.
     """

@@ -194,6 +194,19 @@ def test_limit_holds_over_all_processes_a_vm_meets() -> None:
     assert [one.take(*limit.times(0.0)) for _ in range(7)] == [True] * 6 + [False]
 
 
+def test_limit_behind_proxies_is_once_for_each_process_they_meet() -> None:
+    """A VM without addresses, behind many proxies, is bounded by the workers. Source: E-6, S-6."""
+    workers, burst, proxies = 3, 6, [f"10.1.0.{n}" for n in range(1, 30)]
+    limits = [RateLimit(1.0, burst) for _ in range(workers)]
+    taken = 0
+    for proxy in proxies:
+        (worker,) = processes_of([proxy], workers)
+        limits[worker].shared = workers
+        bucket = limits[worker].bucket("proxied")
+        taken += sum(bucket.take(*limits[worker].times(0.0)) for _ in range(burst + 1))
+    assert taken == burst * len(processes_of(proxies, workers)) == burst * workers
+
+
 def test_buckets_go_with_their_vms() -> None:
     """Only VMs that are known have a bucket. Source: E-6."""
     with serving(with_settings(rate_per_s=0.001, rate_burst=1)) as live:
