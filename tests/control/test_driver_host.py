@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from forewarn.control.plane import Committed
     from forewarn.core.lifecycle import Operation
 
 MINUTE_MS = 60_000
@@ -284,30 +283,6 @@ def test_task_names_the_generation_of_its_writer() -> None:
     running.settle()
     first, second = driver.generations
     assert 0 < first < second
-    running.loop.stop()
-    running.store.close()
-
-
-def test_calls_that_end_together_cost_one_transaction() -> None:
-    """What drivers say at once is written at once, each under its own name. Source: L-7."""
-
-    class Other(ManualDriver):
-        name = "other"
-
-    running = Running(Other())
-    hosts = [Host(f"n{n}", driver="other" if n == 3 else "") for n in range(4)]
-    running.ask(ChangeTopology(hosts=tuple(hosts)))
-    commits: list[list[tuple[str, str]]] = []
-
-    def note(committed: Committed) -> None:
-        commits.append([(entry.action, entry.actor) for entry in committed.entries])
-
-    running.loop.on_committed.add(note)
-    names = tuple(host.name for host in hosts)
-    running.ask(RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=names))
-    running.settle()
-    begun = [commit for commit in commits if commit and commit[0][0] == "operation.begun"]
-    assert begun == [[("operation.begun", "manual")] * 3, [("operation.begun", "other")]]
     running.loop.stop()
     running.store.close()
 

@@ -1,8 +1,9 @@
-"""What a driver says of its progress: in the record, in history and in `why`, and not too often."""
+"""What drivers say: in the record, in history and in `why`, not too often, and many at once."""
 
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,9 @@ from forewarn.core.topology import Host
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
 from tests.control.rig import WAIT_S, Running
+
+if TYPE_CHECKING:
+    from forewarn.control.plane import Committed
 
 SECOND_MS = 1000
 
@@ -164,3 +168,27 @@ def test_driver_is_asked_again_at_its_time_though_its_answer_came_late() -> None
         driver.may_answer.set()
         running.loop.stop()
         running.store.close()
+
+
+def test_calls_that_end_together_cost_one_transaction() -> None:
+    """What drivers say at once is written at once, each under its own name. Source: L-7."""
+
+    class Other(ManualDriver):
+        name = "other"
+
+    running = Running(Other())
+    hosts = [Host(f"n{n}", driver="other" if n == 3 else "") for n in range(4)]
+    running.ask(ChangeTopology(hosts=tuple(hosts)))
+    commits: list[list[tuple[str, str]]] = []
+
+    def note(committed: Committed) -> None:
+        commits.append([(entry.action, entry.actor) for entry in committed.entries])
+
+    running.loop.on_committed.add(note)
+    names = tuple(host.name for host in hosts)
+    running.ask(RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=names))
+    running.settle()
+    begun = [commit for commit in commits if commit and commit[0][0] == "operation.begun"]
+    assert begun == [[("operation.begun", "manual")] * 3, [("operation.begun", "other")]]
+    running.loop.stop()
+    running.store.close()

@@ -46,15 +46,9 @@ def test_reports_of_drivers_count_each_by_itself() -> None:
     rig = small()
     first, second, third = (rig.ask(Cause.HARDWARE_FAILURE, host) for host in ("h0", "h1", "h2"))
     rig.finish(third)
-    rig.tell(
-        DriverReports(
-            (
-                DriverDone(third.number, third.attempt),
-                DriverFailed(first.number, first.attempt, "no power"),
-                DriverDone(second.number, second.attempt),
-            )
-        )
-    )
+    failed = DriverFailed(first.number, first.attempt, "no power")
+    done = [DriverDone(each.number, each.attempt) for each in (third, second)]
+    rig.tell(DriverReports((done[0], failed, done[1])))
     assert rig.now(first).reason == "no power"
     assert [rig.now(each).state for each in (first, second)] == [S.RUNNING, S.SUCCEEDED]
 
