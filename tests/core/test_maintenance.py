@@ -71,6 +71,16 @@ def test_pause_withdraws_what_is_announced() -> None:
     rig.check_replay()
 
 
+def test_work_that_waits_for_what_is_withdrawn_goes_on() -> None:
+    """Other work that kept clear of it is announced as soon as it is gone. Source: F-6, G-1."""
+    rig = fleet()
+    number = rig.start("h0")
+    other = rig.ask(Cause.HOST_REBOOT, "h1")
+    assert rig.now(other).state is OperationState.PLANNED
+    rig.tell(words.PauseMaintenance(number, "a game is on"))
+    assert rig.now(other).state is OperationState.ANNOUNCED
+
+
 def test_pause_lets_running_work_end() -> None:
     """What runs when a maintenance is paused ends, and counts. Source: F-6."""
     rig = fleet()

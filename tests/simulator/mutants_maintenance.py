@@ -71,6 +71,18 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="transcript F-6-paused",
     ),
     Mutant(
+        "freed-by-withdrawal-forgotten",
+        "work that waited for announced work that is withdrawn is not looked at again",
+        (
+            (
+                "forewarn.core.step",
+                "(*rest, *sorted(draft.planned | draft.candidates))",
+                "(*rest,)",
+            ),
+        ),
+        caught_by="transcript F-6-withdrawn-frees-others",
+    ),
+    Mutant(
         "done-with-hosts-left",
         "a maintenance is done after its first wave",
         (

@@ -73,6 +73,7 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
     more = waves.advance(draft, PORTION_MAX)
     rest = (*_settle(draft), *more)
     waves.conclude(draft)
+    rest = (*rest, *sorted(draft.planned | draft.candidates))  # woken since they were looked at
     _refresh(draft)
     publish = tuple(sorted(key for key, view in draft.changes.views.items() if view))
     assert all(draft.operation(number) for number in draft.begin), draft.begin
@@ -196,6 +197,7 @@ def _admit(draft: Draft) -> tuple[int, tuple[int, ...]]:
     """
     announced = 0
     numbers = sorted(draft.planned)
+    draft.planned.clear()
     for place, number in enumerate(numbers):
         if announced >= PORTION_MAX:
             return announced, tuple(numbers[place:])
