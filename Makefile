@@ -7,6 +7,7 @@ DEV := $(VENV)/.dev-installed
 SEED ?= 1
 N ?= 100
 MINUTES ?= 30
+DEATHS ?= 20
 UPDATE ?=
 FULLY_COVERED := src/forewarn/core/*,src/forewarn/planning/*,src/forewarn/protocol/*
 FULLY_COVERED := $(FULLY_COVERED),src/forewarn/agent/core/*
@@ -19,7 +20,7 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
 	demo-libvirt kill-libvirt test-azure test-nova test-fast test-postgres coverage sim hunt \
-	transcripts docs book explore mutants tutorial-libvirt bench release test-packages $(BENCHES) \
+	transcripts docs book crashes explore mutants tutorial-libvirt bench release test-packages $(BENCHES) \
 	clean
 
 help:  ## list what can be made
@@ -107,6 +108,9 @@ sim: $(RUNTIME)  ## run random simulated worlds (SEED=1 N=100)
 
 hunt: $(DEV)  ## random worlds of several sizes and rates, each with a new seed (MINUTES=30)
 	$(BIN)/python -m tests.simulator.hunt $(MINUTES) $(ARGS)
+
+crashes: $(DEV)  ## kill the service at boundaries between effects of a maintenance (DEATHS=20)
+	DEATHS=$(DEATHS) $(PYTEST) tests/e2e/test_maintenance_crash.py
 
 explore: $(DEV)  ## every interleaving in small worlds, ten million states; ARGS=--quick for less
 	$(BIN)/python -m tests.simulator.explore $(ARGS)

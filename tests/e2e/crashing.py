@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import itertools
 import json
@@ -29,6 +30,7 @@ from forewarn.settings import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
 
     from forewarn.control.plane import ControlPlane
@@ -51,7 +53,10 @@ TERM_MS = 1000
 PRELOAD = ["tests.e2e.crashing", "forewarn.operator_api.server", "forewarn.operator_api.app"]
 
 
-def serve(store: str, ready: Connection) -> None:
+FLEET = ChangeTopology(hosts=HOSTS, groups=GROUPS, vms=VMS)
+
+
+def serve(store: str, ready: Connection, fleet: ChangeTopology = FLEET) -> None:
     """Run the service until it is killed; tell where it listens."""
     settings = Settings(
         listen=ListenSettings(metadata=("127.0.0.1:0",), operator="127.0.0.1:0"),
@@ -63,8 +68,7 @@ def serve(store: str, ready: Connection) -> None:
 
     def lay_out(plane: ControlPlane) -> None:
         if not plane.state.topology.vms:
-            change = ChangeTopology(hosts=HOSTS, groups=GROUPS, vms=VMS)
-            plane.commit(change, actor="test", now_ms=SystemClock().now_ms())
+            plane.commit(fleet, actor="test", now_ms=SystemClock().now_ms())
 
     async def run() -> None:
         daemon = Daemon(settings, clock=SystemClock(), ids=Ids())
@@ -109,12 +113,12 @@ class Seen:
 class Life:
     """One run of the service, from its start to its death."""
 
-    def __init__(self, store: str) -> None:
+    def __init__(self, store: str, serving: Callable[..., None] = serve, *given: object) -> None:
         """Start it; it may have to stand by before it listens."""
         methods = multiprocessing.get_context("forkserver")
         methods.set_forkserver_preload(PRELOAD)
         receiving, sending = methods.Pipe(duplex=False)
-        self._process = methods.Process(target=serve, args=(store, sending))
+        self._process = methods.Process(target=serving, args=(store, sending, *given))
         self._process.start()
         sending.close()
         self._ready = receiving
@@ -130,7 +134,8 @@ class Life:
     def kill(self) -> None:
         """End it as a power cut would."""
         assert self._process.pid is not None
-        os.kill(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it may have died already
+            os.kill(self._process.pid, signal.SIGKILL)
         self._process.join()
 
 

@@ -7,6 +7,7 @@ the writer's thread, everything else may be done on any other; nothing is writte
 from __future__ import annotations
 
 from array import array
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from forewarn.core.impact import SECOND_MS, TRAITS
@@ -20,6 +21,7 @@ from forewarn.core.maintenance.records import (
 )
 from forewarn.core.naming import RACK
 from forewarn.core.policy import maintenance_policy
+from forewarn.core.rests import owners_of
 from forewarn.core.topology import Health
 from forewarn.errors import OurError
 from forewarn.planning import fleet as planned
@@ -30,6 +32,8 @@ from forewarn.planning.planner import plan as make_plan
 from forewarn.values import replace, value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from forewarn.core.policy import Policy
     from forewarn.core.state import State as CoreState
     from forewarn.core.topology import Topology
@@ -67,6 +71,8 @@ class Snapshot:
     now_ms: int
     #: How long planning may take until the plan takes force, in ms.
     planning_ms: int = 0
+    #: Owner -> when they were last disturbed, ms since the epoch UTC.
+    rested_ms: Mapping[str, int] = field(default_factory=dict)
 
 
 def snapshot(
@@ -89,6 +95,7 @@ def snapshot(
         state.plans.get(maintenance.plan),
         replace(policy, maintenance=maintenance_policy(state.applied_policy, policy)),
         now_ms,
+        rested_ms=dict(state.rested_ms),
     )
 
 
@@ -169,7 +176,7 @@ def state_of(taken: Snapshot) -> State:
         live=tuple(each for each in live if each.host not in failed or not each.whole_host),
         failed=failed,
         done=tuple(sorted(taken.targets)),
-        owners_disturbed=_owners_disturbed(taken),
+        owners_disturbed=_owners_disturbed(taken, [*live, *(Live("", each) for each in failed)]),
         last_wave=max((each.wave for each in taken.targets.values()), default=0),
         paused_until_ms=taken.maintenance.rests_until_ms,
         in_force=plan_of(taken.in_force, asked_of(taken.maintenance)) if taken.in_force else None,
@@ -205,17 +212,22 @@ def _ends_ms(taken: Snapshot, operation: Operation) -> int:
     return ends_ms if ends_ms > taken.now_ms else late_ms
 
 
-def _owners_disturbed(taken: Snapshot) -> tuple[tuple[str, int], ...]:
-    """Return when this maintenance has disturbed owners last, where they rest afterwards."""
+def _owners_disturbed(taken: Snapshot, live: Iterable[Live]) -> tuple[tuple[str, int], ...]:
+    """Return when owners were last disturbed, or will have been, where they rest afterwards.
+
+    Work whose end nobody knows, and a host that has failed, disturb them now at least.
+    """
     if not taken.policy.maintenance.owner_rest_s:
         return ()
-    topology = taken.topology
-    found: dict[str, int] = {}
-    for target in taken.targets.values():
-        for name in topology.vms_on(target.host):
-            owner = topology.groups[topology.vms[name].group].owner
-            if owner:
-                found[owner] = max(target.ended_ms or taken.now_ms, found.get(owner, 0))
+    topology, now_ms = taken.topology, taken.now_ms
+    found = dict(taken.rested_ms)
+    for work in live:
+        if work.whole_host:
+            owners = owners_of(topology, topology.vms_on(work.host))
+        else:
+            owners = frozenset(topology.groups[group].owner for group in work.groups)
+        for owner in owners - {""}:
+            found[owner] = max(work.ends_ms or now_ms, found.get(owner, 0))
     return tuple(sorted(found.items()))
 
 

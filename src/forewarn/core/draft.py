@@ -194,6 +194,10 @@ class Draft:
         """Groups that nobody was heard of since then, ms since the epoch UTC, sorted."""
         return self._state.polls.due(until_ms)
 
+    def rested_ms(self, owner: str) -> int:
+        """When work last ended that disturbed an owner, ms since the epoch UTC; 0: none has."""
+        return self._state.rested_ms.get(owner, 0)
+
     def due(self) -> list[int]:
         """Announced operations whose NotBefore has come since it was last asked."""
         return [*self._state.starts.due(self.now_ms), *self._state.holds.due(self.now_ms)]

@@ -22,6 +22,7 @@ from forewarn.core.maintenance.records import (
 )
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import Record, Row
+from forewarn.core.rests import note_end
 from forewarn.core.topology import Group, Health, Host, Topology, Vm
 from forewarn.core.usage import Usage, disturbed_by, share_of_host, share_of_vms
 from forewarn.values import value
@@ -128,6 +129,8 @@ class State:
     places: Places = field(default_factory=Places, repr=False, compare=False)
     #: What is taken of each budget.
     usage: Usage = field(default_factory=Usage, repr=False, compare=False)
+    #: Owner -> when work last ended that disturbed them, ms since the epoch UTC. Source: F-3.
+    rested_ms: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
     #: Operation that could go on -> the one whose end it waits for, and back.
     waits: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
     waiting: Members[int] = field(default_factory=Members, repr=False, compare=False)
@@ -205,6 +208,7 @@ class State:
 
     def _adopt_operation(self, number: int, operation: Operation, moved: set[int]) -> None:
         if not operation.live:
+            note_end(self.rested_ms, operation, self.topology)
             self.operations.pop(number, None)
             self.aborts.pop(number, None)
             if operation.abort_owed:
@@ -300,6 +304,7 @@ class State:
                 waits=dict(self.waits),
             )
         )
+        made.rested_ms.update(self.rested_ms)
         return made
 
     @property

@@ -8,15 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.document import Enrolment, View
+from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import Event, Operation
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
-from forewarn.core.policy import AppliedPolicy
+from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, Policy, maintenance_policy
 from forewarn.core.refusals import FleetContradiction
 from forewarn.core.state import Changes
 from forewarn.core.topology import Group, Host, Topology, Vm
 from forewarn.store.errors import StoreDamaged
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from forewarn.store.engine import Transaction
     from forewarn.store.reading import StoreReader
 
@@ -38,15 +41,31 @@ def loaded(
         )
     except FleetContradiction as error:
         raise StoreDamaged(place=place, reason=str(error)) from error
+    policies = {each.name: each for each in live(transaction, AppliedPolicy)}
+    operations = {
+        each.number: each
+        for each in (*_rested(reader, transaction, policies), *live(transaction, Operation))
+    }
     return Changes(
         last_number=last_number,
         topology=topology,
-        operations={each.number: each for each in live(transaction, Operation)},
+        operations=operations,
         events={each.id: each for each in live(transaction, Event)},
         enrolments={each.group: each for each in live(transaction, Enrolment)},
         views={each.key: each for each in live(transaction, View)},
         plans={each.id: each for each in live(transaction, MaintenancePlan)},
         maintenances={each.number: each for each in live(transaction, Maintenance)},
         targets={each.key: each for each in live(transaction, Target)},
-        policies={each.name: each for each in live(transaction, AppliedPolicy)},
+        policies=policies,
     )
+
+
+def _rested(
+    reader: StoreReader, transaction: Transaction, policies: Mapping[str, AppliedPolicy]
+) -> list[Operation]:
+    """Return the ended work after which owners may rest still; costs all that has ended."""
+    applied = policies.get(FLEET_POLICY)
+    rest_s = maintenance_policy(applied, Policy()).owner_rest_s
+    if not rest_s:
+        return []
+    return reader.decoded(Operation, transaction.rows("load_ended", within_ms=rest_s * SECOND_MS))

@@ -70,6 +70,11 @@ UNION ALL
 SELECT {operation} FROM operation WHERE abort_owed = 1
 ORDER BY number
 
+-- name: load_ended
+SELECT {operation} FROM operation
+WHERE ended_ms > (SELECT MAX(ended_ms) FROM operation) - :within_ms AND started_ms > 0
+ORDER BY number
+
 -- name: load_event
 SELECT {event} FROM event
 WHERE state = 'scheduled' OR state = 'approved' OR state = 'started'

@@ -180,6 +180,10 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
             draft.remove("maintenance.retried", text, *failed)
         forgiven = draft.maintenances.counts(number)[2]
     in_wave = _in_wave(draft, maintenance)
+    # A stopped wave whose hosts are worked on yet is ended like any other: checked, then a pause.
+    goes_on = in_wave and (
+        maintenance.state is MaintenanceState.PAUSED or draft.maintenances.counts(number)[1] > 0
+    )
     pause_ms = draft.maintenance_policy.pause_s * SECOND_MS
     resumed = replace(
         move_maintenance(maintenance, MaintenanceMove.RESUME, draft.now_ms),
@@ -187,7 +191,7 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
         keeps_announced=False,
         forgiven=forgiven,
     )
-    if not in_wave or maintenance.state is MaintenanceState.STOPPED:
+    if not goes_on:
         rests_until_ms = draft.now_ms + pause_ms if in_wave else maintenance.rests_until_ms
         resumed = replace(resumed, wave=0, plan_wanted=True, rests_until_ms=rests_until_ms)
         draft.maintenances.unplanned.add(number)

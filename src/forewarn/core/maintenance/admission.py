@@ -6,6 +6,7 @@ have come since.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from forewarn.core.admission import obstacle
@@ -13,6 +14,7 @@ from forewarn.core.impact import SECOND_MS, Source
 from forewarn.core.labels import words_of
 from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance.room import announce_shortage
+from forewarn.core.rests import owners_of
 from forewarn.core.topology import Health
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.policy import subject_text
@@ -55,12 +57,38 @@ class Admission:
         for each in maintenance.postponed:
             if each.host == host and each.until_ms > wave.earliest_start_ms:
                 return Blocker(Code.POSTPONED, each.by, now_ms, each.until_ms)
+        resting = self._resting(host, wave)
+        if resting is not None:
+            return resting
         found = obstacle(draft, _probe(maintenance, host))
         if found is not None:
             code = _CODES[found.waiting.reason]
             return Blocker(code, f"op-{found.number}", now_ms)
         over = announce_shortage(draft, maintenance, host)
         return Blocker(Code.BUDGET, subject_text(over), now_ms) if over else None
+
+    def _resting(self, host: str, wave: Wave) -> Blocker | None:
+        """Return that an owner was disturbed recently, None if all of a host's have rested.
+
+        Hosts of one wave disturb an owner once, so that only the first of them must wait.
+        """
+        draft = self._draft
+        rest_ms = draft.maintenance_policy.owner_rest_s * SECOND_MS
+        if not rest_ms or self._wave_begun:
+            return None
+        topology, start_ms = draft.topology, max(wave.earliest_start_ms, draft.now_ms)
+        for owner in sorted(owners_of(topology, topology.vms_on(host))):
+            ended_ms = draft.rested_ms(owner)
+            if start_ms < ended_ms + rest_ms:
+                return Blocker(Code.OWNER_REST, owner, draft.now_ms, ended_ms + rest_ms)
+        return None
+
+    @cached_property
+    def _wave_begun(self) -> bool:
+        """Whether hosts of the wave were announced before this look; costs the hosts touched."""
+        maintenance = self._maintenance
+        targets = self._draft.maintenances.targets(maintenance.number).values()
+        return any(each.wave == maintenance.wave for each in targets)
 
     def too_late(self, operation: Operation) -> str:
         """Say why work that is due must not start any more; empty if it may.

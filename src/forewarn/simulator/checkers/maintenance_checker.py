@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.core.impact import Source
 from forewarn.core.maintenance.records import MaintenanceState, TargetState
 from forewarn.core.policy import maintenance_policy
 from forewarn.simulator.checkers.contract import is_fault
@@ -41,6 +42,8 @@ class MaintenanceChecker:
         #: Maintenance -> when the last of its hosts was done, and when each owner was disturbed.
         self._ended_ms: dict[int, int] = {}
         self._disturbed_ms: dict[tuple[int, str], int] = {}
+        #: Owner -> when work of any kind has last ended on a host with VMs of theirs.
+        self._rested_ms: dict[str, int] = {}
         #: Operation -> the policy under which it was announced.
         self._announced_by: dict[int, MaintenancePolicy] = {}
         #: Maintenance -> wave whose hosts were done and whose gate has not let it go on since.
@@ -69,6 +72,7 @@ class MaintenanceChecker:
         )
         for maintenance in changes.maintenances.values():
             self._check_move(maintenance)
+        begun = {(each.maintenance, each.wave) for each in self._targets.values()}
         for key, target in changes.targets.items():
             self._note_target(key, target)
         for plan in changes.plans.values():
@@ -80,8 +84,10 @@ class MaintenanceChecker:
             self._seen[operation.number] = now
             if operation.maintenance and now == ANNOUNCED != before:
                 self._check_announced(operation, free)
+                self._check_rested(operation, begun)
             if operation.maintenance and now == RUNNING != before:
                 self._check_started(operation)
+        self._note_ends(changes)
 
     def _check_plan(self, plan: MaintenancePlan, now_ms: int) -> None:
         self.premises["19: a plan takes force"] += 1
@@ -165,6 +171,29 @@ class MaintenanceChecker:
             same = target.maintenance == maintenance.number and target.wave != wave
             if same and target.state is TargetState.WORKING:
                 raise Violation("15", f"{name} is in wave {wave}, {target.host} is worked on yet")
+
+    def _check_rested(self, operation: Operation, begun: set[tuple[int, int]]) -> None:
+        """F-3: a wave's first hosts leave owners alone that any work has disturbed recently."""
+        number, rest_ms = operation.maintenance, self.policy.owner_rest_s * 1000
+        if (number, self._targets[f"{number}/{operation.host}"].wave) in begun:
+            return
+        start_ms = max(operation.hold_ms, operation.announced_ms)
+        for owner in self._owners(operation.host) if rest_ms else ():
+            last_ms = self._rested_ms.get(owner, 0)
+            self.premises["15: an owner has rested from any work"] += bool(last_ms)
+            if last_ms <= operation.announced_ms and start_ms < last_ms + rest_ms:
+                text = f"{operation.id} may disturb {owner} again after {start_ms - last_ms} ms"
+                raise Violation("15", text)
+
+    def _note_ends(self, changes: Changes) -> None:
+        """Note whom work that ends has disturbed, where owners rest."""
+        if not self.policy.owner_rest_s:
+            self._rested_ms.clear()
+            return
+        for operation in changes.operations.values():
+            if not operation.live and operation.started_ms and operation.source is not Source.USER:
+                for owner in self._owners(operation.host) if not operation.of_vm else ():
+                    self._rested_ms[owner] = operation.ended_ms
 
     def _check_gate(self, operation: Operation, maintenance: Maintenance) -> None:
         """F-5: what was done is checked first, and has not failed too often."""

@@ -23,6 +23,7 @@ PREMISES = (
     "13: something runs",
     "15: a pause is over",
     "15: an owner has rested",
+    "15: an owner has rested from any work",
     "15: work is announced under a budget",
     "15: work meets a window",
     "17: a maintenance waits",
