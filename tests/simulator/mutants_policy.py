@@ -10,6 +10,7 @@ from tests.simulator.mutant import Mutant
 CHANGE = "forewarn.core.maintenance.policy_change"
 ADMISSION = "forewarn.core.maintenance.admission"
 POSTPONING = "forewarn.core.maintenance.postponing"
+RESTS, WAVES = "forewarn.core.rests", "forewarn.core.maintenance.waves"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -95,5 +96,94 @@ MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
         caught_by="transcript F-8-postponed",
+    ),
+    Mutant(
+        "owners-rest-from-planned-work",
+        "owner rest does not count work by hand, failures and other maintenances",
+        ((RESTS, "    if not operation.started_ms or", "    if operation.maintenance == 0 or"),),
+        caught_by="transcript F-3-owner-rests-from-all-work",
+    ),
+    Mutant(
+        "owner-rest-lost-by-a-restart",
+        "after a restart nobody knows which owners were disturbed",
+        (("forewarn.store.loading", "    if not rest_s:\n", "    if rest_s:\n"),),
+        caught_by="transcript F-3-owner-rests-from-all-work",
+    ),
+    Mutant(
+        "owner-rest-not-asked-again",
+        "owner rest is not looked at again when a wave is announced",
+        (
+            (
+                "forewarn.core.maintenance.admission",
+                "            if start_ms < ended_ms + rest_ms:\n",
+                "            if start_ms < ended_ms:\n",
+            ),
+        ),
+        caught_by="transcript F-3-owner-rest-asked-again",
+    ),
+    Mutant(
+        "canaries-among-all",
+        "hosts are planned as if the policy wanted no canary wave, and the checker agrees",
+        (
+            (
+                "forewarn.planning.planner",
+                "            if count and (found :=",
+                "            if count < 0 and (found :=",
+            ),
+            (
+                "forewarn.planning.checker",
+                "else self.policy.canary_count\n",
+                "else 0\n",
+            ),
+        ),
+        caught_by="transcript F-3-canary-first",
+    ),
+    Mutant(
+        "gate-not-checked",
+        "a wave ends without a look at the gate",
+        ((WAVES, "gate_wanted=bool(maintenance.gate),", "gate_wanted=False,"),),
+        caught_by="transcript F-5-gate-after-each-wave",
+    ),
+    Mutant(
+        "gate-left-out-at-the-end",
+        "the gate is not checked after the last wave",
+        ((WAVES, "if over and (left or maintenance.gate):", "if over and left:"),),
+        caught_by="transcript F-5-gate-after-each-wave",
+    ),
+    Mutant(
+        "gate-stops-nothing",
+        "a gate that fails is taken for one that passes",
+        (
+            (
+                "forewarn.core.maintenance.acts",
+                "        stop(draft, maintenance, failed.reason)\n",
+                "        gate_passed(draft, stimuli.GatePassed(failed.maintenance))\n",
+            ),
+        ),
+        caught_by="transcript F-5-gate-fails",
+    ),
+    Mutant(
+        "resumed-wave-never-ends",
+        "a stopped wave whose hosts are worked on is not ended after it was resumed",
+        (
+            (
+                "forewarn.core.maintenance.acts",
+                "draft.maintenances.counts(number)[1] > 0",
+                "draft.maintenances.counts(number)[1] < 0",
+            ),
+        ),
+        caught_by="transcript F-5-resumed-while-work-runs",
+    ),
+    Mutant(
+        "dates-left-out-are-open",
+        "a window opens on the dates that it leaves out",
+        (
+            (
+                "forewarn.planning.windows",
+                "not in window.weekdays or day in left_out:",
+                "not in window.weekdays:",
+            ),
+        ),
+        caught_by="transcript F-7-leap-day-left-out",
     ),
 )

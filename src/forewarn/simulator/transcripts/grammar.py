@@ -25,6 +25,7 @@ Options = Mapping[str, str]
 _GROUP = "[kind=KIND] [owner=WHO] [domains=N] [strict] [automatic=IMPACT,…]"
 _GROUP += " [terminate=DURATION] [reimage] [disabled] [together=status|shared]"
 _OF_MANY = "[at-once=N] [takes=DURATION] [failures=N] [deadline=TIME] [canary=HOSTS]"
+_OF_MANY += " [gate=passes|fails]"
 _POLICY = "[window=HH:MM-HH:MM] [zone=ZONE] [except=DATE] [freeze=DURATION] [at-once=N]"
 _POLICY += " [pause=DURATION] [canary=N] [rest=DURATION] [postponing=DURATION]"
 _ASKING = "[not-before=HH:MM:SS] [duration=DURATION] [description=TEXT] [impact=IMPACT]"

@@ -37,6 +37,7 @@ _TOLD = (
             "wave-begun",
             "wave-blocked",
             "wave-over",
+            "gate-passed",
             "host-failed",
             "retried",
             "paused",
@@ -104,6 +105,7 @@ class MaintenanceCommands:
             seconds(options.get("takes", "10m")),
             budgets=(Budget(Scope.FLEET, at_once),) if at_once else (),
             max_failures=int(options.get("failures", 0)),
+            gate=options.get("gate", ""),
             deadline_ms=START_MS + clock_time(deadline) * 1000 if deadline else 0,
             canary_hosts=tuple(each for each in options.get("canary", "").split(",") if each),
         )

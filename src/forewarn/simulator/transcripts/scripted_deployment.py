@@ -6,8 +6,13 @@ No command is done in here (`commands.py`).
 from __future__ import annotations
 
 from copy import copy
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from forewarn.control.gate_checks import Gate
+from forewarn.control.planner_host import PlannerHost
+from forewarn.core.maintenance.stimuli import GateFailed, GatePassed
 from forewarn.core.policy import Policy
 from forewarn.drivers import Progress
 from forewarn.protocol.versions import VERSIONS
@@ -18,18 +23,24 @@ from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.driver import DriverBroken
 from forewarn.simulator.world.machine import Machine
 from forewarn.simulator.world.machine_profile import MachineProfile
+from forewarn.simulator.world.side_work import InlineExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forewarn.control.driver_calls import Executor
     from forewarn.core.lifecycle import Operation
     from forewarn.core.topology import Vm
     from forewarn.drivers import Task
+    from forewarn.simulator.checkers.maintenance_checker import MaintenanceChecker
+    from forewarn.simulator.world.control_process import SimulatedControl
 
 BY_HAND, BY_PROXY = "by-hand", "by-proxy"
 """The driver of hosts that name none, and the other one."""
 ASK_MS = 20_000
 """How soon the driver wants to be asked again."""
+PASSES = "passes"
+"""The gate that always passes."""
 STEADY = AgentHabits("steady", 1, hook_s=(60, 60), hook_fails=0)
 
 
@@ -100,8 +111,31 @@ class ScriptedDriver:
         return f"{operation.id} attempt {operation.attempt}{by}"
 
 
+class GateAnswers(InlineExecutor):
+    """Makes each call and plan at once; a gate finds what its name says."""
+
+    def __init__(self, service: SimulatedControl, checker: MaintenanceChecker) -> None:
+        """Answer a service, and tell the checker what is answered."""
+        self._service, self._checker = service, checker
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do some work."""
+        host = getattr(getattr(work, "func", None), "__self__", None)
+        if not isinstance(host, PlannerHost) or not isinstance(work, partial) or len(work.args) < 2:
+            super().submit(work)
+            return
+        number, name = work.args
+        self._checker.gate_answers(number, passes=name == PASSES)
+        loop = self._service.loop
+        assert loop is not None
+        failed = GateFailed(number, f"gate {name}: it was asked to")
+        loop.bring(GatePassed(number) if name == PASSES else failed)
+
+
 class ScriptedDeployment(Deployment):
     """A deployment whose machines do nothing of themselves."""
+
+    gates = MappingProxyType({name: Gate(name, command=(name,)) for name in (PASSES, "fails")})
 
     def __init__(self, *drivers: ScriptedDriver) -> None:
         """Begin with an empty fleet and a running service; two nodes, the second a follower."""
@@ -114,6 +148,10 @@ class ScriptedDeployment(Deployment):
         #: What became of the service's processes since it was last told.
         self.news: list[str] = []
         self.service.start()
+
+    def new_executor(self, service: SimulatedControl) -> Executor:
+        """Return where a process has plans made and gates checked."""
+        return GateAnswers(service, self.checker.maintenance)
 
     def build_machine(self, vm: Vm) -> None:
         """A machine without an agent, until the script starts one."""
