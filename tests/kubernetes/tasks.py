@@ -1,0 +1,35 @@
+"""Tasks of the kubernetes driver, and waiting until they have ended. No test may go in here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forewarn.core.impact import Cause, Impact
+from tests.drivers.tasks import now_ms
+
+if TYPE_CHECKING:
+    from forewarn.drivers import Progress, Task
+    from forewarn.drivers.kubernetes.driver import KubernetesDriver
+
+LOOKS_MAX = 40
+MOVE: dict[str, Any] = {
+    "cause": Cause.LIVE_MIGRATION,
+    "impact": Impact.FREEZE,
+    "vms": ("default.a", "default.b"),
+}
+RESTART: dict[str, Any] = {"cause": Cause.REBOOT, "of_vm": True, "vms": ("default.a",)}
+
+
+def ended(driver: KubernetesDriver, of: Task) -> Progress:
+    """Ask after a task until it has ended."""
+    for _ in range(LOOKS_MAX):
+        said = driver.progress(of, now_ms())
+        if said.done or said.failed:
+            return said
+    raise AssertionError(of.id)
+
+
+def carried_out(driver: KubernetesDriver, of: Task) -> Progress:
+    """Begin a task and see it end."""
+    driver.begin(of)
+    return ended(driver, of)

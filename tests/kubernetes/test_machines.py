@@ -1,0 +1,150 @@
+"""KubeVirt's VMs in the hands of the kubernetes driver: migrated, restarted and stopped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.core.impact import Cause, Impact
+from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
+from forewarn.drivers.kubernetes.nodes import MARK
+from forewarn.drivers.task_files import TaskAborted, TaskSuperseded
+from tests.drivers.tasks import now_ms, task
+from tests.kubernetes.small_cluster import (
+    MIGRATIONS,
+    VMIS,
+    Cluster,
+)
+from tests.kubernetes.tasks import MOVE, RESTART, carried_out, ended
+
+if TYPE_CHECKING:
+    pass
+
+
+def test_vms_are_migrated_alive(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """Each by one migration, named after the task; the node is cordoned meanwhile."""
+    given = task(**MOVE)
+    driver.begin(given)
+    said = driver.progress(given, now_ms())
+    assert "migrating default.a" in said.text
+    assert cluster.node()["spec"] == {"unschedulable": True}
+    assert ended(driver, given).done
+    made = [each for each in cluster.changes if each == f"POST {MIGRATIONS}"]
+    assert len(made) == 2
+    assert {cluster.objects[f"{VMIS}/{vm}"]["status"]["nodeName"] for vm in "ab"} == {"h2"}
+    assert not cluster.node()["spec"]
+
+
+def test_target_of_a_migration_is_told(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """As soon as KubeVirt has chosen it, and also when the end is asked for twice. Source: M-1."""
+    cluster.migrations_go_on = False
+    given = task(**MOVE)
+    driver.begin(given)
+    assert driver.progress(given, now_ms()).placements == {}
+    made = next(form for path, form in cluster.objects.items() if path.endswith("-a"))
+    chosen = {"migrationUid": made["metadata"]["uid"], "targetNode": "h2"}
+    cluster.objects[f"{VMIS}/a"]["status"]["migrationState"] = chosen
+    assert driver.progress(given, now_ms()).placements == {"default.a": "h2"}
+    cluster.migrations_go_on = True
+    both = {"default.a": "h2", "default.b": "h2"}
+    assert ended(driver, given).placements == both
+    assert driver.progress(given, now_ms()).placements == both
+
+
+def test_target_of_an_earlier_migration_is_not_told(
+    cluster: Cluster, driver: KubernetesDriver
+) -> None:
+    """A VMI keeps the state of its last migration. Source: M-1."""
+    cluster.migrations_go_on = False
+    before = {"migrationUid": "uid-of-another", "targetNode": "h1"}
+    cluster.objects[f"{VMIS}/a"]["status"]["migrationState"] = before
+    given = task(**MOVE)
+    driver.begin(given)
+    driver.progress(given, now_ms())
+    assert driver.progress(given, now_ms()).placements == {}
+
+
+def test_node_of_a_vm_that_was_restarted_elsewhere_is_told(driver: KubernetesDriver) -> None:
+    """A redeploy takes it to the node that Kubernetes has chosen. Source: M-1."""
+    away = task(cause=Cause.REDEPLOY, impact=Impact.REDEPLOY, of_vm=True, vms=("default.a",))
+    assert carried_out(driver, away).placements == {"default.a": "h2"}
+    again = task(13, cause=Cause.REBOOT, of_vm=True, vms=("default.b",), host="h1")
+    assert carried_out(driver, again).done
+
+
+def test_migration_is_found_again_by_a_later_writer(
+    cluster: Cluster, driver: KubernetesDriver, options: dict[str, object]
+) -> None:
+    """On any machine: nothing is kept on a disk. Source: R-2."""
+    given = task(**MOVE)
+    driver.begin(given)
+    driver.progress(given, now_ms())
+    later = task(**MOVE, generation=2)
+    assert carried_out(create("kubernetes", options), later).done
+    assert cluster.changes.count(f"POST {MIGRATIONS}") == 2
+    with pytest.raises(TaskSuperseded):
+        driver.progress(given, now_ms())
+
+
+def test_retry_takes_over_a_migration(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """One that the attempt before has begun goes on; KubeVirt allows one at a time. L-8."""
+    cluster.migrations_go_on = False
+    given = task(**MOVE)
+    driver.begin(given)
+    driver.progress(given, now_ms())
+    cluster.migrations_go_on = True
+    assert carried_out(driver, task(attempt=2, **MOVE)).done
+    assert cluster.changes.count(f"POST {MIGRATIONS}") == 2
+
+
+def test_abort_ends_migrations(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """KubeVirt ends a migration that is deleted; the node takes pods again. Source: L-7."""
+    cluster.migrations_go_on = False
+    given = task(**MOVE)
+    driver.begin(given)
+    driver.progress(given, now_ms())
+    driver.abort(given)
+    assert not any(each.startswith(MIGRATIONS) for each in cluster.objects)
+    assert MARK not in cluster.node()["metadata"]["annotations"]
+    with pytest.raises(TaskAborted):
+        driver.progress(given, now_ms())
+
+
+def test_migration_that_takes_too_long(cluster: Cluster, options: dict[str, object]) -> None:
+    """It is ended and fails, or the VM is restarted on another node."""
+    cluster.migrations_go_on, cluster.created = False, "2026-01-01T00:00:00Z"
+    given = task(**MOVE)
+    assert "ended after 1800 s" in carried_out(create("kubernetes", options), given).failed
+    other = create("kubernetes", {**options, "restart_when_late": True})
+    waiting = task(13, **MOVE)
+    other.begin(waiting)
+    assert "which has cordoned h1" in other.progress(waiting, now_ms()).waits
+    other.abort(waiting)
+    other.abort(given)
+    assert carried_out(other, task(14, **MOVE)).done
+    assert cluster.effects["restart a"] == 1
+    assert cluster.objects[f"{VMIS}/a"]["status"]["nodeName"] == "h2"
+
+
+def test_migration_that_fails_says_why(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """In KubeVirt's words."""
+    given = task(**MOVE)
+    driver.begin(given)
+    driver.progress(given, now_ms())
+    made = next(form for path, form in cluster.objects.items() if path.endswith("-a"))
+    made["status"] = {"phase": "Failed"}
+    state = {"failureReason": "no room", "migrationUid": made["metadata"]["uid"]}
+    cluster.objects[f"{VMIS}/a"]["status"]["migrationState"] = state
+    assert "default.a failed: no room" in ended(driver, given).failed
+
+
+def test_vm_is_restarted_once_and_stopped(cluster: Cluster, driver: KubernetesDriver) -> None:
+    """A retry restarts it again, a repeated call does not."""
+    given = task(**RESTART)
+    assert carried_out(driver, given).done
+    assert carried_out(driver, given).done
+    assert cluster.effects["restart a"] == 1
+    stopping = task(13, cause=Cause.EVICTION, impact=Impact.PREEMPT, vms=("default.a",))
+    assert carried_out(driver, stopping).done
+    assert f"{VMIS}/a" not in cluster.objects
