@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.e2e.certificates import make_certificates
 from tests.e2e.cloud import environment
 from tests.libvirt import guest_image
 from tests.waiting import wait_until
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from tests.libvirt.guest_image import GuestImage
 
 #: What the laboratory needs besides Python and the guests' files.
-PROGRAMS = ("libvirtd", "qemu-system-x86_64", "virsh", "unshare", "nsenter", "ip", "ebtables")
+PROGRAMS = (
+    *("libvirtd", "qemu-system-x86_64", "virsh", "unshare", "nsenter", "ip", "ebtables"),
+    "openssl",
+)
 #: Longest a host or guest may take to start on a busy machine, in seconds.
 WAIT_S = 90
 #: A guest's disk, which both hosts reach.
@@ -86,6 +90,15 @@ class Node:
     def uri(self) -> str:
         """Where its libvirtd is reached from the other nodes."""
         return f"qemu+tcp://{self.address}/system"
+
+    @property
+    def pki(self) -> Path:
+        """Where its certificates are, by the names that libvirt and QEMU look for."""
+        return self.directory / "pki"
+
+    def tls_uri(self, pki: Path) -> str:
+        """Where its libvirtd is reached from the other nodes by TLS, with these certificates."""
+        return f"qemu+tls://{self.address}/system?pkipath={pki}"
 
     @property
     def local_uri(self) -> str:
@@ -200,6 +213,8 @@ class Laboratory:
             name: Node(name, f"10.78.0.{number}", directory / name)
             for number, name in enumerate(("h1", "h2"), 1)
         }
+        #: The authority that all nodes trust, and what it has signed.
+        self.authority = directory / "authority"
         #: Guests' consoles: what they print there.
         self.consoles = directory / "consoles"
         self._uuids = {name: str(uuid.uuid4()) for name in ("control", *self.hosts)}
@@ -290,17 +305,34 @@ class Laboratory:
         return path.read_text("utf-8", "replace") if path.exists() else ""
 
     def configure(self, node: Node) -> None:
-        """Write the settings of a node's libvirtd."""
+        """Write the settings of a node's libvirtd, and its certificates."""
+        self._certify(node)
         (node.directory / "libvirtd.conf").write_text(
             f'host_uuid = "{self._uuids[node.name]}"\n'
-            'listen_tls = 0\nlisten_tcp = 1\nauth_tcp = "none"\n'
+            'listen_tls = 1\nlisten_tcp = 1\nauth_tcp = "none"\n'
+            f'ca_file = "{node.pki}/cacert.pem"\ncert_file = "{node.pki}/servercert.pem"\n'
+            f'key_file = "{node.pki}/serverkey.pem"\n'
             f'listen_addr = "0.0.0.0"\nauth_unix_rw = "none"\n'
         )
         (node.directory / "qemu.conf").write_text(
             'user = "root"\ngroup = "root"\nsecurity_driver = "none"\ncgroup_controllers = []\n'
             'stdio_handler = "file"\nremember_owner = 0\nnamespaces = []\n'
             f'migration_host = "{node.address}"\n'
+            f'migrate_tls_x509_cert_dir = "{node.pki}"\nmigrate_tls_x509_verify = 1\n'
         )
+
+    def _certify(self, node: Node) -> None:
+        """Give a node one certificate, as a server and as a client of the others."""
+        if not (self.authority / "ca.pem").exists():
+            self.authority.mkdir()
+            nodes = (self.control, *self.hosts.values())
+            make_certificates(self.authority, **{each.name: f"IP:{each.address}" for each in nodes})
+        node.pki.mkdir(exist_ok=True)
+        for dash in ("", "-"):  # libvirt's names, and QEMU's
+            shutil.copy(self.authority / "ca.pem", node.pki / f"ca{dash}cert.pem")
+            for role in ("server", "client"):
+                shutil.copy(self.authority / f"{node.name}.pem", node.pki / f"{role}{dash}cert.pem")
+                shutil.copy(self.authority / f"{node.name}.key", node.pki / f"{role}{dash}key.pem")
 
 
 @dataclass(frozen=True, slots=True)

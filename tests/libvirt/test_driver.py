@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +12,10 @@ import pytest
 from forewarn.core.impact import TRAITS, Cause, Impact
 from forewarn.core.lifecycle import Operation
 from forewarn.drivers import Progress, Task
-from forewarn.drivers.libvirt.config import HostConfig, LibvirtConfig
+from forewarn.drivers.libvirt.config import Fallback, HostConfig, LibvirtConfig
 from forewarn.drivers.libvirt.driver import LibvirtDriver, TaskCalledOff, TaskUnknown
+from forewarn.values import replace
+from tests.e2e.certificates import make_certificates
 from tests.libvirt.guest_image import poller_image
 from tests.libvirt.laboratory import WAIT_S, Guest
 from tests.waiting import wait_until
@@ -90,15 +94,78 @@ def carried_out(driver: LibvirtDriver, given: Task) -> Progress:
     return said[-1]
 
 
+def by_tls(lab: Laboratory, config: LibvirtConfig, pki: Path | None = None) -> LibvirtConfig:
+    """Return a configuration whose hosts reach one another by TLS, each with its certificates."""
+    names = list(lab.hosts)
+    hosts = {}
+    for name, other in zip(names, reversed(names), strict=True):
+        uri = lab.hosts[name].tls_uri(pki or lab.hosts[other].pki)
+        hosts[name] = replace(config.hosts[name], migration_uri=uri)
+    return replace(config, hosts=hosts, migration_tls=True)
+
+
 def test_freeze_moves_the_guest_alive(lab: Laboratory, guest: str, config: LibvirtConfig) -> None:
-    """A live migration keeps the guest's memory. Source: R-5, D-4."""
-    given = task(lab, Cause.LIVE_MIGRATION)
+    """A live migration keeps the guest's memory, which TLS protects. Source: R-5, D-4."""
+    given, config = task(lab, Cause.LIVE_MIGRATION), by_tls(lab, config)
     with pytest.raises(TaskUnknown):
         LibvirtDriver(config).progress(given, 0)
     said = carried_out(LibvirtDriver(config), given)
     assert home(lab) != given.operation.host
     assert said == Progress(done=True, placements={"a1": home(lab)})
     assert boots(lab) == 1
+
+
+def test_guest_stays_where_a_host_is_not_known(
+    lab: Laboratory, guest: str, config: LibvirtConfig, tmp_path: Path
+) -> None:
+    """A host with a certificate of another authority is given no guest. Source: R-5."""
+    other = tmp_path / "other"
+    other.mkdir()
+    make_certificates(other, client="DNS:stranger")
+    for name, made in (
+        ("cacert", "ca.pem"),
+        ("clientcert", "client.pem"),
+        ("clientkey", "client.key"),
+    ):
+        (other / made).rename(other / f"{name}.pem")
+    given = task(lab, Cause.LIVE_MIGRATION)
+    said = carried_out(LibvirtDriver(by_tls(lab, config, other)), given)
+    assert "certificate" in said.failed
+    assert home(lab) == given.operation.host
+
+
+def test_hosts_are_discovered_by_tls(lab: Laboratory, guest: str, tmp_path: Path) -> None:
+    """As the service reaches them over a network, with a certificate of its own. Source: R-4."""
+    pki = lab.control.pki
+    hosts = [f'[hosts.{n}]\nuri = "{each.tls_uri(pki)}"\n' for n, each in lab.hosts.items()]
+    (tmp_path / "libvirt.toml").write_text(f'directory = "{tmp_path}/kept"\n' + "".join(hosts))
+    settings = tmp_path / "forewarn.toml"
+    settings.write_text(f'[drivers.libvirt]\nconfig = "{tmp_path}/libvirt.toml"\n')
+    words = ("-m", "forewarn.cli.main", "driver", "discover", "libvirt")
+    said = lab.control.run(sys.executable, *words, "--config", str(settings))
+    found = json.loads(said)
+    assert found["hosts"].keys() == {"h1", "h2"}
+    assert found["vms"]["a1"]["host"] == home(lab)
+
+
+def test_late_migration_is_given_up_or_goes_on_after_its_guest(
+    lab: Laboratory, guest: str, config: LibvirtConfig
+) -> None:
+    """Postcopy: the guest runs at its destination before its memory is there. Source: R-5.
+
+    The limit comes while both hosts still prepare, when libvirt refuses both ways to keep it.
+    """
+    given, before = task(lab, Cause.LIVE_MIGRATION), boots(lab)
+    slow = replace(config, migration_timeout_s=1, migration_mib_s=1)
+    said = carried_out(LibvirtDriver(slow), given)
+    assert "was given up after 1 s" in said.failed
+    assert home(lab) == given.operation.host
+    over = replace(slow, migration_fallback=Fallback.POSTCOPY)
+    given = task(lab, Cause.LIVE_MIGRATION)
+    said = carried_out(LibvirtDriver(over), given)
+    assert (said.done, said.failed) == (True, "")
+    assert home(lab) != given.operation.host
+    assert boots(lab) == before
 
 
 def test_ended_move_is_not_repeated_by_a_driver_that_starts_anew(
@@ -140,8 +207,6 @@ def test_update_suspends_and_resumes(lab: Laboratory, guest: str, config: Libvir
     given = task(lab, Cause.HOST_UPDATE)
     assert "update_command is not set" in carried_out(LibvirtDriver(config), given).failed
     node = lab.hosts[home(lab)]
-    from forewarn.values import replace
-
     seen = node.directory / "state"
     look = ("sh", "-c", f"virsh -c '{node.local_uri}' domstate a1 >{seen}")
     updating = replace(config, update_command=look)
@@ -154,8 +219,6 @@ def test_abort_of_a_migration_leaves_the_guest_where_it_was(
     lab: Laboratory, guest: str, config: LibvirtConfig
 ) -> None:
     """An operation that ended without its driver moves nothing any more. Source: L-7, R-5."""
-    from forewarn.values import replace
-
     given = task(lab, Cause.LIVE_MIGRATION)
     driver = LibvirtDriver(replace(config, migration_mib_s=1))
     driver.begin(given)

@@ -70,6 +70,8 @@ class LibvirtConfig:
     storage_is_shared: bool = False
     #: Megabytes a second a migration may take; 0: as libvirt has it.
     migration_mib_s: int = 0
+    #: Whether a guest's memory crosses the network encrypted, by QEMU's own TLS.
+    migration_tls: bool = False
     #: How long a guest may take to shut down before it is destroyed.
     shutdown_timeout_s: int = 60
     #: How long a host may take to be back after its reboot.
@@ -140,6 +142,7 @@ FORM = Form(
         Field("migration_fallback", _OneOf(), "What is done with one that takes longer."),
         Field("storage_is_shared", Boolean(), "Whether disks are taken to be shared."),
         Field("migration_mib_s", Integer(0, 1_000_000), "MiB/s a migration may take."),
+        Field("migration_tls", Boolean(), "Whether a guest's memory is sent by TLS."),
         Field("shutdown_timeout_s", Integer(0, DAY_S), "Longest polite shutdown."),
         Field("reboot_timeout_s", _SECONDS, "Longest reboot of a host."),
         Field("reboot_command", _COMMAND, "Reboots a host."),

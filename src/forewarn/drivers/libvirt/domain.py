@@ -9,11 +9,14 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from forewarn.drivers.libvirt.config import Fallback
 from forewarn.drivers.libvirt.mark import NAMESPACE, PREFIX, Mark, read_mark
 from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from forewarn.drivers.libvirt.config import LibvirtConfig
 
 
 @value
@@ -134,16 +137,19 @@ class Domain:
                 | self.libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM
             )
 
-    def migrate(self, uri: str, *, mib_s: int, postcopy: bool, unsafe: bool) -> None:
+    def migrate(self, uri: str, config: LibvirtConfig) -> None:
         """Move it alive; returns when it has moved. The hosts do it among themselves."""
         lib = self.libvirt
         flags = lib.VIR_MIGRATE_LIVE | lib.VIR_MIGRATE_PEER2PEER | lib.VIR_MIGRATE_AUTO_CONVERGE
         if self.handle.isPersistent():
             flags |= lib.VIR_MIGRATE_PERSIST_DEST | lib.VIR_MIGRATE_UNDEFINE_SOURCE
-        if unsafe:
+        if config.storage_is_shared:
             flags |= lib.VIR_MIGRATE_UNSAFE
-        if postcopy:
+        if config.migration_fallback is Fallback.POSTCOPY:
             flags |= lib.VIR_MIGRATE_POSTCOPY
+        if config.migration_tls:
+            flags |= lib.VIR_MIGRATE_TLS
+        mib_s = config.migration_mib_s
         parameters = {lib.VIR_MIGRATE_PARAM_BANDWIDTH: mib_s} if mib_s else {}
         self.handle.migrateToURI3(uri, parameters, flags)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
 from forewarn.drivers.libvirt.config import Fallback
-from forewarn.drivers.libvirt.connection import DomainGone, failing
+from forewarn.drivers.libvirt.connection import DomainGone, HypervisorFailed, failing
 from forewarn.errors import PeerError
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.2
 #: How long a migration may take to be undone, in seconds.
 ABORT_S = 20.0
+#: How long after its time limit a guest may take to be able to go over before its memory, in
+#: seconds: both hosts still prepare where the limit is short, or a host is busy.
+POSTCOPY_S = 60.0
 
 
 class MigrationTimedOut(PeerError):
@@ -81,21 +84,21 @@ class Migration:
             if domain.migrating:  # begun before a crash; the hosts go on among themselves
                 with contextlib.suppress(DomainGone):
                     while domain.active and domain.migrating:
-                        self._watch()
+                        self._watch_or_abort()
                 return
         threading.Thread(target=self._act, name=f"migration of {domain.name}", daemon=True).start()
         ends_ms = self._clock.now_ms() + config.migration_timeout_s * 1000
-        helped = False
+        late = helped = False
         while not self._ended.wait(LOOK_EVERY_S):
             try:
                 self._watch()
             except Stopped:
-                self._ended.wait(ABORT_S)  # until the other host has given up its half
+                self._end()
                 raise
-            if self._clock.now_ms() > ends_ms and not helped:
-                self._hurry()
-                helped = True
-        if self._failed and helped and config.migration_fallback is Fallback.GIVE_UP:
+            late = self._clock.now_ms() > ends_ms
+            if late and not helped:
+                helped = self._hurry(ends_ms)
+        if self._failed and late and config.migration_fallback is Fallback.GIVE_UP:
             seconds = config.migration_timeout_s
             raise MigrationTimedOut(vm=domain.name, host=to, seconds=seconds)
         if self._failed:
@@ -106,34 +109,58 @@ class Migration:
         domain, config = self._domain, self._config
         try:
             with failing(domain.host):
-                domain.migrate(
-                    config.migration_uri(self._to),
-                    mib_s=config.migration_mib_s,
-                    postcopy=config.migration_fallback is Fallback.POSTCOPY,
-                    unsafe=config.storage_is_shared,
-                )
+                domain.migrate(config.migration_uri(self._to), config)
         except Exception as error:  # noqa: BLE001 - raised by who waits
             self._failed.append(error)
         finally:
             self._ended.set()
 
     def _watch(self) -> None:
-        """Say how far it is, and end it where the work was called off."""
+        """Say how far it is.
+
+        Raises:
+            Stopped: the work was called off.
+        """
         domain = self._domain
         if self._stopped.wait(LOOK_EVERY_S):
-            with failing(domain.host):
-                domain.abort_migration()
             raise Stopped
         with failing(domain.host):
             self._say(f"migrating {domain.name} to {self._to}", domain.share())
 
-    def _hurry(self) -> None:
-        """Do what the policy says where it takes too long."""
+    def _watch_or_abort(self) -> None:
+        try:
+            self._watch()
+        except Stopped:
+            self._domain.abort_migration()
+            raise
+
+    def _end(self) -> None:
+        """Have it end where it began, and wait until both hosts have given it up.
+
+        libvirt refuses that before the memory is on its way, so it is asked for more than once.
+        """
+        ends_ms = self._clock.now_ms() + ABORT_S * 1000
+        while not self._ended.is_set() and self._clock.now_ms() < ends_ms:
+            with failing(self._domain.host):
+                self._domain.abort_migration()
+            self._ended.wait(LOOK_EVERY_S)
+
+    def _hurry(self, since_ms: int) -> bool:
+        """Do what the policy says where it takes too long; False: it has to be done once more."""
         domain, fallback = self._domain, self._config.migration_fallback
         with failing(domain.host):
             if fallback is Fallback.SUSPEND:
                 domain.suspend()
-            elif fallback is Fallback.POSTCOPY:
-                domain.end_precopy()
-            else:
+                return True
+            if fallback is Fallback.GIVE_UP:
                 domain.abort_migration()
+                return False
+        try:
+            with failing(domain.host):
+                domain.end_precopy()
+        except HypervisorFailed:  # as long as the memory is not on its way
+            if self._clock.now_ms() - since_ms < POSTCOPY_S * 1000:
+                return False
+            self._end()
+            raise
+        return True
