@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from forewarn.control.driver_calls import (
     TEXT_CHARACTERS_MAX,
-    CallLimits,
-    DaemonThreads,
     clean_text,
 )
+from forewarn.control.publishing import FollowUp
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import (
     Approve,
     ChangeTopology,
     Complete,
-    Enable,
     RequestMaintenance,
     Retry,
 )
-from forewarn.core.topology import Group, Host, Vm
+from forewarn.core.topology import Host
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
 from forewarn.store import open_store
 from forewarn.store.errors import StoreLost
+from tests.control.gated import MINUTE_MS, gated, started_on
 from tests.control.rig import WAIT_S, Running
 from tests.waiting import wait_until
 
@@ -37,70 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from forewarn.core.lifecycle import Operation
-
-MINUTE_MS = 60_000
-
-
-class Gated(ManualDriver):
-    """A driver whose calls of one kind return only when the test lets them."""
-
-    name = "gated"
-
-    def __init__(self, verb: str) -> None:
-        """Hold calls of this kind."""
-        self.gate = threading.Event()
-        self.called = threading.Semaphore(0)
-        self.calls: list[tuple[str, str]] = []
-        self._verb = verb
-
-    def begin(self, task: Task) -> None:
-        """Begin, or hang."""
-        self._call("begin", task)
-
-    def progress(self, task: Task, now_ms: int) -> Progress:  # noqa: ARG002
-        """Say that it is done, or hang."""
-        self._call("progress", task)
-        return Progress(done=self._verb != "abort")
-
-    def abort(self, task: Task) -> None:
-        """Abort, or hang."""
-        self._call("abort", task)
-
-    def _call(self, verb: str, task: Task) -> None:
-        self.calls.append((verb, task.id))
-        if verb == self._verb:
-            self.called.release()
-            self.gate.wait(WAIT_S)
-
-
-@contextmanager
-def gated(verb: str, *, calls: int = 32) -> Iterator[tuple[Running, Gated, Operation]]:
-    """A run loop with threads for drivers, and an operation on a host whose driver hangs."""
-    driver = Gated(verb)
-    limits = CallLimits(timeout_ms=MINUTE_MS, max_concurrent=calls)
-    running = Running(driver, executor=DaemonThreads(), limits=limits)
-    try:
-        operation = started_on(running, "hung")
-        if verb == "abort":
-            running.ask(Complete(operation.number, failed=True))
-        assert driver.called.acquire(timeout=WAIT_S)
-        yield running, driver, operation
-    finally:
-        driver.gate.set()
-        running.loop.stop()
-        running.store.close()
-
-
-def started_on(running: Running, host: str) -> Operation:
-    """Start work on a host of its own, with a VM in a group of its own."""
-    group, vm = Group(f"g-{host}"), Vm(f"v-{host}", host, f"g-{host}")
-    running.ask(ChangeTopology((Host(host, driver="gated"),), (group,), (vm,)))
-    running.ask(Enable(group.name))
-    asked = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=(host,))
-    operation = running.ask(asked).operations[0]
-    running.settle()
-    running.ask(Approve(vm.name, operation.events))
-    return operation
 
 
 def reason_of(running: Running, operation: Operation) -> str:
@@ -160,6 +93,19 @@ def test_driver_is_aborted_only_after_its_call_has_ended() -> None:
         driver.gate.set()
         wait_until(lambda: running.history(operation)[-1] == "operation.aborted")
         assert driver.calls == [("begin", "op-1/1"), ("abort", "op-1/1")]
+
+
+def test_driver_that_failed_to_begin_is_not_told_twice() -> None:
+    """Several publications may have a beginning follow, one during its call. Source: L-7."""
+    with gated("begin") as (running, driver, operation):
+        live = running.loop.read(lambda plane: plane.state.operations[operation.number])
+        running.loop._inbox.put(FollowUp(begin=(live.result(WAIT_S),)))
+        running.settle()
+        driver.fails = True
+        driver.gate.set()
+        wait_until(lambda: reason_of(running, operation))
+        running.settle()
+        assert driver.calls == [("begin", "op-1/1")]
 
 
 def test_driver_whose_calls_all_hang_is_told_to_people(caplog: pytest.LogCaptureFixture) -> None:

@@ -38,9 +38,10 @@ def first_seed() -> int:
 
 
 def plans(seed: int) -> Iterator[WorldPlan]:
-    """Worlds without an end, each with a seed and a shape of its own."""
+    """Worlds without an end, each with a seed and a shape of its own; half have connections."""
     while True:
-        yield WorldPlan(seed, **SHAPES[seed % len(SHAPES)])  # type: ignore[arg-type]
+        shells = bool(seed // len(SHAPES) % 2)
+        yield WorldPlan(seed, **SHAPES[seed % len(SHAPES)], shells=shells)  # type: ignore[arg-type]
         seed += 1
 
 

@@ -17,11 +17,11 @@ from forewarn.simulator.world.world import World, WorldPlan
 
 def test_command_repeats_a_plan() -> None:
     """Only what differs from the usual world is named."""
-    assert command(WorldPlan(7)) == "forewarn simulate --random --seed 7"
+    assert command(WorldPlan(7, shells=True)) == "forewarn simulate --random --seed 7"
     plan = WorldPlan(7, 3, 9, 0.5, frozenset({"store", "crash"}), rate=3)
     assert command(plan) == (
         "forewarn simulate --random --seed 7 --hosts 3 --vms 9 --days 0.5 --rate 3"
-        " --without crash,store"
+        " --without crash,shells,store"
     )
 
 

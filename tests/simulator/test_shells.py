@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import closing
 
+import pytest
+
+from forewarn.cli.main import main
+from forewarn.simulator.checkers.premises import SHELL_PREMISES
 from forewarn.simulator.runs import run_world
 from forewarn.simulator.world.event_queue import START_MS, EventQueue
 from forewarn.simulator.world.virtual_loop import VirtualLoop
@@ -49,6 +54,16 @@ def test_shells_keep_every_promise() -> None:
     assert premises["E-6: a VM asks too often"]
     assert premises["E-7: a document is not sent again"]
     assert premises["E-9: a long poll hears of a change"]
+
+
+def test_simulate_leaves_the_shells_out_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    """Random worlds have connections, and `--without shells` those without them."""
+    size = ["--hosts", "3", "--vms", "9", "--days", "0.1", "--json"]
+    rules = []
+    for options in ([], ["--without", "shells"]):
+        assert main(["simulate", "--random", *size, *options]) == 0
+        rules.append(set(json.loads(capsys.readouterr().out)["premises"]))
+    assert rules[0] - rules[1] == set(SHELL_PREMISES)
 
 
 def test_shells_repeat_a_seed() -> None:

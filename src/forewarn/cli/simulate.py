@@ -88,7 +88,8 @@ def add_commands(commands: Commands) -> None:
         metavar="KIND,…",
         default=argparse.SUPPRESS,
         help=f"kinds to leave out; of faults: {FAULTS}, or `faults` for all of them; "
-        f"of what people do: {ACTIVITIES}",
+        f"of what people do: {ACTIVITIES}; or `shells`: VMs ask without connections, which is "
+        "faster",
     )
     parser.add_argument(
         "--no-shrink",
@@ -125,13 +126,14 @@ def _misplaced(given: list[str]) -> str:
 
 
 def _problem(arguments: argparse.Namespace) -> str:
+    from forewarn.simulator.runs import SHELLS  # noqa: PLC0415
     from forewarn.simulator.world.faults import KINDS  # noqa: PLC0415
     from forewarn.simulator.world.people import OPTIONAL  # noqa: PLC0415
 
     for name, (low, high) in LIMITS.items():
         if not low <= getattr(arguments, name) <= high:
             return f"--{name} is {getattr(arguments, name):g}; give {low} to {high}"
-    known = {*KINDS, *OPTIONAL, "faults"}
+    known = {*KINDS, *OPTIONAL, "faults", SHELLS}
     unknown = [kind for kind in _without(arguments) if kind not in known]
     if unknown:
         return f"--without {unknown[0]}: there is {', '.join(sorted(known))}"
@@ -143,15 +145,23 @@ def _without(arguments: argparse.Namespace) -> list[str]:
 
 
 def _plans(arguments: argparse.Namespace) -> Iterator[WorldPlan]:
+    from forewarn.simulator.runs import SHELLS  # noqa: PLC0415
     from forewarn.simulator.world.faults import KINDS  # noqa: PLC0415
     from forewarn.simulator.world.world import WorldPlan  # noqa: PLC0415
 
-    without = frozenset(_without(arguments))
-    if "faults" in without:
-        without = without - {"faults"} | frozenset(KINDS)
+    left_out = frozenset(_without(arguments))
+    without = left_out - {"faults", SHELLS}
+    if "faults" in left_out:
+        without |= frozenset(KINDS)
     for seed in range(arguments.seed, arguments.seed + arguments.runs):
         yield WorldPlan(
-            seed, arguments.hosts, arguments.vms, arguments.days, without, rate=arguments.rate
+            seed,
+            arguments.hosts,
+            arguments.vms,
+            arguments.days,
+            without,
+            rate=arguments.rate,
+            shells=SHELLS not in left_out,
         )
 
 
@@ -183,7 +193,7 @@ def _worlds(arguments: argparse.Namespace) -> int:
 
 def _is_thorough(arguments: argparse.Namespace) -> bool:
     """Whether so much is run that each rule must have had a chance to be broken."""
-    return arguments.runs >= THOROUGH_RUNS and not arguments.without
+    return arguments.runs >= THOROUGH_RUNS and set(_without(arguments)) <= {"shells"}
 
 
 def _shrink(found: WorldResult, summary: Summary) -> None:

@@ -302,11 +302,13 @@ class DriverHost:
         operation, name = ended.call.task.operation, ended.call.driver
         number, attempt = operation.number, operation.attempt
         self._tried[number] = attempt
+        planned = self._next.get(number)
+        if planned is not None and planned.verb is Verb.BEGIN and planned.attempt == attempt:
+            del self._next[number]  # another publication had it follow, too, during the call
         if ended.failed:
             self._report(DriverFailed(number, attempt, ended.failed), name)
             return
-        planned = self._next.get(number)
-        if planned is None or (planned.verb is Verb.BEGIN and planned.attempt == attempt):
+        if number not in self._next:
             self._plan(number, _Next(Verb.PROGRESS, attempt, now_ms))
         self._report(DriverBegun(number, attempt), name)
 

@@ -75,6 +75,7 @@ class InvariantChecker(StateChecker):
         """A node takes over a change; the service's own node does at this time of the service."""
         if own_ms is not None and change.whole:
             self.shown.clear()
+            self.clients.whole_ms = self.queue.now_ms
         for publication in change.publications:
             if not publication.enabled:
                 if own_ms is not None:

@@ -58,3 +58,11 @@ PREMISES = (
     "S-3: a VM reads its own document",
 )
 """Each rule and its premise, as it is counted."""
+
+SHELL_PREMISES = (
+    "B-1: a group is enabled after the delay",
+    "E-6: a VM asks too often",
+    "E-7: a document is not sent again",
+    "E-9: a long poll hears of a change",
+)
+"""Those that only worlds with connections can meet."""

@@ -164,7 +164,9 @@ class ShellNetwork(Network):
             clients.waited(machine.name, node, reply, asked_ms=asked_ms, known=known)
 
         timeout_ms = ANSWER_MS + wait_s * 1000
-        self._send(node, machine, client.waits, request=_Request(head, timeout_ms), take=take)
+        request = _Request(head, timeout_ms)
+        # Who sends the rest of a request late has asked by then only.
+        asked_ms += self._send(node, machine, client.waits, request=request, take=take)
 
     def _flood(self, node: SimulatedNode, machine: MachineProfile) -> None:
         """Ask far more often than a VM may, all at once. Source: E-6."""
@@ -193,11 +195,12 @@ class ShellNetwork(Network):
         *,
         request: _Request,
         take: Callable[[HttpAnswer], None],
-    ) -> None:
-        """Send a request, whole or in two parts."""
+    ) -> int:
+        """Send a request, whole or in two parts; return how many ms lie between those."""
         assert isinstance(node, ShellNode)
         octets = request.octets
         parts: tuple[tuple[int, bytes], ...] = ((0, octets),)
+        pause_ms = 0
         dice = self._client_dice
         if not request.whole and self.rates != NetworkFaultRates() and dice.chance(self.rates.lost):
             self.counts["torn"] += 1
@@ -210,6 +213,7 @@ class ShellNetwork(Network):
         behind_proxy = machine.name in self.instance_ids
         address = PROXY if behind_proxy else machine.address
         line.ask(node, address, parts, timeout_ms=request.timeout_ms, then=take)
+        return pause_ms
 
     def _head(self, machine: MachineProfile, method: str, query: str, extra: bytes) -> bytes:
         client = self._client(machine.name)

@@ -104,6 +104,8 @@ class World(RandomFleet):
             return f"{maintenance.id} is {maintenance.state.value}"
         if not self.service.up:
             return "the service is down"
+        if self.replaced_writer is not None:  # VMs may still ask its node
+            return "the writer before has not ended"
         for name, machine in self.machines.items():
             if not machine.up:
                 return f"vm {name} is down"

@@ -1,0 +1,88 @@
+"""A driver whose calls return only when the test lets them, and work that it carries out."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from forewarn.control.driver_calls import CallLimits, DaemonThreads
+from forewarn.core.impact import Cause
+from forewarn.core.stimulus import Approve, ChangeTopology, Complete, Enable, RequestMaintenance
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.drivers import Progress, Task
+from forewarn.drivers.manual import ManualDriver
+from tests.control.rig import WAIT_S, Running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forewarn.core.lifecycle import Operation
+
+MINUTE_MS = 60_000
+
+
+class Gated(ManualDriver):
+    """A driver whose calls of one kind return only when the test lets them."""
+
+    name = "gated"
+
+    def __init__(self, verb: str) -> None:
+        """Hold calls of this kind."""
+        self.gate = threading.Event()
+        self.called = threading.Semaphore(0)
+        self.calls: list[tuple[str, str]] = []
+        #: Whether a call fails once the gate has opened.
+        self.fails = False
+        self._verb = verb
+
+    def begin(self, task: Task) -> None:
+        """Begin, or hang."""
+        self._call("begin", task)
+
+    def progress(self, task: Task, now_ms: int) -> Progress:  # noqa: ARG002
+        """Say that it is done, or hang."""
+        self._call("progress", task)
+        return Progress(done=self._verb != "abort")
+
+    def abort(self, task: Task) -> None:
+        """Abort, or hang."""
+        self._call("abort", task)
+
+    def _call(self, verb: str, task: Task) -> None:
+        self.calls.append((verb, task.id))
+        if verb == self._verb:
+            self.called.release()
+            self.gate.wait(WAIT_S)
+            if self.fails:
+                raise OSError("its board is dark")
+
+
+@contextmanager
+def gated(verb: str, *, calls: int = 32) -> Iterator[tuple[Running, Gated, Operation]]:
+    """A run loop with threads for drivers, and an operation on a host whose driver hangs."""
+    driver = Gated(verb)
+    limits = CallLimits(timeout_ms=MINUTE_MS, max_concurrent=calls)
+    running = Running(driver, executor=DaemonThreads(), limits=limits)
+    try:
+        operation = started_on(running, "hung")
+        if verb == "abort":
+            running.ask(Complete(operation.number, failed=True))
+        assert driver.called.acquire(timeout=WAIT_S)
+        yield running, driver, operation
+    finally:
+        driver.gate.set()
+        running.loop.stop()
+        running.store.close()
+
+
+def started_on(running: Running, host: str) -> Operation:
+    """Start work on a host of its own, with a VM in a group of its own."""
+    group, vm = Group(f"g-{host}"), Vm(f"v-{host}", host, f"g-{host}")
+    running.ask(ChangeTopology((Host(host, driver="gated"),), (group,), (vm,)))
+    running.ask(Enable(group.name))
+    asked = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=(host,))
+    operation = running.ask(asked).operations[0]
+    running.settle()
+    running.ask(Approve(vm.name, operation.events))
+    return operation
