@@ -236,7 +236,7 @@ class ClientChecker:
             self._awaited.discard(number)
             return
         held = operation.hold_ms > now_ms + self._ahead_ms
-        if held or states.blocked(operation, states.state.topology, {}):
+        if held or states.in_its_way(operation):
             free_since_ms = now_ms
         free_since_ms = max(free_since_ms, self._states.sound_since_ms(None))
         if free_since_ms + 2 * START_MS <= now_ms:

@@ -253,6 +253,10 @@ class InvariantChecker(StateChecker):
             raise Violation("10", "the service believes something that is not durable")
         self.check_progress(service)
 
+    def in_its_way(self, operation: Operation) -> str:
+        """Say why an announced operation may not start now, its budgets included."""
+        return super().in_its_way(operation) or self.maintenance.lacks_room(operation)
+
     def check_progress(self, service: SimulatedControl) -> None:
         """L-8: nothing hangs silently; B-2: nobody is waited for who is silent for a day."""
         if service.loop is None or not service.loop.settled:
@@ -266,7 +270,7 @@ class InvariantChecker(StateChecker):
             if operation.state is S.RUNNING:
                 self._check_running(operation, now_ms)
             due = operation.state is S.ANNOUNCED and operation.not_before_ms + LATE_MS < now_ms
-            if due and not self.blocked(operation, self.state.topology, {}):
+            if due and not self.in_its_way(operation):
                 raise Violation("12", f"{operation.id} is due and has not started")
         for operation in self.state.aborts.values():
             if self.owed[operation.number] + ABORT_MS < self.queue.now_ms:

@@ -79,15 +79,27 @@ class MaintenanceChecker:
             if plan is not None:
                 self._check_plan(plan, now_ms)
         free = {each.number for each in changes.operations.values() if self._asks_nobody(each)}
+        announced = {o.number for o in changes.operations.values() if o.state.value == ANNOUNCED}
         for operation in changes.operations.values():
             before, now = self._seen.get(operation.number, ""), operation.state.value
             self._seen[operation.number] = now
             if operation.maintenance and now == ANNOUNCED != before:
-                self._check_announced(operation, free)
+                later = {number for number in announced if number > operation.number}
+                self._check_announced(operation, free, later)
                 self._check_rested(operation, begun)
             if operation.maintenance and now == RUNNING != before:
                 self._check_started(operation)
         self._note_ends(changes)
+
+    def lacks_room(self, operation: Operation) -> str:
+        """Name a budget that announced work of a maintenance would break if it started now."""
+        maintenance = self.state.maintenances.get(operation.maintenance)
+        if maintenance is None:
+            return ""
+        waiting = {o.number for o in self.state.operations.values() if o.state.value == ANNOUNCED}
+        budgets = (*self.policy.budgets, *maintenance.budgets)
+        others = waiting - {operation.number}
+        return over_budget(self.state, budgets, operation=operation, ignored=others)
 
     def _check_plan(self, plan: MaintenancePlan, now_ms: int) -> None:
         self.premises["19: a plan takes force"] += 1
@@ -151,8 +163,12 @@ class MaintenanceChecker:
         names = topology.vms_on(host)
         return {topology.groups[topology.vms[name].group].owner for name in names} - {""}
 
-    def _check_announced(self, operation: Operation, free: set[int]) -> None:
-        """F-3: it may be announced, beside all that is disturbed now, to start when it may."""
+    def _check_announced(self, operation: Operation, free: set[int], later: set[int]) -> None:
+        """F-3: it may be announced, beside all that is disturbed now, to start when it may.
+
+        A budget of its maintenance does not bind other work, such as what the same commit
+        announces later.
+        """
         maintenance = self._maintenances[operation.maintenance]
         policy, name = self.policy, f"{operation.id} of {maintenance.id}"
         self._announced_by[operation.number] = policy
@@ -160,8 +176,10 @@ class MaintenanceChecker:
             raise Violation("F-6", f"{name} is announced, which is {maintenance.state.value}")
         self._check_gate(operation, maintenance)
         self.premises["15: work is announced under a budget"] += bool(policy.budgets)
-        budgets = (*policy.budgets, *maintenance.budgets)
-        over = over_budget(self.state, budgets, operation=operation, ignored=free)
+        over = over_budget(self.state, policy.budgets, operation=operation, ignored=free)
+        over = over or over_budget(
+            self.state, maintenance.budgets, operation=operation, ignored=free | later
+        )
         if over:
             raise Violation("15", f"{name} is announced beyond the budget of {over}")
         start_ms = max(operation.hold_ms, operation.announced_ms)

@@ -336,6 +336,10 @@ class StateChecker:
                     return blocked
         return ""
 
+    def in_its_way(self, operation: Operation) -> str:
+        """Say why an announced operation may not start now; empty if it may."""
+        return self.blocked(operation, self.state.topology, {})
+
     def _check_arrivals(self) -> None:
         """Nobody is on a host in the middle of work there without being told. Source: L-5, S-5."""
         for operation in self.state.operations.values():
