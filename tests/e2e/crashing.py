@@ -28,6 +28,7 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
+from tests.e2e.client_log import Approval, ClientLog, Read, event_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from forewarn.control.plane import ControlPlane
 
+CLOCK = SystemClock()
 VERSION = "2020-07-01"
 #: Two hosts in two fault domains, two groups, of which one spans both.
 HOSTS = (Host("h1", fault_domain=0), Host("h2", fault_domain=1))
@@ -50,7 +52,15 @@ APPROVAL_CHANCE = 0.3
 #: Length of a lease here, so that a standby need not wait for long.
 TERM_MS = 1000
 #: Everything the children need, imported once by the server they are forked from.
-PRELOAD = ["tests.e2e.crashing", "forewarn.operator_api.server", "forewarn.operator_api.app"]
+PRELOAD = [
+    "tests.e2e.crashing",
+    "forewarn.metadata.http.epoll_transport",
+    "forewarn.operator_api.app",
+    "forewarn.operator_api.driver_routes",
+    "forewarn.operator_api.outbox_routes",
+    "forewarn.operator_api.server",
+    "uvicorn.lifespan.off",
+]
 
 
 FLEET = ChangeTopology(hosts=HOSTS, groups=GROUPS, vms=VMS)
@@ -95,6 +105,8 @@ class Seen:
     approved: set[str] = field(default_factory=set)
     #: Operations an operator was told of.
     planned: set[str] = field(default_factory=set)
+    #: Each poll and approval as its client saw it, for a checker apart from the product.
+    log: ClientLog = field(default_factory=ClientLog)
     last: dict[str, int] = field(default_factory=dict)
 
     def document(self, vm: str, body: bytes) -> list[dict[str, object]]:
@@ -180,22 +192,42 @@ class Client:
         assert status == 200, body
         return body
 
-    def approve(self, vm: str, event_id: str) -> bool:
-        """Approve an event; whether that was answered 200."""
+    def approve(self, vm: str, event_id: str) -> int:
+        """Approve an event; return the status."""
         path = f"/metadata/scheduledevents?api-version={VERSION}&vm={vm}"
         status, _ = self.ask("POST", path, {"StartRequests": [{"EventId": event_id}]})
-        return status == 200
+        return status
+
+
+def poll(client: Client, seen: Seen, vm: str) -> list[str]:
+    """Read a VM's document, note what it says, and return the events that may be approved."""
+    asked_ms = CLOCK.now_ms()
+    body = client.document(vm)
+    answered_ms = CLOCK.now_ms()
+    forms = seen.document(vm, body)
+    events = {str(form["EventId"]): event_of(form) for form in forms}
+    seen.log.reads.append(Read(vm, asked_ms, answered_ms, seen.last[vm], events))
+    return [event_id for event_id, event in events.items() if event.status == "Scheduled"]
+
+
+def approve(client: Client, seen: Seen, vm: str, event_id: str) -> None:
+    """Approve an event and note how that was answered, if it was."""
+    asked_ms, status = CLOCK.now_ms(), 0
+    try:
+        status = client.approve(vm, event_id)
+    finally:
+        seen.log.approvals.append(Approval(vm, event_id, asked_ms, status))
+    if status == 200:
+        seen.approved.add(event_id)
 
 
 def poll_and_approve(client: Client, seen: Seen, vm: str, chance: random.Random) -> None:
     """Be a VM: read, sometimes approve, until the service is gone."""
     try:
         while True:
-            for event in seen.document(vm, client.document(vm)):
-                event_id = str(event["EventId"])
-                willing = chance.random() < APPROVAL_CHANCE
-                if event["EventStatus"] == "Scheduled" and willing and client.approve(vm, event_id):
-                    seen.approved.add(event_id)
+            for event_id in poll(client, seen, vm):
+                if chance.random() < APPROVAL_CHANCE:
+                    approve(client, seen, vm, event_id)
     except (OSError, http.client.HTTPException):
         client.close()
 
@@ -223,11 +255,8 @@ def live_on(store: str, seen: Seen) -> list[str]:
     live: list[str] = []
     for _ in range(ROUNDS_MAX):
         for vm, client in clients:
-            for event in seen.document(vm, client.document(vm)):
-                if event["EventStatus"] == "Scheduled" and client.approve(
-                    vm, str(event["EventId"])
-                ):
-                    seen.approved.add(str(event["EventId"]))
+            for event_id in poll(client, seen, vm):
+                approve(client, seen, vm, event_id)
         status, body = operator.ask("GET", "/v1/operations?live=true")
         assert status == 200, body
         live = [each["id"] for each in json.loads(body)["operations"]]

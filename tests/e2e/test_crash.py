@@ -95,6 +95,16 @@ def test_crash_changes_no_document_in_place(aftermath: Aftermath) -> None:
     assert not aftermath.seen.retreats
 
 
+def test_clients_saw_only_what_a_sound_service_answers(aftermath: Aftermath) -> None:
+    """Reads in order, notice, approvals before early starts: by the clients' log alone.
+
+    Source: D-1, N-1, L-1, A-3.
+    """
+    log = aftermath.seen.log
+    assert {each.status for each in log.approvals} >= {0, 200}
+    assert log.violations() == []
+
+
 def test_nothing_was_shown_that_was_not_durable(aftermath: Aftermath) -> None:
     """Every document on the wire is one that history tells of. Source: L-7."""
     durable: dict[tuple[str, int], list[str]] = {("web", 0): [], ("db", 0): []}

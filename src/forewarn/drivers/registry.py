@@ -64,10 +64,10 @@ def make_driver(name: str, options: Options) -> Driver:
         DriverUnusable: its options are wrong, or its package cannot be loaded.
     """
     kind = options.get(KIND, name)
-    factories = _factories()
-    factory = factories.get(kind) if isinstance(kind, str) else None
+    factory = _factory(kind) if isinstance(kind, str) else None
     if factory is None:
-        raise DriverKindUnknown(name=name, kind=kind, known=", ".join(sorted(factories)))
+        known = ", ".join(sorted({*_installed(), *_BUILT_IN}))
+        raise DriverKindUnknown(name=name, kind=kind, known=known)
     try:
         return factory(name, {key: value for key, value in options.items() if key != KIND})
     except ForewarnError as error:
@@ -76,10 +76,17 @@ def make_driver(name: str, options: Options) -> Driver:
         raise DriverUnusable(name=name, reason=f"{type(error).__name__}: {error}") from error
 
 
-def _factories() -> dict[str, Factory]:
-    """Return what makes each kind; nothing can take the place of a built-in one."""
-    found = {each.name: _loading(each.load) for each in entry_points(group=GROUP)}
-    return found | _BUILT_IN
+def _factory(kind: str) -> Factory | None:
+    """Return what makes a kind, if anything does.
+
+    Nothing can take the place of a built-in one: those are found without a look at every
+    installed package, which takes longer than the rest of a start.
+    """
+    return _BUILT_IN.get(kind) or _installed().get(kind)
+
+
+def _installed() -> dict[str, Factory]:
+    return {each.name: _loading(each.load) for each in entry_points(group=GROUP)}
 
 
 def _loading(load: Callable[[], Factory]) -> Factory:
