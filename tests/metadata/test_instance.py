@@ -199,3 +199,10 @@ def test_instance_has_versions_of_its_own(live: Live) -> None:
     assert json.loads(reply.body)["newest-versions"] == newest
     assert live.get(f"{INSTANCE}?{NEW}", metadata="").status == 400
     assert live.get(f"{INSTANCE}x?{NEW}").status == 404
+
+
+@pytest.mark.parametrize("query", ["api-version=2018-10-01", "api-version=2025-04-07&nonce=1", ""])
+def test_nothing_is_attested_where_nobody_signs(live: Live, query: str) -> None:
+    """The public cloud documents 404 for an element that does not exist. Source: I-1, E-5."""
+    reply = live.get(f"/metadata/attested/document?{query}")
+    assert (reply.status, reply.body) == (404, b'{"error":"Not found"}')

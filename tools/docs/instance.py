@@ -46,7 +46,9 @@ def instance_page() -> str:
         "Every attribute that a version documents is present; an unknown one is empty.",
         "What the topology does not say with members of its own is set by a VM's member `instance`,"
         " a table by the dotted names below.",
-        "`GET /metadata/attested/document` is answered 404: nothing here is signed.",
+        "`GET /metadata/attested/document` is answered 404 by the service, which signs nothing;"
+        " the [emulator](../howto/emulator.md#read-an-attested-document) signs with a key of its"
+        " own.",
         "",
         f"Versions: {versions}.",
         "",
@@ -54,10 +56,24 @@ def instance_page() -> str:
         "",
         *table(("attribute", "since", "value"), rows),
         "",
+        *_data_disks(),
+        "## network",
+        "",
+        "One interface with the VM's addresses.",
+        "A VM that is known by other means than an IPv4 address shows `privateIpAddress` of"
+        " `instance`.",
+        "`macAddress` and `subnet` are set by `instance`, too; without them the hardware address"
+        " is made from the first IPv4 address (`0242` and its four bytes), and the subnet is a"
+        " /24.",
+    )
+
+
+def _data_disks() -> tuple[str, ...]:
+    """Return how data disks are written."""
+    return (
         "## Data disks",
         "",
-        "Each line of `storageProfile.dataDisks` is a disk, its attributes as `NAME=VALUE` between"
-        " spaces:",
+        "Each line of `storageProfile.dataDisks` is a disk; its attributes stand between spaces:",
         "",
         "```toml",
         "[vms.db.instance]",
@@ -75,14 +91,6 @@ def instance_page() -> str:
             ],
         ),
         "",
-        "## network",
-        "",
-        "One interface with the VM's addresses.",
-        "A VM that is known by other means than an IPv4 address shows `privateIpAddress` of"
-        " `instance`.",
-        "`macAddress` and `subnet` are set by `instance`, too; without them the hardware address"
-        " is made from the first IPv4 address (`0242` and its four bytes), and the subnet is a"
-        " /24.",
     )
 
 

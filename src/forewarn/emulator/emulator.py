@@ -13,6 +13,7 @@ from forewarn.clock import ScaledClock
 from forewarn.core.refusals import Unknown
 from forewarn.core.stimulus import ChangeTopology, Enable
 from forewarn.emulator import default_fleet
+from forewarn.emulator.attested_documents import AttestedDocuments
 from forewarn.emulator.clock_control import ClockControl
 from forewarn.emulator.options import Options, margin_ms, settings_of
 from forewarn.emulator.vm_restore import VmRestore
@@ -141,6 +142,7 @@ class Emulator(Daemon):
             from forewarn.emulator.managed_identity import token_giver  # noqa: PLC0415 - seldom
 
             self.metadata.set_token_giver(token_giver(self.settings.azure.token_key))
+        self.metadata.set_attester(AttestedDocuments(self.clock).answer)
         self.pacing = ClockControl(self.pace, self.control, sleepers=self._sleepers)
         self.control.on_committed.add(self._committed)
         self.clock.listen(self._clock_moved)

@@ -20,6 +20,7 @@ from forewarn.metadata.routing import (
     EVENTS_PATH,
     NOT_FOUND,
     ApproveEvents,
+    AttestInstance,
     DescribeInstance,
     GiveToken,
     Planned,
@@ -96,6 +97,8 @@ class Responder:
         self.absence: Absence | None = None
         self.give_token: Callable[[str, str], Response] | None = None
         """Gives a VM, by its name, a token for a resource; None: nobody does. Source: Z-3."""
+        self.attest: Callable[[Caller, str, str], Response] | None = None
+        """Signs what a VM is, by api-version and nonce; None: nobody does. Source: I-1."""
         self.known: dict[bytes, tuple[HttpRequest, Planned]] = {}
         self.polled: dict[PublishedView, None] = {}
         """Views whose VMs asked since somebody emptied this. Source: B-2."""
@@ -250,6 +253,8 @@ class Responder:
             return self._answer(asked, described(caller, plan))
         if isinstance(plan, GiveToken):
             return self._answer(asked, self._token(caller, plan))
+        if isinstance(plan, AttestInstance):
+            return self._answer(asked, self._attested(caller, plan))
         assert isinstance(plan, RefuseRequest)
         return self._answer(asked, plan.answer)
 
@@ -258,6 +263,12 @@ class Responder:
         if self.give_token is None:
             return NOT_FOUND
         return plan.refusal or self.give_token(caller.vm, plan.resource)
+
+    def _attested(self, caller: Caller, plan: AttestInstance) -> Response:
+        """Return a signed document; where nothing signs, the path does not exist. Source: I-1."""
+        if self.attest is None:
+            return NOT_FOUND
+        return plan.refusal or self.attest(caller, plan.version, plan.nonce)
 
     def _approve(
         self, asked: PendingRequest, caller: Caller, peer: Peer, *, now_s: float

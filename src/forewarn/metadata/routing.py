@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 EVENTS_PATH = "/metadata/scheduledevents"
 INSTANCE_PATH = "/metadata/instance"
 VERSIONS_PATH = "/metadata/versions"
+ATTESTED_PATH = "/metadata/attested/document"
 TOKEN_PATH = "/metadata/identity/oauth2/token"  # noqa: S105 - a path
+
+ATTESTED_SINCE = "2018-10-01"
+NONCE_DIGITS_MAX = 10
 
 HEADER_MISSING = "Bad request. Required metadata header not specified"
 VERSION_INVALID = (
@@ -90,7 +94,17 @@ class GiveToken:
     refusal: Response | None
 
 
-Plan = RefuseRequest | ShowDocument | ApproveEvents | DescribeInstance | GiveToken
+@value
+class AttestInstance:
+    """Give the VM a signed document about itself, where there is somebody who signs. I-1."""
+
+    version: str
+    nonce: str
+    #: What is wrong with the request, where somebody would sign.
+    refusal: Response | None
+
+
+Plan = RefuseRequest | ShowDocument | ApproveEvents | DescribeInstance | GiveToken | AttestInstance
 
 
 @value
@@ -151,6 +165,8 @@ def _plan(request: HttpRequest, settings: MetadataSettings) -> Plan:
         resource = request.query.get("resource", "")
         missing = None if resource else refusal(400, "invalid_request")
         return GiveToken(resource, _without_header(request) or missing)
+    if path == ATTESTED_PATH:
+        return _plan_attested(request, settings)
     if request.method in ("OPTIONS", "CONNECT") and not path.startswith("/"):
         return RefuseRequest(_not_allowed("GET, HEAD, POST"))
     return RefuseRequest(NOT_FOUND)
@@ -199,6 +215,19 @@ def _plan_instance(request: HttpRequest, settings: MetadataSettings) -> Plan:
         return RefuseRequest(refusal_or_none)
     path = request.exact_path[len(INSTANCE_PATH) :]
     return DescribeInstance(request.query["api-version"], path, request.query.get("format", ""))
+
+
+def _plan_attested(request: HttpRequest, settings: MetadataSettings) -> AttestInstance:
+    versions = tuple(each for each in INSTANCE_VERSIONS if each >= ATTESTED_SINCE)
+    nonce = request.query.get("nonce", "")
+    wrong = (
+        _not_get(request)
+        or _without_header(request)
+        or _wrong_version(request, versions, settings.instance_unknown_version_status)
+    )
+    if not wrong and nonce and not (_is_number(nonce) and len(nonce) <= NONCE_DIGITS_MAX):
+        wrong = refusal(400, "Bad request. nonce must be a number of at most 10 digits")
+    return AttestInstance(request.query.get("api-version", ""), nonce, wrong)
 
 
 def _not_get(request: HttpRequest) -> Response | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.metadata.http.asyncio_transport import AsyncioTransport
     from forewarn.metadata.http.epoll_transport import EpollTransport
     from forewarn.metadata.http.response import Response
-    from forewarn.replication.messages import DocumentChange, Upstream
+    from forewarn.replication.messages import Caller, DocumentChange, Upstream
     from forewarn.settings import MetadataSettings
 
 STOP_S = 0.8
@@ -108,6 +108,10 @@ class MetadataServer:
     def set_token_giver(self, give: Callable[[str, str], Response]) -> None:
         """Have VMs given tokens by this from now on. Source: Z-3."""
         self._begun().responder.give_token = give
+
+    def set_attester(self, attest: Callable[[Caller, str, str], Response]) -> None:
+        """Have what VMs are signed by this from now on. Source: I-1."""
+        self._begun().responder.attest = attest
 
     def clock_moved(self) -> None:
         """Have the `Date` header follow a clock that was moved; call it on the event loop."""

@@ -44,24 +44,33 @@ def make_certificate(directory: Path) -> Certificate:
         CertificateUnmade: there is no `openssl`, or it failed.
     """
     made = Certificate(directory / "certificate.pem", directory / "key.pem")
-    program = shutil.which("openssl")
-    if program is None:
-        raise CertificateUnmade(reason="the program is not installed")
-    command = [
-        *(program, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+    openssl(
+        *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
         *("-nodes", "-sha256", "-days", str(DAYS), "-subj", "/CN=Forewarn"),
         *("-addext", _NAMES, "-addext", "keyUsage=critical,digitalSignature,keyCertSign"),
         *("-addext", "extendedKeyUsage=serverAuth"),
         *("-keyout", str(made.key), "-out", str(made.path)),
-    ]
+    )
+    made.key.chmod(0o600)
+    return made
+
+
+def openssl(*words: str, given: bytes = b"") -> bytes:
+    """Run the program `openssl` with these words and this input, and return what it printed.
+
+    Raises:
+        CertificateUnmade: there is none, or it failed.
+    """
+    program = shutil.which("openssl")
+    if program is None:
+        raise CertificateUnmade(reason="the program is not installed")
     try:
         ended = subprocess.run(  # noqa: S603 - the program and its words are ours
-            command, capture_output=True, timeout=TIMEOUT_S, check=False
+            [program, *words], input=given, capture_output=True, timeout=TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CertificateUnmade(reason=error) from error
     if ended.returncode:
         said = ended.stderr.decode(errors="replace").strip().splitlines()
         raise CertificateUnmade(reason=said[-1][:200] if said else "it gave no reason")
-    made.key.chmod(0o600)
-    return made
+    return ended.stdout
