@@ -151,6 +151,36 @@ def test_driver_failure_beyond_the_budget_stops_it() -> None:
     rig.check_replay()
 
 
+def test_host_that_ends_after_a_resumption_is_followed_by_a_pause() -> None:
+    """A host of a stopped wave that ends late is the end of that wave. Source: F-1, F-3.
+
+    A plan that is being made meanwhile takes no force.
+    """
+    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(pause_s=1800)))
+    number = rig.start("h0", "h3", "h1", "h4")
+    rig.show()
+    first, second = rig.working(number).values()
+    rig.wait(20 * MINUTE_MS)
+    rig.tell(DriverFailed(first.number, 1, "no power"))
+    rig.tell(Complete(first.number, failed=True))
+    rig.tell(words.ResumeMaintenance(number))
+    rig.wait(40 * MINUTE_MS)
+    ended_ms = rig.now_ms
+    before = rig.planned(number)
+    rig.plans_made = False
+    rig.now_ms += 1
+    rig.finish(second)
+    rig.refuses(words.PlanMade(number, before), PlanSuperseded)
+    rig.plans_made = True
+    rig.make_plan(number)
+    while not any(each.started_ms for each in rig.working(number).values()):
+        rig.wait(MINUTE_MS)
+        rig.show()
+    starts = [each.started_ms for each in rig.working(number).values() if each.started_ms]
+    assert min(starts) >= ended_ms + 30 * MINUTE_MS
+    rig.check_replay()
+
+
 def test_host_that_fails_after_its_service_counts() -> None:
     """A host that fails soon after its service stops the maintenance. Source: F-5, G-3."""
     rig = fleet()

@@ -29,7 +29,7 @@ ACTIONS: dict[str, str] = {
     "maintenance.created": "Maintenance of many hosts was described, as a draft.",
     "maintenance.started": "It is running.",
     "maintenance.planned": "A plan takes force.",
-    "maintenance.replanning": "It is planned again, since its plan has no wave that can go on.",
+    "maintenance.replanning": "It is planned again: the plan in force cannot go on as it is.",
     "maintenance.unplanned": "No plan could be made; it is tried again later.",
     "maintenance.wave-begun": "The hosts of a wave are announced from here.",
     "maintenance.wave-announced": "Every host of a wave that may be is announced.",

@@ -90,6 +90,8 @@ def _conclude(draft: Draft, number: int) -> None:
     if working or maintenance.gate_wanted:
         return
     left = len(maintenance.hosts) - touched
+    if left and not maintenance.wave:
+        maintenance = _rested_again(draft, maintenance)
     over = maintenance.wave > 0 and (not maintenance.due_ms or not left)
     if over and (left or maintenance.gate):
         _wave_over(draft, maintenance, left)
@@ -102,6 +104,24 @@ def _conclude(draft: Draft, number: int) -> None:
             wave=0,
         )
         draft.put("maintenance.done", f"{done.id} is done", done)
+
+
+def _rested_again(draft: Draft, maintenance: Maintenance) -> Maintenance:
+    """Rest after what ends between waves, too: a wave that was stopped ends with its last host.
+
+    Grows with the hosts that were worked on.
+    """
+    policy = draft.maintenance_policy
+    rests_until_ms = draft.now_ms + policy.pause_s * SECOND_MS
+    if not (policy.pause_s or policy.owner_rest_s) or rests_until_ms <= maintenance.rests_until_ms:
+        return maintenance
+    targets = draft.maintenances.targets(maintenance.number).values()
+    if not any(each.ended_ms == draft.now_ms for each in targets):
+        return maintenance
+    rests = replace(maintenance, plan_wanted=True, due_ms=0, rests_until_ms=rests_until_ms)
+    draft.put("maintenance.replanning", f"{rests.id} is planned again", rests)
+    draft.maintenances.unplanned.add(rests.number)
+    return rests
 
 
 def _wave_over(draft: Draft, maintenance: Maintenance, left: int) -> None:
