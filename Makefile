@@ -19,8 +19,9 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
-	demo-libvirt kill-libvirt test-azure test-nova test-fast test-postgres coverage sim hunt \
-	transcripts docs book crashes explore mutants tutorial-libvirt bench release test-packages $(BENCHES) \
+	demo-libvirt kill-libvirt kill-agent test-azure test-nova test-fast test-postgres \
+	coverage sim hunt transcripts docs book crashes explore mutants tutorial-libvirt \
+	bench release test-packages $(BENCHES) \
 	clean
 
 help:  ## list what can be made
@@ -47,6 +48,9 @@ kill-libvirt: $(DEV) system  ## kill every part of that cloud, 300 times (ARGS="
 	$(BIN)/python -m tests.libvirt.kill_run $(ARGS)
 
 # -- to work on it -------------------------------------------------------------------------------
+
+kill-agent: $(DEV)  ## kill an agent 500 times: each event is prepared and recovered once (KILLS=40)
+	AGENT_KILLS=$(or $(KILLS),500) $(BIN)/pytest -q tests/agent/test_endurance.py
 
 setup: $(DEV)  ## make .venv with everything for development
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("AGENT_KILLS", "40"))
-"""How often it is killed; 500 take five minutes."""
+"""How often it is killed; `make kill-agent` does so 500 times, in three to five minutes."""
 LIFE_S_MAX = 0.5  # it is up and at work after 0.15 s; where it is not, it lives longer
 PATIENCE = 40
 """Kills without an act after which a life may be twice as long: the machine is slow."""
