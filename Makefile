@@ -21,8 +21,7 @@ BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store ben
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
 	demo-libvirt kill-libvirt kill-agent test-azure test-nova test-fast test-postgres \
 	coverage sim hunt transcripts docs book crashes explore mutants tutorial-libvirt \
-	bench release test-packages $(BENCHES) \
-	clean
+	bench release test-packages $(BENCHES) clean
 
 help:  ## list what can be made
 	@echo "Forewarn: two commands to begin with are 'make emulate' and 'make test'."
