@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.e2e.certificates import make_certificates
 from tests.e2e.cloud import environment
-from tests.libvirt import guest_image
+from tests.libvirt import guest_image, host_settings
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -306,33 +305,11 @@ class Laboratory:
 
     def configure(self, node: Node) -> None:
         """Write the settings of a node's libvirtd, and its certificates."""
-        self._certify(node)
-        (node.directory / "libvirtd.conf").write_text(
-            f'host_uuid = "{self._uuids[node.name]}"\n'
-            'listen_tls = 1\nlisten_tcp = 1\nauth_tcp = "none"\n'
-            f'ca_file = "{node.pki}/cacert.pem"\ncert_file = "{node.pki}/servercert.pem"\n'
-            f'key_file = "{node.pki}/serverkey.pem"\n'
-            f'listen_addr = "0.0.0.0"\nauth_unix_rw = "none"\n'
+        addresses = {each.name: each.address for each in (self.control, *self.hosts.values())}
+        host_settings.give_certificate(self.authority, node.name, node.pki, addresses=addresses)
+        host_settings.write_settings(
+            node.directory, pki=node.pki, address=node.address, host_uuid=self._uuids[node.name]
         )
-        (node.directory / "qemu.conf").write_text(
-            'user = "root"\ngroup = "root"\nsecurity_driver = "none"\ncgroup_controllers = []\n'
-            'stdio_handler = "file"\nremember_owner = 0\nnamespaces = []\n'
-            f'migration_host = "{node.address}"\n'
-            f'migrate_tls_x509_cert_dir = "{node.pki}"\nmigrate_tls_x509_verify = 1\n'
-        )
-
-    def _certify(self, node: Node) -> None:
-        """Give a node one certificate, as a server and as a client of the others."""
-        if not (self.authority / "ca.pem").exists():
-            self.authority.mkdir()
-            nodes = (self.control, *self.hosts.values())
-            make_certificates(self.authority, **{each.name: f"IP:{each.address}" for each in nodes})
-        node.pki.mkdir(exist_ok=True)
-        for dash in ("", "-"):  # libvirt's names, and QEMU's
-            shutil.copy(self.authority / "ca.pem", node.pki / f"ca{dash}cert.pem")
-            for role in ("server", "client"):
-                shutil.copy(self.authority / f"{node.name}.pem", node.pki / f"{role}{dash}cert.pem")
-                shutil.copy(self.authority / f"{node.name}.key", node.pki / f"{role}{dash}key.pem")
 
 
 @dataclass(frozen=True, slots=True)
