@@ -177,7 +177,8 @@ bench-maintenance: $(DEV)  ## a fleet's maintenance carried out while VMs approv
 
 bench-planner: $(DEV)  ## waves of maintenance and their time, next to Ganeti's hroller
 	@bench/planner/hroller
-	$(BIN)/python -m bench.planner $(ARGS)
+	@bench/planner/ortools $(BIN)/python .build/ortools
+	PYTHONPATH=.build/ortools $(BIN)/python -m bench.planner $(ARGS)
 
 clean:  ## remove everything made here, .venv included
 	rm -rf $(VENV) .build build dist/out dist/*.whl .coverage .coverage.* .hypothesis

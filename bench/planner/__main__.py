@@ -15,9 +15,11 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.planner.exact import fewest_waves, solver
 from bench.planner.fleets import POLICY, everyone, mixed, paired
 from forewarn.planning.checker import check
 from forewarn.planning.fleet import Fleet
@@ -115,6 +117,28 @@ def seeded(count: int) -> None:
     )
 
 
+def optimal(count: int) -> None:
+    """Count on how many small fleets a plan has the fewest waves that there can be."""
+    known = solver()
+    if known is None:
+        print("\nno OR-tools: nothing is compared with the exact optimum")
+        return
+    more, solved = Counter[int](), 0
+    for seed in range(count):
+        hosts = 8 + seed % 33
+        cluster = paired(hosts, hosts, seed, vms=1 + seed % 5)
+        waves, _, _ = ours(cluster, STEPS // 10)
+        fewest = fewest_waves(known, cluster.fleet(), waves)
+        solved += fewest > 0
+        more[waves - fewest] += fewest > 0
+    told = ", ".join(f"{n} more on {more[n]}" for n in sorted(more) if n and more[n])
+    print(
+        f"\n{solved} of {count} seeded fleets of 8 to 40 hosts solved exactly by OR-tools:"
+        f" as few waves as there can be on {more[0]}, {told or 'more on none'}",
+        flush=True,
+    )
+
+
 def large(hosts: int, steps: int) -> None:
     """A large fleet of mixed shapes, with windows and budgets."""
     fleet = mixed(hosts, hosts // 2, 1)
@@ -139,12 +163,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.planner", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="less than two minutes")
     parser.add_argument("--fleets", type=int, default=1000, help="seeded fleets")
+    parser.add_argument("--exact", type=int, default=100, help="fleets for the exact solver")
     chosen = parser.parse_args(arguments)
     version = subprocess.run(["hroller", "--version"], capture_output=True, text=True, check=False)
     print(f"Python {platform.python_version()} on {platform.machine()}, one core")
     print(f"{(version.stdout.splitlines() or ['no hroller'])[0]}\n", flush=True)
     designed(quick=chosen.quick)
     seeded(50 if chosen.quick else chosen.fleets)
+    optimal(20 if chosen.quick else chosen.exact)
     large(10_000 if chosen.quick else 100_000, 0)
     return 0
 
