@@ -59,6 +59,7 @@ PRELOAD = [
     "forewarn.operator_api.driver_routes",
     "forewarn.operator_api.outbox_routes",
     "forewarn.operator_api.server",
+    "pytest",  # which each child imports where it is the main program
     "uvicorn.lifespan.off",
 ]
 
