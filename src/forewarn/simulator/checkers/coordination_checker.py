@@ -116,13 +116,14 @@ class CoordinationChecker:
         record = _record_of(machine, event_id)
         if record is None or record.stage != READY or machine.muted or machine.disk.full:
             return 0
-        since_ms = max(
-            self._ready_ms(machine, record),
-            self._network.calm_since_ms,
-            self._state_checker.sound_since_ms(self._network.node_of(machine.profile.name)),
-        )
+        since_ms = max(self._ready_ms(machine, record), self._calm_since_ms(machine))
         ready = bool(self._ready_ms(machine, record))
         return max(self._queue.now_ms - since_ms, 0) if ready else 0
+
+    def _calm_since_ms(self, machine: Machine) -> int:
+        """Since when nothing is in the way of what a VM asks of its node and the service."""
+        sound_ms = self._state_checker.sound_since_ms(self._network.node_of(machine.profile.name))
+        return max(self._network.calm_since_ms, sound_ms)
 
     def _check_leader(self, event_id: str, resources: tuple[str, ...]) -> None:
         """Liveness: the first in Resources approves where it could for long enough."""
@@ -146,8 +147,8 @@ class CoordinationChecker:
     def _check_unapproved(self, event_id: str, resources: tuple[str, ...]) -> None:
         """Liveness: where all were prepared for long enough, one of them has approved."""
         machines = [self.machines.get(name) for name in resources]
-        calm_ms = self._queue.now_ms - self._network.calm_since_ms - AGREE_MS
-        if len(machines) < 2 or calm_ms < 0:
+        calm_ms = self._queue.now_ms - AGREE_MS
+        if len(machines) < 2:
             return
         waiting: list[int] = []
         for position, machine in enumerate(machines):
@@ -159,7 +160,8 @@ class CoordinationChecker:
             if record is None or record.stage in {HELD, APPROVED}:
                 return
             ready_ms = self._ready_ms(machine, record)
-            calm_ms = min(calm_ms, self._queue.now_ms - ready_ms - AGREE_MS)
+            since_ms = max(ready_ms, self._calm_since_ms(machine))
+            calm_ms = min(calm_ms, self._queue.now_ms - since_ms - AGREE_MS)
             if not ready_ms or calm_ms < 0:
                 return
             if record.stage == READY:
