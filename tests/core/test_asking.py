@@ -237,3 +237,18 @@ def test_work_approved_by_policy_does_not_count() -> None:
         cause=Cause.REBOOT, targets=("v3",), not_before_ms=rig.now_ms + 60 * MINUTE_MS
     )
     rig.refuses(later, TooManyUserOperations)
+
+
+def test_work_that_was_asked_for_later_counts_until_it_starts() -> None:
+    """Also past that time, while other work keeps it waiting. Source: O-1, A-10."""
+    rig = a_crowd(2, limit=1)
+    keen = Group("g", owner="ann", automatic_approval=frozenset({Impact.REBOOT}))
+    rig.tell(ChangeTopology(groups=(keen,)), Enable("g"))
+    rig.tell(Enable("other"))
+    update = rig.ask(Cause.HOST_REBOOT, "h")
+    rig.approve("v0", update)
+    rig.approve("w", update)
+    later = rig.ask(Cause.REBOOT, "v0", not_before_ms=rig.now_ms + 60 * MINUTE_MS)
+    rig.wait(61 * MINUTE_MS)
+    assert rig.now(later).state is OperationState.ANNOUNCED
+    rig.refuses(RequestMaintenance(cause=Cause.REDEPLOY, targets=("v1",)), TooManyUserOperations)

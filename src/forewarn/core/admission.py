@@ -243,7 +243,7 @@ def _owners_of(draft: Draft, operations: list[Operation]) -> Iterator[str]:
         vm = draft.topology.vms.get(operation.vms[0])
         if vm is None or operation.state is OperationState.RUNNING or not draft.enabled(vm.group):
             continue
-        if not approved_by_policy(draft, operation, vm.group):
+        if operation.asked_ms or not approved_by_policy(draft, operation, vm.group):
             yield draft.topology.groups[vm.group].owner
 
 
