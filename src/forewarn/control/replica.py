@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -27,6 +28,9 @@ T = TypeVar("T")
 #: What the reading thread takes: a whole state, a change of it, or a question. None: it ends.
 _Item: TypeAlias = "StateView | tuple[Changes, int] | StateQuery[object] | None"
 
+#: Changes that may wait until somebody asks: waking a thread for each costs the writer more than
+#: the change costs that thread.
+UNREAD_MAX = 64
 #: How long ending waits for the questions asked before it, in seconds.
 STOP_TIMEOUT_S = 10
 
@@ -43,7 +47,9 @@ class StateReplica:
         """Copy nothing yet; the copy is asked for through the `inbox` of the run loop."""
         self._inbox = inbox
         self._status = status
-        self._items: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._items: deque[_Item] = deque()
+        #: Tells the reading thread that it is to look; never left out after a question.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -60,12 +66,12 @@ class StateReplica:
             if self._thread is None:
                 self._inbox.read(self.copy)
                 self._start()
-            self._items.put(StateQuery(query, answer))  # type: ignore[arg-type]
+            self._put(StateQuery(query, answer))  # type: ignore[arg-type]
         return answer
 
     def copy(self, plane: ControlPlane) -> None:
         """Copy a state, and follow its changes from here on; on the thread that owns it."""
-        self._items.put(plane.view())
+        self._put(plane.view())
         plane.on_adopted = self._follow
 
     def begin(self, plane: ControlPlane) -> None:
@@ -80,20 +86,32 @@ class StateReplica:
             thread, self._thread = self._thread, None
             if thread is None:
                 return
-            self._items.put(None)
+            self._put(None)
         thread.join(STOP_TIMEOUT_S)
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._serve, name="readers", daemon=True)
         self._thread.start()
 
+    def _put(self, item: _Item) -> None:
+        self._items.append(item)
+        self._wake.put(None)
+
     def _follow(self, changes: Changes, sequence: int) -> None:
-        self._items.put((changes, sequence))
+        self._items.append((changes, sequence))
+        if changes.of_fleet or len(self._items) >= UNREAD_MAX:  # a change of the fleet may be large
+            self._wake.put(None)
+
+    def _next(self) -> _Item:
+        """Return what comes next, waiting until the thread is to look."""
+        while not self._items:
+            self._wake.get()
+        return self._items.popleft()
 
     def _serve(self) -> None:
         view: StateView | None = None
         early: list[StateQuery[object]] = []
-        while (item := self._items.get()) is not None:
+        while (item := self._next()) is not None:
             if isinstance(item, StateQuery):
                 if view is None:
                     early.append(item)

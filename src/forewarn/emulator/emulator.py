@@ -334,10 +334,10 @@ class Emulator(Daemon):
 
     def _committed(self, committed: Committed) -> None:
         """Take note of a commit; called on the control loop's thread."""
-        before, after = self._layout, self._plane.state.topology
-        assert before is not None
-        if any(entry.vm or entry.action.startswith("group.") for entry in committed.entries):
-            self._layout = after.copy()
+        assert self._layout is not None
+        before = after = self._layout
+        if committed.changes is not None and committed.changes.of_fleet:
+            self._layout = after = self._plane.state.topology.copy()
         taken = [before.vms[name] for name in _taken(committed) if name in before.vms]
         if not self.options.enable_on_first_request:
             for entry in committed.entries:
