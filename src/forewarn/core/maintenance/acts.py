@@ -242,7 +242,10 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
             in_force=maintenance.plan or "(none)",
         )
     kept = MaintenancePlan(plan.id, maintenance.number, plan.parent, plan.made_ms, plan_body(plan))
+    called = maintenance.wave > 0 and not maintenance.due_ms
     due_ms, plan_due = _next_due(draft, plan)
+    if called or not (maintenance.running or maintenance.state is MaintenanceState.DRAFT):
+        due_ms, plan_due = 0, False  # the plan is for its budgets; what is left is planned later
     planned = replace(
         maintenance, plan=plan.id, plan_wanted=False, due_ms=due_ms, plan_due=plan_due
     )
@@ -251,6 +254,8 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
         text += f"; {counted(len(plan.blocked))} cannot be done now"
     draft.put("maintenance.planned", text, planned, kept)
     draft.maintenances.touched.add(planned.number)
+    for target in draft.maintenances.working(planned.number):
+        draft.candidates.add(target.operation)  # its budgets may have room now
 
 
 def _next_due(draft: Draft, plan: Plan) -> tuple[int, bool]:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
     """Put a policy in force and have what is not announced yet planned again.
 
-    What is announced goes on, unless its time is no longer open. Costs what maintenances work on.
+    What is announced stays, unless its time is no longer open, and starts once the new budgets have
+    room. Costs what maintenances work on.
     """
     if word.policy == draft.maintenance_policy:
         return
@@ -41,7 +42,19 @@ def apply_policy(draft: Draft, word: ApplyPolicy) -> None:
             maintenance = replace(maintenance, rests_until_ms=rests_until_ms)
             text = f"{maintenance.id} pauses as long as the new policy says"
             draft.put("maintenance.pause-changed", text, maintenance)
-        plan_rest_again(draft, maintenance, f"{maintenance.id} is planned by the new policy")
+        text = f"{maintenance.id} is planned by the new policy"
+        plan_rest_again(draft, maintenance, text)
+        _plan_limits_again(draft, number, text)
+
+
+def _plan_limits_again(draft: Draft, number: int, text: str) -> None:
+    """Have the budgets found that hold for announced work now, also where all is announced."""
+    maintenance = draft.maintenances.get(number)
+    if maintenance is None or maintenance.plan_wanted or not draft.maintenances.counts(number)[1]:
+        return
+    if maintenance.running or maintenance.keeps_announced:
+        draft.put("maintenance.replanning", text, replace(maintenance, plan_wanted=True))
+        draft.maintenances.unplanned.add(number)
 
 
 def _sentence(word: ApplyPolicy) -> str:
