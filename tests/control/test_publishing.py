@@ -144,6 +144,24 @@ def test_beginning_that_is_not_on_record_is_not_repeated(
     assert "operation.begun" in running.history(operation)
 
 
+def test_what_failed_is_published_as_soon_as_the_store_has_told(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not when that was due by a clock that has been put back since. Source: L-7, N-4."""
+    operation = running.announce()
+    running.publisher.fails = True
+    running.ask(Approve("v", operation.events))
+    running.settle()
+    running.publisher.fails = False
+    with monkeypatch.context() as patch:
+        patch.setattr(running.store, "commit", refuses(StoreUncertain(place="here", reason="cut")))
+        with pytest.raises(StoreUncertain):
+            running.ask(ChangeTopology((Host("h3"),)))
+    running.pass_time(0)
+    assert running.loop.shows
+    assert running.driver.begun == [1]
+
+
 def refuses(error: ForewarnError) -> Callable[[Changes], int]:
     """A commit that fails with an error."""
 

@@ -144,7 +144,8 @@ class ControlEngine:
         self._drivers.resume(now_ms)
         self._planner.request(recovered.plan)
         everything = tuple(self._plane.state.operations)
-        return self._publishing.publish(self._plane.whole(), everything, FollowUp.of(recovered))
+        follow_up = FollowUp.of(recovered)
+        return self._publishing.publish_whole(self._plane.whole(), everything, follow_up)
 
     def start(self) -> None:
         """Begin to run, after `recover`."""

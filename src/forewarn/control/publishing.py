@@ -140,6 +140,22 @@ class Publishing:
         self._publish(change, publication)
         return publication.over
 
+    def publish_whole(
+        self, change: DocumentChange, operations: tuple[int, ...], follow_up: FollowUp
+    ) -> Future[None]:
+        """Publish everything now, also what waits for publications that have failed.
+
+        The clock may have been put back since they did: the time to publish them again is void.
+        """
+        follow_ups = [follow_up]
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            operations, follow_ups = (*failed.operations, *operations), failed.follow_ups
+            follow_ups.append(follow_up)
+        publication = _Publication(operations, follow_ups)
+        self._publish(change, publication)
+        return publication.over
+
     def after(self, follow_up: FollowUp) -> None:
         """Hand out what follows from a commit that changed no document, once its time has come.
 
@@ -183,8 +199,7 @@ class Publishing:
     def turn(self, now_ms: int, whole: Callable[[], DocumentChange]) -> None:
         """Publish everything again if that is due: what came since may rest on what failed."""
         if self._failed is not None and self._again_ms <= now_ms:
-            failed, self._failed = self._failed, None
-            self._publish(whole(), _Publication(failed.operations, failed.follow_ups))
+            self.publish_whole(whole(), (), FollowUp())
 
     def put_by(self, step_ms: int) -> None:
         """Publish again when that was due, where the service's clock was put by so much."""
