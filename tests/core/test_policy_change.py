@@ -103,3 +103,17 @@ def test_plan_made_by_the_old_policy_takes_no_force() -> None:
     with pytest.raises(PlanSuperseded):
         rig.tell(words.PlanMade(number, plan))
     assert rig.state.maintenances[number] == before
+
+
+def test_clock_put_back_into_closed_time_withdraws() -> None:
+    """Work that was announced after a freeze does not start in it. Source: F-3, N-4."""
+    rig = fleet()
+    freeze = (rig.now_ms - 2 * DAY_MS, rig.now_ms - DAY_MS)
+    rig.tell(words.ApplyPolicy(Policy(freezes=(freeze,))))
+    rig.wait(MINUTE_MS)
+    number = rig.start("h0")
+    rig.show()
+    [operation] = rig.working(number).values()
+    rig.now_ms = freeze[0] + 1
+    rig.approve(operation.vms[0], operation)
+    assert not rig.working(number)
