@@ -171,13 +171,14 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
     halted = (MaintenanceState.PAUSED, MaintenanceState.STOPPED)
     maintenance = _movable(draft, word.maintenance, *halted, asked="resumed")
     number = maintenance.number
-    forgiven = maintenance.forgiven
+    forgiven, ended_ms = maintenance.forgiven, 0
     if maintenance.state is MaintenanceState.STOPPED:
         targets = draft.maintenances.targets(number).values()
         failed = [each for each in targets if each.state is TargetState.FAILED]
         if failed:
             text = f"{counted(len(failed))} of {maintenance.id} that failed: tried again"
             draft.remove("maintenance.retried", text, *failed)
+            ended_ms = max(each.ended_ms for each in failed)
         forgiven = draft.maintenances.counts(number)[2]
     in_wave = _in_wave(draft, maintenance)
     # A stopped wave whose hosts are worked on yet is ended like any other: checked, then a pause.
@@ -192,7 +193,11 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
         forgiven=forgiven,
     )
     if not goes_on:
-        rests_until_ms = draft.now_ms + pause_ms if in_wave else maintenance.rests_until_ms
+        rests_until_ms = draft.now_ms + pause_ms
+        if not in_wave:  # it rests from hosts that are tried again, too
+            rests_until_ms = max(
+                min(ended_ms + pause_ms, rests_until_ms), maintenance.rests_until_ms
+            )
         resumed = replace(resumed, wave=0, plan_wanted=True, rests_until_ms=rests_until_ms)
         draft.maintenances.unplanned.add(number)
     draft.put("maintenance.resumed", f"{resumed.id} goes on", resumed)
