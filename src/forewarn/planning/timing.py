@@ -227,7 +227,8 @@ class Timetable:
         found.append((calendar.not_before_ms, Code.POSTPONED, calendar.postponed_by))
         if not self._ends_ms and self._terms.state.paused_until_ms:
             paused_until_ms = self._terms.state.paused_until_ms
-            found.append((paused_until_ms, Code.PAUSE, f"wave {self._last}"))
+            last = f"wave {self._last}" if self._last else "the host that has failed"
+            found.append((paused_until_ms, Code.PAUSE, last))
         if self._ends_ms and policy.pause_s:
             resumed_ms = self._ends_ms + policy.pause_s * 1000
             found.append((resumed_ms, Code.PAUSE, f"wave {self._last}"))
