@@ -22,7 +22,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "new-freeze-keeps-announced",
         "announced work goes on though a new policy closes its time",
-        ((ADMISSION, "if draft.policy_applied_ms < operation.created_ms:", "if operation:"),),
+        ((ADMISSION, "if draft.policy_applied_ms < operation.created_ms and", "if operation and"),),
         caught_by="transcript F-3-policy-changed",
     ),
     Mutant(
@@ -100,13 +100,19 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "owners-rest-from-planned-work",
         "owner rest does not count work by hand, failures and other maintenances",
-        ((RESTS, "    if not operation.started_ms or", "    if operation.maintenance == 0 or"),),
+        (
+            (
+                RESTS,
+                "    if operation.source is",
+                "    if not operation.maintenance or operation.source is",
+            ),
+        ),
         caught_by="transcript F-3-owner-rests-from-all-work",
     ),
     Mutant(
         "owner-rest-lost-by-a-restart",
         "after a restart nobody knows which owners were disturbed",
-        (("forewarn.store.loading", "    if not rest_s:\n", "    if rest_s:\n"),),
+        (("forewarn.store.loading", "within_ms=rest_s * SECOND_MS", "within_ms=0"),),
         caught_by="transcript F-3-owner-rests-from-all-work",
     ),
     Mutant(

@@ -152,6 +152,8 @@ class Operation:
     hold_ms: int = 0
     #: Where its driver takes VMs, as (VM, host), once it has chosen. Source: M-1.
     placements: tuple[tuple[str, str], ...] = ()
+    #: Owners of the VMs it has disturbed, sorted, once it has ended; a user's own disturbs nobody.
+    disturbed: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:

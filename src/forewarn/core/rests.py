@@ -1,6 +1,6 @@
-"""When owners were last disturbed, by whatever work; derived from what ends, never durable.
+"""When owners were last disturbed, by whatever work. Source: F-3.
 
-Source: F-3. How long they rest is said by the policy, and looked at where it is kept.
+How long they rest is said by the policy, and looked at where it is kept.
 """
 
 from __future__ import annotations
@@ -26,14 +26,19 @@ def owners_of(topology: Topology, vms: Iterable[str]) -> frozenset[str]:
     )
 
 
-def note_end(rested_ms: dict[str, int], operation: Operation, topology: Topology) -> None:
-    """Note that work has ended and whom it has disturbed; a user's own disturbs nobody else.
+def disturbed_owners(operation: Operation, topology: Topology) -> tuple[str, ...]:
+    """Return whom running work disturbs, sorted: who owns its VMs, or any on its host.
 
-    Costs its VMs.
+    A user's own work disturbs nobody else. Costs its VMs.
     """
-    assert not operation.live, operation
-    if not operation.started_ms or operation.source is Source.USER:
-        return
+    if operation.source is Source.USER:
+        return ()
     there = () if operation.of_vm else topology.vms_on(operation.host)
-    for owner in owners_of(topology, (*operation.vms, *there)):
+    return tuple(sorted(owners_of(topology, (*operation.vms, *there))))
+
+
+def note_end(rested_ms: dict[str, int], operation: Operation) -> None:
+    """Note that work has ended and whom it has disturbed."""
+    assert not operation.live, operation
+    for owner in operation.disturbed:
         rested_ms[owner] = max(operation.ended_ms, rested_ms.get(owner, 0))

@@ -208,7 +208,7 @@ class State:
 
     def _adopt_operation(self, number: int, operation: Operation, moved: set[int]) -> None:
         if not operation.live:
-            note_end(self.rested_ms, operation, self.topology)
+            note_end(self.rested_ms, operation)
             self.operations.pop(number, None)
             self.aborts.pop(number, None)
             if operation.abort_owed:

@@ -23,6 +23,7 @@ from forewarn.core.lifecycle import (
     progress_text,
 )
 from forewarn.core.maintenance import targets
+from forewarn.core.rests import disturbed_owners
 from forewarn.core.stimulus import plain_reason
 from forewarn.core.topology import FleetChange, Health
 from forewarn.values import replace
@@ -176,6 +177,7 @@ def end(
         reason=reason,
         alerted=False,
         abort_owed=abort,
+        disturbed=disturbed_owners(operation, draft.topology),
     )
     gone = [move_event(event, move) for event in draft.events_of(operation)]
     text = f"{ended.id} has {'failed' if failed else 'succeeded'}"

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from forewarn.store.engine import Transaction
     from forewarn.store.reading import StoreReader
 
+#: How far back it is looked at least for work that has disturbed owners, in seconds.
+REST_S_MIN = 86_400
+
 
 def loaded(
     reader: StoreReader, transaction: Transaction, last_number: int, *, place: str
@@ -63,9 +66,11 @@ def loaded(
 def _rested(
     reader: StoreReader, transaction: Transaction, policies: Mapping[str, AppliedPolicy]
 ) -> list[Operation]:
-    """Return the ended work after which owners may rest still; costs all that has ended."""
+    """Return the ended work after which owners may rest still; costs what has ended since then.
+
+    A policy that is applied later may have them rest longer: what is older than `REST_S_MIN` by
+    then is not known to it.
+    """
     applied = policies.get(FLEET_POLICY)
-    rest_s = maintenance_policy(applied, Policy()).owner_rest_s
-    if not rest_s:
-        return []
+    rest_s = max(maintenance_policy(applied, Policy()).owner_rest_s, REST_S_MIN)
     return reader.decoded(Operation, transaction.rows("load_ended", within_ms=rest_s * SECOND_MS))

@@ -72,7 +72,8 @@ ORDER BY number
 
 -- name: load_ended
 SELECT {operation} FROM operation
-WHERE ended_ms > (SELECT MAX(ended_ms) FROM operation) - :within_ms AND started_ms > 0
+WHERE ended_ms > 0 AND disturbed <> '[]'
+    AND ended_ms > (SELECT MAX(ended_ms) FROM operation WHERE ended_ms > 0) - :within_ms
 ORDER BY number
 
 -- name: load_event
