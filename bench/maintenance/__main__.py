@@ -1,6 +1,7 @@
 """Carry out a maintenance of a whole fleet, with VMs that approve; print what it took.
 
-    python -m bench.maintenance [--quick] [--hosts N] [--speed N] [--folder PATH]
+    python -m bench.maintenance [--quick] [--hosts N] [--speed N] [--prepare SECONDS]
+        [--folder PATH]
 
 A real `forewarn emulate` on a store on disk, its clock ahead of the real one by a factor. Each
 group has one VM that polls with `wait` from an address of its own and approves what it sees.
@@ -43,6 +44,8 @@ AT_ONCE_PERCENT, RACK_AT_ONCE = 10, 8
 FROM_HOUR, TO_HOUR = 2, 22
 DURATION_S = 600
 ANSWER_S_MAX = 600
+#: How long a VM prepares at most, in seconds of the real clock.
+PREPARE_S = 0.5
 
 
 def topology(hosts: int) -> dict[str, object]:
@@ -144,14 +147,14 @@ def put_fleet(emulator: Emulator, hosts: int) -> None:
             emulator.call("PUT", "/v1/topology", {kind: part})
 
 
-async def carry_out(emulator: Emulator, hosts: int) -> tuple[float, Guests]:
+async def carry_out(emulator: Emulator, hosts: int, *, prepare_s: float) -> tuple[float, Guests]:
     """Start the maintenance; return how long it took, in seconds, and who approved."""
     polling = {
         f"v{n}-{place}": address_of(n, place)
         for n in range(0, hosts, BLOCK)
         for place in range(VMS_A_HOST)
     }
-    guests = Guests(emulator.metadata, polling)
+    guests = Guests(emulator.metadata, polling, prepare_s=prepare_s)
     await guests.begin()
     form = {"cause": "host-reboot", "hosts": [f"h{n}" for n in range(hosts)]}
     form["duration"] = f"PT{DURATION_S}S"
@@ -196,6 +199,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_HOSTS:,} hosts only")
     parser.add_argument("--hosts", type=int, default=0, help=f"default: {HOSTS:,}")
     parser.add_argument("--speed", type=int, default=600, help="of the emulator's clock")
+    parser.add_argument("--prepare", type=float, default=PREPARE_S, help="seconds at most, of VMs")
     parser.add_argument("--folder", type=Path, help="where the store is made")
     given = parser.parse_args()
     hosts = given.hosts or (QUICK_HOSTS if given.quick else HOSTS)
@@ -206,7 +210,7 @@ def main() -> None:
         try:
             put_fleet(emulator, hosts)
             emulator.call("PUT", "/v1/policy", policy())
-            took_s, guests = asyncio.run(carry_out(emulator, hosts))
+            took_s, guests = asyncio.run(carry_out(emulator, hosts, prepare_s=given.prepare))
             resident_mib = emulator.resident_mib()
         finally:
             emulator.stop()

@@ -14,19 +14,24 @@ if TYPE_CHECKING:
 
 #: How long one poll may be held, in seconds.
 WAIT_S = 60
-#: How long preparing takes at most, in seconds: VMs do not all approve at one moment.
-PREPARE_S_MAX = 0.5
 PATH = "/metadata/scheduledevents?api-version=2020-07-01"
 
 
 class Guests:
     """Everybody who polls; on one event loop."""
 
-    def __init__(self, url: str, addresses: Mapping[str, str]) -> None:
-        """Ask nothing yet; `addresses` are VMs' own, by their names."""
+    def __init__(self, url: str, addresses: Mapping[str, str], *, prepare_s: float) -> None:
+        """Ask nothing yet.
+
+        Args:
+            url: the metadata service.
+            addresses: VMs' own, by their names.
+            prepare_s: how long preparing takes at most: VMs do not all approve at one moment.
+        """
         parts = urlsplit(url)
         self._host, self._port = str(parts.hostname), int(parts.port or 80)
         self._addresses = addresses
+        self._prepare_s = prepare_s
         self._tasks: list[asyncio.Task[None]] = []
         self._left = len(addresses)
         self._begun = asyncio.Event()
@@ -72,7 +77,7 @@ class Guests:
             for event in document["Events"]:
                 if event["EventStatus"] == "Scheduled" and event["EventId"] not in approved:
                     approved.add(event["EventId"])
-                    await asyncio.sleep(self._chance.uniform(0, PREPARE_S_MAX))
+                    await asyncio.sleep(self._chance.uniform(0, self._prepare_s))
                     await self._approve(reader, writer, event["EventId"])
 
     async def _approve(
