@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.cli.driver import apart
 from forewarn.cli.main import main
 from forewarn.conformance.driver_checks import run_driver_checks
 from forewarn.conformance.driver_trial import Subject
@@ -282,7 +283,7 @@ def test_wrong_driver_is_named(wrong: type[Sound], named: str) -> None:
 
 @pytest.mark.slow
 def test_command_driver_passes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The command driver keeps every promise, with real programs. Source: R-6."""
+    """The command driver keeps every promise, and the check leaves its state alone. Source: R-6."""
     log = tmp_path / "log"
     log.touch()
     begin = tmp_path / "begin"
@@ -308,6 +309,19 @@ def test_command_driver_passes(tmp_path: Path, capfd: pytest.CaptureFixture[str]
     said = json.loads(capfd.readouterr().out)
     assert [each for each in said["checks"] if each["verdict"] == "failed"] == []
     assert (status, said["skipped"]) == (0, 1)
+    assert not (tmp_path / "state").exists(), "a service there would be refused from now on"
+
+
+def test_check_has_a_name_and_state_of_its_own() -> None:
+    """What a driver keeps under its name, or in its state, is not the service's. Source: R-6."""
+    assert apart("kubernetes", {"url": "u"}, "/s") == (
+        "kubernetes-check",
+        {"kind": "kubernetes", "url": "u"},
+    )
+    assert apart("ours", {"kind": "nova", "state": "/old"}, "/s") == (
+        "ours-check",
+        {"kind": "nova", "state": "/s"},
+    )
 
 
 @pytest.mark.parametrize("kind", ["manual", "simulated"])

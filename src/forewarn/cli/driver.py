@@ -6,6 +6,7 @@ A service that runs is not asked.
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,9 @@ from forewarn.errors import CallerError, PeerError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from forewarn.cli.parsing import Commands
-    from forewarn.drivers import Driver
 
 #: How long the program that counts effects may take, in seconds.
 EFFECTS_TIMEOUT_S = 30
@@ -54,6 +54,11 @@ def add_commands(commands: Commands) -> None:
     check.add_argument(
         "--task-timeout", metavar="SECONDS", type=float, default=600.0, help="(default: 600)"
     )
+    check.add_argument(
+        "--as-is",
+        action="store_true",
+        help="keep the table's name and state directory: no service uses them",
+    )
     discover = group.command("discover", "print the topology that a driver knows", run=_discover)
     for parser in (check, discover):
         parser.add_argument("name", metavar="NAME", help="as in [drivers.NAME]")
@@ -66,40 +71,50 @@ def _check(arguments: argparse.Namespace) -> int:
     from forewarn.cli.conformance import finish, show  # noqa: PLC0415 - `--help` needs none of it
     from forewarn.conformance.driver_checks import run_driver_checks  # noqa: PLC0415 - the same
     from forewarn.conformance.driver_trial import Subject  # noqa: PLC0415 - the same
+    from forewarn.drivers.registry import make_driver  # noqa: PLC0415 - the same
 
-    make, call_s = _maker(arguments)
+    name, (table, call_s) = arguments.name, driver_table(arguments)
     effects = None
     if arguments.effects:
         effects = lambda task: _count(arguments.effects, task)  # noqa: E731 - one of two
-    subject = Subject(
-        make,
-        arguments.host,
-        arguments.vm,
-        effects=effects,
-        call_s=call_s,
-        task_s=arguments.task_timeout,
-    )
     results = []
-    for result in run_driver_checks(subject):
-        results.append(result)
-        if not arguments.json:
-            show(result)
+    # A program that was begun may still write there.
+    with tempfile.TemporaryDirectory("", "forewarn-check-", ignore_cleanup_errors=True) as scratch:
+        if not arguments.as_is:
+            name, table = apart(name, table, scratch)
+        subject = Subject(
+            lambda: make_driver(name, table),
+            arguments.host,
+            arguments.vm,
+            effects=effects,
+            call_s=call_s,
+            task_s=arguments.task_timeout,
+        )
+        for result in run_driver_checks(subject):
+            results.append(result)
+            if not arguments.json:
+                show(result)
     return finish(results, {"driver": arguments.name}, as_json=arguments.json)
+
+
+def apart(name: str, table: Mapping[str, object], scratch: str) -> tuple[str, Mapping[str, object]]:
+    """Return a name and a table for a check, so that nothing is kept where a service keeps it.
+
+    A driver keeps the highest generation of a writer that it has seen, in its state directory or
+    under its name, and refuses every lower one. A check's is higher than any service's.
+    """
+    from forewarn.drivers.registry import KIND  # noqa: PLC0415 - `--help` needs none of it
+
+    state = {"state": scratch} if "state" in table else {}
+    return f"{name}-check", {KIND: name, **table, **state}
 
 
 def _discover(arguments: argparse.Namespace) -> int:
     from forewarn.drivers import Discovering  # noqa: PLC0415 - `--help` needs none of it
+    from forewarn.drivers.registry import make_driver  # noqa: PLC0415 - the same
 
-    driver = _maker(arguments)[0]()
+    driver = make_driver(arguments.name, driver_table(arguments)[0])
     return print_json(dict(driver.discover()) if isinstance(driver, Discovering) else {})
-
-
-def _maker(arguments: argparse.Namespace) -> tuple[Callable[[], Driver], float]:
-    """Return what makes the driver, and how long a call of it may take, in seconds."""
-    from forewarn.drivers.registry import make_driver  # noqa: PLC0415 - `--help` needs none of it
-
-    table, call_timeout_s = driver_table(arguments)
-    return lambda: make_driver(arguments.name, table), call_timeout_s
 
 
 def driver_table(arguments: argparse.Namespace) -> tuple[Mapping[str, object], float]:
