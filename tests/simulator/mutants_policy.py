@@ -26,6 +26,18 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="transcript F-3-policy-changed",
     ),
     Mutant(
+        "new-budget-not-for-announced",
+        "announced work keeps to the budgets of the policy before",
+        ((CHANGE, "        _plan_limits_again(draft, number, text)\n", ""),),
+        caught_by="transcript F-3-policy-makes-room",
+    ),
+    Mutant(
+        "tried-again-without-a-pause",
+        "a host that has failed is tried again without the pause after it",
+        (("forewarn.core.maintenance.acts", "min(ended_ms + pause_ms,", "min(ended_ms,"),),
+        caught_by="transcript F-3-pause-before-another-try",
+    ),
+    Mutant(
         "same-policy-written-again",
         "a policy that changes nothing is written into history",
         ((CHANGE, "if word.policy == draft.maintenance_policy:", "if not draft:"),),
