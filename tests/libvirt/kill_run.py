@@ -1,9 +1,9 @@
 """Every part of a private cloud is killed while operations run: `make kill-libvirt`.
 
-A round asks for one operation, kills one process at a random moment or just after the control
-plane has written what it decided, starts it again, and sees the operation to its end. Then it is
-judged: nothing was done twice or not at all, no approval answered 200 is lost, no incarnation has
-gone back, and nobody was left without an answer.
+A round asks for one operation, kills a process at a random moment or just after the control
+plane has written what it decided, starts it again, kills the next, and sees the operation to its
+end. Then it is judged: nothing was done twice or not at all, no approval answered 200 is lost, no
+incarnation has gone back, and nobody was left without an answer.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ VICTIMS = ("service", "metadata h1", "metadata h2", "libvirtd h1", "libvirtd h2"
 LINES_MAX = 12
 #: Or after this many looks, 10 ms each.
 LOOKS_MAX = 800
+#: A further kill of the round comes sooner, so that it meets the operation and what follows it.
+NEXT_LOOKS_MAX = 150
+#: Kills of one round, of several processes one after the other.
+KILLS_A_ROUND = 4
 #: Longest a round may take until its operation has ended, in seconds.
 ROUND_S = 240
 #: Times that people retry work which is stuck.
@@ -47,7 +51,9 @@ RETRIES_MAX = 5
 class KillRun:
     """Rounds on one cloud, which goes on from one to the next."""
 
-    def __init__(self, lab: Laboratory, say: Callable[[str], None], seed: int) -> None:
+    def __init__(
+        self, lab: Laboratory, say: Callable[[str], None], seed: int, *, in_round: int = 1
+    ) -> None:
         """Start nothing yet."""
         poller = guest_image.poller_image(lab.directory)
         guests = (
@@ -57,17 +63,20 @@ class KillRun:
         self.film = Film(lab, lambda _: None, guests)
         self.lab = lab
         self.say = say
+        self._in_round = in_round
         self.killed: Counter[str] = Counter()
         self._chance = random.Random(seed)
         self._api = ApiClient(self.film.server)
         #: Events that were told of -> who approved them.
         self._approved: dict[str, list[str]] = {}
 
-    def play(self, rounds: int) -> None:
-        """Play this many rounds."""
+    def play(self, kills: int) -> None:
+        """Play rounds until there were this many kills."""
         with self.film.running():
-            for number in range(1, rounds + 1):
+            for number in itertools.count(1):
                 self.round(number)
+                if self.killed.total() >= kills:
+                    break
 
     def round(self, number: int) -> None:
         """Play one round."""
@@ -81,6 +90,12 @@ class KillRun:
         begun_s = time.monotonic()
         work = self._ask(cause, target, "h2" if host == "h1" else "h1")
         self._kill(victim, lines=chance.randrange(LINES_MAX), looks=chance.randrange(LOOKS_MAX))
+        victims = [victim, *chance.choices(VICTIMS, k=self._in_round - 1)]
+        for each in victims[1:]:
+            lines, looks = chance.randrange(LINES_MAX), chance.randrange(NEXT_LOOKS_MAX)
+            self._kill(each, lines=lines, looks=looks)
+        killed = ", ".join(victims)
+        self.say(f"{number}: {work}, {cause} of {target}; killed: {killed}")
         retries = self._see_to_its_end(work)
         if cause == "host-reboot":
             boots.update((name, boots[name] + 1) for name in there)
@@ -92,7 +107,7 @@ class KillRun:
             boots[vm] += 1
         self._judge(boots, work)
         took_s, more = time.monotonic() - begun_s, f", {retries} retries" if retries else ""
-        self.say(f"{number}: {cause} of {target}, {victim} killed{more}; {took_s:.0f} s")
+        self.say(f"   as it should be{more}; {took_s:.0f} s, {self.killed.total()} kills")
 
     # --- people ---------------------------------------------------------------------------
 
@@ -166,8 +181,8 @@ class KillRun:
             film.wait(partial(self._is_up, name, times), f"{name} to have booted {times} times")
             film.goes_on(name)
             assert film.marks(name, " up ") == times, f"{name} {times}\n{film.logs()}"
-            homes = [each for each in self.lab.hosts.values() if name in _domains(each)]
-            assert len(homes) == 1, (name, homes)
+            homes = [each.name for each in self.lab.hosts.values() if name in _domains(each)]
+            assert len(homes) == 1, f"{name} is on {homes}\n{found}\n{film.logs()}"
         self._approved.update((each["id"], each["approved_by"]) for each in found["events"])
         for name in film.guests:
             for line in self.lab.console(name):
@@ -202,7 +217,8 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="forewarn-kills-") as directory,
         laboratory.laboratory_in(Path(directory) / "lab") as lab,
     ):
-        run = KillRun(lab, partial(print, flush=True), arguments.seed)
+        say = partial(print, flush=True)
+        run = KillRun(lab, say, arguments.seed, in_round=KILLS_A_ROUND)
         run.play(10 if arguments.quick else arguments.kills)
         print(f"{run.killed.total()} kills: {dict(run.killed)}")
     return 0

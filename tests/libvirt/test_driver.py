@@ -179,6 +179,21 @@ def test_ended_move_is_not_repeated_by_a_driver_that_starts_anew(
     assert home(lab) == there
 
 
+def test_host_forgets_a_guest_that_has_left_it(
+    lab: Laboratory, guest: str, config: LibvirtConfig, tmp_path: Path
+) -> None:
+    """What a libvirtd that died at the end of a move has kept is removed. Source: R-2, D-4."""
+    given = task(lab, Cause.LIVE_MIGRATION)
+    source = lab.hosts[given.operation.host]
+    assert carried_out(LibvirtDriver(config), given).done
+    kept = tmp_path / "kept.xml"
+    kept.write_text(lab.hosts[home(lab)].run("virsh", "dumpxml", "--inactive", guest))
+    source.run("virsh", "define", str(kept))
+    unended = replace(config, directory=str(tmp_path / "unended"))
+    assert carried_out(LibvirtDriver(unended), given).done
+    assert guest not in source.run("virsh", "list", "--all", "--name")
+
+
 def test_reboot_ends_one_run_and_begins_another_once(
     lab: Laboratory, guest: str, config: LibvirtConfig
 ) -> None:

@@ -170,6 +170,7 @@ class Guests:
             domain = self.needed(vm)
         with failing(domain.host):
             domain.resume()  # a migration that was helped along leaves it suspended
+        self._forget_elsewhere(domain)
 
     def move_cold(self, vm: str) -> None:
         """Stop a guest, and start it on another host from the same disks. Source: D-4."""
@@ -338,6 +339,31 @@ class Guests:
                 self._pause()
             if domain.run_lasts:
                 domain.destroy()
+
+    def _forget_elsewhere(self, moved: Domain) -> None:
+        """Have other hosts forget a guest that has arrived; costs a call of each.
+
+        A libvirtd that dies at the end of a migration keeps the definition, and the guest could be
+        started a second time, on the same disks.
+
+        Raises:
+            HypervisorFailed: the host it came from cannot be asked.
+        """
+        for host in self.config.hosts:
+            if host == moved.host or host in self.lost:
+                continue
+            try:
+                other = self.connections.domain(host, moved.name)
+            except HypervisorFailed:
+                if host == self._task.operation.host:
+                    raise
+                continue
+            if other is None:
+                continue
+            with failing(host):
+                mark = other.mark()
+                if mark is not None and mark.operation == self._key and not other.active:
+                    other.undefine()
 
     def _pause(self) -> None:
         if self._stopped.wait(LOOK_EVERY_S):
