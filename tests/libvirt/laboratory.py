@@ -159,8 +159,10 @@ class Node:
         process = self.programs.pop(name, None)
         if process is None:
             return False
-        # `nsenter` waits for the program, which it has started in another PID namespace.
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        # `nsenter` waits for the program, once it has started it in another PID namespace.
+        tasks = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(lambda: process.poll() is not None or tasks.read_text(), limit_s=WAIT_S)
+        children = tasks.read_text().split() if process.poll() is None else []
         for child in children:
             os.kill(int(child), signal.SIGKILL)
         process.wait(WAIT_S)
