@@ -153,6 +153,8 @@ class Controllers:
         while not self._over.wait(0.05):
             for node in self._items(NODES):
                 self._boot(node)
+            for pod in self._items("/api/v1/pods"):
+                self._end(pod)
             if not self.migrations_go_on:
                 continue
             for migration in self._items(f"{KUBEVIRT}/virtualmachineinstancemigrations"):
@@ -171,6 +173,13 @@ class Controllers:
             node["status"] |= node_status(f"boot of {name}")
             path = f"{NODES}/{node['metadata']['name']}/status"
             self.effects[of_all] += self._cluster.ask("PUT", path, node).status == 200
+
+    def _end(self, pod: dict[str, Any]) -> None:
+        """Have a pod end that is to be deleted."""
+        meta = pod["metadata"]
+        if "deletionTimestamp" in meta:
+            path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+            self._cluster.ask("DELETE", path, {"gracePeriodSeconds": 0})
 
     def _migrate(self, migration: dict[str, Any]) -> None:
         phase = migration.get("status", {}).get("phase", "")

@@ -28,7 +28,7 @@ from forewarn.drivers.kubernetes.config import KubernetesConfig
 from forewarn.drivers.kubernetes.driver import KubernetesDriver, create
 from forewarn.drivers.kubernetes.records import KEPT_MS, Records
 from tests.agent.programs import free_port, program, running
-from tests.agent.test_prepare_kubernetes import TOKEN, Cluster, server
+from tests.agent.test_prepare_kubernetes import OWNER, TOKEN, Cluster, server
 from tests.drivers.tasks import ended, now_ms, task
 from tests.kubernetes import real_cluster
 from tests.kubernetes.real_cluster import KUBEVIRT, NODES, Controllers, Relay, add_machine
@@ -276,3 +276,36 @@ def test_howto_maintains_a_node(kubevirt: Cluster, tmp_path: Path) -> None:
     machine: Any = kubevirt.ask("GET", place).form()
     assert machine["status"]["nodeName"] == "h2"
     kubevirt.ask("DELETE", place)
+
+
+def test_pods_are_evicted_as_their_budget_allows(
+    kubevirt: Cluster, options: dict[str, Any]
+) -> None:
+    """A budget without room holds the node's reboot up; nothing it protects is deleted. R-5."""
+    labels = {"app": "web"}
+    pods = "/api/v1/namespaces/default/pods"
+    spec = {"nodeName": "h2", "containers": [{"name": "web", "image": "web"}]}
+    meta = {"name": "web-1", "labels": labels, "ownerReferences": [OWNER]}
+    kubevirt.make(pods, {"metadata": meta, "spec": spec})
+    pod: Any = kubevirt.ask("GET", f"{pods}/web-1").form()
+    pod["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    assert kubevirt.ask("PUT", f"{pods}/web-1/status", pod).status == 200
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    rule = {"minAvailable": 0, "selector": {"matchLabels": labels}}
+    kubevirt.make(budgets, {"metadata": {"name": "web"}, "spec": rule})
+    driver, given = create("evicts", options), task(104, host="h2")
+    with Controllers(kubevirt):
+        driver.begin(given)
+        wait_until(
+            lambda: "web-1 waits for budget web" in driver.progress(given, now_ms()).waits,
+            what="the budget to be named",
+        )
+        pod = kubevirt.ask("GET", f"{pods}/web-1").form()
+        assert "deletionTimestamp" not in pod["metadata"]
+        budget: Any = kubevirt.ask("GET", f"{budgets}/web").form()
+        counts = {"currentHealthy": 1, "desiredHealthy": 0, "expectedPods": 1}
+        budget["status"] = {"observedGeneration": 1, "disruptionsAllowed": 1, **counts}
+        assert kubevirt.ask("PUT", f"{budgets}/web/status", budget).status == 200
+        said = ended(driver, given)
+    assert (said.done, said.failed) == (True, "")
+    assert kubevirt.ask("GET", f"{pods}/web-1").status == 404
