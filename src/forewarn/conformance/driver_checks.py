@@ -21,8 +21,8 @@ _Act: TypeAlias = Callable[[Trial], None]
 
 #: What discovery may tell of.
 KINDS = {"hosts", "groups", "vms"}
-#: Looks at a task within which one that lasts does not end.
-SOON_LOOKS = 20
+#: A task that ends within so many seconds is too short to say whether it was aborted.
+SOON_S = 2.0
 
 DRIVER_CHECKS: list[Check[Trial]] = []
 
@@ -175,15 +175,15 @@ def _heeds_abort(trial: Trial) -> None:
 
 
 def _ends_soon(trial: Trial) -> bool:
-    """Whether a task that nobody aborts ends while it is looked at a few times."""
+    """Whether a task that nobody aborts ends by itself within seconds."""
     task = replace_duration(trial.task())
     trial.begin(task)
     try:
-        soon = any(trial.progress(task).done for _ in range(SOON_LOOKS))
-    except Failure:
-        soon = False
-    trial.abort(task)
-    return soon
+        return trial.ended(task, SOON_S).done
+    except (Fault, Failure, NotApplicable):
+        return False
+    finally:
+        trial.abort(task)
 
 
 @_check("R-2", "what was aborted is not begun afterwards")

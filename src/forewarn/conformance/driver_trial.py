@@ -116,14 +116,15 @@ class Trial:
             return True
         return False
 
-    def ended(self, task: Task) -> Progress:
-        """Ask after a task until it has ended.
+    def ended(self, task: Task, within_s: float = 0) -> Progress:
+        """Ask after a task until it has ended, for as long as the subject's tasks may take or less.
 
         Raises:
             NotApplicable: the driver waits for people.
             Fault: it does not end in time.
         """
-        until_ms = now_ms() + int(self.subject.task_s * 1000)
+        within_s = within_s or self.subject.task_s
+        until_ms = now_ms() + int(within_s * 1000)
         while True:
             said = self.progress(task)
             if said.done or said.failed:
@@ -132,7 +133,7 @@ class Trial:
                 raise NotApplicable(f"it waits for people: {said.waits}")
             left_s = (until_ms - now_ms()) / 1000
             if left_s <= 0:
-                raise Fault(f"{task.id} has not ended within {self.subject.task_s:g} s")
+                raise Fault(f"{task.id} has not ended within {within_s:g} s")
             wait_s = max((said.again_ms - now_ms()) / 1000, LOOK_S)
             threading.Event().wait(min(wait_s, left_s))
 
