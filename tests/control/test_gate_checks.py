@@ -156,3 +156,23 @@ def test_real_prometheus_decides_by_its_query(prometheus: str) -> None:
     assert told("scalar(vector(3))", max=3) == ""
     assert "`0 / 0` is nan" in told("0 / 0")
     assert "Prometheus refused the query" in told("rate(")
+
+
+def test_groups_must_poll_again() -> None:
+    """It passes once the last of them has, and names those that have not. Source: F-5."""
+    gate = Gate("g", polls=True, tries=3, every_s=0)
+    left = [("db", "web"), ("web",), ()]
+    assert run_gate(gate, "m-1", lambda: left.pop(0)) == ""
+    many = tuple(f"g{n}" for n in range(8))
+    told = run_gate(gate, "m-1", lambda: many)
+    assert told == "gate g: not polling since the wave: g0, g1, g2, g3, g4 and 3 more"
+
+
+def test_gate_waits_for_polls_where_nothing_is_said() -> None:
+    """A VM needs its time to come back; what the settings say goes before. Source: F-5."""
+    gates = make_gates(
+        {"a": {"polls": True}, "b": {"polls": True, "tries": 2}, "c": {"url": "http://x"}}
+    )
+    assert [gates[name].tries for name in "abc"] == [20, 2, 1]
+    with pytest.raises(GateInvalid):
+        make_gates({"a": {"polls": True, "url": "http://x"}})

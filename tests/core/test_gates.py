@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import pytest
 
+from forewarn.core.draft import Draft
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.maintenance.refusals import PlanSuperseded
-from forewarn.core.stimulus import Recover
+from forewarn.core.maintenance.targets import silent_groups
+from forewarn.core.stimulus import GroupsPolled, Recover
 from forewarn.planning.plan import Asked, Bound, Plan
 from tests.core.maintenance import MaintenanceRig, fleet
+from tests.core.rig import MINUTE_MS
 
 S = MaintenanceState
 
 
-def at_its_gate() -> tuple[MaintenanceRig, int]:
-    """A maintenance of two waves whose first one is over."""
+def at_its_gate(*, quiet_ms: int = 0) -> tuple[MaintenanceRig, int]:
+    """A maintenance of two waves whose first one is over; nobody polled for so long before it."""
     rig = fleet()
+    rig.wait(quiet_ms)
     number = rig.start("h0", "h1", gate="errors")
-    rig.run()
+    while not rig.gates:
+        rig.run(limit=1)
     return rig, number
 
 
@@ -75,3 +80,23 @@ def test_pause_at_a_gate_has_it_checked_on_resuming() -> None:
     assert rig.maintenance(number).state is S.PAUSED
     rig.tell(words.ResumeMaintenance(number))
     assert rig.gates == [number, number]
+
+
+def test_group_that_no_longer_polls_is_found() -> None:
+    """One that polled before its host's work, and has not since. Source: F-5."""
+    rig, number = at_its_gate()
+    assert silent(rig, number) == ("web",)
+    rig.wait(2 * MINUTE_MS)
+    rig.tell(GroupsPolled(frozenset({"web"})))
+    assert silent(rig, number) == ()
+
+
+def test_group_that_was_silent_before_is_not_waited_for() -> None:
+    """Nobody expects it to poll after the work, since it did not before. Source: F-5."""
+    rig, number = at_its_gate(quiet_ms=3 * 60 * MINUTE_MS)
+    assert silent(rig, number) == ()
+
+
+def silent(rig: MaintenanceRig, number: int) -> tuple[str, ...]:
+    """The groups that a gate would wait for."""
+    return silent_groups(Draft(rig.state, rig.now_ms, rig.terms()), number)

@@ -22,10 +22,11 @@ FORM = {"cause": "host-reboot", "hosts": ["h1", "h2"], "duration": "PT10M", "max
 
 @pytest.fixture
 def gated(tmp_path: Path) -> Iterator[Live]:
-    """A service with a gate that passes while there is a file."""
+    """A service with a gate that passes while there is a file, and one for polls."""
     options = {"command": ["test", "-e", str(tmp_path / "fine")]}
     (tmp_path / "fine").touch()
-    live = Live(replace(SETTINGS, gates=GateSettings((NamedTable("fine", options),))))
+    tables = (NamedTable("fine", options), NamedTable("back", {"polls": True, "tries": 1}))
+    live = Live(replace(SETTINGS, gates=GateSettings(tables)))
     live.fleet(**FLEET)
     yield live
     live.stop()
@@ -72,6 +73,21 @@ def test_gate_stops_a_maintenance_between_waves(gated: Live, tmp_path: Path) -> 
     assert {"maintenance.gate-passed", "maintenance.stopped"} <= actions
 
 
+def test_gate_stops_where_nobody_polls_after_the_wave(gated: Live) -> None:
+    """Groups that polled before and no longer poll are named. Source: F-5."""
+    gated.enable("web-0", "db-0")
+    made = gated.call("POST", "/v1/maintenances", {**FORM, "gate": "back"})
+    name = made.json["maintenance"]["id"]
+    read(gated, name)
+    gated.post(f"/v1/maintenances/{name}/start")
+    read(gated, name)
+    complete_wave(gated, name)
+    stopped = read(gated, name)
+    assert stopped["state"] == "stopped"
+    assert "gate back: not polling since the wave: " in stopped["halted_by"]
+    assert "web" in stopped["halted_by"]
+
+
 def test_gate_that_is_not_there_is_refused(gated: Live) -> None:
     """A maintenance cannot name a gate that the settings do not have. Source: F-5."""
     refused = gated.call("POST", "/v1/maintenances", {**FORM, "gate": "fien"})
@@ -85,5 +101,10 @@ def test_examples_of_the_howto_are_gates(tmp_path: Path) -> None:
     (tmp_path / "forewarn.toml").write_text(textwrap.dedent(example))
     settings = load_settings([tmp_path / "forewarn.toml"], {})
     gates = make_gates({each.name: each.values for each in settings.gates.tables})
-    assert {gate.name for gate in gates.values()} == {"errors", "front-page", "smoke-test"}
+    assert {gate.name for gate in gates.values()} == {
+        "back-again",
+        "errors",
+        "front-page",
+        "smoke-test",
+    }
     assert (gates["errors"].tries, gates["smoke-test"].timeout_s) == (10, 300)

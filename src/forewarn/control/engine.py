@@ -83,9 +83,7 @@ class ControlEngine:
         self.replica = StateReplica(self._inbox, self._status)
         self._publishing = Publishing(publisher, self._inbox.put)
         self._drivers = DriverHost(plane, drivers, deliver=self._inbox.put, report=self._report)
-        self._planner = PlannerHost(
-            plane, clock, drivers, deliver=self._inbox.put, report=self._report
-        )
+        self._planner = PlannerHost(plane, clock, drivers, inbox=self._inbox, report=self._report)
         self._time = Timekeeping(clock, plane)
         self._on_lost = on_lost
         #: Reports the store would not take yet, in their order.

@@ -1,4 +1,6 @@
-"""Gates: checks between the waves of a maintenance, by a command, HTTP or Prometheus. F-5.
+"""Gates: checks between the waves of a maintenance. Source: F-5.
+
+By a command, HTTP or Prometheus, or whether the VMs of the wave's hosts poll again.
 
 Each check is bounded in time and in what it reads. What a result means is decided in the core;
 which gates there are is said in the settings, since a gate runs programs with the service's rights.
@@ -17,23 +19,27 @@ from urllib.parse import urlencode, urlsplit
 
 from forewarn.drivers.command.program import Limits, ProgramFailed, Watch, run_program
 from forewarn.errors import CallerError
-from forewarn.validation.fields import Integer, Number, Text
+from forewarn.validation.fields import Boolean, Integer, Number, Text
 from forewarn.validation.forms import Field, Form, ListOf
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 #: What a check may read, in bytes.
 ANSWER_BYTES_MAX = 1024 * 1024
 #: Samples that a query may give.
 SAMPLES_MAX = 10_000
+#: Tries of a gate that waits for polls where it does not say: ten minutes, 30 s apart.
+POLLS_TRIES = 20
+#: Groups that a reason names.
+NAMED_MAX = 5
 #: Longest reason that is kept, in characters.
 REASON_MAX = 300
 
 _OPTIONS = Form(
     "Gate",
-    "A check after each wave: one of `command`, `url` and `prometheus`.",
+    "A check after each wave: one of `command`, `url`, `prometheus` and `polls`.",
     (
         Field("command", ListOf(Text(4096), 100, 1), "Program and arguments; status 0 passes."),
         Field("url", Text(4096), "Is asked with GET; any status from 200 to 299 passes."),
@@ -41,9 +47,10 @@ _OPTIONS = Form(
         Field("query", Text(4096), "PromQL; passes if it has a result."),
         Field("min", Number(), "Each value of the query must be at least this."),
         Field("max", Number(), "Each value of the query must be at most this."),
+        Field("polls", Boolean(), "Groups that polled before the wave must poll again."),
         Field("ca_file", Text(4096), "Certificates that are trusted (default: the system's)."),
         Field("timeout_s", Number(0.1, 3600), "How long one try may take (default: 30)."),
-        Field("tries", Integer(1, 1000), "Tries before the gate fails (default: 1)."),
+        Field("tries", Integer(1, 1000), "Tries before it fails (default: 1; 20 with `polls`)."),
         Field("every_s", Number(0, 3600), "Time between two tries (default: 30)."),
     ),
 )
@@ -78,6 +85,7 @@ class Gate:
     query: str = ""
     min: float = -math.inf
     max: float = math.inf
+    polls: bool = False
     ca_file: str = ""
     timeout_s: float = 30.0
     tries: int = 1
@@ -95,9 +103,11 @@ def make_gates(tables: Mapping[str, Mapping[str, object]]) -> dict[str, Gate]:
 
 
 def _gate(name: str, options: Mapping[str, object]) -> Gate:
-    gate = Gate(name, **_OPTIONS.read(dict(options), f"[gates.{name}]"))
-    if sum(map(bool, (gate.command, gate.url, gate.prometheus))) != 1:
-        raise GateInvalid(name=name, problem="must have exactly one of command, url and prometheus")
+    tries = {"tries": POLLS_TRIES} if options.get("polls") else {}
+    gate = Gate(name, **_OPTIONS.read({**tries, **options}, f"[gates.{name}]"))
+    if sum(map(bool, (gate.command, gate.url, gate.prometheus, gate.polls))) != 1:
+        problem = "must have exactly one of command, url, prometheus and polls"
+        raise GateInvalid(name=name, problem=problem)
     if bool(gate.prometheus) != bool(gate.query):
         raise GateInvalid(name=name, problem="must have prometheus and query together")
     address = gate.url or gate.prometheus
@@ -106,19 +116,20 @@ def _gate(name: str, options: Mapping[str, object]) -> Gate:
     return gate
 
 
-def run_gate(gate: Gate, subject: str) -> str:
+def run_gate(gate: Gate, subject: str, silent: Callable[[], Sequence[str]] = lambda: ()) -> str:
     """Check a gate, a few times if need be; return why it fails, empty if it passes.
 
     Args:
         gate: what to check.
         subject: id of the maintenance it is checked for; a command reads it.
+        silent: finds the groups that polled before its last wave, and have not since.
     """
     problem = ""
     for attempt in range(gate.tries):
         if attempt:
             threading.Event().wait(gate.every_s)
         try:
-            problem = _check(gate, subject)
+            problem = _check(gate, subject) if not gate.polls else _polls(silent())
         except ProgramFailed as error:
             problem = str(error).removesuffix(".")
         except (OSError, http.client.HTTPException) as error:
@@ -127,6 +138,12 @@ def run_gate(gate: Gate, subject: str) -> str:
             return ""
     problem = "".join(each if each.isprintable() else " " for each in problem)
     return f"gate {gate.name}: {problem[:REASON_MAX]}"
+
+
+def _polls(silent: Sequence[str]) -> str:
+    named = ", ".join(silent[:NAMED_MAX])
+    more = f" and {len(silent) - NAMED_MAX} more" if len(silent) > NAMED_MAX else ""
+    return f"not polling since the wave: {named}{more}" if silent else ""
 
 
 def _check(gate: Gate, subject: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from forewarn.control.inbox import Stopping
 from forewarn.core.maintenance.stimuli import (
     CreateMaintenance,
     GateFailed,
@@ -18,6 +19,7 @@ from forewarn.core.maintenance.stimuli import (
     PlanFailed,
     PlanMade,
 )
+from forewarn.core.maintenance.targets import silent_groups
 from forewarn.errors import ForewarnError
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
     from forewarn.control.driver_setup import DriverSetup
+    from forewarn.control.inbox import Inbox
     from forewarn.control.plane import ControlPlane
     from forewarn.control.planning import Snapshot
     from forewarn.core.maintenance.stimuli import PlannerReport
@@ -48,12 +51,12 @@ class PlannerHost:
         clock: Clock,
         setup: DriverSetup,
         *,
-        deliver: Callable[[PlannerReport], None],
+        inbox: Inbox,
         report: Callable[[Stimulus, str], None],
     ) -> None:
-        """Plan for a plane; `deliver` is called on another thread, `report` on the loop's."""
+        """Plan for a plane; what is made comes back through `inbox`, and is taken by `report`."""
         self._plane, self._clock = plane, clock
-        self._deliver, self._report = deliver, report
+        self._inbox, self._report = inbox, report
         self._executor, self._gates = setup.executor, setup.gates
         #: Maintenances whose gate is being checked.
         self._checking: set[int] = set()
@@ -133,11 +136,19 @@ class PlannerHost:
 
         gate = self._gates.get(name)
         try:
-            problem = run_gate(gate, f"m-{number}") if gate else f"there is no gate {name}"
+            silent = partial(self._silent, number)
+            problem = run_gate(gate, f"m-{number}", silent) if gate else f"there is no gate {name}"
+        except Stopping:
+            return  # the next start checks again
         except Exception:
             log.exception("gate %s of m-%s failed by a bug", name, number)
             problem = f"gate {name} has a bug; see the log of the service"
-        self._deliver(GateFailed(number, problem) if problem else GatePassed(number))
+        self._inbox.put(GateFailed(number, problem) if problem else GatePassed(number))
+
+    def _silent(self, number: int) -> tuple[str, ...]:
+        now_ms = self._clock.now_ms()
+        found = self._inbox.read(lambda plane: silent_groups(plane.draft(now_ms), number))
+        return found.result()
 
     def _make(self, taken: Snapshot) -> None:
         from forewarn.control.planning import planned_from  # noqa: PLC0415 - loaded by now
@@ -151,4 +162,4 @@ class PlannerHost:
         except Exception:
             log.exception("planning of m-%s failed by a bug", number)
             made = PlanFailed(number, "the planner has a bug; see the log of the service")
-        self._deliver(made)
+        self._inbox.put(made)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: A host that fails so soon after its service counts as a failure of the maintenance, in seconds.
 FAILURE_AFTER_S = 3600
+#: A group that polled so long before a host's work is expected to poll after it, in seconds.
+POLLED_BEFORE_S = 3600
 
 
 def operation_ended(draft: Draft, operation: Operation) -> None:
@@ -54,6 +56,28 @@ def host_failed(draft: Draft, host: str) -> None:
         if target is not None and target.state is TargetState.DONE and target.ended_ms >= since_ms:
             reason = "the host failed after its service"
             _fail(draft, replace(target, state=TargetState.FAILED, reason=reason))
+
+
+def silent_groups(draft: Draft, number: int) -> tuple[str, ...]:
+    """Return the groups on the last wave's hosts that polled before, and have not since, sorted.
+
+    Those whose last poll was in the hour before their host's work began. Costs the hosts that were
+    touched, and the VMs of the last wave's. Source: F-5.
+    """
+    maintenance = draft.maintenances.get(number)
+    targets = draft.maintenances.targets(number).values()
+    last = max((each.wave for each in targets), default=0)
+    before_s = POLLED_BEFORE_S + (maintenance.duration_s if maintenance else 0)
+    found, topology = set(), draft.topology
+    for target in targets:
+        if target.wave != last or target.state is not TargetState.DONE:
+            continue
+        since_ms = target.ended_ms - before_s * SECOND_MS
+        for group in {topology.vms[name].group for name in topology.vms_on(target.host)}:
+            enrolment = draft.enrolment(group)
+            if enrolment is not None and since_ms <= enrolment.polled_ms < target.ended_ms:
+                found.add(group)
+    return tuple(sorted(found))
 
 
 def _fail(draft: Draft, failed: Target) -> None:
