@@ -21,7 +21,7 @@ _Act: TypeAlias = Callable[[Trial], None]
 
 #: What discovery may tell of.
 KINDS = {"hosts", "groups", "vms"}
-#: A task that ends within so many seconds is too short to say whether it was aborted.
+#: A task that ends sooner than this, in seconds, is too short to say whether it was aborted.
 SOON_S = 2.0
 
 DRIVER_CHECKS: list[Check[Trial]] = []
