@@ -117,3 +117,17 @@ def test_clock_put_back_into_closed_time_withdraws() -> None:
     rig.now_ms = freeze[0] + 1
     rig.approve(operation.vms[0], operation)
     assert not rig.working(number)
+
+
+def test_new_budget_holds_for_what_a_pause_keeps_announced() -> None:
+    """Also where the plan that finds it is being made as the pause begins. Source: F-3, F-6."""
+    rig = fleet(domains=1)
+    rig.tell(words.ApplyPolicy(Policy(budgets=(Budget(Scope.FLEET, 3),))))
+    number = rig.start(*(f"h{n}" for n in range(3)))
+    assert len(rig.working(number)) == 3
+    rig.plans_made = False
+    rig.tell(words.ApplyPolicy(Policy(budgets=(Budget(Scope.FLEET, 1),))))
+    rig.tell(words.PauseMaintenance(number, keep_announced=True))
+    rig.make_plan(number)
+    assert [len(started) for started in rig.run()] == [1] * 3
+    rig.check_replay()

@@ -158,7 +158,7 @@ def pause(draft: Draft, word: stimuli.PauseMaintenance) -> None:
         move_maintenance(maintenance, MaintenanceMove.PAUSE, draft.now_ms),
         halted_by=word.reason,
         keeps_announced=word.keep_announced,
-        plan_wanted=False,
+        plan_wanted=maintenance.plan_wanted and word.keep_announced,
         due_ms=0,
     )
     draft.put("maintenance.paused", _because(f"{paused.id} is paused", word.reason), paused)
