@@ -1,94 +1,84 @@
-"""Breaks the product by rule, and gives a score: `make mutants ARGS="--sample 40 --package core"`.
+"""Breaks the product by rule, and gives a score: `make mutants ARGS="--sample 200 --room core"`.
 
-Each breakage of the sample is run in a process of its own, and what was found is kept, so that a
-run that was interrupted goes on where it stood. Prints a score for each package, and what nobody
-noticed.
+Prints a line for each breakage that survives, then a table of all rooms. What is listed in
+`equivalents.txt` cannot be noticed by anybody and is left out of the sample.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import random
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from functools import partial
+import time
+from collections import Counter
 from pathlib import Path
 
-from tests.simulator.mutation.attempt import SOUND
-from tests.simulator.mutation.generated import PACKAGES, ROOT, Breakage, breakages
+from tests.simulator.mutation.generated import PACKAGES, breakages
+from tests.simulator.mutation.recorded import recorded
+from tests.simulator.mutation.server import noticed_while_sound, verdicts
 
-RESULTS = ROOT / ".build" / "mutants.jsonl"
-TIMEOUT_S = 1800
-"""How long one breakage may take on a busy machine; its processor time is limited, too."""
-
-
-def attempt(package: str, breakage: Breakage) -> str:
-    """Who notices a breakage first; empty if nobody."""
-    module = "tests.simulator.mutation.attempt"
-    command = [sys.executable, "-m", module, package, breakage.module, str(breakage.number)]
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return "no end"
-    said = [line for line in done.stdout.splitlines() if line.startswith("NOTICED ")]
-    if not said:
-        return f"process ends with {done.returncode}"
-    who = said[-1].removeprefix("NOTICED ")
-    return "" if who == "nobody" else who
+EQUIVALENTS = Path(__file__).parent / "mutation" / "equivalents.txt"
+VERDICTS = ("killed", "timed out", "survived", "no coverage")
+Z_95 = 1.96
+"""How many standard deviations around the mean hold 95 % of a normal distribution."""
 
 
-def known(results: Path) -> dict[str, str]:
-    """What was found before, by the breakage and its line."""
-    if not results.exists():
-        return {}
-    rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
-    return {row["key"]: row["noticed"] for row in rows}
+def interval(noticed: int, of: int) -> tuple[float, float]:
+    """Return Wilson's 95 % confidence interval of a share."""
+    share, spread = noticed / of, Z_95**2 / of
+    middle = share + spread / 2
+    half = Z_95 * math.sqrt(share * (1 - share) / of + spread / (4 * of))
+    return (middle - half) / (1 + spread), (middle + half) / (1 + spread)
+
+
+def equivalents() -> set[str]:
+    """Return the keys of the breakages that change nothing anybody could notice."""
+    lines = EQUIVALENTS.read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line and not line.startswith("#")]
+    return {line.rpartition(" -- ")[0] for line in rows}
+
+
+def score(room: str, sample: int, seed: int) -> str:
+    """Try a sample of a room's breakages; return the room's row of the table."""
+    every = breakages(room)
+    chosen = random.Random(seed).sample(every, min(sample or len(every), len(every)))
+    known = equivalents()
+    tried = [each for each in chosen if each.key not in known]
+    held = recorded(room)
+    complaint = held.failed[0] if held.failed else noticed_while_sound(room, every[0], held)
+    if complaint:
+        raise SystemExit(f"{room}: something fails although nothing is broken: {complaint}")
+    begun, counts = time.monotonic(), Counter[str]()
+    for each, (verdict, who) in verdicts(room, tried, held):
+        counts[verdict] += 1
+        if verdict in {"survived", "no coverage"}:
+            print(f"{verdict}  {each}", flush=True)
+        done = f"{room} {counts.total()}/{len(tried)}"
+        print(f"{done} {verdict} {who}  {each}", file=sys.stderr, flush=True)
+    noticed = counts["killed"] + counts["timed out"]
+    low, high = interval(noticed, len(tried))
+    figures = " | ".join(str(counts[verdict]) for verdict in VERDICTS)
+    return (
+        f"| {room} | {len(every)} | {len(tried)} | {figures} | {len(chosen) - len(tried)} "
+        f"| {100 * noticed / len(tried):.1f} % | {100 * low:.1f} to {100 * high:.1f} % "
+        f"| {time.monotonic() - begun:.0f} s |"
+    )
 
 
 def main(arguments: list[str]) -> int:
-    """Run a sample of each package."""
+    """Score each room that is asked for."""
     parser = argparse.ArgumentParser(prog="make mutants")
-    parser.add_argument("--package", choices=PACKAGES, action="append", help="all by default")
-    parser.add_argument("--sample", type=int, default=40, help="breakages of each package; 0: all")
+    parser.add_argument("--room", choices=PACKAGES, action="append", help="all by default")
+    parser.add_argument("--sample", type=int, default=200, help="breakages of each room; 0: all")
     parser.add_argument("--seed", type=int, default=1, help="which sample")
-    parser.add_argument("--jobs", type=int, default=1, help="at a time")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="what was found before")
-    parser.add_argument("--list", action="store_true", help="only count what could be broken")
     options = parser.parse_args(arguments)
-    options.results.parent.mkdir(parents=True, exist_ok=True)
-    found = known(options.results)
-    for package in options.package or PACKAGES:
-        every = breakages(package)
-        if options.list:
-            print(f"{package}: {len(every)} breakages")
-            continue
-        chosen = every
-        if options.sample and options.sample < len(every):
-            chosen = random.Random(options.seed).sample(every, options.sample)
-        if attempt(package, replace(every[0], number=SOUND)):
-            print(f"{package}: the tests do not pass on the sound product", flush=True)
-            return 1
-        missing = [each for each in chosen if f"{each.id} | {each.text}" not in found]
-        with (
-            ThreadPoolExecutor(options.jobs) as pool,
-            options.results.open("a", encoding="utf-8") as kept,
-        ):
-            answers = pool.map(partial(attempt, package), missing)
-            for each, noticed in zip(missing, answers, strict=True):
-                key = f"{each.id} | {each.text}"
-                found[key] = noticed
-                print(json.dumps({"key": key, "noticed": noticed}), file=kept, flush=True)
-        left = [each for each in chosen if not found[f"{each.id} | {each.text}"]]
-        score = 100 * (len(chosen) - len(left)) / len(chosen)
-        print(f"{package}: {len(chosen) - len(left)} of {len(chosen)} noticed, {score:.1f} %")
-        print(f"  of {len(every)} that could be made", flush=True)
-        for each in left:
-            print(f"  nobody notices {each.id}: {each.text}", flush=True)
+    rows = [score(room, options.sample, options.seed) for room in options.room or PACKAGES]
+    print(
+        f"| room | possible | tried | {' | '.join(VERDICTS)} | equivalent | score | 95 % | took |"
+    )
+    print("|" + "---|" * 10)
+    print("\n".join(rows))
     return 0
 
 

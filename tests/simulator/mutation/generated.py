@@ -1,6 +1,6 @@
 """Breakages that are made by rule: each changes one operator, comparison, call or number.
 
-Nothing is run in here: `attempt.py` runs one in a process of its own.
+Nothing is run in here: `server.py` runs each in a process of its own.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitAnd: ast.BitOr,
 }
+SOUND = -1
+"""In place of a change's number: nothing is broken, and nobody may notice anything."""
 UNHEARD = {"log", "logging"}
 """Names whose calls may be dropped: nobody promises what is logged."""
 
@@ -60,11 +62,20 @@ class Breakage:
     what: str
     #: The line as it was.
     text: str
+    path: str
+    #: The lines of the smallest statement around it; of a compound one, those of its head.
+    lines: range
+    #: Whether it is in the body of a function, and so can be changed after the module is loaded.
+    is_in_function: bool
+
+    def __str__(self) -> str:
+        """Return where it is and what is changed."""
+        return f"{self.path}:{self.line}: {self.what}: {self.text}"
 
     @property
-    def id(self) -> str:
-        """What it is known by as long as nothing before it in its module changes."""
-        return f"{self.module}:{self.line}:{self.number} {self.what}"
+    def key(self) -> str:
+        """What it is known by wherever its line is moved in the module."""
+        return f"{self.module} | {self.what} | {self.text}"
 
 
 def breakages(package: str) -> list[Breakage]:
@@ -75,10 +86,31 @@ def breakages(package: str) -> list[Breakage]:
             parts = path.relative_to(SOURCE).with_suffix("").parts
             module = ".".join(part for part in parts if part != "__init__")
             lines = path.read_text(encoding="utf-8").splitlines()
-            for number, (node, what) in enumerate(_places(ast.parse("\n".join(lines)))):
+            tree = ast.parse("\n".join(lines))
+            smallest, in_functions = _around(tree)
+            where = str(path.relative_to(ROOT))
+            for number, (node, what) in enumerate(_places(tree)):
                 line: int = node.lineno  # type: ignore[attr-defined]
-                found.append(Breakage(module, number, line, what, lines[line - 1].strip()))
+                text = lines[line - 1].strip()
+                around = smallest.get(line, range(line, line + 1)), line in in_functions
+                found.append(Breakage(module, number, line, what, text, where, *around))
     return found
+
+
+def _around(tree: ast.Module) -> tuple[dict[int, range], set[int]]:
+    """Return the smallest statement around each line, and the lines in bodies of functions."""
+    smallest: dict[int, range] = {}
+    in_functions: set[int] = set()
+    for each in ast.walk(tree):  # what is inside comes after what is around it
+        if not isinstance(each, ast.stmt):
+            continue
+        end = (each.end_lineno or each.lineno) + 1
+        body = getattr(each, "body", None)
+        head = range(each.lineno, max(each.lineno + 1, body[0].lineno) if body else end)
+        smallest.update(dict.fromkeys(head, head))
+        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            in_functions.update(range(each.body[0].lineno, end))
+    return smallest, in_functions
 
 
 def broken(text: str, number: int) -> ast.Module:
@@ -106,6 +138,11 @@ def _is_out_of_reach(node: ast.AST) -> bool:
     """Whether nothing in a node can be wrong for anybody: assertions, types, texts of errors."""
     if isinstance(node, ast.If):
         return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+        return isinstance(node.value.func, ast.Name) and node.value.func.id in {
+            "TypeVar",
+            "NewType",
+        }
     return isinstance(node, (ast.Assert, ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom))
 
 
