@@ -16,6 +16,7 @@ from forewarn.core.document import View
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.history import Replay
 from forewarn.core.impact import Cause
+from forewarn.core.indexes import Place, places_of
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.policy import Policy
 from forewarn.core.records import key_of
@@ -190,6 +191,7 @@ class Rig:
         assert replayed.events == self.state.events
         assert replayed.views == self.state.views
         assert set(replayed.enrolments) == set(self.state.enrolments)
+        assert self.state.places.all() == places_in(self.state)
         for kind, table in (
             ("host", self.state.topology.hosts),
             ("group", self.state.topology.groups),
@@ -201,6 +203,15 @@ class Rig:
 def _live(record: object) -> bool:
     assert isinstance(record, Operation | Event), record
     return record.live
+
+
+def places_in(state: State) -> dict[Place, set[int]]:
+    """Where each live operation is found, by looking at everything."""
+    found: dict[Place, set[int]] = {}
+    for number, operation in state.operations.items():
+        for place in places_of(operation, state.topology):
+            found.setdefault(place, set()).add(number)
+    return found
 
 
 def usage_of(state: State) -> tuple[dict[Subject, int], dict[Subject, int]]:

@@ -13,7 +13,6 @@ from forewarn.core.admission import obstacle
 from forewarn.core.draft import Draft
 from forewarn.core.history import Replay
 from forewarn.core.impact import NOTICE_S, TRAITS, Cause
-from forewarn.core.indexes import Place, places_of
 from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.records import FIXED, Record
 from forewarn.core.stimulus import (
@@ -36,7 +35,7 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
 from forewarn.errors import CallerError
 from forewarn.protocol.documents import ScheduledEvent
-from tests.core.rig import MINUTE_MS, Rig, usage_of
+from tests.core.rig import MINUTE_MS, Rig, places_in, usage_of
 
 S = OperationState
 
@@ -288,11 +287,7 @@ class AnyOrder(RuleBasedStateMachine):
     def indexes_are_what_a_scan_gives(self) -> None:
         """What is found by key is what would be found by looking at everything."""
         state = self.rig.state
-        found: dict[Place, set[int]] = {}
-        for number, operation in state.operations.items():
-            for place in places_of(operation, state.topology):
-                found.setdefault(place, set()).add(number)
-        assert state.places.all() == found
+        assert state.places.all() == places_in(state)
         assert usage_of(state) == (state.usage.taken, state.usage.running)
         fleet = state.topology
         whole = Topology(dict(fleet.hosts), dict(fleet.groups), dict(fleet.vms))

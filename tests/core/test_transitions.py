@@ -197,6 +197,7 @@ def test_host_that_a_driver_has_chosen_is_a_destination() -> None:
     rig.approve("web_0", move)
     rig.approve("db_0", move)
     rig.tell(DriverProgressed(move.number, 1, "moving", 10, (("web_0", "h2"), ("db_0", "h1"))))
+    rig.check_replay()
     rig.tell(DriverProgressed(move.number, 1, "moving", 50, (("web_0", "h2"),)))
     other = rig.ask(Cause.HOST_REBOOT, "h2")
     assert rig.now(other).state is S.PLANNED

@@ -60,7 +60,7 @@ def test_tests_that_execute_a_line_are_run_fastest_first(core: list[Breakage]) -
 
 
 def test_interval_is_wilsons() -> None:
-    """A small sample says little, and a full score is no certainty."""
+    """A small sample says little, and a full score proves little."""
     low, high = interval(8, 12)
     assert (round(low, 3), round(high, 3)) == (0.391, 0.862)
     assert interval(40, 40)[0] < 0.92

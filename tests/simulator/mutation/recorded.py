@@ -66,7 +66,9 @@ def recorded(room: str) -> Recorded:
     _, status = os.waitpid(child, 0)
     if status:
         raise SystemExit(f"{room}: the tests that execute each line could not be recorded")
-    return recorded(room)
+    held = json.loads(path.read_text(encoding="utf-8"))
+    del held["digest"]
+    return Recorded(**held)
 
 
 def _digest() -> str:

@@ -12,6 +12,7 @@ from forewarn.core.maintenance import stimuli
 from forewarn.core.maintenance.policy_change import apply_policy
 from forewarn.core.maintenance.postponing import postpone
 from forewarn.core.maintenance.records import (
+    ENDED_MAINTENANCE,
     HOSTS_MAX,
     Maintenance,
     MaintenanceMove,
@@ -212,8 +213,7 @@ def _in_wave(draft: Draft, maintenance: Maintenance) -> bool:
 
 def cancel(draft: Draft, word: stimuli.CancelMaintenance) -> None:
     """End it for good: what is announced is withdrawn, what runs ends. Source: F-6."""
-    states = [each for each in MaintenanceState if each is not MaintenanceState.CANCELLED]
-    states.remove(MaintenanceState.DONE)
+    states = [each for each in MaintenanceState if each not in ENDED_MAINTENANCE]
     maintenance = _movable(draft, word.maintenance, *states, asked="cancelled")
     cancelled = replace(
         move_maintenance(maintenance, MaintenanceMove.CANCEL, draft.now_ms),
