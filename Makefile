@@ -17,6 +17,9 @@ PARALLEL ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
 BENCHES := bench-metadata bench-attack bench-latency bench-start bench-store bench-agent \
 	bench-planner bench-scale bench-nodes bench-page bench-telemetry bench-maintenance
 
+# Programs start a thousand times in tests and benchmarks: Python compiles the modules once.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup system emulate run-dev check fmt-check lint types imports audit fmt test \
 	demo-libvirt kill-libvirt kill-agent test-azure test-nova test-fast test-postgres \

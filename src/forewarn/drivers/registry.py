@@ -6,7 +6,6 @@ A kind is built in, or an installed package offers it under the entry point grou
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.drivers.manual import ManualDriver
@@ -86,6 +85,8 @@ def _factory(kind: str) -> Factory | None:
 
 
 def _installed() -> dict[str, Factory]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - seldom needed, slow to load
+
     return {each.name: _loading(each.load) for each in entry_points(group=GROUP)}
 
 
