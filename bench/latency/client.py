@@ -31,7 +31,7 @@ class Line:
         while (end := received.find(b"\r\n\r\n")) < 0:
             received += self._more()
         head = received[:end].lower()
-        assert b" 200 " in head[:20] or b" 202 " in head[:20], received[:500]
+        assert head[9:12] in {b"200", b"201", b"202"}, received[:500]
         at = head.index(b"content-length:") + 15
         size = int(head[at : at + 12].split(b"\r\n")[0])
         end += 4

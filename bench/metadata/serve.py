@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from forewarn.clock import SystemClock
-from forewarn.metadata.server import MetadataServer, freeze_garbage
+from forewarn.garbage import freeze_garbage
+from forewarn.metadata.server import MetadataServer
 from forewarn.protocol.documents import read_document
 from forewarn.replication.messages import (
     ApprovalAnswer,

@@ -178,16 +178,30 @@ async def one_node(seconds: int) -> None:
         while not port and process.returncode is None:
             line = (await process.stderr.readline()).decode()
             port = int(line.rpartition(":")[2]) if "serving VMs" in line else 0
-        before_s = cpu_s(process.pid)
-        await asyncio.to_thread(poll, port, seconds)
-        used_s, memory = cpu_s(process.pid) - before_s, resident_mib(process.pid)
+        used, memory = await polled(process.pid, port, seconds)
         process.terminate()
         await process.wait()
         await server.stop()
+    bare = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.nodes.bare"), stdout=asyncio.subprocess.PIPE
+    )
+    assert bare.stdout is not None
+    least, _ = await polled(bare.pid, int(await bare.stdout.readline()), seconds)
+    bare.terminate()
+    await bare.wait()
     print(
         f"a node with {NODE_VMS} VMs, each polling once a second over {seconds} s:"
-        f" {memory:.1f} MiB, {used_s / seconds:.2%} of a core"
+        f" {memory:.1f} MiB, {used:.2%} of a core;"
+        f" a loop that only receives and sends: {least:.2%}"
     )
+
+
+async def polled(pid: int, port: int, seconds: int) -> tuple[float, float]:
+    """Return which share of a core a process takes while it is polled, and its memory in MiB."""
+    await asyncio.to_thread(poll, port, 1)  # what is done once is not what polls cost
+    before_s = cpu_s(pid)
+    await asyncio.to_thread(poll, port, seconds)
+    return (cpu_s(pid) - before_s) / seconds, resident_mib(pid)
 
 
 def poll(port: int, seconds: int) -> None:
@@ -212,9 +226,9 @@ def address_of(number: int) -> str:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time a process has used, in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the processor time a process has used, in seconds: of all its threads."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(each.read_text().split()[0]) for each in threads) / 1e9
 
 
 def resident_mib(pid: int) -> float:

@@ -6,7 +6,6 @@ No request may be read in here and no command line.
 from __future__ import annotations
 
 import asyncio
-import gc
 import sys
 from typing import TYPE_CHECKING
 
@@ -179,12 +178,3 @@ class MetadataServer:
         service = self._begun()
         self._timer = service.loop.call_later(1.0, self._second)
         service.second()
-
-
-def freeze_garbage() -> None:
-    """Take everything made so far out of the collector's sight; for processes, once started.
-
-    A full collection otherwise walks through all modules and stops every request meanwhile.
-    """
-    gc.collect()
-    gc.freeze()

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
 from forewarn.errors import ForewarnError
-from forewarn.metadata.server import MetadataServer, freeze_garbage
+from forewarn.garbage import freeze_garbage
+from forewarn.metadata.server import MetadataServer
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.settings import MetadataSettings
 from forewarn.values import value

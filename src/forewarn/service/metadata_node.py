@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.clock import SystemClock
-from forewarn.metadata.server import MetadataServer, freeze_garbage
+from forewarn.garbage import freeze_garbage
+from forewarn.metadata.server import MetadataServer
 from forewarn.replication.access import TlsFiles
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.node_store import NodeStore

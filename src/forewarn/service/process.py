@@ -16,7 +16,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from forewarn.metadata.server import freeze_garbage
+from forewarn.garbage import freeze_garbage
 
 if TYPE_CHECKING:
     from forewarn.service.daemon import Bound, Daemon

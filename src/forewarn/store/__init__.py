@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from forewarn.core.records import to_row
 from forewarn.core.state import Changes, State
 from forewarn.errors import ForewarnError
+from forewarn.garbage import uncollected
 from forewarn.ids import Ids
 from forewarn.store.addresses import engine_of
-from forewarn.store.collection import uncollected
 from forewarn.store.cursors import OutboxCursors
 from forewarn.store.errors import (
     StoreDamaged,

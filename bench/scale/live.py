@@ -1,0 +1,298 @@
+"""A whole service over a large fleet: applying it, starting with it, and what VMs wait meanwhile.
+
+    python -m bench.scale.live [--quick] [--vms N] [--seconds N] [--order N] [--folder PATH]
+
+A real `forewarn serve` on a SQLite file, durable to the disk. The fleet is applied by `forewarn
+topology apply`. The service is stopped and started again; then VMs of 200 blocks poll and approve
+at a fixed pace, first alone, then while a maintenance of thousands of hosts elsewhere is planned
+and its first wave announced. Only loopback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from bench.latency.client import Line, approval, call, poll
+
+VMS, QUICK_VMS = 1_000_000, 50_000
+#: VMs on a host; hosts of a block, which share their groups: a group has one VM on each.
+VMS_A_HOST, BLOCK, DOMAIN_HOSTS = 10, 20, 4
+ORDER_HOSTS = 20_000
+#: Blocks with hosts that are watched, and how fast their VMs poll and approve, a second.
+WATCHED, POLLS, APPROVALS = 200, 200, 20
+START_S_MAX, ANSWER_S_MAX = 300.0, 600.0
+SETTINGS = """
+[listen]
+metadata = ["127.0.0.1:{metadata}"]
+operator = "127.0.0.1:{operator}"
+[metadata]
+vm_by_query = true
+rate_per_s = 0.0
+[operator]
+open_on_loopback = true
+[store]
+url = "sqlite:///{store}"
+[drivers]
+default = "manual"
+[log]
+level = "warning"
+"""
+
+
+def fleet(vms: int) -> dict[str, dict[str, object]]:
+    """Return a fleet in the form of a topology file."""
+    hosts = range(vms // VMS_A_HOST)
+    return {
+        "hosts": {
+            f"h{n}": {"fault_domain": n % BLOCK // DOMAIN_HOSTS, "update_domain": n % BLOCK}
+            for n in hosts
+        },
+        "groups": {group_of(n, place): {} for n in hosts[::BLOCK] for place in range(VMS_A_HOST)},
+        "vms": {
+            vm_of(n, place): {
+                "host": f"h{n}",
+                "group": group_of(n, place),
+                "size": "Standard_D4s_v5",
+                "addresses": [f"10.{n >> 8 & 255}.{n & 255}.{place + (n >> 16) * 16}"],
+            }
+            for n in hosts
+            for place in range(VMS_A_HOST)
+        },
+    }
+
+
+def group_of(host: int, place: int) -> str:
+    """The group of a VM."""
+    return f"g{host // BLOCK * VMS_A_HOST + place}"
+
+
+def vm_of(host: int, place: int) -> str:
+    """The name of a VM."""
+    return f"vm-{host * VMS_A_HOST + place}"
+
+
+class Service:
+    """A `forewarn serve` that can be started again on its store."""
+
+    def __init__(self, folder: Path) -> None:
+        """Write its settings; start nothing yet."""
+        self.metadata_port, self.operator_port = free_port(), free_port()
+        self._config = folder / "forewarn.toml"
+        self._config.write_text(
+            SETTINGS.format(
+                metadata=self.metadata_port,
+                operator=self.operator_port,
+                store=folder / "forewarn.db",
+            )
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> float:
+        """Start it; return the seconds until it answers both a VM and an operator."""
+        command = [sys.executable, "-m", "forewarn.cli.main", "serve", "--config"]
+        begun = time.perf_counter()
+        self._process = subprocess.Popen([*command, str(self._config)])
+        while True:
+            assert self._process.poll() is None, "the service has ended"
+            assert time.perf_counter() - begun < START_S_MAX, "the service does not start"
+            try:
+                socket.create_connection(("127.0.0.1", self.metadata_port)).close()
+                Line(self.operator_port).ask(call("GET", "/v1/operations?limit=1"))
+            except ConnectionError:
+                time.sleep(0.05)
+            else:
+                return time.perf_counter() - begun
+
+    def stop(self) -> None:
+        """Have it end."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(ANSWER_S_MAX)
+
+    def resident_mib(self) -> float:
+        """Return its memory, in MiB."""
+        assert self._process is not None
+        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text("ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def apply(self, topology: Path) -> float:
+        """Apply a fleet by the command; return the seconds it took."""
+        words = ("topology", "apply", str(topology), "--json")
+        url = f"http://127.0.0.1:{self.operator_port}"
+        begun = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "forewarn.cli.main", *words],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "FOREWARN_SERVER": url},
+        )
+        return time.perf_counter() - begun
+
+
+def free_port() -> int:
+    """Return a port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Watched:
+    """VMs that poll and approve at a fixed pace, and what each had to wait, in ms."""
+
+    def __init__(self, service: Service, hosts: list[int]) -> None:
+        """Watch the VMs of some hosts: each has a group of its own there."""
+        self._service, self._hosts = service, hosts
+        self._vms = [vm_of(n, place) for n in hosts for place in range(VMS_A_HOST)]
+        self.polls: list[float] = []
+        self.approvals: list[float] = []
+        self._unapproved = iter(self._vms)
+
+    def announce(self) -> None:
+        """Have every group polled, then work announced on each host."""
+        operator = Line(self._service.operator_port)
+        vm = Line(self._service.metadata_port)
+        for name in self._vms:
+            vm.ask(poll(name))
+        targets = [f"h{n}" for n in self._hosts]
+        operator.ask(call("POST", "/v1/operations", {"cause": "host-update", "targets": targets}))
+
+    def notices(self) -> dict[str, tuple[str, str]]:
+        """Return what each group's event says: its id, and when it is to start."""
+        vm = Line(self._service.metadata_port)
+        found = {}
+        for name in self._vms:
+            for event in vm.ask(poll(name))["Events"]:
+                if event["EventStatus"] == "Scheduled":
+                    found[name] = (event["EventId"], event["NotBefore"])
+        return found
+
+    async def live(self, events: dict[str, tuple[str, str]], seconds: float) -> None:
+        """Poll and approve for a while."""
+        await asyncio.gather(
+            self._paced(self.polls, POLLS, seconds, map(poll, cycle(self._vms))),
+            self._paced(
+                self.approvals,
+                APPROVALS,
+                seconds,
+                (approval(name, events[name][0]) for name in self._unapproved),
+            ),
+        )
+
+    async def _paced(self, times: list[float], rate: int, seconds: float, requests: Any) -> None:  # noqa: ANN401 - any iterator of bytes
+        begun = time.perf_counter()
+        asked: set[asyncio.Task[None]] = set()
+        for number in range(int(rate * seconds)):
+            await asyncio.sleep(max(0.0, begun + number / rate - time.perf_counter()))
+            asked.add(asyncio.create_task(self._ask(times, next(requests))))
+        await asyncio.gather(*asked)
+
+    async def _ask(self, times: list[float], request: bytes) -> None:
+        begun = time.perf_counter()
+        port = self._service.metadata_port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        times.append((time.perf_counter() - begun) * 1000)
+        assert head.startswith(b"HTTP/1.1 200"), head
+        writer.close()
+
+
+def shown(times: list[float]) -> str:
+    """Return the median and the 99th percentile."""
+    return f"{statistics.median(times):.1f} / {statistics.quantiles(times, n=100)[98]:.1f}"
+
+
+async def order(service: Service, hosts: list[int]) -> float:
+    """Have a maintenance of many hosts begin; return the seconds until its plan is in force."""
+    line = Line(service.operator_port)
+    line.socket.settimeout(ANSWER_S_MAX)
+
+    async def ask(method: str, path: str, form: object = None) -> dict[str, Any]:
+        found: dict[str, Any] = await asyncio.to_thread(line.ask, call(method, path, form))
+        return found
+
+    begun = time.perf_counter()
+    targets = [f"h{n}" for n in hosts]
+    form = {"cause": "network-update", "hosts": targets, "duration": "PT10M"}
+    name = (await ask("POST", "/v1/maintenances", form))["maintenance"]["id"]
+    await ask("POST", f"/v1/maintenances/{name}/start", {})
+    told: dict[str, Any] = {}
+    while not told.get("wave"):
+        told = (await ask("GET", f"/v1/maintenances/{name}"))["maintenance"]
+        await asyncio.sleep(0.2)
+    return time.perf_counter() - begun
+
+
+async def measure(service: Service, vms: int, *, seconds: float, ordered: int) -> None:
+    """Print what VMs wait, alone and while many hosts are ordered."""
+    hosts = vms // VMS_A_HOST
+    blocks = random.Random(1).sample(range(hosts // BLOCK), min(WATCHED, hosts // BLOCK // 2))
+    watched = Watched(service, [block * BLOCK for block in blocks])
+    watched.announce()
+    before = watched.notices()
+    await watched.live(before, seconds)
+    print(f"| alone | {shown(watched.polls)} | {shown(watched.approvals)} |", flush=True)
+    watched.polls, watched.approvals = [], []
+    free = (n for n in range(hosts) if n // BLOCK not in set(blocks))
+    many = [host for host, _ in zip(free, range(ordered), strict=False)]
+    _, took_s = await asyncio.gather(watched.live(before, seconds), order(service, many))
+    polls, approvals = shown(watched.polls), shown(watched.approvals)
+    case = f"while {len(many):,} hosts are planned ({took_s:.1f} s) and announced"
+    print(f"| {case} | {polls} | {approvals} |")
+    after = watched.notices()
+    renewed = sum(after[name] != told for name, told in before.items() if name in after)
+    print(f"notices renewed: {renewed} of {len(after)} events")
+
+
+def main() -> None:
+    """Apply, start again, measure."""
+    parser = argparse.ArgumentParser(prog="python -m bench.scale.live", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_VMS:,} VMs only")
+    parser.add_argument("--vms", type=int, default=0, help=f"default: {VMS:,}")
+    parser.add_argument("--seconds", type=float, default=40, help="of polls and approvals, each")
+    parser.add_argument("--order", type=int, default=ORDER_HOSTS, help="hosts ordered at once")
+    parser.add_argument("--folder", type=Path, help="where the store is made")
+    given = parser.parse_args()
+    vms = given.vms or (QUICK_VMS if given.quick else VMS)
+    seconds = 10 if given.quick else given.seconds
+    print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores")
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        topology = Path(folder) / "fleet.json"
+        topology.write_text(json.dumps(fleet(vms)))
+        service = Service(Path(folder))
+        try:
+            service.start()
+            print(f"{vms:,} VMs applied in {service.apply(topology):.1f} s", flush=True)
+            print(f"resident: {service.resident_mib():,.0f} MiB", flush=True)
+            service.stop()
+            begun = time.perf_counter()
+            service.start()
+            Line(service.metadata_port).ask(poll(vm_of(0, 0)))
+            took_s = time.perf_counter() - begun
+            print(f"start to the first poll answered: {took_s:.1f} s")
+            print(f"resident: {service.resident_mib():,.0f} MiB\n")
+            print("| ms, median / p99 | poll | approval |\n|---|---|---|", flush=True)
+            asyncio.run(measure(service, vms, seconds=seconds, ordered=given.order))
+        finally:
+            service.stop()
+
+
+if __name__ == "__main__":
+    main()
