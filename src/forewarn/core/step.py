@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Operations that one step announces or starts; the rest follows in steps of its own, so that
 #: approvals are answered in between. Each costs the store about half a millisecond.
-PORTION_MAX = 16
+PORTION_MAX = 8
 
 
 @value

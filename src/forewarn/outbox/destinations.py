@@ -72,10 +72,15 @@ FORMS: dict[str, Form] = {
         "CloudEvents in a stream of NATS JetStream.",
         (
             *COMMON,
-            Field("servers", ListOf(Text(2048), 20, 1), "`nats://HOST:PORT`, …", required=True),
+            Field(
+                "servers",
+                ListOf(Text(2048), 20, 1),
+                "`tls://HOST:PORT` or `nats://`.",
+                required=True,
+            ),
             Field("subject", Text(200), "What subjects begin with (default: `forewarn`)."),
             Field("credentials_file", Text(4096), "Credentials as `nsc` writes them."),
-            Field("token_file", Text(4096), "File with a token."),
+            Field("token_file", Text(4096), "File with a token: by TLS, or on this machine."),
             Field("ca_file", Text(4096), "Certificates to trust, for TLS."),
         ),
     ),
@@ -203,6 +208,10 @@ def _nats(name: str, read: Mapping[str, Any]) -> Sink:
         if urlsplit(server).scheme not in {"nats", "tls"}:
             problem = f"must have servers with nats:// or tls://, not {server}"
             raise DestinationInvalid(name=name, problem=problem)
+        secret = bool(read.get("token_file")) or "@" in urlsplit(server).netloc
+        if secret and not is_protected(_as_web(server)):
+            problem = f"must have tls:// for {_host(server)}: a token would be sent for all to read"
+            raise DestinationInvalid(name=name, problem=problem)
     return NatsSink(
         NatsTarget(
             name,
@@ -214,6 +223,16 @@ def _nats(name: str, read: Mapping[str, Any]) -> Sink:
             timeout_s=read.get("timeout_s", TIMEOUT_S),
         )
     )
+
+
+def _as_web(server: str) -> str:
+    """Return a NATS server's URL with the schemes of the web, which mean the same."""
+    scheme = "https" if urlsplit(server).scheme == "tls" else "http"
+    return f"{scheme}://{_host(server)}"
+
+
+def _host(server: str) -> str:
+    return urlsplit(server).netloc.rpartition("@")[2]
 
 
 def _kafka(name: str, read: Mapping[str, Any]) -> Sink:

@@ -34,7 +34,7 @@ NOTIFY_VARIABLE = "NOTIFY_SOCKET"
 #: How long a busy thread may keep the interpreter from the other one, in seconds. Python's own
 #: 5 ms are more than an operator's call may take in all; the threads mostly wait, so that
 #: changing more often costs nothing that can be measured.
-SWITCH_S = 0.0005
+SWITCH_S = 0.0001
 
 
 def run(main: Callable[[], Awaitable[int]]) -> int:
