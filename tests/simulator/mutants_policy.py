@@ -98,6 +98,30 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="transcript F-8-refused",
     ),
     Mutant(
+        "postponed-work-stays",
+        "work that was announced for a host stays so when the host is postponed",
+        (
+            (
+                POSTPONING,
+                "        if operation is not None and operation.state is OperationState.ANNOUNCED:\n",
+                "        if operation is not None and operation.state is OperationState.FAILED:\n",
+            ),
+        ),
+        caught_by="transcript F-8-postponed",
+    ),
+    Mutant(
+        "silent-groups-pass",
+        "a gate that waits for polls lets a maintenance go on without them",
+        (
+            (
+                "forewarn.core.maintenance.targets",
+                "since_ms <= enrolment.polled_ms < target.ended_ms:\n",
+                "since_ms <= enrolment.polled_ms < since_ms:\n",
+            ),
+        ),
+        caught_by="world 7: F-5",
+    ),
+    Mutant(
         "postponement-not-planned",
         "a postponed host is announced again at once",
         (

@@ -15,6 +15,7 @@ from forewarn.core.draft import Terms
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance.refusals import MaintenanceWrongState
 from forewarn.core.maintenance.stimuli import WORDS, OperatorWord
+from forewarn.core.maintenance.targets import silent_groups
 from forewarn.core.refusals import Unknown, WrongState
 from forewarn.core.state import Entry
 from forewarn.core.step import next_deadline_ms, step
@@ -141,6 +142,10 @@ class ControlPlane(StateView):
         happened = self.store.settle()
         if happened is not None:
             self._adopt(happened)
+
+    def silent_groups(self, number: int, now_ms: int) -> tuple[str, ...]:
+        """Return the groups that polled before a maintenance's last wave, and not since. F-5."""
+        return silent_groups(self.draft(now_ms), number)
 
     def whole(self) -> DocumentChange:
         """Everything metadata nodes must know now."""

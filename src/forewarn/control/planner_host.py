@@ -19,7 +19,6 @@ from forewarn.core.maintenance.stimuli import (
     PlanFailed,
     PlanMade,
 )
-from forewarn.core.maintenance.targets import silent_groups
 from forewarn.errors import ForewarnError
 
 if TYPE_CHECKING:
@@ -147,8 +146,7 @@ class PlannerHost:
 
     def _silent(self, number: int) -> tuple[str, ...]:
         now_ms = self._clock.now_ms()
-        found = self._inbox.read(lambda plane: silent_groups(plane.draft(now_ms), number))
-        return found.result()
+        return self._inbox.read(lambda plane: plane.silent_groups(number, now_ms)).result()
 
     def _make(self, taken: Snapshot) -> None:
         from forewarn.control.planning import planned_from  # noqa: PLC0415 - loaded by now

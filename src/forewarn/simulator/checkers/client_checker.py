@@ -30,6 +30,8 @@ START_MS = 120_000
 """How long approved work may take to start while nothing is wrong and nothing is in its way."""
 WAKE_MS = 5000
 """How long after a change a long poll may wait on while nothing is wrong."""
+POLLED_BEFORE_MS = 58 * 60_000
+"""Who polled in this time before work ended must poll again: an hour, and marks are coarse."""
 EARLY_MS = 5 * 60_000
 """How much less than a day the silence may be of a group that is disabled: marks are coarse."""
 
@@ -312,6 +314,16 @@ class ClientChecker:
     def marked(self, groups: frozenset[str], service_ms: int) -> None:
         """Requests of these groups were reported, at this time of the service."""
         self._marked.update(dict.fromkeys(groups, (self._queue.now_ms, service_ms)))
+
+    def check_polled(self, group: str, ended_ms: int) -> None:
+        """F-5: a gate may pass where a group that polled before work ended then has polled since.
+
+        `ended_ms` is by the service's clock, which a poll's mark is compared with.
+        """
+        _, marked_ms = self._marked.get(group, (0, 0))
+        if ended_ms - POLLED_BEFORE_MS < marked_ms < ended_ms:
+            text = f"a gate passes, and {group} has not polled for {ended_ms - marked_ms} ms"
+            raise Violation("F-5", text)
 
     def _check_disabled(self, group: str, changes: Changes, service_ms: int) -> None:
         """B-2: a group is disabled after a day of silence, and never earlier."""

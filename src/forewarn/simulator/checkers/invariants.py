@@ -69,6 +69,17 @@ class InvariantChecker(StateChecker):
         self.maintenance.durable(changes, service_ms)
         self.clients.is_durable(changes)
 
+    def gate_answers(self, number: int, *, passes: bool, polls: bool) -> None:
+        """A gate is about to say what it found: with `polls`, whether groups poll again. F-5."""
+        self.maintenance.gate_answers(number, passes=passes)
+        if not polls:
+            return
+        self.premises["F-5: a gate waits for polls"] += 1
+        topology = self.state.topology
+        for target in self.maintenance.last_wave(number) if passes else ():
+            for name in topology.vms_on(target.host):
+                self.clients.check_polled(topology.vms[name].group, target.ended_ms)
+
     # ---- what nodes show -----------------------------------------------------------------------
 
     def publishes(self, change: DocumentChange, *, own_ms: int | None) -> None:

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from forewarn.core.lifecycle import Operation
-    from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
+    from forewarn.core.maintenance.records import (
+        Maintenance,
+        MaintenancePlan,
+        Postponement,
+        Target,
+    )
     from forewarn.core.policy import Policy
     from forewarn.core.state import Changes, State
     from forewarn.planning.policy import Policy as MaintenancePolicy
@@ -48,6 +53,8 @@ class MaintenanceChecker:
         self._announced_by: dict[int, MaintenancePolicy] = {}
         #: Maintenance -> wave whose hosts were done and whose gate has not let it go on since.
         self._ungated: dict[int, int] = {}
+        #: (maintenance, host) -> when its announced work is to start, if it was not postponed.
+        self._told_ms: dict[tuple[int, str], int] = {}
         #: Service's time at which the fleet, or who is disturbed, changed last.
         self._fleet_ms = 0
 
@@ -62,6 +69,12 @@ class MaintenanceChecker:
         self.premises["F-5: a gate stops a maintenance"] += not passes
         if passes:
             self._ungated.pop(number, None)
+
+    def last_wave(self, number: int) -> tuple[Target, ...]:
+        """Return the hosts of a maintenance's last wave that are done."""
+        own = [each for each in self._targets.values() if each.maintenance == number]
+        last = max((each.wave for each in own), default=0)
+        return tuple(t for t in own if t.wave == last and t.state is TargetState.DONE)
 
     def durable(self, changes: Changes, now_ms: int) -> None:
         """Check a change that the state has just taken in, at this time of the service."""
@@ -89,6 +102,8 @@ class MaintenanceChecker:
                 self._check_rested(operation, begun)
             if operation.maintenance and now == RUNNING != before:
                 self._check_started(operation)
+            if operation.maintenance and not operation.live:
+                self._told_ms.pop((operation.maintenance, operation.host), None)
         self._note_ends(changes)
 
     def lacks_room(self, operation: Operation) -> str:
@@ -121,6 +136,9 @@ class MaintenanceChecker:
         self._maintenances[maintenance.number] = maintenance
         was = before.state if before else None
         now, number = maintenance.state, maintenance.number
+        for each in maintenance.postponed:
+            if before is None or each not in before.postponed:
+                self._check_postponed(maintenance, each)
         if was is now:
             return
         if was in {M.DONE, M.CANCELLED} or (was is None and now is not M.DRAFT):
@@ -138,6 +156,31 @@ class MaintenanceChecker:
             each.maintenance == number and each.state.value == ANNOUNCED
             for each in self.state.operations.values()
         )
+
+    def _check_postponed(self, maintenance: Maintenance, granted: Postponement) -> None:
+        """F-8: within what the policy allows after the time first told, and the deadline."""
+        self.premises["F-8: a host is postponed"] += 1
+        number, host = maintenance.number, granted.host
+        first_ms = self._told_ms.get((number, host), granted.from_ms)
+        name = f"{host} of {maintenance.id} is postponed"
+        if granted.until_ms > first_ms + self.policy.postpone_max_s * 1000:
+            raise Violation("F-8", f"{name} for longer than the policy allows")
+        end_ms = granted.until_ms + maintenance.duration_s * 1000
+        if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
+            raise Violation("F-8", f"{name} beyond the deadline")
+
+    def _check_late_enough(self, operation: Operation, start_ms: int) -> None:
+        """F-8: not before the time that an owner was granted."""
+        maintenance = self._maintenances[operation.maintenance]
+        for each in maintenance.postponed:
+            if each.host == operation.host:
+                self.premises["F-8: work comes after it was postponed"] += 1
+                if start_ms < each.until_ms:
+                    text = f"{operation.id} is {operation.state.value} for {start_ms}"
+                    raise Violation("F-8", f"{text}, it was postponed until {each.until_ms}")
+                return
+        if operation.state.value == ANNOUNCED:
+            self._told_ms[operation.maintenance, operation.host] = start_ms
 
     def _note_target(self, key: str, target: Target | None) -> None:
         if target is None:
@@ -184,6 +227,7 @@ class MaintenanceChecker:
             raise Violation("15", f"{name} is announced beyond the budget of {over}")
         start_ms = max(operation.hold_ms, operation.announced_ms)
         self._check_time(operation, start_ms, operation.not_before_ms)
+        self._check_late_enough(operation, operation.not_before_ms)
         wave = self._targets[f"{maintenance.number}/{operation.host}"].wave
         for target in self._targets.values():
             same = target.maintenance == maintenance.number and target.wave != wave
@@ -239,6 +283,7 @@ class MaintenanceChecker:
             raise Violation("F-6", f"{name} starts, which is {maintenance.state.value}")
         at_ms = operation.started_ms
         self._check_time(operation, at_ms, at_ms)
+        self._check_late_enough(operation, at_ms)
         if at_ms < operation.hold_ms:
             raise Violation("15", f"{name} starts before its wave may")
         before = self._announced_by.get(operation.number, self.policy)

@@ -30,8 +30,8 @@ M = MaintenanceState
 
 LIVE_MAX = 3
 """Maintenances that operators have going at a time."""
-GATE = "smoke-test"
-"""The one gate there is: what it finds is drawn."""
+GATE, POLLS = "smoke-test", "polls"
+"""The gates there are: what the first finds is drawn, the other waits for polls."""
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Pacific/Auckland")
 """Time zones of windows: with and without daylight saving, and half an hour off."""
 OF_VMS = frozenset({Scope.GROUP, Scope.OWNER})
@@ -78,7 +78,7 @@ def maintain(people: Operators, dice: Dice) -> None:
         budgets=_own_budgets(dice, world.topology.hosts["h0"].zone),
         canary_hosts=hosts[:1] if dice.chance(200) else (),
         max_failures=dice.pick((0, 1, 5)),
-        gate=GATE if dice.chance(400) else "",
+        gate=dice.pick((GATE, POLLS)) if dice.chance(500) else "",
     )
     answer = people.ask(ask, "operator")
     if answer.done() and answer.exception() is None:
@@ -102,6 +102,7 @@ def apply_policy(people: Operators, dice: Dice) -> None:
         pause_s=dice.pick((0, 0, 300, 1800)),
         owner_rest_s=dice.pick((0, 0, 0, 1800)),
         canary_count=dice.pick((0, 0, 1, 2)),
+        postpone_max_s=dice.pick((0, 4, 24)) * HOUR_MS // 1000,
     )
     people.tell(stimuli.ApplyPolicy(policy), "operator")
 
@@ -110,12 +111,12 @@ def steer(people: Operators, dice: Dice) -> None:
     """An operator has a say in one of the maintenances that there are."""
     live = list(people.world.checker.state.maintenances.values())
     if live:
-        word = _word(dice.pick(live), dice)
+        word = _word(dice.pick(live), dice, now_ms=people.world.service.clock.now_ms())
         if word is not None:
             people.tell(word, "operator")
 
 
-def _word(maintenance: Maintenance, dice: Dice) -> Stimulus | None:
+def _word(maintenance: Maintenance, dice: Dice, *, now_ms: int) -> Stimulus | None:
     number = maintenance.number
     if dice.chance(100):
         return stimuli.CancelMaintenance(number, "not needed any more")
@@ -123,6 +124,10 @@ def _word(maintenance: Maintenance, dice: Dice) -> Stimulus | None:
         return stimuli.StartMaintenance(number)
     if maintenance.state is not M.RUNNING:
         return stimuli.ResumeMaintenance(number)
+    if dice.chance(300):
+        hosts = tuple(dice.some(list(maintenance.hosts), dice.between(1, 2)))
+        until_ms = now_ms + dice.between(1, 8) * HOUR_MS
+        return stimuli.PostponeHosts(number, hosts, until_ms, "an owner", "not now")
     if dice.chance(300):
         return stimuli.PauseMaintenance(number, "let us see", dice.chance(400))
     return None

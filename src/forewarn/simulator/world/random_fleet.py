@@ -28,7 +28,7 @@ from forewarn.simulator.world.event_queue import HOUR_MS, MINUTE_MS, START_MS
 from forewarn.simulator.world.failover import Failover
 from forewarn.simulator.world.machine import Machine
 from forewarn.simulator.world.machine_profile import MachineProfile
-from forewarn.simulator.world.maintainers import GATE
+from forewarn.simulator.world.maintainers import GATE, POLLS
 from forewarn.simulator.world.shell_network import PROXY, SECRET, ShellNetwork
 from forewarn.simulator.world.shell_node import ShellNode
 from forewarn.simulator.world.shells import FarUpstream, OwnNode
@@ -84,7 +84,9 @@ class WorldPlan:
 class RandomFleet(Deployment):
     """One simulated fleet and the service that looks after it."""
 
-    gates: Mapping[str, Gate] = MappingProxyType({GATE: Gate(GATE, command=("drawn",))})
+    gates: Mapping[str, Gate] = MappingProxyType(
+        {GATE: Gate(GATE, command=("drawn",)), POLLS: Gate(POLLS, polls=True)}
+    )
 
     def __init__(self, plan: WorldPlan) -> None:
         """Join the parts; nothing is started and nobody is there."""
@@ -278,13 +280,19 @@ class RandomFleet(Deployment):
 
     def new_executor(self, service: SimulatedControl) -> SideWork:
         """Return where a process has plans made and gates checked: what they find is drawn."""
-        return SideWork(service, self.queue, dice=self._side_dice, gate_fails=self._gate_fails)
+        return SideWork(service, self.queue, dice=self._side_dice, findings=self)
 
-    def _gate_fails(self, service: SimulatedControl, number: int) -> bool:
+    def gate_finds(self) -> str:
+        """Return what a gate finds that nothing else decides: why it fails, or nothing."""
         fails = not self.healing and self._side_dice.chance(GATE_FAILS_PERMILLE)
+        return "the smoke test fails" if fails else ""
+
+    def gate_answers(
+        self, service: SimulatedControl, number: int, gate: Gate, *, passes: bool
+    ) -> None:
+        """A gate is about to say what it found."""
         if service is self.service:
-            self.checker.maintenance.gate_answers(number, passes=not fails)
-        return fails
+            self.checker.gate_answers(number, passes=passes, polls=gate.polls)
 
     def fail_over(self, *, cut: bool, back_ms: int) -> bool:
         """Let a standby contend for the store, and the old writer come back after that time.

@@ -1,23 +1,25 @@
 """Where a simulated process has its drivers called, its plans made and its gates checked.
 
 A driver is called at once. A plan is the product's own, made from what was true when it was asked
-for, and comes back later; what a gate finds is drawn.
+for, and comes back later; so does what a gate finds, which looks at polls or is drawn.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from forewarn.control.gate_checks import POLLS_TRIES, run_gate
 from forewarn.control.planner_host import PlannerHost
 from forewarn.core.maintenance.stimuli import GateFailed, GatePassed
 from forewarn.simulator.world.crash_points import NeverReturns
 from forewarn.simulator.world.event_queue import MINUTE_MS, SECOND_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from forewarn.control.gate_checks import Gate
     from forewarn.simulator.world.control_process import SimulatedControl
     from forewarn.simulator.world.dice import Dice
     from forewarn.simulator.world.event_queue import EventQueue
@@ -35,20 +37,31 @@ class InlineExecutor:
             work()
 
 
+class Findings(Protocol):
+    """Who knows what gates find, and hears of it."""
+
+    @property
+    def gates(self) -> Mapping[str, Gate]:
+        """The gates of the settings."""
+
+    def gate_finds(self) -> str:
+        """Return what a gate finds that nothing else decides: why it fails, or nothing."""
+
+    def gate_answers(
+        self, service: SimulatedControl, number: int, gate: Gate, *, passes: bool
+    ) -> None:
+        """A gate is about to say what it found."""
+
+
 class SideWork(InlineExecutor):
     """Calls drivers at once; plans and checks come back when some time has passed."""
 
     def __init__(
-        self,
-        service: SimulatedControl,
-        queue: EventQueue,
-        *,
-        dice: Dice,
-        gate_fails: Callable[[SimulatedControl, int], bool],
+        self, service: SimulatedControl, queue: EventQueue, *, dice: Dice, findings: Findings
     ) -> None:
-        """Work beside one process; `gate_fails` says what the gate of a maintenance finds."""
+        """Work beside one process; `findings` has what is drawn of gates."""
         self._service, self._queue, self._dice = service, queue, dice
-        self._gate_fails = gate_fails
+        self._findings = findings
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do some work; what is told by a process that has ended is lost with it."""
@@ -57,29 +70,39 @@ class SideWork(InlineExecutor):
             super().submit(work)
             return
         assert isinstance(work, partial)
-        is_gate = len(work.args) > 1
+        if len(work.args) > 1:
+            delay_ms = self._dice.between(SECOND_MS, 10 * MINUTE_MS)
+            self._later(delay_ms, partial(self._answer_gate, *work.args))
+        else:
+            slow = self._dice.chance(SLOW_PERMILLE)
+            self._later(self._dice.between(1, MINUTE_MS if slow else SECOND_MS), work)
+
+    def _later(self, delay_ms: int, work: Callable[[], None]) -> None:
         loop = self._service.loop
-        told = partial(self._answer_gate, work.args[0]) if is_gate else work
 
         def due() -> None:
             if self._service.loop is loop and loop is not None:
-                told()
+                work()
                 self._service.turn()
 
-        self._queue.after(self._delay_ms(is_gate=is_gate), partial(self._once_awake, due))
+        self._queue.after(delay_ms, partial(self._once_awake, due))
 
     def _once_awake(self, act: Callable[[], None]) -> None:
         if self._service.up:
             self._service.once_awake(act)
 
-    def _delay_ms(self, *, is_gate: bool) -> int:
-        if is_gate:
-            return self._dice.between(SECOND_MS, 10 * MINUTE_MS)
-        slow = self._dice.chance(SLOW_PERMILLE)
-        return self._dice.between(1, MINUTE_MS if slow else SECOND_MS)
-
-    def _answer_gate(self, number: int) -> None:
-        fails = self._gate_fails(self._service, number)
-        loop = self._service.loop
+    def _answer_gate(self, number: int, name: str, tries: int = POLLS_TRIES) -> None:
+        gate = self._findings.gates[name]
+        service, loop = self._service, self._service.loop
         assert loop is not None
-        loop.bring(GateFailed(number, "the smoke test fails") if fails else GatePassed(number))
+        problem = self._findings.gate_finds()
+        if gate.polls:
+            now_ms = service.clock.now_ms()
+            silent = partial(service.plane.silent_groups, number, now_ms)
+            problem = run_gate(gate, f"m-{number}", silent)
+        if problem and gate.polls and tries > 1:
+            wait_ms = int(gate.every_s * SECOND_MS)
+            self._later(wait_ms, partial(self._answer_gate, number, name, tries - 1))
+            return
+        self._findings.gate_answers(service, number, gate, passes=not problem)
+        loop.bring(GateFailed(number, problem) if problem else GatePassed(number))
