@@ -97,6 +97,17 @@ def test_group_that_was_silent_before_is_not_waited_for() -> None:
     assert silent(rig, number) == ()
 
 
-def silent(rig: MaintenanceRig, number: int) -> tuple[str, ...]:
+def test_absence_of_the_service_is_no_poll() -> None:
+    """Time without the service counts as no silence (B-2), and not as polls either. F-5."""
+    rig, number = at_its_gate()
+    rig.wait(50 * MINUTE_MS)
+    rig.tell(Recover(50 * MINUTE_MS))
+    assert silent(rig, number, rig.now_ms) == ("web",)
+    rig.wait(2 * MINUTE_MS)
+    rig.tell(GroupsPolled(frozenset({"web"})))
+    assert silent(rig, number, rig.now_ms - 2 * MINUTE_MS) == ()
+
+
+def silent(rig: MaintenanceRig, number: int, since_ms: int = 0) -> tuple[str, ...]:
     """The groups that a gate would wait for."""
-    return silent_groups(Draft(rig.state, rig.now_ms, rig.terms()), number)
+    return silent_groups(Draft(rig.state, rig.now_ms, rig.terms()), number, since_ms)

@@ -103,8 +103,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 POSTPONING,
-                "        if operation is not None and operation.state is OperationState.ANNOUNCED:\n",
-                "        if operation is not None and operation.state is OperationState.FAILED:\n",
+                "is not None and operation.state is OperationState.ANNOUNCED:\n        ",
+                "is not None and operation.state is OperationState.FAILED:\n        ",
             ),
         ),
         caught_by="transcript F-8-postponed",
@@ -115,8 +115,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 "forewarn.core.maintenance.targets",
-                "since_ms <= enrolment.polled_ms < target.ended_ms:\n",
-                "since_ms <= enrolment.polled_ms < since_ms:\n",
+                "        after_ms = max(target.ended_ms, since_ms + 1)\n",
+                "        after_ms = before_ms\n",
             ),
         ),
         caught_by="world 7: F-5",

@@ -75,6 +75,8 @@ class ControlPlane(StateView):
         super().__init__(store.load(), store, policy, new_guid=new_guid)
         #: Driver of hosts that name none.
         self.default_driver = ""
+        #: When the service took up what was there before, ms since the epoch UTC.
+        self._recovered_ms = 0
         #: Given what was adopted, and the sequence as of it; must be quick.
         self.on_adopted: Callable[[Changes, int], None] = lambda _, __: None
 
@@ -89,7 +91,9 @@ class ControlPlane(StateView):
             ForewarnError: the store cannot be written; nothing may be decided.
         """
         self.store.confirm()
-        return self.commit(Recover(self._away_ms(now_ms)), actor="clock", now_ms=now_ms)
+        recovered = self.commit(Recover(self._away_ms(now_ms)), actor="clock", now_ms=now_ms)
+        self._recovered_ms = now_ms
+        return recovered
 
     def commit(self, stimulus: Stimulus, *, actor: str, now_ms: int) -> Committed:
         """Decide, write in one transaction, adopt.
@@ -145,7 +149,7 @@ class ControlPlane(StateView):
 
     def silent_groups(self, number: int, now_ms: int) -> tuple[str, ...]:
         """Return the groups that polled before a maintenance's last wave, and not since. F-5."""
-        return silent_groups(self.draft(now_ms), number)
+        return silent_groups(self.draft(now_ms), number, self._recovered_ms)
 
     def whole(self) -> DocumentChange:
         """Everything metadata nodes must know now."""

@@ -58,11 +58,17 @@ def host_failed(draft: Draft, host: str) -> None:
             _fail(draft, replace(target, state=TargetState.FAILED, reason=reason))
 
 
-def silent_groups(draft: Draft, number: int) -> tuple[str, ...]:
+def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
     """Return the groups on the last wave's hosts that polled before, and have not since, sorted.
 
     Those whose last poll was in the hour before their host's work began. Costs the hosts that were
     touched, and the VMs of the last wave's. Source: F-5.
+
+    Args:
+        draft: what is true.
+        number: the maintenance.
+        since_ms: polls that count are later than this, too, ms since the epoch UTC: when the
+            service came back, it took the time without it for no silence of anybody (B-2).
     """
     maintenance = draft.maintenances.get(number)
     targets = draft.maintenances.targets(number).values()
@@ -72,10 +78,11 @@ def silent_groups(draft: Draft, number: int) -> tuple[str, ...]:
     for target in targets:
         if target.wave != last or target.state is not TargetState.DONE:
             continue
-        since_ms = target.ended_ms - before_s * SECOND_MS
+        before_ms = target.ended_ms - before_s * SECOND_MS
+        after_ms = max(target.ended_ms, since_ms + 1)
         for group in {topology.vms[name].group for name in topology.vms_on(target.host)}:
             enrolment = draft.enrolment(group)
-            if enrolment is not None and since_ms <= enrolment.polled_ms < target.ended_ms:
+            if enrolment is not None and before_ms <= enrolment.polled_ms < after_ms:
                 found.add(group)
     return tuple(sorted(found))
 
