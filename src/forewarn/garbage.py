@@ -32,7 +32,7 @@ def uncollected() -> Iterator[None]:
 def freeze_garbage() -> None:
     """Take everything made so far out of the collector's sight, and so from now on.
 
-    For processes, once started. What a whole collection has looked at is no garbage, and most of
+    For processes, once started. What a whole collection has kept is in use, and most of
     it is the fleet, modules and connections, which stay: it is not looked at again. A fleet of
     20,000 hosts that came after the start stopped every request for a tenth of a second else,
     every few seconds. A circle among what stays is freed only where its own code opens it; ours

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance.stimuli import CreateMaintenance, StartMaintenance
+from forewarn.core.maintenance.stimuli import (
+    CreateMaintenance,
+    PauseMaintenance,
+    StartMaintenance,
+)
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.topology import Host
 from tests.control.rig import WAIT_S, Running
 
 if TYPE_CHECKING:
@@ -36,7 +42,9 @@ def test_fleet_whose_planning_takes_long_is_maintained() -> None:
     """The first plan comes too late for its first wave; the next one knows that. Source: F-2."""
     executor = ByHand()
     running = Running(executor=executor)
-    running.ask(CreateMaintenance(Cause.HOST_REBOOT, ("h",), 600))
+    running.ask(ChangeTopology(hosts=(Host("other"),)))
+    hosts = ("h", "other")
+    running.ask(CreateMaintenance(Cause.HOST_REBOOT, hosts, 600, canary_hosts=("h",)))
     running.ask(StartMaintenance(1))
     plans = 0
     while not running.plane.state.operations and plans < 5:
@@ -50,3 +58,26 @@ def test_fleet_whose_planning_takes_long_is_maintained() -> None:
     running.store.close()
     assert states == [OperationState.ANNOUNCED]
     assert plans <= 3
+
+
+def test_time_that_the_clock_skips_is_no_poll() -> None:
+    """A gate waits for polls that came since, not for marks that forgive silence. F-5, B-2."""
+    running = Running()
+    running.ask(ChangeTopology(hosts=(Host("other"),)))
+    hosts = ("h", "other")
+    running.ask(CreateMaintenance(Cause.HOST_REBOOT, hosts, 600, canary_hosts=("h",)))
+    running.ask(StartMaintenance(1))
+    while not running.plane.state.operations:
+        running.pass_time(MINUTE_MS)
+    running.ask(PauseMaintenance(1, keep_announced=True))
+    [operation] = running.plane.state.operations.values()
+    running.end(operation)
+    before = running.plane.silent_groups(1, running.clock.now_ms())
+    running.wall_ms += 60 * MINUTE_MS
+    running.pass_time(MINUTE_MS)
+    polled_ms = running.plane.state.enrolments["g"].polled_ms
+    after = running.plane.silent_groups(1, running.clock.now_ms())
+    running.loop.stop()
+    running.store.close()
+    assert polled_ms == running.clock.now_ms()
+    assert before == after == ("g",)

@@ -19,7 +19,7 @@ from forewarn.core.maintenance.targets import silent_groups
 from forewarn.core.refusals import Unknown, WrongState
 from forewarn.core.state import Entry
 from forewarn.core.step import next_deadline_ms, step
-from forewarn.core.stimulus import Cancel, Complete, Recover, Retry
+from forewarn.core.stimulus import Cancel, Complete, GroupsPolled, Recover, Retry
 from forewarn.store import HistoryPage
 from forewarn.values import value
 
@@ -75,8 +75,8 @@ class ControlPlane(StateView):
         super().__init__(store.load(), store, policy, new_guid=new_guid)
         #: Driver of hosts that name none.
         self.default_driver = ""
-        #: When the service took up what was there before, ms since the epoch UTC.
-        self._recovered_ms = 0
+        #: Marks of polls up to this time may be ours, ms since the epoch UTC. Source: B-2, F-5.
+        self._forgiven_ms = 0
         #: Given what was adopted, and the sequence as of it; must be quick.
         self.on_adopted: Callable[[Changes, int], None] = lambda _, __: None
 
@@ -92,8 +92,18 @@ class ControlPlane(StateView):
         """
         self.store.confirm()
         recovered = self.commit(Recover(self._away_ms(now_ms)), actor="clock", now_ms=now_ms)
-        self._recovered_ms = now_ms
+        self._forgiven_ms = now_ms
         return recovered
+
+    def forgive_silence(self, now_ms: int) -> None:
+        """Take all groups to have polled now: the clock skipped time in which they may have. B-2.
+
+        Raises:
+            ForewarnError: the store cannot be written; nothing may be decided.
+        """
+        polled = GroupsPolled(frozenset(self.state.enrolments))
+        self.commit(polled, actor="clock", now_ms=now_ms)
+        self._forgiven_ms = now_ms
 
     def commit(self, stimulus: Stimulus, *, actor: str, now_ms: int) -> Committed:
         """Decide, write in one transaction, adopt.
@@ -149,7 +159,8 @@ class ControlPlane(StateView):
 
     def silent_groups(self, number: int, now_ms: int) -> tuple[str, ...]:
         """Return the groups that polled before a maintenance's last wave, and not since. F-5."""
-        return silent_groups(self.draft(now_ms), number, self._recovered_ms)
+        self._forgiven_ms = min(self._forgiven_ms, now_ms)  # where the clock was put back since
+        return silent_groups(self.draft(now_ms), number, self._forgiven_ms)
 
     def whole(self) -> DocumentChange:
         """Everything metadata nodes must know now."""

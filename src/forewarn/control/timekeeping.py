@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.clock import NO_MARK, STEP_MS_MIN, SystemClock
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import ClockMarked, GroupsPolled, PutOff
+from forewarn.core.stimulus import ClockMarked, PutOff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -138,7 +138,7 @@ class Timekeeping:
     def _forgive_silence(self, clock: SystemClock, step_ms: int) -> None:
         """Time that was skipped is not silence: nobody is disabled for it. Source: B-2."""
         if step_ms >= STEP_SAID_MS:
-            self._commit(clock, GroupsPolled(frozenset(self._plane.state.enrolments)))
+            self._plane.forgive_silence(clock.now_ms())
 
     def _commit(self, clock: SystemClock, stimulus: Stimulus) -> None:
         self._plane.commit(stimulus, actor="clock", now_ms=clock.now_ms())

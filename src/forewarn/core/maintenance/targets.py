@@ -67,8 +67,8 @@ def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
     Args:
         draft: what is true.
         number: the maintenance.
-        since_ms: polls that count are later than this, too, ms since the epoch UTC: when the
-            service came back, it took the time without it for no silence of anybody (B-2).
+        since_ms: polls that count are later than this, too, ms since the epoch UTC: time without
+            the service, and time that its clock skipped, was taken for no silence (B-2).
     """
     maintenance = draft.maintenances.get(number)
     targets = draft.maintenances.targets(number).values()

@@ -140,7 +140,7 @@ class ChangeReport:
     def _state_line(self, operation: Operation, waiting: str) -> str:
         text = f"{operation.id} {operation.state.value}"
         if operation.state is S.PLANNED:
-            return f"{text}; {waiting}"
+            return f"{text}; {waiting}" if waiting else text
         if operation.state is S.ANNOUNCED:
             return f"{text}; not before {moment(operation.not_before_ms)}"
         return f"{text}: {operation.reason}" if operation.reason else text
