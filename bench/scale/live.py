@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -250,8 +250,9 @@ async def measure(service: Service, vms: int, *, seconds: float, ordered: int) -
     await watched.live(before, seconds)
     print(f"| alone | {shown(watched.polls)} | {shown(watched.approvals)} |", flush=True)
     watched.polls, watched.approvals = [], []
-    free = (n for n in range(hosts) if n // BLOCK not in set(blocks))
-    many = [host for host, _ in zip(free, range(ordered), strict=False)]
+    watched_blocks = set(blocks)
+    free = (n for n in range(hosts) if n // BLOCK not in watched_blocks)
+    many = list(islice(free, ordered))
     _, took_s = await asyncio.gather(watched.live(before, seconds), order(service, many))
     polls, approvals = shown(watched.polls), shown(watched.approvals)
     case = f"while {len(many):,} hosts are planned ({took_s:.1f} s) and announced"

@@ -1,4 +1,4 @@
-"""What one portion of a large wave costs the writer: 32 hosts announced while 2,000 are disturbed.
+"""What one portion of a large wave costs the writer: hosts announced while 2,000 are disturbed.
 
     python -m bench.scale.portion [--hosts N] [--at-once N]
 

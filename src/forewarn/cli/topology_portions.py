@@ -95,23 +95,27 @@ def apply_portions(
 def divided(fleet: Fleet) -> Iterator[Fleet]:
     """Yield portions that stand alone: VMs with their hosts and groups, then what has no VM."""
     hosts, groups = fleet.get("hosts", {}), fleet.get("groups", {})
-    used_hosts: set[object] = set()
-    used_groups: set[object] = set()
+    used_hosts: set[str] = set()
+    used_groups: set[str] = set()
     for batch in _batches(fleet.get("vms", {})):
-        own_hosts = {each.get("host") for each in batch.values()}
-        own_groups = {each.get("group") for each in batch.values()}
+        own_hosts = {str(each.get("host")) for each in batch.values()}
+        own_groups = {str(each.get("group")) for each in batch.values()}
         own_groups |= batch.keys() & groups.keys()  # a lone VM's group has its name
         used_hosts |= own_hosts
         used_groups |= own_groups
         yield {
-            "hosts": {name: hosts[name] for name in hosts if name in own_hosts},
-            "groups": {name: groups[name] for name in groups if name in own_groups},
+            "hosts": _named(hosts, own_hosts),
+            "groups": _named(groups, own_groups),
             "vms": batch,
         }
     for batch in _batches({name: form for name, form in hosts.items() if name not in used_hosts}):
         yield {"hosts": batch}
     for batch in _batches({name: form for name, form in groups.items() if name not in used_groups}):
         yield {"groups": batch}
+
+
+def _named(records: dict[str, dict[str, Any]], names: set[str]) -> dict[str, dict[str, Any]]:
+    return {name: records[name] for name in sorted(names & records.keys())}
 
 
 def _batches(records: dict[str, dict[str, Any]]) -> Iterator[dict[str, dict[str, Any]]]:
