@@ -51,7 +51,7 @@ def test_registry_finds_kinds_of_other_packages(monkeypatch: pytest.MonkeyPatch)
             EntryPoint("manual", f"{__name__}:Boat", registry.GROUP),
         ]
     )
-    monkeypatch.setattr(registry, "entry_points", lambda group: offered.select(group=group))
+    monkeypatch.setattr("importlib.metadata.entry_points", offered.select)
     monkeypatch.setitem(__import__("sys").modules, __name__, __import__("types").ModuleType("m"))
     __import__("sys").modules[__name__].Boat = Boat
     ferry = make_driver("ferry", {"kind": "boat", "port": 4})

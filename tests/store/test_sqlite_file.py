@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import subprocess
@@ -22,6 +23,7 @@ from forewarn.store.errors import (
     StoreUncertain,
 )
 from forewarn.store.sqlite import LOG_BYTES
+from forewarn.store.sqlite_file import DatabaseFile
 from tests.store.story import Story, begin
 from tests.store.test_sqlite import ROOT, large, writer_of
 
@@ -72,6 +74,37 @@ def test_file_that_was_cut_off_takes_no_commit(story: Story, path: Path, size: i
         file.truncate(size)
     with pytest.raises(StoreReplaced, match="cut off"):
         story.store.commit(large(story))
+
+
+class GrowingPath(type(Path())):  # type: ignore[misc]  # the class of paths of this system
+    """A path whose file grows, and is looked at by others, while somebody looks at it."""
+
+    grow: Callable[[], object] | None = None
+
+    def stat(self, **options: bool) -> os.stat_result:
+        """Look at the file; what grows it does so once."""
+        found: os.stat_result = super().stat(**options)
+        if self.grow is not None:
+            grow, self.grow = self.grow, None
+            grow()
+        return found
+
+
+def test_file_that_grows_between_two_looks_is_whole(path: Path) -> None:
+    """A checkpoint goes on while threads look at the file; each by itself sees it grow. A-6."""
+    sqlite3.connect(path).execute("PRAGMA user_version = 1").connection.close()
+    growing = GrowingPath(path)
+    file = DatabaseFile(growing, must_exist=True)
+
+    def grow() -> None:
+        head = bytearray(path.read_bytes())
+        head[28:32] = (1000).to_bytes(4, "big")
+        path.write_bytes(head + bytes(999 * 4096))
+        assert not file.problem()
+
+    growing.grow = grow
+    assert not file.problem()
+    file.release()
 
 
 def test_log_that_was_cut_off_takes_no_commit(story: Story, path: Path) -> None:

@@ -75,11 +75,12 @@ class DatabaseFile:
 
     def problem(self) -> str:
         """Say why these are not the files that were opened; empty while they are. Cost: 3 calls."""
+        known = self._size  # before the look: a file that grows is seen so by another thread, too
         try:
             found = self._path.stat()
             if _identity(found) != self._identity:
                 return "another file has its name"
-            if found.st_size < self._size and not self._is_whole(found.st_size):
+            if found.st_size < known and not self._is_whole(found.st_size):
                 return f"it was cut off at {found.st_size} bytes"
             self._size = found.st_size
             if self._log_identity is not None:
