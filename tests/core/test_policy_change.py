@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.refusals import PlanSuperseded
+from forewarn.core.stimulus import RequestMaintenance
 from forewarn.planning.plan import Asked, Bound, Plan
 from forewarn.planning.policy import Budget, Policy, Scope
 from forewarn.planning.policy_text import policy_text, read_policy
@@ -103,6 +105,26 @@ def test_plan_made_by_the_old_policy_takes_no_force() -> None:
     with pytest.raises(PlanSuperseded):
         rig.tell(words.PlanMade(number, plan))
     assert rig.state.maintenances[number] == before
+
+
+def test_plan_made_while_work_was_under_way_takes_no_force_without_it() -> None:
+    """Hosts whose work ends as the plan is made would be in none of its waves. Source: F-2."""
+    rig = fleet()
+    number = rig.start("h0", "h1")
+    assert set(rig.working(number)) == {"h0"}
+    lost = RequestMaintenance(cause=Cause.HOST_LOST, targets=("h3",), destination="h0")
+    [elsewhere] = rig.tell(lost).operations
+    rig.plans_made = False
+    rig.tell(words.ApplyPolicy(Policy(budgets=(Budget(Scope.FLEET, 2),))))
+    stale = rig.planned(number)
+    rig.finish(elsewhere)
+    assert not rig.working(number), "the VMs of h3 have arrived on h0"
+    with pytest.raises(PlanSuperseded):
+        rig.tell(words.PlanMade(number, stale))
+    rig.plans_made = True
+    rig.make_plan(number)
+    assert [sorted(started) for started in rig.run()] == [["h0"], ["h1"]]
+    rig.check_replay()
 
 
 def test_clock_put_back_into_closed_time_withdraws() -> None:

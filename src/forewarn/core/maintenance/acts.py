@@ -237,7 +237,7 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
     older = plan.made_ms < draft.policy_applied_ms <= draft.now_ms
     ended_ms = maintenance.rests_until_ms - draft.maintenance_policy.pause_s * SECOND_MS
     older = older or plan.made_ms < ended_ms <= draft.now_ms
-    outdated = older or maintenance.gate_wanted
+    outdated = older or maintenance.gate_wanted or _leaves_out(draft, maintenance, plan)
     outdated = outdated or plan.asked.postponed != postponed_hosts(maintenance)
     if plan.parent != maintenance.plan or not maintenance.plan_wanted or outdated:
         raise PlanSuperseded(
@@ -261,6 +261,14 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
     draft.maintenances.touched.add(planned.number)
     for target in draft.maintenances.working(planned.number):
         draft.candidates.add(target.operation)  # its budgets may have room now
+
+
+def _leaves_out(draft: Draft, maintenance: Maintenance, plan: Plan) -> bool:
+    """Whether work on a host was taken back since: the plan was made when that was under way."""
+    named = {host for wave in plan.waves for host in wave.hosts}
+    named.update(host for host, _ in plan.blocked)
+    named.update(draft.maintenances.targets(maintenance.number))
+    return not named.issuperset(maintenance.hosts)
 
 
 def _next_due(draft: Draft, plan: Plan) -> tuple[int, bool]:
