@@ -46,6 +46,8 @@ KILLS_A_ROUND = 4
 ROUND_S = 240
 #: Times that people retry work which is stuck.
 RETRIES_MAX = 5
+#: Between two of them: a libvirtd that was killed takes seconds to be there again.
+RETRY_S = 3
 
 
 class KillRun:
@@ -119,15 +121,16 @@ class KillRun:
 
     def _see_to_its_end(self, work: str) -> int:
         """Wait for the end of work, and retry it where it is stuck; return how often."""
-        retries = 0
+        retries, again_s = 0, 0.0
 
         def ended() -> bool:
-            nonlocal retries
+            nonlocal retries, again_s
             with contextlib.suppress(ForewarnError):  # it is being started again
                 found = self._api.get(f"/v1/operations/{work}")["operation"]
-                if found["state"] == "running" and found["reason"] and retries < RETRIES_MAX:
+                stuck = found["state"] == "running" and found["reason"]
+                if stuck and retries < RETRIES_MAX and time.monotonic() >= again_s:
                     self._api.post(f"/v1/operations/{work}/retry")
-                    retries += 1
+                    retries, again_s = retries + 1, time.monotonic() + RETRY_S
                 return found["state"] not in {"planned", "announced", "running"}
             return False
 
