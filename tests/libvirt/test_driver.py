@@ -217,6 +217,19 @@ def test_redeploy_starts_the_guest_elsewhere(
     assert there == [home(lab)] != [given.operation.host]
 
 
+def test_retry_moves_no_guest_that_has_gone(
+    lab: Laboratory, guest: str, config: LibvirtConfig
+) -> None:
+    """People may retry before they hear that the attempt before has ended well. Source: R-2."""
+    before, given = boots(lab), task(lab, Cause.REDEPLOY)
+    driver = LibvirtDriver(config)
+    assert carried_out(driver, given).done
+    there = home(lab)
+    assert carried_out(driver, Task(replace(given.operation, attempt=2))) == Progress(done=True)
+    wait_until(lambda: boots(lab) == before + 1, what="its boot", limit_s=WAIT_S)
+    assert home(lab) == there != given.operation.host
+
+
 def test_update_suspends_and_resumes(lab: Laboratory, guest: str, config: LibvirtConfig) -> None:
     """A memory-preserving update runs its command between the two. Source: R-5."""
     given = task(lab, Cause.HOST_UPDATE)

@@ -149,6 +149,8 @@ class Guests:
     def choose(self, vm: str) -> None:
         """Choose where a guest will go, unless somebody has, and say so."""
         domain = self.needed(vm)
+        if self._has_gone(domain):
+            return
         mark = self._marked(domain, moves=True)
         if mark.to not in {"", domain.host, self._task.operation.destination}:
             self._promised[mark.to] = self._promised.get(mark.to, 0) + domain.memory_kib
@@ -157,6 +159,8 @@ class Guests:
     def move_alive(self, vm: str) -> None:
         """Move a running guest without its ceasing to run; one that is off is moved as it is."""
         domain = self.needed(vm)
+        if self._has_gone(domain):
+            return
         mark = self._marked(domain, moves=True)
         if not mark.ran:
             self.move_cold(vm)
@@ -175,6 +179,8 @@ class Guests:
     def move_cold(self, vm: str) -> None:
         """Stop a guest, and start it on another host from the same disks. Source: D-4."""
         domain = self.needed(vm)
+        if self._has_gone(domain):
+            return
         mark = self._marked(domain, moves=True)
         if domain.host != mark.to:
             self._stop(domain, self.config.shutdown_timeout_s)
@@ -254,6 +260,10 @@ class Guests:
             domain.create()
 
     # --- steps ----------------------------------------------------------------------------
+
+    def _has_gone(self, domain: Domain) -> bool:
+        """Whether an attempt that ended well, while people asked for another, has moved it away."""
+        return bool(self.ended) and domain.host != self._task.operation.host
 
     def _marked(self, domain: Domain, *, moves: bool = False) -> Mark:
         """Return the mark that this operation has put on a guest, putting it if there is none."""
