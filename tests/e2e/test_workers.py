@@ -22,7 +22,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.stimulus import ChangeTopology, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.ids import Ids
-from forewarn.replication import nodes, server
+from forewarn.replication import nodes
 from forewarn.service.daemon import Daemon
 from forewarn.service.workers import FEED, FOLDER_PREFIX, WorkerFailed
 from forewarn.settings import (
@@ -177,7 +177,7 @@ def test_a_killed_worker_is_replaced() -> None:
 def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have hung workers noticed within a second."""
     monkeypatch.setattr(nodes, "SILENT_S_MAX", 1.0)
-    monkeypatch.setattr(server, "HEARTBEAT_S", 0.1)
+    monkeypatch.setattr(nodes, "HEARTBEAT_S", 0.1)
 
 
 @pytest.mark.usefixtures("watchful")

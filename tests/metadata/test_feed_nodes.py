@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from forewarn.replication import change_log, follower, nodes, portions, server
-from forewarn.replication.follower import FAILURES_MAX, Follower, NodeIdentity, connect
+from forewarn.replication import change_log, nodes, portions, route, server
+from forewarn.replication.follower import FAILURES_MAX, Follower, NodeIdentity
 from forewarn.replication.messages import (
     DocumentChange,
     Fact,
@@ -18,6 +18,8 @@ from forewarn.replication.messages import (
     line_of,
     read_told,
 )
+from forewarn.replication.nodes import usual_pace
+from forewarn.replication.route import connect, next_line
 from forewarn.values import replace as moved_to
 from tests.metadata.feeds import Feed, publication, run, until
 from tests.metadata.live import VM_A, VM_C, WAIT_S
@@ -122,7 +124,7 @@ def test_large_fleet_is_taken_over_in_portions(feed: Feed, monkeypatch: pytest.M
 
     async def story() -> None:
         address = feed.address = await feed.server.start(feed.address)
-        monkeypatch.setattr(follower, "LINE_BYTES_MAX", 4 * portions.PORTION_BYTES)
+        monkeypatch.setattr(route, "LINE_BYTES_MAX", 4 * portions.PORTION_BYTES)
         slow, writer = await connect(address)  # reads nothing at first
         monkeypatch.undo()
         writer.write(line_of(Follow("slow")))
@@ -182,8 +184,8 @@ def test_node_that_fails_at_a_change_does_not_count_as_showing_it(fails: int) ->
 @pytest.mark.parametrize("stopped", ["node", "server"])
 def test_end_that_hangs_is_given_up(stopped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each end takes the other for hung after a silence, and says who it was. Source: L-7."""
-    monkeypatch.setattr(nodes if stopped == "node" else follower, "SILENT_S_MAX", 0.1)
-    monkeypatch.setattr(server, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(nodes, "SILENT_S_MAX", 0.1)
+    monkeypatch.setattr(nodes, "HEARTBEAT_S", 0.01)
     silent: list[str] = []
 
     async def story() -> None:
@@ -204,7 +206,7 @@ def test_end_that_hangs_is_given_up(stopped: str, monkeypatch: pytest.MonkeyPatc
             port = hung.sockets[0].getsockname()[1]
             reader, writer = await connect(f"127.0.0.1:{port}")
             with pytest.raises(TimeoutError):
-                await follower._next_line(reader)
+                await next_line(reader, usual_pace().silent_s_max)
             for end in (writer, *kept):
                 end.close()
             hung.close()

@@ -12,13 +12,13 @@ import pytest
 
 from forewarn.replication import node_session
 from forewarn.replication.access import NodeAccess, TlsFiles
-from forewarn.replication.follower import connect
 from forewarn.replication.messages import (
     ApprovalRequest,
     ApproveMessage,
     Follow,
     line_of,
 )
+from forewarn.replication.route import connect
 from forewarn.replication.server import FeedServer
 from forewarn.replication.tls import TlsFilesInvalid, client_context, server_context
 from forewarn.service.metadata_node import check_node

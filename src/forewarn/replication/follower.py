@@ -29,8 +29,8 @@ from forewarn.replication.messages import (
     Refused,
 )
 from forewarn.replication.node_store import NodeStore, Position
-from forewarn.replication.nodes import SILENT_S_MAX
 from forewarn.replication.portions import ChangeAssembly, FeedBroken
+from forewarn.replication.route import FeedRoute, next_line
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -38,10 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, DocumentChange
-
-LINE_BYTES_MAX = 16 * 1024 * 1024
-"""Longest line that is read: a portion, or a single document with ten thousand events. Twice as
-much is buffered while the node is busy."""
 
 PENDING_MAX = 10_000
 """Requests that may wait for an answer, or for the feed to come back."""
@@ -123,6 +119,7 @@ class Follower:
         *,
         identity: NodeIdentity | None = None,
         store: NodeStore | None = None,
+        route: FeedRoute | None = None,
     ) -> None:
         """Follow the feed at `address` (`unix:PATH` or `HOST:PORT`) into `apply`.
 
@@ -131,7 +128,9 @@ class Follower:
             apply: shows a change.
             identity: as whom.
             store: where what is shown is kept; None: nowhere.
+            route: how it is reached; None: over a socket, with signs of life as usual.
         """
+        self._route = route or FeedRoute()
         self._address = address
         self._apply = apply
         self._identity = identity or NodeIdentity()
@@ -285,10 +284,10 @@ class Follower:
 
     async def _connect_and_read(self) -> None:
         """Take messages until the end. Requests go out once the node is up to date."""
-        reader, writer = await connect(self._address, self._identity.tls)
+        reader, writer = await self._route.connect(self._address, self._identity.tls)
         try:
             writer.write(feed.line_of(self._greeting()))
-            while line := await _next_line(reader):
+            while line := await next_line(reader, self._route.pace.silent_s_max):
                 self._take(feed.read_told(line), writer)
                 await writer.drain()
         finally:
@@ -376,20 +375,3 @@ class Follower:
             waiting.set_exception(FeedLost())
         else:
             waiting.set_result(message.answer)
-
-
-async def _next_line(reader: asyncio.StreamReader) -> bytes:
-    """Return the next line, or nothing at the end; an end that hangs is one, too."""
-    async with asyncio.timeout(SILENT_S_MAX):
-        return await reader.readline()
-
-
-async def connect(
-    address: str, tls: ssl.SSLContext | None = None
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Open a stream to `unix:PATH` or `HOST:PORT`."""
-    if address.startswith("unix:"):
-        path = address.removeprefix("unix:")
-        return await asyncio.open_unix_connection(path, limit=LINE_BYTES_MAX)
-    host, _, port = address.rpartition(":")
-    return await asyncio.open_connection(host.strip("[]"), int(port), limit=LINE_BYTES_MAX, ssl=tls)

@@ -10,11 +10,29 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from forewarn.values import value
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+HEARTBEAT_S = 1.0
+"""How often each node is asked for a sign of life."""
+
 SILENT_S_MAX = 10.0
 """How long either end of a feed may say nothing before the other takes it for hung."""
+
+
+@value
+class FeedPace:
+    """Signs of life of a feed; in seconds."""
+
+    heartbeat_s: float
+    silent_s_max: float
+
+
+def usual_pace() -> FeedPace:
+    """Return the pace of every feed that is not told another."""
+    return FeedPace(HEARTBEAT_S, SILENT_S_MAX)
 
 
 class _Waiting(NamedTuple):
@@ -28,8 +46,9 @@ class _Waiting(NamedTuple):
 class NodeTable:
     """The nodes of one feed. Use it on one event loop only."""
 
-    def __init__(self) -> None:
-        """Start without any."""
+    def __init__(self, silent_s_max: float = SILENT_S_MAX) -> None:
+        """Start without any; who says nothing for longer than this, in seconds, is silent."""
+        self._silent_s_max = silent_s_max
         self._shown: dict[str, int] = {}
         self._heard_s: dict[str, float] = {}
         self._waiting: deque[_Waiting] = deque()
@@ -77,7 +96,7 @@ class NodeTable:
         """Whether a node has said nothing for too long, or never anything."""
         heard_s = self._heard_s.get(name)
         now_s = asyncio.get_running_loop().time()
-        return heard_s is None or now_s - heard_s > SILENT_S_MAX
+        return heard_s is None or now_s - heard_s > self._silent_s_max
 
     def shown(self, name: str) -> int:
         """Return up to which change a node shows everything; -1: nothing is known."""

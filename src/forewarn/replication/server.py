@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from forewarn.ids import Ids
@@ -21,7 +22,7 @@ from forewarn.replication.feed_state import digest_of
 from forewarn.replication.messages import FeedStart, FeedUnreadable, NodeTroubles, Ping, Refused
 from forewarn.replication.node_requests import NodeRequests
 from forewarn.replication.node_session import ASKED_LINE_BYTES_MAX, NodeSession, read_greeting
-from forewarn.replication.nodes import SILENT_S_MAX, NodeTable
+from forewarn.replication.nodes import NodeTable, usual_pace
 from forewarn.replication.portions import Portion, cut
 from forewarn.replication.scopes import Scopes
 
@@ -31,10 +32,8 @@ if TYPE_CHECKING:
 
     from forewarn.replication.access import NodeAccess
     from forewarn.replication.messages import DocumentChange, Follow, Upstream
+    from forewarn.replication.nodes import FeedPace
     from forewarn.replication.scopes import ScopedFeed
-
-HEARTBEAT_S = 1.0
-"""How often each node is asked for a sign of life."""
 
 REFUSED_MAX = 20
 """Refusals that are remembered for people."""
@@ -55,7 +54,12 @@ class FeedServer:
     """Keeps the whole truth, sends each node what it serves of it, and every change after that."""
 
     def __init__(
-        self, upstream: Upstream, *, epoch: str = "", access: NodeAccess | None = None
+        self,
+        upstream: Upstream,
+        *,
+        epoch: str = "",
+        access: NodeAccess | None = None,
+        pace: FeedPace | None = None,
     ) -> None:
         """Hand the nodes' requests on to `upstream`.
 
@@ -63,8 +67,10 @@ class FeedServer:
             upstream: whom they are for.
             epoch: names the sequence of changes: no other may ever have the same name.
             access: which nodes may come over the network; None: none, only workers.
+            pace: how often nodes are asked for a sign of life; None: as usual.
         """
-        self.nodes = NodeTable()
+        self._pace = pace or usual_pace()
+        self.nodes = NodeTable(self._pace.silent_s_max)
         #: Called with the name of each node that counts and has been silent for too long.
         self.on_silent: Callable[[str], None] = lambda _: None
         #: What nodes asked for that is not theirs, the latest ones. Source: M-5.
@@ -85,16 +91,13 @@ class FeedServer:
 
         Whoever reaches that address is believed, and is sent everything.
         """
-        self._begin_beating()
         if not address.startswith("unix:"):
-            return await self._listen(address, self._connected, None)
+            return await self._listen(address, self.serve, None)
         self._path = address.removeprefix("unix:")
         before = os.umask(0o777 & ~_SOCKET_MODE)
         try:
             self._servers.append(
-                await asyncio.start_unix_server(
-                    self._connected, self._path, limit=ASKED_LINE_BYTES_MAX
-                )
+                await asyncio.start_unix_server(self.serve, self._path, limit=ASKED_LINE_BYTES_MAX)
             )
         finally:
             os.umask(before)
@@ -103,8 +106,7 @@ class FeedServer:
     async def start_network(self, address: str, tls: ssl.SSLContext | None) -> str:
         """Listen for the nodes that `access` knows on `HOST:PORT`; returns where it listens."""
         assert self._access is not None
-        self._begin_beating()
-        return await self._listen(address, self._connected_from_afar, tls)
+        return await self._listen(address, partial(self.serve, access=self._access), tls)
 
     async def stop(self) -> None:
         """Hang up on every node."""
@@ -120,6 +122,56 @@ class FeedServer:
         if self._path:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)  # noqa: PTH108
+
+    async def serve(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        access: NodeAccess | None = None,
+    ) -> None:
+        """Serve one node on a connection that was made, until it ends.
+
+        Args:
+            reader: what it says.
+            writer: where it is told.
+            access: which nodes may come on it; None: whoever does is believed.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._tasks) >= NODES_MAX:
+            writer.close()
+            return
+        self._begin_beating()
+        self._tasks.add(task)
+        session: NodeSession | None = None
+        sending: asyncio.Task[None] | None = None
+        try:
+            async with asyncio.timeout(self._pace.silent_s_max):
+                said = read_greeting(await reader.readline())
+            session = self._admitted(said, writer, access)
+            self._begin(session)
+            sending = asyncio.create_task(self._send(session))
+            while line := await reader.readline():
+                session.take(line)
+                if self._moves:
+                    self._settle_moves(session.name)
+        except NodeRefused as refused:
+            _LOG.warning("%s", refused, extra={"action": refused.code})
+            self._refuse(str(refused))
+            writer.write(feed.line_of(Refused(str(refused))))
+        except (OSError, FeedUnreadable, ValueError) as error:
+            name = session.name if session else "(unnamed)"
+            text = "Metadata node %s broke off: %s."
+            _LOG.warning(text, name, error, extra={"action": "node-broken"})
+        except asyncio.CancelledError:
+            pass  # only `stop` cancels
+        finally:
+            if session is not None:
+                self._sessions.pop(session, None)
+            self._tasks.discard(task)
+            if sending is not None:
+                sending.cancel()
+            writer.close()
 
     @property
     def connected(self) -> int:
@@ -253,53 +305,6 @@ class FeedServer:
         self._servers.append(server)
         return f"{host}:{server.sockets[0].getsockname()[1]}"
 
-    async def _connected_from_afar(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        await self._connected(reader, writer, self._access)
-
-    async def _connected(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        access: NodeAccess | None = None,
-    ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if len(self._tasks) >= NODES_MAX:
-            writer.close()
-            return
-        self._tasks.add(task)
-        session: NodeSession | None = None
-        sending: asyncio.Task[None] | None = None
-        try:
-            async with asyncio.timeout(SILENT_S_MAX):
-                said = read_greeting(await reader.readline())
-            session = self._admitted(said, writer, access)
-            self._begin(session)
-            sending = asyncio.create_task(self._send(session))
-            while line := await reader.readline():
-                session.take(line)
-                if self._moves:
-                    self._settle_moves(session.name)
-        except NodeRefused as refused:
-            _LOG.warning("%s", refused, extra={"action": refused.code})
-            self._refuse(str(refused))
-            writer.write(feed.line_of(Refused(str(refused))))
-        except (OSError, FeedUnreadable, ValueError) as error:
-            name = session.name if session else "(unnamed)"
-            text = "Metadata node %s broke off: %s."
-            _LOG.warning(text, name, error, extra={"action": "node-broken"})
-        except asyncio.CancelledError:
-            pass  # only `stop` cancels
-        finally:
-            if session is not None:
-                self._sessions.pop(session, None)
-            self._tasks.discard(task)
-            if sending is not None:
-                sending.cancel()
-            writer.close()
-
     def _admitted(
         self, said: Follow, writer: asyncio.StreamWriter, access: NodeAccess | None
     ) -> NodeSession:
@@ -371,11 +376,11 @@ class FeedServer:
     async def _beat(self) -> None:
         """Ask for signs of life, and notice who gives none."""
         loop = asyncio.get_running_loop()
-        line = feed.line_of(Ping())
+        line, heartbeat_s = feed.line_of(Ping()), self._pace.heartbeat_s
         while True:
-            due_s = loop.time() + HEARTBEAT_S
-            await asyncio.sleep(HEARTBEAT_S)
-            if loop.time() > due_s + HEARTBEAT_S:
+            due_s = loop.time() + heartbeat_s
+            await asyncio.sleep(heartbeat_s)
+            if loop.time() > due_s + heartbeat_s:
                 self.nodes.forgive()
             for session in tuple(self._sessions):
                 if self.nodes.silent(session.name):

@@ -1,0 +1,43 @@
+"""How a node reaches its feed: over a socket, unless it is told another way."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import field
+from typing import TYPE_CHECKING, TypeAlias
+
+from forewarn.replication.nodes import FeedPace, usual_pace
+from forewarn.values import value
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable
+
+    Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+LINE_BYTES_MAX = 16 * 1024 * 1024
+"""Longest line that is read: a portion, or a single document with ten thousand events. Twice as
+much is buffered while the node is busy."""
+
+
+async def connect(address: str, tls: ssl.SSLContext | None = None) -> Streams:
+    """Open a stream to `unix:PATH` or `HOST:PORT`."""
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:")
+        return await asyncio.open_unix_connection(path, limit=LINE_BYTES_MAX)
+    host, _, port = address.rpartition(":")
+    return await asyncio.open_connection(host.strip("[]"), int(port), limit=LINE_BYTES_MAX, ssl=tls)
+
+
+@value
+class FeedRoute:
+    """How a feed is reached, and how often its ends give signs of life."""
+
+    connect: Callable[[str, ssl.SSLContext | None], Awaitable[Streams]] = connect
+    pace: FeedPace = field(default_factory=usual_pace)
+
+
+async def next_line(reader: asyncio.StreamReader, silent_s_max: float) -> bytes:
+    """Return the next line, or nothing at the end; an end that hangs is one, too."""
+    async with asyncio.timeout(silent_s_max):
+        return await reader.readline()
