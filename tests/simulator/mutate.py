@@ -1,9 +1,9 @@
 """Runs one broken product: `python -m tests.simulator.mutate NAME` in a process of its own.
 
-Prints who noticed, one a line: `exploration WORLD: INVARIANT`, `world SEED: INVARIANT`,
-`transcript NAME`, or `assertion NAME` for an assertion of the product itself while a transcript was
-played. With `--try WHO` only that is
-tried. Nothing is written anywhere.
+Prints who noticed, one a line: `exploration WORLD: INVARIANT`, `world SEED: INVARIANT`, `shells
+SEED: INVARIANT` for a world with connections and a feed, `transcript NAME`, or `assertion NAME`
+for an assertion of the product itself while a transcript was played. With `--try WHO` only that
+is tried. Nothing is written anywhere.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from types import CodeType
 from tests.simulator import (
     mutants_around,
     mutants_core,
+    mutants_feed,
     mutants_maintenance,
     mutants_orders,
     mutants_policy,
@@ -34,10 +35,14 @@ MUTANTS = (
     *mutants_maintenance.MUTANTS,
     *mutants_when.MUTANTS,
     *mutants_orders.MUTANTS,
+    *mutants_feed.MUTANTS,
 )
 TRANSCRIPTS = Path(__file__).resolve().parents[1] / "transcripts"
 SEEDS = range(1, 9)
 HOSTS, VMS, DAYS = 8, 60, 2.0
+#: Worlds with the product's connections and feed: smaller, and more happens.
+SHELL_SEEDS = range(1, 5)
+SHELL_VMS, SHELL_DAYS, SHELL_RATE = 40, 1.0, 6
 STATES = 6000
 """How many states of a small world are visited at most to notice a breakage."""
 
@@ -85,12 +90,15 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def noticed_in_world(seed: int) -> str:
+def noticed_in_world(seed: int, *, shells: bool = False) -> str:
     """The invariant a small world finds broken; empty if none."""
     from forewarn.simulator.runs import run_world
     from forewarn.simulator.world.world import WorldPlan
 
-    return run_world(WorldPlan(seed, HOSTS, VMS, DAYS)).invariant
+    plan = WorldPlan(seed, HOSTS, VMS, DAYS)
+    if shells:
+        plan = WorldPlan(seed, HOSTS, SHELL_VMS, SHELL_DAYS, rate=SHELL_RATE, shells=True)
+    return run_world(plan).invariant
 
 
 def noticed_in_transcript(name: str) -> str:
@@ -123,7 +131,8 @@ def everybody() -> list[str]:
 
     names = [f"transcript {path.stem}" for path in sorted(TRANSCRIPTS.glob("*.txt"))]
     explorations = [f"exploration {world.name}" for world in WORLDS]
-    return [*explorations, *(f"world {seed}" for seed in SEEDS), *names]
+    worlds = [f"world {seed}" for seed in SEEDS] + [f"shells {seed}" for seed in SHELL_SEEDS]
+    return [*explorations, *worlds, *names]
 
 
 def main(arguments: list[str]) -> None:
@@ -136,10 +145,10 @@ def main(arguments: list[str]) -> None:
     chosen = arguments[2:] if arguments[1:2] == ["--try"] else everybody()
     for who in chosen:
         kind, _, name = who.partition(" ")
-        if kind == "world":
+        if kind in {"world", "shells"}:
             seed, _, _ = name.partition(":")
-            invariant = noticed_in_world(int(seed))
-            found = f"world {seed}: {invariant}" if invariant else ""
+            invariant = noticed_in_world(int(seed), shells=kind == "shells")
+            found = f"{kind} {seed}: {invariant}" if invariant else ""
         elif kind == "exploration":
             world, _, _ = name.partition(":")
             invariant = noticed_in_exploration(world)

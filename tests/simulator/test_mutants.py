@@ -41,11 +41,19 @@ def test_breakage_is_noticed(mutant: Mutant) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", sorted({m.caught_by.partition(":")[0] for m in MUTANTS if m.caught_by[0] == "w"})
+    "world",
+    sorted(
+        {
+            mutant.caught_by.partition(":")[0]
+            for mutant in MUTANTS
+            if mutant.caught_by.startswith(("world", "shells"))
+        }
+    ),
 )
-def test_unbroken_product_violates_nothing(seed: str) -> None:
+def test_unbroken_product_violates_nothing(world: str) -> None:
     """A world that notices breakages has nothing to say of the sound product. Source: L-7."""
-    assert noticed_in_world(int(seed.removeprefix("world "))) == ""
+    kind, _, seed = world.partition(" ")
+    assert noticed_in_world(int(seed), shells=kind == "shells") == ""
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -74,6 +82,8 @@ def table() -> str:
         if kind == "exploration":
             world, _, promise = name.partition(": ")
             who = f"exploration of `{world}`, {_promise(promise)}"
+        elif kind == "shells":
+            who = f"{_promise(name.partition(': ')[2])}, with connections"
         elif kind != "world":
             who = f"{kind} [{name}](../../tests/transcripts/{name}.txt)"
             who = who.replace("assertion", "an assertion of the product, in transcript")

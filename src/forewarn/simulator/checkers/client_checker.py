@@ -32,6 +32,8 @@ WAKE_MS = 5000
 """How long after a change a long poll may wait on while nothing is wrong."""
 POLLED_BEFORE_MS = 58 * 60_000
 """Who polled in this time before work ended must poll again: an hour, and marks are coarse."""
+HANDED_ON_MS = 60_000
+"""Who was answered by a node that reached the service for this long has polled. Source: B-2."""
 EARLY_MS = 5 * 60_000
 """How much less than a day the silence may be of a group that is disabled: marks are coarse."""
 
@@ -62,6 +64,8 @@ class ClientChecker:
         self._ahead_ms = 0
         #: Group -> when a request of its VMs was reported last, by true and the service's time.
         self._marked: dict[str, tuple[int, int]] = {}
+        #: Group -> when a VM of it was answered last by a node that reaches the service, likewise.
+        self._answered: dict[str, tuple[int, int]] = {}
         self._awaited: set[int] = set()
         #: Group that is not enabled -> when the first request of its VMs was sent.
         self._first_asked_ms: dict[str, int] = {}
@@ -69,6 +73,8 @@ class ClientChecker:
         self.whole_ms = 0
         #: How long the first answer to a group is held; 0 where requests are not seen. Source: B-1.
         self.enable_delay_ms = 0
+        #: Whether nodes report every request; without connections only some are. Source: B-2.
+        self.polls_are_marked = False
 
     # ---- reads ---------------------------------------------------------------------------------
 
@@ -95,6 +101,8 @@ class ClientChecker:
                 body=reply.body,
             )
         )
+        if self.polls_are_marked and self._states.sound_since_ms(node) + HANDED_ON_MS < now_ms:
+            self._answered[view.partition("/")[0]] = (now_ms, now_ms + self._ahead_ms)
         self._check_order((vm, id(node), view, reply.version), incarnation, reply.body)
         self._check_age(vm, node, view, incarnation)
         self._check_view(vm, node, view)
@@ -330,7 +338,8 @@ class ClientChecker:
         if group not in self._marked or changes.groups.get(group, group) is None:
             return
         self._premises["B-2: a group is disabled"] += 1
-        true_ms, marked_ms = self._marked.pop(group)
+        asked = self._marked.pop(group), self._answered.pop(group, (0, 0))
+        true_ms, marked_ms = (max(times) for times in zip(*asked, strict=True))
         silent_ms = max(self._queue.now_ms - true_ms, service_ms - marked_ms)
         if silent_ms < DAY_MS - EARLY_MS:
             text = f"{group} is disabled after {silent_ms / 3_600_000:.1f} hours of silence"

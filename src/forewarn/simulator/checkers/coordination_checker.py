@@ -28,8 +28,9 @@ PROMISE = "C-5"
 SHARED, STATUS = "shared", "status"
 """Where VMs meet: a place such as etcd, or each other's status endpoint. Source: C-5."""
 PLACES = (SHARED, STATUS)
-STALE_MS = 3 * 60_000
-"""How old an answer may be that is acted on: a minute on its way, and twice that for skew."""
+STALE_MS = 90_000
+"""How old an answer may be that is acted on at once: a minute on its way, and what is asked once
+more before a VM stands in."""
 AGREE_MS = 4 * 60_000
 """How long prepared VMs may take to find that out, on a faultless network, besides standing in."""
 FREEZE_TOLERATED_S = 9
@@ -86,12 +87,14 @@ class CoordinationChecker:
         self._check_turn(machine, event)
         if not machine.profile.place:
             return
+        waits_s = machine.identity.position_in(event.resources) * STAND_IN_S
+        stale_ms = STALE_MS + int(waits_s * 1000)
         for resource in machine.identity.others_in(event.resources):
             other = resource.removeprefix("_")  # the oldest version writes it so
             if machine.profile.place == SHARED:  # what is noted there may be of an earlier time
                 fine = other in self._said.get(event.event_id.upper(), ())
             else:
-                fine = not _needs(event) or self._is_drained(other, STALE_MS)
+                fine = not _needs(event) or self._is_drained(other, stale_ms)
             if not fine:
                 raise Violation(
                     PROMISE, f"{name} approves {event.event_id} and {other} is not prepared"

@@ -21,7 +21,7 @@ from forewarn.simulator.world.document_cache import read
 from forewarn.simulator.world.history_reader import HistoryReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.core.policy import Policy
@@ -40,6 +40,8 @@ S, E = OperationState, EventState
 
 ABORT_MS = 300_000
 """How long a driver may be left untold by a service that runs; two minutes of it go by plan."""
+SHOWN_MS = 30_000
+"""After this time a node that is well shows what is published, or is waited for. Source: M-4."""
 LATE_MS = 120_000
 """How long something due may take to happen while all is well."""
 
@@ -61,6 +63,8 @@ class InvariantChecker(StateChecker):
         #: What clients were answered, and what must come of it.
         self.clients = ClientChecker(self, policy)
         self.maintenance = MaintenanceChecker(self.state, policy, self.premises)
+        #: The nodes away from the service, where it waits for them.
+        self.far_nodes: Sequence[SimulatedNode] = ()
 
     def take(self, changes: Changes, service_ms: int) -> None:
         """Take a change that has become durable, at this time of the service."""
@@ -72,7 +76,7 @@ class InvariantChecker(StateChecker):
     def gate_answers(self, number: int, *, passes: bool, polls: bool) -> None:
         """A gate is about to say what it found: with `polls`, whether groups poll again. F-5."""
         self.maintenance.gate_answers(number, passes=passes)
-        if not polls:
+        if not polls or number not in self.state.maintenances:  # it was cancelled meanwhile
             return
         self.premises["F-5: a gate waits for polls"] += 1
         topology = self.state.topology
@@ -217,18 +221,29 @@ class InvariantChecker(StateChecker):
         if self._begun.get(key) == self.recoveries:
             raise Violation("9", f"{operation.id} is begun twice")
         self._begun[key] = self.recoveries
+        sound_ms = self.queue.now_ms - SHOWN_MS
+        sound = [node for node in self.far_nodes if self.sound_since_ms(node) <= sound_ms]
+        if sound:
+            self.premises["8: a node away from the service shows what begins"] += 1
+        for view, event_id in self._views_told(operation):
+            shown = {"the service": self.shown.get(view)}
+            shown.update((node.name, node.snapshot.view(view).document) for node in sound)
+            for where, document in shown.items():
+                told = {e.event_id: e.status for e in document.events} if document else {}
+                if told.get(event_id) != "Started":
+                    text = f"{operation.id} is begun, {view} is not shown it yet at {where}"
+                    raise Violation("8", text)
+
+    def _views_told(self, operation: Operation) -> Iterator[tuple[str, str]]:
+        """Yield the views that are told of an operation, with its event there."""
         for event_id in operation.events:
             event = self.events[event_id]
             enrolment = self.state.enrolments.get(event.group)
             if enrolment is None or enrolment.enabled_ms >= operation.started_ms:
                 continue
             for view in views_owed(event.group, self.state.topology):
-                if view.partition("/")[2] not in {"", *event.resources}:
-                    continue
-                document = self.shown.get(view)
-                shown = {e.event_id: e.status for e in document.events} if document else {}
-                if shown.get(event_id) != "Started":
-                    raise Violation("8", f"{operation.id} is begun, {view} is not shown it yet")
+                if view.partition("/")[2] in {"", *event.resources}:
+                    yield view, event_id
 
     def aborts(self, operation: Operation, *, heard: bool) -> None:
         """A driver is told that an operation ended without it, and hears it or not."""

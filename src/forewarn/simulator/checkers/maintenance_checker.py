@@ -114,7 +114,7 @@ class MaintenanceChecker:
         waiting = {o.number for o in self.state.operations.values() if o.state.value == ANNOUNCED}
         budgets = (*self.policy.budgets, *maintenance.budgets)
         others = waiting - {operation.number}
-        return over_budget(self.state, budgets, operation=operation, ignored=others)
+        return over_budget(self.state, budgets, operation=operation, ignored=others, waits=True)
 
     def _check_plan(self, plan: MaintenancePlan, now_ms: int) -> None:
         self.premises["19: a plan takes force"] += 1

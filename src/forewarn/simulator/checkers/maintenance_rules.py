@@ -5,6 +5,7 @@ Plain functions over records: nothing of the planner and of the core's admission
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,12 @@ def keys_of_host(host: Host) -> set[Key]:
 
 
 def over_budget(
-    state: State, budgets: Iterable[Budget], *, operation: Operation, ignored: set[int]
+    state: State,
+    budgets: Iterable[Budget],
+    *,
+    operation: Operation,
+    ignored: set[int],
+    waits: bool = False,
 ) -> str:
     """Name a budget that the work on a host is beyond, with all that is disturbed beside it.
 
@@ -53,26 +59,30 @@ def over_budget(
         budgets: those of the policy and of the maintenance.
         operation: the work.
         ignored: operations that began at the same moment, and were asked of nobody's budget.
+        waits: whether it is asked if work may wait. Then a VM counts once more for work of its own
+            while its host is disturbed, and a limit that has grown since the plan as it was.
     """
     topology = state.topology
-    hosts, vms = _disturbed(state, ignored)
+    hosts, vms, twice = _disturbed(state, ignored)
     used = Counter(key for name in hosts for key in keys_of_host(topology.hosts[name]))
-    for name in vms:
+    for name in (*vms, *(twice if waits else ())):
         used.update(_keys_of_vm(topology, name))
     ours = keys_of_host(topology.hosts[operation.host])
     for name in topology.vms_on(operation.host):
         ours |= _keys_of_vm(topology, name)
+    planned = _planned_limits(state, operation) if waits else {}
     for budget in budgets:
         for key in sorted(ours):
             if key[0] == budget.scope.value and budget.name in {"", key[1]}:
                 limit = _limit(budget, key, topology)
+                limit = min(limit, planned.get(key, limit))
                 if used[key] > limit:
                     return f"{key[0]} {key[1]}: {used[key]} at once, {limit} may be"
     return ""
 
 
-def _disturbed(state: State, ignored: set[int]) -> tuple[set[str], set[str]]:
-    """Hosts and VMs that are disturbed, announced by routine work, or failed."""
+def _disturbed(state: State, ignored: set[int]) -> tuple[set[str], set[str], set[str]]:
+    """Hosts and VMs that are disturbed, announced by routine work, or failed; which VMs doubly."""
     topology = state.topology
     hosts = {name for name, host in topology.hosts.items() if host.health.value == "failed"}
     vms: set[str] = set()
@@ -86,14 +96,20 @@ def _disturbed(state: State, ignored: set[int]) -> tuple[set[str], set[str]]:
             vms.update(name for name in operation.vms if name in topology.vms)
         else:
             hosts.add(operation.host)
-    for name in hosts:
-        vms.update(topology.vms_on(name))
-    return hosts, vms
+    on_hosts = {vm for name in hosts for vm in topology.vms_on(name)}
+    return hosts, vms | on_hosts, vms & on_hosts
 
 
 def _keys_of_vm(topology: Topology, name: str) -> set[Key]:
     group = topology.groups[topology.vms[name].group]
     return {("group", group.name), ("owner", group.owner)}
+
+
+def _planned_limits(state: State, operation: Operation) -> dict[Key, int]:
+    maintenance = state.maintenances.get(operation.maintenance)
+    plan = state.plans.get(maintenance.plan) if maintenance else None
+    limits = json.loads(plan.body)["limits"] if plan else ()
+    return {(scope, name): limit for scope, name, limit in limits}
 
 
 def _limit(budget: Budget, key: Key, topology: Topology) -> int:

@@ -64,6 +64,7 @@ PREMISES = (
 """Each rule and its premise, as it is counted."""
 
 SHELL_PREMISES = (
+    "8: a node away from the service shows what begins",
     "B-1: a group is enabled after the delay",
     "E-6: a VM asks too often",
     "E-7: a document is not sent again",

@@ -104,7 +104,8 @@ class Deployment:
         self.replaced_writer: SimulatedControl | None = None
         self._replaced_node: SimulatedNode | None = None
         self._settings = MetadataSettings(rate_per_s=0)  # what is asked when is the world's affair
-        self.nodes = [self.new_node(n) for n in range(nodes)]
+        self.nodes: list[SimulatedNode] = []
+        self.nodes += (self.new_node(n) for n in range(nodes))  # the first is there for the others
         self._delivered = [0] * nodes
         self.checker.sound_since_ms = self.sound_since_ms
 
@@ -142,21 +143,18 @@ class Deployment:
 
     @contextmanager
     def captured_logs(self) -> Iterator[None]:
-        """Take what the control plane logs: its bugs are violations, the rest is nobody's."""
-        logs = [logging.getLogger(f"forewarn.{name}") for name in ("control", "store")]
-        before = [log.propagate for log in logs]
-        for log in logs:
-            log.propagate = False
-            log.addHandler(self.bugs)
+        """Take what the product logs: its bugs are violations, the rest is nobody's."""
+        log = logging.getLogger("forewarn")
+        propagates, log.propagate = log.propagate, False
+        log.addHandler(self.bugs)
         thresholds = gc.get_threshold()
         gc.set_threshold(*GC_THRESHOLDS)
         try:
             yield
         finally:
             gc.set_threshold(*thresholds)
-            for log, propagates in zip(logs, before, strict=True):
-                log.removeHandler(self.bugs)
-                log.propagate = propagates
+            log.removeHandler(self.bugs)
+            log.propagate = propagates
 
     # ---- the service ---------------------------------------------------------------------------
 
@@ -263,11 +261,15 @@ class Deployment:
             or self.disk_fault_rates.permille
             or self.replaced_writer is not None
             or (service.store is not None and service.store.cut)
-            or (node is not None and not (node.connected and node.service is service))
+            or (node is not None and not self.follows(node))
         )
         if wrong:
             self.note_trouble()
         return max(self._trouble_ms, self.checker.recovered_ms)
+
+    def follows(self, node: SimulatedNode) -> bool:
+        """Whether changes of the service reach a node."""
+        return node.service is self.service and not node.is_cut
 
     # ---- showing -------------------------------------------------------------------------------
 
@@ -291,14 +293,18 @@ class Deployment:
             self.queue.at(self._in_order(0, self.publish_lag_ms), partial(service.once_awake, show))
         else:
             shown = self.show_own(service, change)
+        self.hand_on(change)
+        return shown
+
+    def hand_on(self, change: feed.DocumentChange) -> None:
+        """Bring a change to the nodes away from the service."""
         told = _travelled(change)
         for number, node in enumerate(self.nodes[1:], start=1):
-            if node.connected:
+            if not node.is_cut:
                 at_ms = self._in_order(number, self._lag_dice.between(1, FOLLOWER_LAG_MS))
                 self.queue.at(at_ms, partial(self._deliver, node, told))
             else:
                 self.missed += 1
-        return shown
 
     def _in_order(self, number: int, lag_ms: int) -> int:
         self._delivered[number] = max(self._delivered[number], self.queue.now_ms + lag_ms)
@@ -319,7 +325,7 @@ class Deployment:
             service.turn()
 
     def _deliver(self, node: SimulatedNode, change: feed.DocumentChange) -> None:
-        if node.connected:
+        if not node.is_cut:
             self.apply(node, change)
 
     def apply(self, node: SimulatedNode, change: feed.DocumentChange) -> None:
@@ -340,18 +346,19 @@ class Deployment:
 
     def cut(self, node: SimulatedNode) -> None:
         """Cut a follower off from the service."""
-        node.connected = False
+        node.cut()
 
     def join(self, node: SimulatedNode) -> None:
         """Connect a follower again; it is told everything again."""
-        if node.connected:
+        if not node.is_cut:
             return
-        node.connected = True
+        node.join()
         self.note_trouble()
-        self.service.once_awake(partial(self._tell_all, node))
+        self.service.once_awake(partial(self.tell_all, node))
 
-    def _tell_all(self, node: SimulatedNode) -> None:
-        if self.service.up and node.connected:
+    def tell_all(self, node: SimulatedNode) -> None:
+        """Tell a follower that could not be reached everything."""
+        if self.service.up and not node.is_cut:
             told = _travelled(self.service.plane.whole())
             at_ms = self._in_order(self.nodes.index(node), FOLLOWER_LAG_MS)
             self.queue.at(at_ms, partial(self._deliver, node, told))

@@ -170,7 +170,7 @@ def _cut(faults: Faults, dice: Dice) -> None:
     """Cut a follower off, and connect it again."""
     world = faults.world
     node = dice.pick(world.nodes[1:])
-    world.fault_counts["cut", "cut off"] += node.connected
+    world.fault_counts["cut", "cut off"] += not node.is_cut
     world.cut(node)
     world.queue.after(dice.between(MINUTE_MS, 6 * HOUR_MS), lambda: world.join(node))
 

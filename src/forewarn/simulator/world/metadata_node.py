@@ -48,8 +48,7 @@ class SimulatedNode:
         self.service = service
         #: Whether it answers at all.
         self.serves = False
-        #: Whether it can reach the service; a remote one shows what it knows without that.
-        self.connected = True
+        self._is_cut = False
         self.clear()
 
     def clear(self) -> None:
@@ -62,6 +61,19 @@ class SimulatedNode:
     def snapshot(self) -> Snapshot:
         """What it shows."""
         return self._responder.snapshot
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it cannot reach the service; a remote one shows what it knows without that."""
+        return self._is_cut
+
+    def cut(self) -> None:
+        """Cut it off from the service."""
+        self._is_cut = True
+
+    def join(self) -> None:
+        """Let it reach the service again."""
+        self._is_cut = False
 
     def apply(self, change: DocumentChange) -> None:
         """Take over a change of the feed."""
@@ -98,7 +110,7 @@ class SimulatedNode:
         if isinstance(reaction, Send):
             return _reply(asked, reaction)
         assert isinstance(reaction, Hold), reaction
-        return self._held(asked, reaction) if self.connected else SimulatedReply(LOST)
+        return SimulatedReply(LOST) if self.is_cut else self._held(asked, reaction)
 
     def _held(self, asked: PendingRequest, hold: Hold) -> SimulatedReply:
         """Return what a held request gets: control has decided by now, or its process died."""

@@ -282,12 +282,14 @@ def _unstick(people: People, operation: Operation, dice: Dice) -> None:
 def _marks(people: People, dice: Dice) -> None:  # noqa: ARG001 - every activity has dice
     """Nodes hand on which groups polled; all of one report, since the hours are coarse."""
     world = people.world
+    if world.plan.shells:
+        return  # nodes do it themselves
     groups: dict[str, None] = {}
     for name in world.topology.vms:
         machine = world.machines.get(name)
         if machine is not None and machine.core is not None and not machine.muted:
             node = world.network.node_of(name)
-            if node.connected and node.serves:
+            if node.serves and not node.is_cut:
                 groups[world.topology.vms[name].group] = None
     if world.service.up and not world.service.paused:
         now_ms = world.service.clock.now_ms()

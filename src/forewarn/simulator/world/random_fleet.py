@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from forewarn.control.gate_checks import Gate
 from forewarn.core.impact import Impact
@@ -17,11 +16,9 @@ from forewarn.core.policy import Policy
 from forewarn.core.stimulus import ChangeTopology as FleetChange
 from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.protocol.versions import VERSIONS
-from forewarn.settings import MetadataSettings
 from forewarn.simulator.checkers.coordination_checker import PLACES
 from forewarn.simulator.checkers.state_checker import RATE_PPM_MAX
 from forewarn.simulator.world.agent_habits import GOOD, HABITS, AgentHabits
-from forewarn.simulator.world.deployment import Deployment
 from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.driver import SimDriver
 from forewarn.simulator.world.event_queue import HOUR_MS, MINUTE_MS, START_MS
@@ -29,28 +26,18 @@ from forewarn.simulator.world.failover import Failover
 from forewarn.simulator.world.machine import Machine
 from forewarn.simulator.world.machine_profile import MachineProfile
 from forewarn.simulator.world.maintainers import GATE, POLLS
-from forewarn.simulator.world.shell_network import PROXY, SECRET, ShellNetwork
-from forewarn.simulator.world.shell_node import ShellNode
-from forewarn.simulator.world.shells import FarUpstream, OwnNode
+from forewarn.simulator.world.shell_deployment import ShellDeployment
 from forewarn.simulator.world.side_work import SideWork
 from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from concurrent.futures import Future
 
     from forewarn.core.lifecycle import Operation
     from forewarn.core.state import Changes
-    from forewarn.replication.messages import DocumentChange, PublishResult
     from forewarn.simulator.world.control_process import SimulatedControl
-    from forewarn.simulator.world.metadata_node import SimulatedNode
-    from forewarn.simulator.world.network import Network
 
 NODES = 3
-ENABLE_DELAYS_S = (0, 5, 30)
-"""How long the first answer to a group is held, in worlds with the shells."""
-CONNECTIONS_MAX = 400
-"""Open connections of a node: fewer than any machine's file descriptors allow."""
 TOGETHER_PERMILLE = 300
 """How many groups in a thousand approve only when all their named VMs are prepared."""
 STEPS_PER_VM = 20
@@ -81,7 +68,7 @@ class WorldPlan:
     shells: bool = False
 
 
-class RandomFleet(Deployment):
+class RandomFleet(ShellDeployment):
     """One simulated fleet and the service that looks after it."""
 
     gates: Mapping[str, Gate] = MappingProxyType(
@@ -93,10 +80,9 @@ class RandomFleet(Deployment):
         self.driver = SimDriver(Dice(plan.seed, "driver"))
         self._clock_dice = Dice(plan.seed, "clock over a restart")
         self._runs_true = "clock" in plan.without
-        self._shells, self.seed = plan.shells, plan.seed
         policy = Policy(notice_margin_ms=500, max_user_operations=USER_OPERATIONS_MAX)
         drivers = {self.driver.name: self.driver}
-        super().__init__(plan.seed, policy, nodes=NODES, drivers=drivers)
+        super().__init__(plan.seed, policy, nodes=NODES, drivers=drivers, shells=plan.shells)
         self.driver.connect(self.queue, self.crash_point, self.machines)
         self.driver.begins = self.begun
         self.driver.aborts = lambda operation, heard: self.checker.aborts(operation, heard=heard)
@@ -195,46 +181,6 @@ class RandomFleet(Deployment):
             machine = self.machines[name]
             machine.muted = False
             machine.plan_poll()
-
-    # ---- the shells -------------------------------------------------------------------------
-
-    def new_network(self, seed: int) -> Network:
-        """Return what joins machines and nodes: connections, where the shells run."""
-        if not self._shells:
-            return super().new_network(seed)
-        return ShellNetwork(self.queue, self.checker, Dice(seed, "wires"), seed=seed)
-
-    def new_node(self, number: int) -> SimulatedNode:
-        """Return a node: a process with the product's service, where the shells run."""
-        if not self._shells:
-            return super().new_node(number)
-        delay_s = Dice(self.seed, "enabling").pick(ENABLE_DELAYS_S)
-        self.checker.clients.enable_delay_ms = delay_s * 1000
-        settings = MetadataSettings(
-            enable_delay_s=delay_s,
-            max_connections=CONNECTIONS_MAX,
-            proxy_addresses=(PROXY,),
-            proxy_secret=SECRET,
-        )
-        name, service = f"node-{number}", self.service
-        if number:
-            upstream = partial(FarUpstream, own=lambda: cast("OwnNode", self.nodes[0]))
-            return ShellNode(name, settings, service, queue=self.queue, new_upstream=upstream)
-        return OwnNode(
-            name,
-            settings,
-            service,
-            queue=self.queue,
-            show=self.apply,
-            polled=lambda groups: self.checker.clients.marked(groups, service.clock.now_ms()),
-        )
-
-    def show_own(self, service: SimulatedControl, change: DocumentChange) -> Future[PublishResult]:
-        """Have the node in a service's process show a change: over its bridge, if it has one."""
-        node = self.node_of(service)
-        return (
-            node.publish(change) if isinstance(node, OwnNode) else super().show_own(service, change)
-        )
 
     # ---- the service ---------------------------------------------------------------------------
 

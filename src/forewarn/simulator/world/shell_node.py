@@ -91,9 +91,14 @@ class ShellNode(SimulatedNode):
         self.loop.run(self.shell.apply, change)
         self._plan_second()
 
+    @property
+    def listens(self) -> bool:
+        """Whether connections are taken; those of a process that stands still are, in silence."""
+        return self._serves or not self.loop.runs
+
     def accept(self, address: str, client: ClientEnd) -> MemoryTransport | None:
-        """Open a connection; None where nobody listens. A process that stands still is silent."""
-        if not self._serves and self.loop.runs:
+        """Open a connection; None where nobody listens."""
+        if not self.listens:
             return None
         self._catch_up()
         transport = MemoryTransport(self.loop, address, client, opened=self._open)

@@ -102,10 +102,19 @@ class World(RandomFleet):
                 return f"{operation.id} goes on"
         for maintenance in state.maintenances.values():
             return f"{maintenance.id} is {maintenance.state.value}"
+        return self._unfinished_processes() or self._unfinished_machines()
+
+    def _unfinished_processes(self) -> str:
         if not self.service.up:
             return "the service is down"
+        for node in self.nodes[1:]:
+            if not self.follows(node):
+                return f"{node.name} does not follow"
         if self.replaced_writer is not None:  # VMs may still ask its node
             return "the writer before has not ended"
+        return ""
+
+    def _unfinished_machines(self) -> str:
         for name, machine in self.machines.items():
             if not machine.up:
                 return f"vm {name} is down"

@@ -1,0 +1,215 @@
+"""The wire between a metadata node's process and the service's: lag, torn lines, cuts, dead ends.
+
+What is said over it is the product's affair, at both of its ends: streams of asyncio in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from forewarn.replication.node_session import ASKED_LINE_BYTES_MAX
+from forewarn.replication.route import LINE_BYTES_MAX
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from forewarn.replication.route import Streams
+    from forewarn.simulator.world.dice import Dice
+    from forewarn.simulator.world.event_queue import EventQueue
+    from forewarn.simulator.world.virtual_loop import VirtualLoop
+
+LAG_MS = 120
+"""The longest that bytes are under way while nothing is wrong."""
+TORN_PERMILLE = 20
+"""How often in a thousand only a part of what was written arrives at first."""
+TORN_MS_MAX = 2000
+SILENT_PERMILLE = 500
+"""How often in a thousand the ends of a connection that is cut, or joined again, hear nothing."""
+
+
+class FeedProcess(Protocol):
+    """The process that has the service's end."""
+
+    loop: VirtualLoop
+
+    @property
+    def listens(self) -> bool:
+        """Whether connections are taken."""
+
+    def accept_feed(self, end: WireEnd) -> None:
+        """Serve a node on a connection that was made."""
+
+
+class FeedWire:
+    """What joins one node to whoever is the writer; a new connection each time it is opened."""
+
+    def __init__(self, queue: EventQueue, dice: Dice, own: Callable[[], FeedProcess]) -> None:
+        """Join a node to the process that `own` names when it connects."""
+        self.queue = queue
+        self.dice = dice
+        self.is_cut = False
+        self._own = own
+        self._near: WireEnd | None = None
+
+    def leads_to(self, loop: VirtualLoop) -> bool:
+        """Whether the node's connection ends in the process of this loop, and carries."""
+        near = self._near
+        return not self.is_cut and near is not None and near.carries and near.peer.loop is loop
+
+    async def connect(self, address: str, tls: ssl.SSLContext | None) -> Streams:  # noqa: ARG002
+        """Open a connection, as the product's node does it.
+
+        Raises:
+            ConnectionRefusedError: nobody listens.
+        """
+        own, loop = self._own(), asyncio.get_running_loop()
+        if self.is_cut or not own.listens:
+            raise ConnectionRefusedError("nobody listens")
+        near = self._near = WireEnd(self, loop, LINE_BYTES_MAX)  # type: ignore[arg-type]
+        far = WireEnd(self, own.loop, ASKED_LINE_BYTES_MAX)
+        near.peer, far.peer = far, near
+        own.accept_feed(far)
+        return near.reader, near.writer
+
+    def cut(self) -> None:
+        """Let nothing through any more; half of the time neither end is told."""
+        self.is_cut = True
+        near = self._near
+        if near is None:
+            return
+        for end in (near, near.peer):
+            end.carries = False
+        if not self.dice.chance(SILENT_PERMILLE):
+            self._reset(near)
+
+    def join(self) -> None:
+        """Let connections through again; an old one that has lost something is told, or hangs."""
+        self.is_cut = False
+        near = self._near
+        if near is not None and not near.carries and not self.dice.chance(SILENT_PERMILLE):
+            self._reset(near)
+
+    def _reset(self, near: WireEnd) -> None:
+        near.end()
+        near.peer.end()
+
+
+class _Writer(asyncio.StreamWriter):
+    """A stream that a world which is over leaves as it is."""
+
+    def __del__(self) -> None:
+        """Close nothing: its loop and its process are gone with it."""
+
+
+class WireEnd(asyncio.Transport):
+    """One end of a connection, with the stream that its process reads and writes."""
+
+    peer: WireEnd
+
+    def __init__(self, wire: FeedWire, loop: VirtualLoop, line_bytes_max: int) -> None:
+        """Begin open, in a process."""
+        super().__init__()
+        self.loop = loop
+        #: Whether what is written arrives.
+        self.carries = True
+        self.reader = asyncio.StreamReader(line_bytes_max, loop=loop)
+        self._protocol = asyncio.StreamReaderProtocol(self.reader, loop=loop)
+        self._protocol.connection_made(self)
+        self.writer = _Writer(self, self._protocol, self.reader, loop)
+        self._wire = wire
+        self._closing = self._flushes = self._reads_not = False
+        self._written: list[bytes] = []
+        self._unread: list[bytes] = []
+
+    # ---- what its process does -----------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send this to the other end."""
+        if not self.is_closing():
+            self._written.append(bytes(data))
+            self._plan_flush()
+
+    def close(self) -> None:
+        """Close, once everything has been sent."""
+        if not self.is_closing():
+            self._plan_flush()
+            self._lose()
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        """Tell whether it is over; with its process it is."""
+        return self._closing or self.loop.ended
+
+    def get_write_buffer_size(self) -> int:
+        """Return the bytes that wait: none, the wire takes them all."""
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Do nothing: the wire takes everything."""
+
+    def pause_reading(self) -> None:
+        """Leave what comes unread."""
+        self._reads_not = True
+
+    def resume_reading(self) -> None:
+        """Read what has come meanwhile."""
+        self._reads_not = False
+        self.loop.call_soon(self._read)
+
+    # ---- what comes over the wire --------------------------------------------------------------
+
+    def arrive(self, octets: bytes) -> None:
+        """Take what the other end sent."""
+        if self.is_closing():
+            return
+        self._unread.append(octets)
+        if self.loop.runs:
+            self.loop.run(self._read)
+        else:
+            self.loop.call_soon(self._read)
+
+    def end(self) -> None:
+        """Find the connection over: the other end closed it, or is gone, or cannot be reached."""
+        if not self.is_closing():
+            self._lose()
+
+    def die(self) -> None:
+        """End with its process; the other end hears of it later."""
+        self._plan_flush()
+        self._closing = True
+
+    # ---- inside --------------------------------------------------------------------------------
+
+    def _lose(self) -> None:
+        self._closing = True
+        self.loop.call_soon(self._protocol.connection_lost, None)
+
+    def _read(self) -> None:
+        while self._unread and not self._reads_not:
+            self._protocol.data_received(self._unread.pop(0))
+
+    def _plan_flush(self, delay_ms: int = 0) -> None:
+        if not self._flushes:
+            self._flushes = True
+            wire = self._wire
+            wire.queue.after(delay_ms or wire.dice.between(1, LAG_MS), partial(self._flush, wire))
+
+    def _flush(self, wire: FeedWire) -> None:
+        self._flushes = False
+        octets = b"".join(self._written)
+        self._written.clear()
+        if not self.carries:
+            return
+        if len(octets) > 1 and wire.dice.chance(TORN_PERMILLE):
+            at = wire.dice.between(1, len(octets) - 1)
+            self._written.append(octets[at:])
+            self._plan_flush(wire.dice.between(1, TORN_MS_MAX))
+            octets = octets[:at]
+        if octets:
+            self.peer.arrive(octets)
+        if self.is_closing() and not self._flushes:
+            self.peer.end()
