@@ -195,7 +195,7 @@ class MaintenanceChecker:
         if before and before.state is not TargetState.WORKING:
             return  # the host has failed after its service
         number = target.maintenance
-        self._ended_ms[number] = max(target.ended_ms, self._ended_ms.get(number, 0))
+        self._ended_ms[number] = target.ended_ms  # not the latest: the clock may be put back
         for owner in self._owners(target.host):
             self._disturbed_ms[number, owner] = target.ended_ms
         if self._maintenances[number].gate:
