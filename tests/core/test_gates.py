@@ -108,6 +108,26 @@ def test_absence_of_the_service_is_no_poll() -> None:
     assert silent(rig, number, rig.now_ms - 2 * MINUTE_MS) == ()
 
 
+def test_marks_ahead_of_the_clock_are_no_polls() -> None:
+    """A clock that was put back leaves times ahead of it, which say nothing by it. F-5, N-4."""
+    rig, number = at_its_gate()
+    rig.wait(2 * MINUTE_MS)
+    rig.tell(GroupsPolled(frozenset({"web"})))
+    back_ms = rig.now_ms - 30 * MINUTE_MS
+    draft = Draft(rig.state, back_ms, rig.terms())
+    assert silent_groups(draft, number, back_ms) == ("web",)
+
+
+def test_work_that_ended_ahead_of_the_clock_waits_for_polls_by_the_clock() -> None:
+    """Who polls after the clock was put back need not do so until it is there again. F-5, N-4."""
+    rig, number = at_its_gate()
+    back_ms = rig.now_ms - 30 * MINUTE_MS
+    rig.now_ms = back_ms + 2 * MINUTE_MS
+    assert silent(rig, number, back_ms) == ("web",)
+    rig.tell(GroupsPolled(frozenset({"web"})))
+    assert silent(rig, number, back_ms) == ()
+
+
 def silent(rig: MaintenanceRig, number: int, since_ms: int = 0) -> tuple[str, ...]:
     """The groups that a gate would wait for."""
     return silent_groups(Draft(rig.state, rig.now_ms, rig.terms()), number, since_ms)

@@ -115,8 +115,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 "forewarn.core.maintenance.targets",
-                "        after_ms = max(target.ended_ms, since_ms + 1)\n",
-                "        after_ms = before_ms\n",
+                "<= polled_ms < max(ended_ms, since_ms + 1):",
+                "<= polled_ms < ended_ms - before_s * SECOND_MS:",
             ),
         ),
         caught_by="world 7: F-5",

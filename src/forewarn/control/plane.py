@@ -105,6 +105,10 @@ class ControlPlane(StateView):
         self.commit(polled, actor="clock", now_ms=now_ms)
         self._forgiven_ms = now_ms
 
+    def doubt_polls(self, now_ms: int) -> None:
+        """Count no poll so far as one after a wave: the clock was put back, to this time. F-5."""
+        self._forgiven_ms = now_ms
+
     def commit(self, stimulus: Stimulus, *, actor: str, now_ms: int) -> Committed:
         """Decide, write in one transaction, adopt.
 
@@ -159,7 +163,7 @@ class ControlPlane(StateView):
 
     def silent_groups(self, number: int, now_ms: int) -> tuple[str, ...]:
         """Return the groups that polled before a maintenance's last wave, and not since. F-5."""
-        self._forgiven_ms = min(self._forgiven_ms, now_ms)  # where the clock was put back since
+        self._forgiven_ms = min(self._forgiven_ms, now_ms)  # put back by less than is followed
         return silent_groups(self.draft(now_ms), number, self._forgiven_ms)
 
     def whole(self) -> DocumentChange:

@@ -136,9 +136,11 @@ class Timekeeping:
             assert clock.mark == self._plane.state.mark
 
     def _forgive_silence(self, clock: SystemClock, step_ms: int) -> None:
-        """Time that was skipped is not silence: nobody is disabled for it. Source: B-2."""
+        """Time that was skipped is not silence: nobody is disabled for it. Source: B-2, F-5."""
         if step_ms >= STEP_SAID_MS:
             self._plane.forgive_silence(clock.now_ms())
+        elif step_ms <= -STEP_SAID_MS:
+            self._plane.doubt_polls(clock.now_ms())
 
     def _commit(self, clock: SystemClock, stimulus: Stimulus) -> None:
         self._plane.commit(stimulus, actor="clock", now_ms=clock.now_ms())

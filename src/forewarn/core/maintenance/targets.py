@@ -67,8 +67,9 @@ def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
     Args:
         draft: what is true.
         number: the maintenance.
-        since_ms: polls that count are later than this, too, ms since the epoch UTC: time without
-            the service, and time that its clock skipped, was taken for no silence (B-2).
+        since_ms: polls that count are later than this, too, ms since the epoch UTC: when the
+            service was last back, or its clock last stepped. Until then nobody counted as silent
+            (B-2), and a time ahead of the clock says no more than that it was before that.
     """
     maintenance = draft.maintenances.get(number)
     targets = draft.maintenances.targets(number).values()
@@ -78,11 +79,13 @@ def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
     for target in targets:
         if target.wave != last or target.state is not TargetState.DONE:
             continue
-        before_ms = target.ended_ms - before_s * SECOND_MS
-        after_ms = max(target.ended_ms, since_ms + 1)
+        ended_ms = target.ended_ms if target.ended_ms <= draft.now_ms else since_ms
         for group in {topology.vms[name].group for name in topology.vms_on(target.host)}:
             enrolment = draft.enrolment(group)
-            if enrolment is not None and before_ms <= enrolment.polled_ms < after_ms:
+            if enrolment is None:
+                continue
+            polled_ms = enrolment.polled_ms if enrolment.polled_ms <= draft.now_ms else since_ms
+            if ended_ms - before_s * SECOND_MS <= polled_ms < max(ended_ms, since_ms + 1):
                 found.add(group)
     return tuple(sorted(found))
 

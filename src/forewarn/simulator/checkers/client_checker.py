@@ -326,9 +326,9 @@ class ClientChecker:
     def check_polled(self, group: str, ended_ms: int) -> None:
         """F-5: a gate may pass where a group that polled before work ended then has polled since.
 
-        `ended_ms` is by the service's clock, which a poll's mark is compared with.
+        Both by true time: the service's clock may be put back between them.
         """
-        _, marked_ms = self._marked.get(group, (0, 0))
+        marked_ms, _ = self._marked.get(group, (0, 0))
         if ended_ms - POLLED_BEFORE_MS < marked_ms < ended_ms:
             text = f"a gate passes, and {group} has not polled for {ended_ms - marked_ms} ms"
             raise Violation("F-5", text)

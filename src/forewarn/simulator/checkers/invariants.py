@@ -70,7 +70,7 @@ class InvariantChecker(StateChecker):
         """Take a change that has become durable, at this time of the service."""
         self.clients.durable(changes, service_ms)
         self.durable(changes)
-        self.maintenance.durable(changes, service_ms)
+        self.maintenance.durable(changes, service_ms, service_ms - self.queue.now_ms)
         self.clients.is_durable(changes)
 
     def gate_answers(self, number: int, *, passes: bool, polls: bool) -> None:
@@ -82,7 +82,8 @@ class InvariantChecker(StateChecker):
         topology = self.state.topology
         for target in self.maintenance.last_wave(number) if passes else ():
             for name in topology.vms_on(target.host):
-                self.clients.check_polled(topology.vms[name].group, target.ended_ms)
+                ended_ms = self.maintenance.ended_ms[number, target.host]
+                self.clients.check_polled(topology.vms[name].group, ended_ms)
 
     # ---- what nodes show -----------------------------------------------------------------------
 

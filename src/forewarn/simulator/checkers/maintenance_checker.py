@@ -44,8 +44,10 @@ class MaintenanceChecker:
         self._seen: dict[int, str] = {}
         self._maintenances: dict[int, Maintenance] = {}
         self._targets: dict[str, Target] = {}
+        #: (maintenance, host) -> when it was done last, in true time.
+        self.ended_ms: dict[tuple[int, str], int] = {}
         #: Maintenance -> when the last of its hosts was done, and when each owner was disturbed.
-        self._ended_ms: dict[int, int] = {}
+        self._wave_ms: dict[int, int] = {}
         self._disturbed_ms: dict[tuple[int, str], int] = {}
         #: Owner -> when work of any kind has last ended on a host with VMs of theirs.
         self._rested_ms: dict[str, int] = {}
@@ -76,8 +78,11 @@ class MaintenanceChecker:
         last = max((each.wave for each in own), default=0)
         return tuple(t for t in own if t.wave == last and t.state is TargetState.DONE)
 
-    def durable(self, changes: Changes, now_ms: int) -> None:
-        """Check a change that the state has just taken in, at this time of the service."""
+    def durable(self, changes: Changes, now_ms: int, ahead_ms: int) -> None:
+        """Check a change that the state has just taken in, at this time of the service.
+
+        `ahead_ms` is how far that is ahead of true time.
+        """
         if changes.of_fleet:
             self._fleet_ms = now_ms
         self.premises["F-3: a policy changes under maintenances"] += bool(
@@ -87,7 +92,7 @@ class MaintenanceChecker:
             self._check_move(maintenance)
         begun = {(each.maintenance, each.wave) for each in self._targets.values()}
         for key, target in changes.targets.items():
-            self._note_target(key, target)
+            self._note_target(key, target, ahead_ms)
         for plan in changes.plans.values():
             if plan is not None:
                 self._check_plan(plan, now_ms)
@@ -182,7 +187,7 @@ class MaintenanceChecker:
         if operation.state.value == ANNOUNCED:
             self._told_ms[operation.maintenance, operation.host] = start_ms
 
-    def _note_target(self, key: str, target: Target | None) -> None:
+    def _note_target(self, key: str, target: Target | None, ahead_ms: int) -> None:
         if target is None:
             self._targets.pop(key, None)
             return
@@ -195,7 +200,8 @@ class MaintenanceChecker:
         if before and before.state is not TargetState.WORKING:
             return  # the host has failed after its service
         number = target.maintenance
-        self._ended_ms[number] = target.ended_ms  # not the latest: the clock may be put back
+        self.ended_ms[number, target.host] = target.ended_ms - ahead_ms
+        self._wave_ms[number] = target.ended_ms  # not the latest: the clock may be put back
         for owner in self._owners(target.host):
             self._disturbed_ms[number, owner] = target.ended_ms
         if self._maintenances[number].gate:
@@ -295,7 +301,7 @@ class MaintenanceChecker:
             each.maintenance == number and each.wave == wave and each.ended_ms
             for each in self._targets.values()
         )
-        ended_ms = self._ended_ms.get(number, 0)
+        ended_ms = self._wave_ms.get(number, 0)
         self.premises["15: a pause is over"] += bool(pause_ms and ended_ms)
         # What ended later than now did so before the clock was put back over a restart.
         if alone and ended_ms <= at_ms < ended_ms + pause_ms:
