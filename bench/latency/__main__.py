@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.latency.client import Line, approval, call, poll
+from bench.latency.client import SETTINGS, Line, approval, call, poll
 
 START_S_MAX = 30.0
 #: Bytes written before each fdatasync: a page of SQLite's log.
@@ -33,22 +33,6 @@ FLEET = {
     "groups": {"web": {}, "db": {}},
     "vms": {"web-0": {"host": "h1", "group": "web"}, "db-0": {"host": "h1", "group": "db"}},
 }
-SETTINGS = """
-[listen]
-metadata = ["127.0.0.1:{metadata}"]
-operator = "127.0.0.1:{operator}"
-[metadata]
-vm_by_query = true
-rate_per_s = 0.0
-[operator]
-open_on_loopback = true
-[store]
-url = "sqlite:///{store}"
-[drivers]
-default = "manual"
-[log]
-level = "warning"
-"""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A kept connection that sends prepared requests and reads answers, as fast as Python can.
+"""A service to measure, and a kept connection that asks it as fast as Python can.
 
 Nothing is measured in here.
 """
@@ -10,6 +10,23 @@ import socket
 from typing import Any
 
 ANSWER_TIMEOUT_S = 30.0
+SETTINGS = """
+[listen]
+metadata = ["127.0.0.1:{metadata}"]
+operator = "127.0.0.1:{operator}"
+[metadata]
+vm_by_query = true
+rate_per_s = 0.0
+[operator]
+open_on_loopback = true
+[store]
+url = "sqlite:///{store}"
+[drivers]
+default = "manual"
+[log]
+level = "warning"
+"""
+"""A service on loopback that anybody may ask, and whose drivers are ended by hand."""
 
 
 class Line:

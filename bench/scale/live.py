@@ -27,7 +27,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from bench.latency.client import Line, approval, call, poll
+from bench.latency.client import SETTINGS, Line, approval, call, poll
 
 VMS, QUICK_VMS = 1_000_000, 50_000
 #: VMs on a host; hosts of a block, which share their groups: a group has one VM on each.
@@ -36,22 +36,6 @@ ORDER_HOSTS = 20_000
 #: Blocks with hosts that are watched, and how fast their VMs poll and approve, a second.
 WATCHED, POLLS, APPROVALS = 200, 200, 20
 START_S_MAX, ANSWER_S_MAX = 300.0, 600.0
-SETTINGS = """
-[listen]
-metadata = ["127.0.0.1:{metadata}"]
-operator = "127.0.0.1:{operator}"
-[metadata]
-vm_by_query = true
-rate_per_s = 0.0
-[operator]
-open_on_loopback = true
-[store]
-url = "sqlite:///{store}"
-[drivers]
-default = "manual"
-[log]
-level = "warning"
-"""
 
 
 def fleet(vms: int) -> dict[str, dict[str, object]]:
