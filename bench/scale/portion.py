@@ -13,7 +13,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
-from forewarn.control.planning import planned_from, snapshot
+from forewarn.control.planning import plan_made, snapshot
 from forewarn.core.draft import Terms
 from forewarn.core.impact import Cause
 from forewarn.core.maintenance import stimuli
@@ -67,7 +67,7 @@ def portions_ms(hosts: int, at_once: int) -> list[float]:
     told(stimuli.StartMaintenance(number))
     maintenance = state.maintenances[number]
     taken = snapshot(state, maintenance, topology=state.topology, policy=policy, now_ms=NOW_MS)
-    rest = told(stimuli.PlanMade(number, planned_from(taken))).rest
+    rest = told(plan_made(taken)).rest
     found = []
     while rest:
         before = time.process_time()

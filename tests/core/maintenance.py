@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from forewarn.control.planning import planned_from, snapshot
+from forewarn.control.planning import plan_made, snapshot
 from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
@@ -19,7 +19,6 @@ from forewarn.core.step import Outcome, next_deadline_ms
 from forewarn.core.stimulus import ChangeTopology, Enable, Stimulus, Tick
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.blockers import Blocker
-from forewarn.planning.plan import Plan
 from tests.core.rig import Rig
 
 
@@ -48,9 +47,9 @@ class MaintenanceRig(Rig):
 
     def make_plan(self, number: int) -> None:
         """Make a plan from what is true now, and have it take force."""
-        self._tell_all(words.PlanMade(number, self.planned(number)))
+        self._tell_all(self.planned(number))
 
-    def planned(self, number: int) -> Plan:
+    def planned(self, number: int) -> words.PlanMade:
         """Make a plan from what is true now."""
         taken = snapshot(
             self.state,
@@ -59,7 +58,7 @@ class MaintenanceRig(Rig):
             policy=self.policy,
             now_ms=self.now_ms,
         )
-        return planned_from(taken)
+        return plan_made(taken)
 
     def create(self, *hosts: str, cause: Cause = Cause.HOST_REBOOT, **more: object) -> int:
         """Describe a maintenance; return its number."""

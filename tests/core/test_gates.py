@@ -10,7 +10,6 @@ from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.maintenance.refusals import PlanSuperseded
 from forewarn.core.maintenance.targets import silent_groups
 from forewarn.core.stimulus import GroupsPolled, Recover
-from forewarn.planning.plan import Asked, Bound, Plan
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import MINUTE_MS
 
@@ -66,9 +65,8 @@ def test_plan_takes_no_force_before_the_gate() -> None:
     """While the check is made no plan takes force. Source: F-2, F-5."""
     rig, number = at_its_gate()
     before = rig.state.maintenances[number]
-    plan = Plan("p", before.plan, rig.now_ms, Asked(("h1",)), (), (), (), Bound(0, ""))
     with pytest.raises(PlanSuperseded):
-        rig.tell(words.PlanMade(number, plan))
+        rig.tell(rig.planned(number))
     assert rig.state.maintenances[number] == before
 
 

@@ -24,6 +24,7 @@ from forewarn.planning.plan import Asked, Bound, Plan
 from forewarn.planning.policy import Budget, Scope
 from forewarn.planning.policy import Policy as MaintenancePolicy
 from forewarn.planning.windows import Window
+from forewarn.values import replace
 from tests.core.maintenance import fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, START_MS
 
@@ -168,9 +169,8 @@ def test_host_that_ends_after_a_resumption_is_followed_by_a_pause() -> None:
     ended_ms = rig.now_ms
     before = rig.planned(number)
     rig.plans_made = False
-    rig.now_ms += 1
     rig.finish(second)
-    rig.refuses(words.PlanMade(number, before), PlanSuperseded)
+    rig.refuses(before, PlanSuperseded)
     rig.plans_made = True
     rig.make_plan(number)
     while not any(each.started_ms for each in rig.working(number).values()):
@@ -224,7 +224,7 @@ def test_plan_of_another_parent_takes_no_force() -> None:
     rig.plans_made = False
     rig.tell(words.StartMaintenance(number))
     orphan = Plan("0" * 16, "", rig.now_ms, Asked(("h0",)), (), (), (), Bound(0, ""))
-    rig.refuses(words.PlanMade(number, orphan), PlanSuperseded)
+    rig.refuses(replace(rig.planned(number), plan=orphan), PlanSuperseded)
     rig.make_plan(number)
     assert rig.plans[rig.maintenance(number).plan].parent == first.id
 

@@ -9,7 +9,6 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.refusals import PlanSuperseded
 from forewarn.core.stimulus import RequestMaintenance
-from forewarn.planning.plan import Asked, Bound, Plan
 from forewarn.planning.policy import Budget, Policy, Scope
 from forewarn.planning.policy_text import policy_text, read_policy
 from forewarn.planning.windows import Window
@@ -97,13 +96,11 @@ def test_plan_made_by_the_old_policy_takes_no_force() -> None:
     rig = fleet()
     rig.plans_made = False
     number = rig.create("h0")
-    made_ms = rig.now_ms
-    rig.now_ms += MINUTE_MS
+    stale = rig.planned(number)
     rig.tell(words.ApplyPolicy(Policy(pause_s=1)))
     before = rig.state.maintenances[number]
-    plan = Plan("p", "", made_ms, Asked(("h0",)), (), (), (), Bound(0, ""))
     with pytest.raises(PlanSuperseded):
-        rig.tell(words.PlanMade(number, plan))
+        rig.tell(stale)
     assert rig.state.maintenances[number] == before
 
 
@@ -120,7 +117,7 @@ def test_plan_made_while_work_was_under_way_takes_no_force_without_it() -> None:
     rig.finish(elsewhere)
     assert not rig.working(number), "the VMs of h3 have arrived on h0"
     with pytest.raises(PlanSuperseded):
-        rig.tell(words.PlanMade(number, stale))
+        rig.tell(stale)
     rig.plans_made = True
     rig.make_plan(number)
     assert [sorted(started) for started in rig.run()] == [["h0"], ["h1"]]

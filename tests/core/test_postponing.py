@@ -74,7 +74,7 @@ def test_plan_from_before_a_postponement_takes_no_force() -> None:
     number = rig.create("h0", "h1")
     stale = rig.planned(number)
     rig.tell(words.PostponeHosts(number, ("h0",), rig.now_ms + HOUR_MS, "alice"))
-    rig.refuses(words.PlanMade(number, stale), PlanSuperseded)
+    rig.refuses(stale, PlanSuperseded)
 
 
 def test_postponing_again_counts_from_the_first_time() -> None:

@@ -127,7 +127,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "plan-waits-for-the-clock",
         "no plan takes force while the policy is younger than the clock says",
-        ((ACTS, "< draft.policy_applied_ms <= draft.now_ms", "< draft.policy_applied_ms"),),
+        (
+            (
+                ACTS,
+                "    outdated = older or maintenance.gate_wanted",
+                "    older = plan.made_ms < draft.policy_applied_ms\n"
+                "    outdated = older or maintenance.gate_wanted",
+            ),
+        ),
         caught_by="transcript F-3-policy-before-clock-put-back",
     ),
     Mutant(

@@ -149,11 +149,11 @@ class PlannerHost:
         return self._inbox.read(lambda plane: plane.silent_groups(number, now_ms)).result()
 
     def _make(self, taken: Snapshot) -> None:
-        from forewarn.control.planning import planned_from  # noqa: PLC0415 - loaded by now
+        from forewarn.control.planning import plan_made  # noqa: PLC0415 - loaded by now
 
         number = taken.maintenance.number
         try:
-            made: PlanMade | PlanFailed = PlanMade(number, planned_from(taken))
+            made: PlanMade | PlanFailed = plan_made(taken)
         except ForewarnError as error:
             log.error("%s %s", error, error.advice_text(), extra={"action": error.code})  # noqa: TRY400
             made = PlanFailed(number, str(error))

@@ -19,6 +19,7 @@ from forewarn.core.maintenance.records import (
     Target,
     postponed_hosts,
 )
+from forewarn.core.maintenance.stimuli import PlanMade
 from forewarn.core.naming import RACK
 from forewarn.core.policy import maintenance_policy
 from forewarn.core.rests import owners_of
@@ -34,7 +35,7 @@ from forewarn.values import replace, value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from forewarn.core.policy import Policy
+    from forewarn.core.policy import AppliedPolicy, Policy
     from forewarn.core.state import State as CoreState
     from forewarn.core.topology import Topology
     from forewarn.planning.policy import Policy as MaintenancePolicy
@@ -73,6 +74,8 @@ class Snapshot:
     planning_ms: int = 0
     #: Owner -> when they were last disturbed, ms since the epoch UTC.
     rested_ms: Mapping[str, int] = field(default_factory=dict)
+    #: What was applied when it was taken; `policy` says the same, or what holds without it.
+    applied: AppliedPolicy | None = None
 
 
 def snapshot(
@@ -96,7 +99,19 @@ def snapshot(
         replace(policy, maintenance=maintenance_policy(state.applied_policy, policy)),
         now_ms,
         rested_ms=dict(state.rested_ms),
+        applied=state.applied_policy,
     )
+
+
+def plan_made(taken: Snapshot) -> PlanMade:
+    """Make a plan, and say what it was made by.
+
+    Raises:
+        PlanRefused: the plan breaks a rule.
+    """
+    maintenance = taken.maintenance
+    plan = planned_from(taken)
+    return PlanMade(maintenance.number, plan, maintenance.rests_until_ms, taken.applied)
 
 
 def planned_from(taken: Snapshot) -> Plan:

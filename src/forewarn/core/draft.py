@@ -83,16 +83,17 @@ class Draft:
     @property
     def maintenance_policy(self) -> MaintenancePolicy:
         """Budgets, windows and pauses in force: those applied last, else those of the terms."""
-        return maintenance_policy(self._applied_policy, self.policy)
+        return maintenance_policy(self.applied_policy, self.policy)
 
     @property
     def policy_applied_ms(self) -> int:
         """When they were applied, ms since the epoch UTC; 0: never."""
-        applied = self._applied_policy
+        applied = self.applied_policy
         return applied.applied_ms if applied else 0
 
     @property
-    def _applied_policy(self) -> AppliedPolicy | None:
+    def applied_policy(self) -> AppliedPolicy | None:
+        """The maintenance policy that was applied last, as drafted, or as it is; None if none."""
         return self.changes.policies.get(FLEET_POLICY) or self._state.applied_policy
 
     def operation(self, number: int) -> Operation | None:

@@ -233,10 +233,7 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
     if maintenance is None or not maintenance.live:
         raise UnknownMaintenance(name=f"m-{made.maintenance}")
     plan = made.plan
-    # A policy applied later than now is one of before the clock was put back over a restart.
-    older = plan.made_ms < draft.policy_applied_ms <= draft.now_ms
-    ended_ms = maintenance.rests_until_ms - draft.maintenance_policy.pause_s * SECOND_MS
-    older = older or plan.made_ms < ended_ms <= draft.now_ms
+    older = (made.rests_until_ms, made.policy) != (maintenance.rests_until_ms, draft.applied_policy)
     outdated = older or maintenance.gate_wanted or _leaves_out(draft, maintenance, plan)
     outdated = outdated or plan.asked.postponed != postponed_hosts(maintenance)
     if plan.parent != maintenance.plan or not maintenance.plan_wanted or outdated:

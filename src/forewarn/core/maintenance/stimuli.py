@@ -8,6 +8,7 @@ from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.core.impact import Cause, Impact
+    from forewarn.core.policy import AppliedPolicy
     from forewarn.planning.plan import Plan
     from forewarn.planning.policy import Budget, Policy
 
@@ -83,6 +84,9 @@ class PlanMade:
 
     maintenance: int
     plan: Plan
+    #: What it was made by: the end of the pause, ms since the epoch UTC, and the policy applied.
+    rests_until_ms: int
+    policy: AppliedPolicy | None
 
 
 @value

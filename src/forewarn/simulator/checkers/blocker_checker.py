@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.control.planning import planned_from, snapshot
+from forewarn.control.planning import plan_made, snapshot
 from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import OperationState
@@ -138,7 +138,7 @@ class WorldCopy:
             policy=self._policy,
             now_ms=self.now_ms,
         )
-        return PlanMade(number, planned_from(taken))
+        return plan_made(taken)
 
     # ---- taking one blocker away ---------------------------------------------------------------
 
