@@ -97,6 +97,10 @@ class Shown:
         """Say that everybody shows the last thing that was published and is not yet shown."""
         self._waiting.pop().set_result(self.result)
 
+    def show_first(self) -> None:
+        """Say that everybody shows what has waited longest."""
+        self._waiting.pop(0).set_result(self.result)
+
 
 class Running:
     """A run loop whose machine's clocks are set by hand."""

@@ -8,7 +8,14 @@ import pytest
 
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import Approve, ChangeTopology, Enable, RequestMaintenance, Retry
+from forewarn.core.stimulus import (
+    Approve,
+    ChangeTopology,
+    Complete,
+    Enable,
+    RequestMaintenance,
+    Retry,
+)
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.replication.messages import PublishResult
 from forewarn.store.errors import StoreFull, StoreUncertain
@@ -116,6 +123,26 @@ def test_late_publication_holds_up_only_its_own_operations(running: Running) -> 
     running.publisher.catch_up()
     running.settle()
     assert running.history(first)[-1] == "operation.begun"
+
+
+def test_what_changes_before_a_beginning_is_shown_before_it(running: Running) -> None:
+    """A VM that arrives on a host that has failed is told before its driver is. L-5, L-7."""
+    [moved] = running.ask(
+        RequestMaintenance(cause=Cause.HOST_LOST, targets=("h2",), destination="h")
+    ).operations
+    running.settle()
+    running.publisher.late = True
+    [lost] = running.ask(
+        RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=("h",))
+    ).operations
+    running.ask(Complete(moved.number))
+    assert running.plane.state.operations[lost.number].vms == ("v", "v2")
+    running.publisher.show_first()
+    running.settle()
+    assert "operation.begun" not in running.history(lost)
+    running.publisher.catch_up()
+    running.settle()
+    assert running.history(lost).count("operation.begun") == 1
 
 
 def test_beginning_that_is_not_on_record_is_not_repeated(

@@ -131,8 +131,7 @@ MUTANTS: tuple[Mutant, ...] = (
             (
                 ACTS,
                 "    outdated = older or maintenance.gate_wanted",
-                "    older = plan.made_ms < draft.policy_applied_ms\n"
-                "    outdated = older or maintenance.gate_wanted",
+                "    outdated = plan.made_ms < draft.policy_applied_ms or maintenance.gate_wanted",
             ),
         ),
         caught_by="transcript F-3-policy-before-clock-put-back",

@@ -163,6 +163,11 @@ class DriverHost:
             return  # several publications may have it follow
         self._plan(operation.number, _Next(Verb.BEGIN, operation.attempt, now_ms))
 
+    def withhold(self, number: int) -> None:
+        """Do not begin an operation yet that was to be: its VMs are told more first. L-7."""
+        if number in self._next and self._next[number].verb is Verb.BEGIN:
+            del self._next[number]
+
     def abort(self, number: int, now_ms: int) -> None:
         """Have a driver stop caring for an operation that ended without it, unless it has."""
         self._waits.pop(number, None)

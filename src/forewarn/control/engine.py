@@ -304,6 +304,8 @@ class ControlEngine:
         self._rest.update(dict.fromkeys(committed.rest))
         self._planner.request(committed.plan)
         follow_up = FollowUp.of(committed)
+        for operation in committed.begin:
+            self._drivers.withhold(operation.number)
         if committed.change:
             self._shown = self._publishing.publish(committed.change, committed.changed, follow_up)
         else:

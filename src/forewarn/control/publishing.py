@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from forewarn.core.lifecycle import Operation
 from forewarn.errors import OurError
 from forewarn.replication.messages import PublishResult
-from forewarn.values import value
+from forewarn.values import replace, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,7 +186,7 @@ class Publishing:
                 del self._of_operation[operation]
         if ended.error is None:
             self._tries = 0
-            return publication.follow_ups
+            return [self._shown(each) for each in publication.follow_ups]
         if self._failed is None:
             self._failed = publication
             self._again_ms = now_ms + min(PUBLISH_AGAIN_MS << self._tries, PUBLISH_AGAIN_MS_MAX)
@@ -195,6 +195,19 @@ class Publishing:
             self._failed.operations += publication.operations
             self._failed.follow_ups += publication.follow_ups
         raise PublicationFailed(reason=ended.error) from ended.error
+
+    def _shown(self, follow_up: FollowUp) -> FollowUp:
+        """Return what may be done now; what has changed since is begun once that is shown."""
+        failed, begin = self._failed, []
+        for operation in follow_up.begin:
+            later = self._of_operation.get(operation.number)
+            if later is None and failed is not None and operation.number in failed.operations:
+                later = failed
+            if later is None:
+                begin.append(operation)
+            else:
+                later.follow_ups.append(FollowUp(begin=(operation,)))
+        return replace(follow_up, begin=tuple(begin))
 
     def turn(self, now_ms: int, whole: Callable[[], DocumentChange]) -> None:
         """Publish everything again if that is due: what came since may rest on what failed."""
