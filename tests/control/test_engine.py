@@ -10,6 +10,7 @@ from forewarn.control.driver_host import ABORT_TRIES
 from forewarn.control.driver_setup import DriverUnknown
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
+from forewarn.core.maintenance.stimuli import CreateMaintenance, StartMaintenance
 from forewarn.core.stimulus import (
     Approve,
     ChangeTopology,
@@ -17,7 +18,7 @@ from forewarn.core.stimulus import (
     RequestMaintenance,
     Retry,
 )
-from forewarn.core.topology import Host
+from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import OurError
 from tests.control.rig import WAIT_S, Running
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-HOUR_MS = 3_600_000
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 
 @pytest.fixture
@@ -73,6 +74,28 @@ def test_step_never_shortens_a_running_notice(running: Running) -> None:
     running.ask(Approve("v", operation.events))
     assert running.state_of(operation) is OperationState.RUNNING
     assert running.pass_time() == running.wall_ms
+
+
+def test_earliest_start_counts_anew_where_the_clock_is_put_back(running: Running) -> None:
+    """It had passed before, so that nothing would have looked at it any more. L-1, N-4."""
+    groups, vms = (Group("g2"),), (Vm("v2", "h2", "g2"),)
+    running.ask(ChangeTopology((Host("h2"),), groups, vms))
+    late_ms = running.clock.now_ms() + 3 * HOUR_MS
+    running.ask(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h2",), not_before_ms=late_ms))
+    begun_ms = running.pass_time(step_ms=-6 * HOUR_MS)
+    for _ in range(50):
+        running.pass_time(MINUTE_MS)
+    earliest_ms = running.clock.now_ms() + 5 * MINUTE_MS
+    running.ask(CreateMaintenance(Cause.HOST_REBOOT, ("h",), 600, earliest_ms=earliest_ms))
+    running.ask(StartMaintenance(2))
+    while running.pass_time(MINUTE_MS) > begun_ms:
+        pass
+    [operation] = [o for o in running.plane.state.operations.values() if o.maintenance]
+    assert operation.hold_ms == earliest_ms < operation.not_before_ms
+    running.ask(Approve("v", operation.events))
+    assert running.state_of(operation) is OperationState.ANNOUNCED
+    running.pass_time(earliest_ms - running.clock.now_ms())
+    assert running.state_of(operation) is OperationState.RUNNING
 
 
 STEPS_MS = [HOUR_MS, -6 * HOUR_MS, 50 * 24 * HOUR_MS]

@@ -8,7 +8,7 @@ from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.refusals import PlanSuperseded
-from forewarn.core.stimulus import RequestMaintenance
+from forewarn.core.stimulus import PutOff, RequestMaintenance
 from forewarn.planning.policy import Budget, Policy, Scope
 from forewarn.planning.policy_text import policy_text, read_policy
 from forewarn.planning.windows import Window
@@ -135,6 +135,23 @@ def test_clock_put_back_into_closed_time_withdraws() -> None:
     [operation] = rig.working(number).values()
     rig.now_ms = freeze[0] + 1
     rig.approve(operation.vms[0], operation)
+    assert not rig.working(number)
+
+
+def test_clock_put_ahead_into_closed_time_withdraws() -> None:
+    """Work that is put off with its notice does not start in a freeze. Source: F-3, N-4."""
+    rig = fleet()
+    freeze = (rig.now_ms + DAY_MS, rig.now_ms + 2 * DAY_MS)
+    rig.tell(words.ApplyPolicy(Policy(freezes=(freeze,))))
+    rig.wait(MINUTE_MS)
+    number = rig.start("h0")
+    rig.show()
+    assert rig.working(number)
+    rig.tell(PutOff(60 * MINUTE_MS))
+    assert rig.working(number)
+    rig.now_ms += 60 * MINUTE_MS
+    rig.plans_made = False
+    rig.tell(PutOff(freeze[0] - rig.now_ms))
     assert not rig.working(number)
 
 

@@ -362,7 +362,7 @@ class ControlEngine:
             self._publishing.put_by(step_ms)
             self._passed_ms = min(self._passed_ms, now_ms)
         deadline_ms = self._plane.next_deadline_ms(self._passed_ms)
-        if deadline_ms is not None and deadline_ms <= now_ms:
+        if step_ms < 0 or (deadline_ms is not None and deadline_ms <= now_ms):
             self._passed_ms = now_ms
             self._report(Tick(), "clock")
         self._publishing.turn(now_ms, self._plane.whole)

@@ -109,17 +109,22 @@ class Admission:
     def closed_since(self, operation: Operation) -> str:
         """Say why announced work must be withdrawn since its time is closed; empty if it stays.
 
-        By a policy applied since, or where the clock was put back into closed time. It may start
-        between its hold and its notice's end, so that the whole time must be open.
+        By a policy applied since, or where the clock was put back, or is being put ahead, into
+        closed time. It may start between its hold and its notice's end, so that the whole time
+        must be open.
         """
         draft = self._draft
         put_back = draft.now_ms < operation.created_ms
-        if draft.policy_applied_ms < operation.created_ms and not put_back:
+        put_ahead = draft.now_ms < operation.announced_ms
+        if draft.policy_applied_ms < operation.created_ms and not put_back and not put_ahead:
             return ""
         end_ms = operation.not_before_ms + self._maintenance.duration_s * SECOND_MS
         start_ms = max(operation.hold_ms, draft.now_ms)
+        if put_ahead and not put_back:
+            start_ms = max(start_ms, operation.announced_ms)
         if start_ms < end_ms and not self._is_open(operation.host, (start_ms, end_ms)):
-            return "the clock was put back" if put_back else "the new policy closes its time"
+            stepped = put_back or put_ahead
+            return "the clock was stepped" if stepped else "the new policy closes its time"
         return ""
 
     def _is_open(self, host: str, span: Span) -> bool:
