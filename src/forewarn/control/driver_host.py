@@ -163,10 +163,13 @@ class DriverHost:
             return  # several publications may have it follow
         self._plan(operation.number, _Next(Verb.BEGIN, operation.attempt, now_ms))
 
-    def withhold(self, number: int) -> None:
-        """Do not begin an operation yet that was to be: its VMs are told more first. L-7."""
-        if number in self._next and self._next[number].verb is Verb.BEGIN:
+    def withhold(self, numbers: Iterable[int]) -> tuple[Operation, ...]:
+        """Do not begin these operations yet; return those that were to be begun now. L-7."""
+        operations = self._plane.state.operations
+        begin = {n for n in numbers if n in self._next and self._next[n].verb is Verb.BEGIN}
+        for number in begin:
             del self._next[number]
+        return tuple(operations[number] for number in sorted(begin & operations.keys()))
 
     def abort(self, number: int, now_ms: int) -> None:
         """Have a driver stop caring for an operation that ended without it, unless it has."""

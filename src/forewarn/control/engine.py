@@ -303,13 +303,11 @@ class ControlEngine:
             raise
         self._rest.update(dict.fromkeys(committed.rest))
         self._planner.request(committed.plan)
-        follow_up = FollowUp.of(committed)
-        for operation in committed.begin:
-            self._drivers.withhold(operation.number)
         if committed.change:
+            follow_up = FollowUp.of(committed, self._drivers.withhold(committed.changed))
             self._shown = self._publishing.publish(committed.change, committed.changed, follow_up)
         else:
-            self._publishing.after(follow_up)
+            self._publishing.after(FollowUp.of(committed))
         self.on_committed(committed)
         log_entries(committed.entries)
         return committed

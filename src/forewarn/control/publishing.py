@@ -55,9 +55,9 @@ class FollowUp:
     abort: tuple[Operation, ...] = ()
 
     @classmethod
-    def of(cls, committed: Committed) -> FollowUp:
-        """Return what may be done once a commit is shown."""
-        return cls(committed.announced, committed.begin, committed.abort)
+    def of(cls, committed: Committed, withheld: tuple[Operation, ...] = ()) -> FollowUp:
+        """Return what may be done once a commit is shown: with that, begin what was withheld."""
+        return cls(committed.announced, (*committed.begin, *withheld), committed.abort)
 
     def __bool__(self) -> bool:
         """Whether there is anything to be done."""

@@ -347,8 +347,6 @@ def _join(draft: Draft, operation: Operation) -> None:
     text = f"vm {', '.join(come)} has arrived on {joined.host} and is hit by {joined.id}, too"
     draft.put("operation.joined", text, joined, *events)
     _touch(draft, joined, events)
-    if not joined.begun_ms:
-        draft.begin.append(joined.number)  # only once they are told, too
 
 
 def _wait_no_more(draft: Draft, operation: Operation) -> None:
