@@ -159,9 +159,10 @@ class DriverHost:
 
     def begin(self, operation: Operation, now_ms: int) -> None:
         """Have an operation begun, unless it has, or another attempt has taken its place."""
-        if self._tried.get(operation.number) == operation.attempt:
-            return  # several publications may have it follow
-        self._plan(operation.number, _Next(Verb.BEGIN, operation.attempt, now_ms))
+        number, attempt = operation.number, operation.attempt
+        if number not in self._plane.state.operations or self._tried.get(number) == attempt:
+            return  # it has ended meanwhile, or several publications have it follow
+        self._plan(number, _Next(Verb.BEGIN, attempt, now_ms))
 
     def withhold(self, numbers: Iterable[int]) -> tuple[Operation, ...]:
         """Do not begin these operations yet; return those that were to be begun now. L-7."""

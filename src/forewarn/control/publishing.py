@@ -206,7 +206,7 @@ class Publishing:
             if later is None:
                 begin.append(operation)
             else:
-                later.follow_ups.append(FollowUp(begin=(operation,)))
+                later.follow_ups.insert(0, FollowUp(begin=(operation,)))  # before it ends
         return replace(follow_up, begin=tuple(begin))
 
     def turn(self, now_ms: int, whole: Callable[[], DocumentChange]) -> None:
