@@ -155,6 +155,19 @@ def test_clock_put_ahead_into_closed_time_withdraws() -> None:
     assert not rig.working(number)
 
 
+def test_clock_put_ahead_beyond_the_deadline_withdraws() -> None:
+    """Work that is put off with its notice does not end after its deadline. Source: F-1, N-4."""
+    rig = fleet()
+    number = rig.start("h0", deadline_ms=rig.now_ms + DAY_MS)
+    rig.show()
+    rig.plans_made = False
+    rig.tell(PutOff(60 * MINUTE_MS))
+    assert rig.working(number)
+    rig.now_ms += 60 * MINUTE_MS
+    rig.tell(PutOff(DAY_MS))
+    assert not rig.working(number)
+
+
 def test_new_budget_holds_for_what_a_pause_keeps_announced() -> None:
     """Also where the plan that finds it is being made as the pause begins. Source: F-3, F-6."""
     rig = fleet(domains=1)

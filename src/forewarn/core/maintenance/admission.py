@@ -110,8 +110,8 @@ class Admission:
         """Say why announced work must be withdrawn since its time is closed; empty if it stays.
 
         By a policy applied since, or where the clock was put back, or is being put ahead, into
-        closed time. It may start between its hold and its notice's end, so that the whole time
-        must be open.
+        closed time, or beyond the deadline. It may start between its hold and its notice's end, so
+        that the whole time must be open.
         """
         draft = self._draft
         put_back = draft.now_ms < operation.created_ms
@@ -119,6 +119,8 @@ class Admission:
         if draft.policy_applied_ms < operation.created_ms and not put_back and not put_ahead:
             return ""
         end_ms = operation.not_before_ms + self._maintenance.duration_s * SECOND_MS
+        if put_ahead and 0 < self._maintenance.deadline_ms < end_ms:
+            return "it would end after the deadline"
         start_ms = max(operation.hold_ms, draft.now_ms)
         if put_ahead and not put_back:
             start_ms = max(start_ms, operation.announced_ms)
