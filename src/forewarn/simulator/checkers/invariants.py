@@ -63,11 +63,15 @@ class InvariantChecker(StateChecker):
         #: What clients were answered, and what must come of it.
         self.clients = ClientChecker(self, policy)
         self.maintenance = MaintenanceChecker(self.state, policy, self.premises)
+        #: When a policy was applied last, in true time.
+        self._policy_ms = 0
         #: The nodes away from the service, where it waits for them.
         self.far_nodes: Sequence[SimulatedNode] = ()
 
     def take(self, changes: Changes, service_ms: int) -> None:
         """Take a change that has become durable, at this time of the service."""
+        if changes.policies:
+            self._policy_ms = self.queue.now_ms
         self.clients.durable(changes, service_ms)
         self.durable(changes)
         self.maintenance.durable(changes, service_ms, service_ms - self.queue.now_ms)
@@ -282,6 +286,8 @@ class InvariantChecker(StateChecker):
 
     def in_its_way(self, operation: Operation) -> str:
         """Say why an announced operation may not start now, its budgets included."""
+        if operation.maintenance and self.queue.now_ms < self._policy_ms + LATE_MS:
+            return "its budgets are found by a new policy"
         return super().in_its_way(operation) or self.maintenance.lacks_room(operation)
 
     def check_progress(self, service: SimulatedControl) -> None:

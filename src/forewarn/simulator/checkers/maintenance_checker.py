@@ -5,7 +5,7 @@ The rules are in `maintenance_rules.py`, plans are read in `plan_checker.py`. No
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from forewarn.core.impact import Source
 from forewarn.core.maintenance.records import MaintenanceState, TargetState
@@ -121,7 +121,7 @@ class MaintenanceChecker:
         waiting = {o.number for o in self.state.operations.values() if o.state.value == ANNOUNCED}
         budgets = (*self.policy.budgets, *maintenance.budgets)
         others = waiting - {operation.number}
-        return over_budget(self.state, budgets, operation=operation, ignored=others, waits=True)
+        return over_budget(self.state, budgets, operation=operation, ignored=others, limits="least")
 
     def _check_plan(self, plan: MaintenancePlan, *, stepped_ms: int) -> None:
         """Check a plan, where the clock was stepped so far since the policy was applied."""
@@ -235,12 +235,14 @@ class MaintenanceChecker:
             raise Violation("F-6", f"{name} is announced, which is {maintenance.state.value}")
         self._check_gate(operation, maintenance)
         self.premises["15: work is announced under a budget"] += bool(policy.budgets)
-        over = over_budget(self.state, policy.budgets, operation=operation, ignored=free)
-        over = over or over_budget(
-            self.state, maintenance.budgets, operation=operation, ignored=free | later
-        )
-        if over:
-            raise Violation("15", f"{name} is announced beyond the budget of {over}")
+        stands = self._fleet_ms < self.state.plans[maintenance.plan].made_ms
+        limits: Literal["now", "most"] = "now" if stands else "most"
+        for budgets, ignored in ((policy.budgets, free), (maintenance.budgets, free | later)):
+            over = over_budget(
+                self.state, budgets, operation=operation, ignored=ignored, limits=limits
+            )
+            if over:
+                raise Violation("15", f"{name} is announced beyond the budget of {over}")
         start_ms = max(operation.hold_ms, operation.announced_ms)
         self._check_time(operation, start_ms, operation.not_before_ms)
         self._check_late_enough(operation, operation.not_before_ms)

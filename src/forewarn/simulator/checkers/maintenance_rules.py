@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from forewarn.planning.wall_clock import open_throughout
 
@@ -50,7 +50,7 @@ def over_budget(
     *,
     operation: Operation,
     ignored: set[int],
-    waits: bool = False,
+    limits: Literal["now", "least", "most"] = "now",
 ) -> str:
     """Name a budget that the work on a host is beyond, with all that is disturbed beside it.
 
@@ -59,23 +59,27 @@ def over_budget(
         budgets: those of the policy and of the maintenance.
         operation: the work.
         ignored: operations that began at the same moment, and were asked of nobody's budget.
-        waits: whether it is asked if work may wait. Then a VM counts once more for work of its own
-            while its host is disturbed, and a limit that has grown since the plan as it was.
+        limits: what a percentage is of: what there is now; or the least of that and of what there
+            was when the plan was made, where it is asked if work may wait, and a VM counts once
+            more for work of its own while its host is disturbed; or the most of both.
     """
     topology = state.topology
     hosts, vms, twice = _disturbed(state, ignored)
     used = Counter(key for name in hosts for key in keys_of_host(topology.hosts[name]))
-    for name in (*vms, *(twice if waits else ())):
+    for name in (*vms, *(twice if limits == "least" else ())):
         used.update(_keys_of_vm(topology, name))
     ours = keys_of_host(topology.hosts[operation.host])
     for name in topology.vms_on(operation.host):
         ours |= _keys_of_vm(topology, name)
-    planned = _planned_limits(state, operation) if waits else {}
+    planned = _planned_limits(state, operation)
     for budget in budgets:
         for key in sorted(ours):
             if key[0] == budget.scope.value and budget.name in {"", key[1]}:
                 limit = _limit(budget, key, topology)
-                limit = min(limit, planned.get(key, limit))
+                if limits == "least":
+                    limit = min(limit, planned.get(key, limit))
+                elif limits == "most" and budget.percent:
+                    limit = max(limit, planned.get(key, used[key]))
                 if used[key] > limit:
                     return f"{key[0]} {key[1]}: {used[key]} at once, {limit} may be"
     return ""

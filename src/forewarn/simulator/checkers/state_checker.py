@@ -179,7 +179,8 @@ class StateChecker:
         if operation.state in {S.SUCCEEDED, S.FAILED} and not operation.started_ms:
             raise Violation("9", f"{operation.id} has ended and never started")
         self._check_abort(operation, before)
-        self._check_told(operation, topology, changes, new=before is None or not before.events)
+        new = before is None or before.state is S.PLANNED  # who arrives later is told apart
+        self._check_told(operation, topology, changes, new=new)
         for event_id in operation.events:
             event = changes.events.get(event_id) or self.events.get(event_id)
             if event is None or event.live != operation.live:
