@@ -68,3 +68,11 @@ def test_all_needs_every_vm_prepared(
     decided = asked(name, coordination="all", peers=peers)
     assert (decided.missing, decided.go) == (missing, go)
     assert asked(name, after_s=1e6, coordination="all", peers=peers).go is not bool(missing)
+
+
+def test_event_is_late_from_its_not_before_on() -> None:
+    """From then on it may come at any moment. Source: D-7."""
+    record = EventRecord(event(), NOW)
+    due_ms = event().not_before_ms
+    assert due_ms is not None
+    assert [record.is_late(due_ms - 1), record.is_late(due_ms)] == [False, True]

@@ -96,8 +96,10 @@ def test_gone_event_is_over_or_cancelled(last: object, at_ms: int, hook: type) -
     agent.step(polled(1, event()), NOW)
     agent.step(HookEnded("drain", 0), NOW)
     agent.step(polled(2, last), NOW)  # type: ignore[arg-type]
-    (intent,) = (one for one in agent.step(polled(3), at_ms) if brief((one,)))
+    intents = agent.step(polled(3), at_ms)
+    (intent,) = (one for one in intents if brief((one,)))
     assert isinstance(intent, hook)
+    assert told(intents)[0] == ("ended" if hook is RecoverIntent else "cancelled")
 
 
 def test_held_rule_never_approves() -> None:

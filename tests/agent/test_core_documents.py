@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from forewarn.agent.core.engine import AgentEngine
 from forewarn.agent.core.event_tracking import EVENTS_MAX, FINISHED_MAX, MISSING_MS
 from forewarn.agent.core.rules import Match, PreparationStep
 from forewarn.agent.core.values import (
@@ -13,6 +14,7 @@ from forewarn.agent.core.values import (
 )
 from tests.agent.making import (
     DRAIN,
+    ME,
     NOTICE_MS,
     NOW,
     STARTED,
@@ -22,6 +24,7 @@ from tests.agent.making import (
     event,
     polled,
     prepared,
+    rule,
     said,
     told,
 )
@@ -116,6 +119,24 @@ def test_event_that_comes_back_before_it_could_be_undone_is_prepared_again() -> 
     assert brief(agent.step(TimePassed(), NOW)) == []
 
 
+def test_event_that_comes_back_takes_back_only_its_own_undoing() -> None:
+    """What another event has left to be undone is tried again as before."""
+    rules = (
+        rule((DRAIN,), match=Match(types=("Reboot",))),
+        rule((STOP,), match=Match(types=("Freeze",))),
+    )
+    agent = AgentEngine(ME, rules)
+    agent.step(polled(1, event(), event("E2", event_type="Freeze")), NOW)
+    for key in ("drain", "stop"):
+        agent.step(HookEnded(key, 0), NOW)
+    agent.step(polled(2), NOW)
+    for key in ("drain", "stop"):
+        agent.step(HookEnded(key, 1), NOW)
+    assert brief(agent.step(polled(3, event()), NOW)) == ["Prepare drain"]
+    due_ms = agent.next_deadline() or 0
+    assert brief(agent.step(TimePassed(), due_ms)) == ["Recover stop"]
+
+
 def test_event_that_is_over_does_not_come_back() -> None:
     """A stale document cannot repeat a recovery. Source: D-3."""
     agent = core((DRAIN,))
@@ -157,6 +178,19 @@ def test_hook_may_run_until_the_event_as_it_is_now(moved_ms: int) -> None:
     assert agent.next_deadline() == due_ms
     assert brief(agent.step(TimePassed(), due_ms - 1)) == []
     assert brief(agent.step(TimePassed(), due_ms)) == ["Stop drain"]
+
+
+def test_time_of_an_event_moves_only_its_own_hooks() -> None:
+    """Each hook runs until the NotBefore of the event it prepares for. Source: C-6."""
+    rules = (
+        rule((DRAIN,), match=Match(types=("Reboot",))),
+        rule((STOP,), match=Match(types=("Freeze",))),
+    )
+    agent = AgentEngine(ME, rules)
+    other = event("E2", event_type="Freeze")
+    agent.step(polled(1, event(), other), NOW)
+    agent.step(polled(2, event(not_before_ms=NOW + 2 * NOTICE_MS), other), NOW + 1000)
+    assert {step.key: step.event.event_id for step in agent.steps} == {"drain": "E1", "stop": "E2"}
 
 
 def test_changed_event_is_decided_anew_while_nothing_is_begun() -> None:

@@ -55,6 +55,18 @@ def test_leader_that_cannot_be_asked_is_silent() -> None:
     assert brief(agent.step(TimePassed(), due_ms)) == ["Approve E1"]
 
 
+def test_leader_that_was_asked_has_time_to_answer() -> None:
+    """Whatever else is learnt meanwhile, nobody stands in before its time is over. Source: C-5."""
+    agent = core((DRAIN,), stand_in_s=100)
+    asked = event(resources=("vm_1", "vm_0"))
+    agent.step(polled(1, asked), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    agent.step(TimePassed(), NOW + 100_000)
+    other = event("E2", resources=("vm_7",))
+    assert brief(agent.step(polled(2, asked, other), NOW + 101_000)) == []
+    assert brief(agent.step(PeersSeen("E2", ()), NOW + 102_000)) == []
+
+
 def test_leader_that_holds_is_not_overruled() -> None:
     """Holding is an answer; it is asked again, and heard when it falls silent. Source: C-5."""
     agent = core((DRAIN,), stand_in_s=100)

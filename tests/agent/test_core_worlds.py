@@ -49,6 +49,12 @@ TYPES = ("Freeze", "Reboot", "Redeploy")
 STATUSES = (0, 0, 0, 0, 1, 75, 77, -9)
 
 
+def durable(core: AgentEngine) -> tuple[object, object]:
+    """Return what must outlive a crash."""
+    journal = core.journal()
+    return journal["events"], journal["steps"]
+
+
 class World:
     """A service, a VM with hooks and a disk, and the core between them."""
 
@@ -118,7 +124,10 @@ class World:
 
     def give(self, stimulus: Stimulus, crash: int = -1) -> None:
         """Step the core, write, and do what it says; or fall over after `crash` of that."""
+        before, generation = durable(self.core), self.core.generation
         intents = self.core.step(stimulus, self.now_ms)
+        marked = self.core.generation != generation
+        assert marked or durable(self.core) == before, "what must be durable is not written"
         self.undone += intents
         if crash == 0:
             self.restart()

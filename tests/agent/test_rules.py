@@ -80,6 +80,14 @@ def test_match_says_what_does_not_fit(match: Match, word: str) -> None:
     assert match.matches(one, ME, NOW) is not bool(word)
 
 
+@pytest.mark.parametrize(
+    ("duration_s", "word"), [(0, ""), (10, ""), (11, "duration"), (-1, "duration")]
+)
+def test_duration_that_is_unknown_fits_no_range(duration_s: int, word: str) -> None:
+    """A Freeze of no length is known; -1 says that nobody knows. Source: D-7."""
+    assert Match(duration_s=(0, 10)).misses(event(duration_s=duration_s), ME, NOW) == word
+
+
 def test_event_without_not_before_has_no_notice_left() -> None:
     """A range of notice never matches what has none. Source: D-7."""
     one = event(not_before_ms=None)

@@ -143,6 +143,8 @@ def _is_out_of_reach(node: ast.AST) -> bool:
             "TypeVar",
             "NewType",
         }
+    if isinstance(node, ast.Assign):
+        return isinstance(node.targets[0], ast.Name) and node.targets[0].id == "TYPE_CHECKING"
     return isinstance(node, (ast.Assert, ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom))
 
 
