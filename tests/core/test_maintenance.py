@@ -107,6 +107,18 @@ def test_pause_keeps_what_is_announced_where_asked() -> None:
     assert rig.maintenance(number).state is S.DONE
 
 
+def test_what_a_pause_kept_is_withdrawn_by_a_stop() -> None:
+    """Keeping was for that pause alone. Source: F-5, F-6."""
+    rig = fleet()
+    number = rig.start("h0")
+    rig.tell(words.PauseMaintenance(number, keep_announced=True))
+    rig.tell(words.ResumeMaintenance(number))
+    assert rig.working(number)
+    rig.tell(words.GateFailed(number, "error rate is 4 %"))
+    assert rig.maintenance(number).state is S.STOPPED
+    assert not rig.working(number)
+
+
 def test_cancel_ends_it_for_good() -> None:
     """A cancelled maintenance withdraws, and takes no further word. Source: F-1, F-6."""
     rig = fleet()
