@@ -36,7 +36,7 @@ def a_request(**wrong: object) -> RequestMaintenance:
         ({"duration_s": DURATION_S_MAX + 1}, "duration is"),
         ({"description": "x" * 257}, "description"),
         ({"description": "a\nb"}, "description"),
-        ({"not_before_ms": START_MS + 400 * DAY_MS}, "more than a year"),
+        ({"not_before_ms": START_MS + 366 * DAY_MS + 1}, "more than a year"),
         ({"cause": Cause.HARDWARE_FAILURE, "not_before_ms": 1}, "a failure has no NotBefore"),
         ({"cause": Cause.LIVE_MIGRATION, "destination": "h0"}, "the host itself"),
         ({"destination": "h1"}, "it moves no VM"),
@@ -116,6 +116,8 @@ def test_start_before_owed_notice_is_refused() -> None:
     assert error.advice_text().startswith("Ask for 20")
     later = rig.now_ms + 60 * MINUTE_MS
     assert rig.ask(Cause.HOST_REBOOT, "h0", not_before_ms=later).not_before_ms == later
+    latest = rig.now_ms + 366 * DAY_MS
+    assert rig.ask(Cause.HOST_REBOOT, "h2", not_before_ms=latest).not_before_ms == latest
 
 
 def test_notbefore_is_whole_seconds_and_never_early() -> None:

@@ -123,8 +123,12 @@ def test_cancel_ends_it_for_good() -> None:
     """A cancelled maintenance withdraws, and takes no further word. Source: F-1, F-6."""
     rig = fleet()
     number = rig.start("h0", "h1")
+    rig.plans_made = False
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(pause_s=60)))
+    assert rig.maintenance(number).plan_wanted
     rig.tell(words.CancelMaintenance(number, "not needed"))
     assert rig.maintenance(number).state is S.CANCELLED
+    assert not rig.maintenance(number).plan_wanted
     assert not rig.state.operations
     assert not rig.state.maintenances
     rig.refuses(words.ResumeMaintenance(number), Unknown)
@@ -206,6 +210,16 @@ def test_host_that_fails_after_its_service_counts() -> None:
     assert not rig.working(number)
 
 
+def test_vms_are_told_what_people_wrote() -> None:
+    """A description of its own takes the place of the usual one. Source: D-9."""
+    rig = fleet()
+    number = rig.start("h0", description="new firmware")
+    assert rig.working(number)["h0"].description == "new firmware"
+    other = fleet()
+    number = other.start("h0")
+    assert other.working(number)["h0"].description == "Host server is undergoing maintenance."
+
+
 def test_failures_within_the_budget_let_it_go_on() -> None:
     """A failure it may have does not stop a maintenance. Source: F-5."""
     rig = fleet()
@@ -261,10 +275,16 @@ def test_failure_between_plan_and_wave_is_admitted_again() -> None:
     rig.wait(DAY_MS - 30 * MINUTE_MS)
     assert not rig.working(number)
     rig.plans_made = False
-    rig.ask(Cause.HARDWARE_FAILURE, "h5")
-    rig.wait(DAY_MS)
-    assert not rig.working(number)
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h5")
+    while not rig.maintenance(number).plan_due:
+        rig.wait(MINUTE_MS // 2)
+        assert not rig.working(number)
     assert rig.maintenance(number).running
+    assert rig.waits(number).code is Code.FAULT_DOMAIN
+    rig.finish(failure)
+    waits = rig.waits(number)
+    again_ms = rig.maintenance(number).due_ms
+    assert (waits.code, waits.subject, waits.clears_ms) == (Code.PLANNING, f"m-{number}", again_ms)
 
 
 def test_work_starts_only_in_its_window() -> None:

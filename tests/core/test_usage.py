@@ -6,12 +6,13 @@ from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.policy import Policy
-from forewarn.core.stimulus import Repair
+from forewarn.core.stimulus import ChangeTopology, Complete, Repair
+from forewarn.core.topology import Group
 from forewarn.core.usage import FLEET
 from forewarn.planning.policy import Budget, Scope
 from forewarn.planning.policy import Policy as MaintenancePolicy
 from tests.core.maintenance import MaintenanceRig, fleet
-from tests.core.rig import DAY_MS, MINUTE_MS
+from tests.core.rig import DAY_MS, MINUTE_MS, usage_of
 
 
 def budgeted(limit: int, scope: Scope = Scope.FLEET) -> MaintenanceRig:
@@ -78,3 +79,30 @@ def test_budget_of_a_group_counts_its_vms() -> None:
     assert rig.maintenance(number).state is MaintenanceState.DONE
     assert not rig.state.usage.taken
     assert not rig.state.usage.running
+
+
+def test_what_leaves_a_failed_host_takes_nothing_any_more() -> None:
+    """Its owner's budget has room as soon as the VM is gone, or elsewhere. Source: F-3."""
+    rig = budgeted(1, Scope.OWNER)
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h3")
+    rig.tell(Complete(failure.number, failed=True))
+    assert rig.state.usage.taken[Scope.OWNER, ""] == 1
+    rig.tell(ChangeTopology(removed=(("vm", "web_3"),)))
+    assert usage_of(rig.state)[0] == rig.state.usage.taken
+    assert (Scope.OWNER, "") not in rig.state.usage.taken
+
+
+def test_entry_of_no_operation_names_none() -> None:
+    """History is filtered by operation. Source: O-2."""
+    rig = budgeted(1)
+    assert {entry.operation for entry in rig.entries} == {0}
+
+
+def test_copy_knows_who_has_rested() -> None:
+    """Readers preview plans from a copy. Source: F-3."""
+    rig = budgeted(1)
+    rig.tell(ChangeTopology(groups=(Group("web", owner="anna"),)))
+    rig.start("h0")
+    rig.run()
+    assert "anna" in rig.state.rested_ms
+    assert rig.state.copy().rested_ms == rig.state.rested_ms
