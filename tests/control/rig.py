@@ -72,12 +72,15 @@ class Shown:
         #: What nodes do with what is published, and whether they can be told at all.
         self.result = PublishResult()
         self.fails = False
+        self.raises = False
         self.changes: list[feed.DocumentChange] = []
         self._waiting: list[Future[PublishResult]] = []
 
     def publish(self, change: feed.DocumentChange) -> Future[PublishResult]:
         """Say that everybody shows it."""
         self.changes.append(change)
+        if self.raises:
+            raise OSError("the feed is broken")
         done: Future[PublishResult] = Future()
         if self.fails:
             done.set_exception(OSError("the feed is broken"))

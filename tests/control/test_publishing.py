@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from forewarn.errors import ForewarnError
 
 
+HOUR_MS = 3_600_000
+
+
 @pytest.fixture
 def running() -> Iterator[Running]:
     """A run loop with two hosts, each with a VM in a group of its own."""
@@ -39,20 +42,34 @@ def running() -> Iterator[Running]:
     made.store.close()
 
 
-def test_publication_that_fails_is_not_followed_by_a_begin(running: Running) -> None:
+@pytest.mark.parametrize("way", ["fails", "raises"])
+def test_publication_that_fails_is_not_followed_by_a_begin(running: Running, way: str) -> None:
     """Nothing is begun before it is shown, however often that fails. Source: L-7."""
     operation = running.announce()
-    running.publisher.fails = True
+    setattr(running.publisher, way, True)
     running.ask(Approve("v", operation.events))
     for _ in range(3):
         running.pass_time()
     assert running.state_of(operation) is OperationState.RUNNING
     assert running.driver.begun == []
     assert not running.loop.shows
-    running.publisher.fails = False
+    setattr(running.publisher, way, False)
     running.pass_time()
     assert running.driver.begun == [1]
     assert running.loop.shows
+
+
+@pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS], ids=["ahead", "back"])
+def test_step_of_the_clock_does_not_put_publishing_off(running: Running, step_ms: int) -> None:
+    """What failed is published again as soon as it would have been. Source: L-7, N-4."""
+    operation = running.announce()
+    running.publisher.fails = True
+    running.ask(Approve("v", operation.events))
+    running.settle()
+    running.publisher.fails = False
+    running.pass_time(step_ms=step_ms)
+    assert running.loop.shows
+    assert running.driver.begun == [1]
 
 
 def test_notice_that_could_not_be_published_does_not_run(running: Running) -> None:
