@@ -93,7 +93,7 @@ def test_what_leaves_a_failed_host_takes_nothing_any_more() -> None:
 
 
 def test_entry_of_no_operation_names_none() -> None:
-    """History is filtered by operation. Source: O-2."""
+    """History is read by operation."""
     rig = budgeted(1)
     assert {entry.operation for entry in rig.entries} == {0}
 

@@ -219,8 +219,6 @@ class ControlEngine:
             self._unreported.clear()
             self._rest.clear()
             self._take_up()
-        except StoreLost as lost:
-            self._end(ServiceState.SUPERSEDED, lost)
         except ForewarnError as error:
             self._doubt(error)
 
@@ -230,9 +228,12 @@ class ControlEngine:
             self._on_lost(why)
 
     def _doubt(self, error: ForewarnError) -> None:
-        """Decide nothing more until the store has told what it has."""
-        self._status.become(ServiceState.UNCERTAIN)
-        self._trouble(error)
+        """Decide nothing more until the store has told what it has, or at all if it is lost."""
+        if isinstance(error, StoreLost):
+            self._end(ServiceState.SUPERSEDED, error)
+        else:
+            self._status.become(ServiceState.UNCERTAIN)
+            self._trouble(error)
 
     def _sleep_s(self) -> float:
         if self._unreported or not self._status.ready:
@@ -363,8 +364,11 @@ class ControlEngine:
         if step_ms < 0 or (deadline_ms is not None and deadline_ms <= now_ms):
             self._passed_ms = now_ms
             self._report(Tick(), "clock")
-        self._publishing.turn(now_ms, self._plane.whole)
-        self._drivers.turn(now_ms)
+        try:
+            self._publishing.turn(now_ms, self._plane.confirmed)
+            self._drivers.turn(now_ms)
+        except ForewarnError as error:
+            self._doubt(error)
 
     def _report_again(self) -> bool:
         """Commit what the store would not take before; False if it is unknown now what it has."""

@@ -170,6 +170,16 @@ class ControlPlane(StateView):
         """Everything metadata nodes must know now."""
         return publication.whole(self.state, self.store.generation)
 
+    def confirmed(self) -> DocumentChange:
+        """The same, once the store has confirmed that nobody else is the writer by now. L-7.
+
+        Raises:
+            StoreLost: somebody is.
+            ForewarnError: the store will not tell now.
+        """
+        self.store.confirm()
+        return self.whole()
+
     def loaded(self) -> DocumentChange:
         """What metadata nodes may know while nothing can be decided."""
         return publication.loaded(self.state, self.store.generation)
