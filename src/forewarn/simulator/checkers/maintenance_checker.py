@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 M = MaintenanceState
 ANNOUNCED, RUNNING = "announced", "running"
+PLANNING_MS = 600_000
+"""A plan that seems to have been made longer than this was made before a step of the clock."""
 CLOCK_OFF_MS = 1000
 """Times of the service are compared while its clock is off true time by no more than before."""
 
@@ -97,7 +99,7 @@ class MaintenanceChecker:
             self._note_target(key, target, ahead_ms)
         for plan in changes.plans.values():
             if plan is not None:
-                self._check_plan(plan, stepped_ms=ahead_ms - self._policy_ahead_ms)
+                self._check_plan(plan, now_ms, stepped_ms=ahead_ms - self._policy_ahead_ms)
         free = {each.number for each in changes.operations.values() if self._asks_nobody(each)}
         announced = {o.number for o in changes.operations.values() if o.state.value == ANNOUNCED}
         for operation in changes.operations.values():
@@ -123,13 +125,13 @@ class MaintenanceChecker:
         others = waiting - {operation.number}
         return over_budget(self.state, budgets, operation=operation, ignored=others, limits="least")
 
-    def _check_plan(self, plan: MaintenancePlan, *, stepped_ms: int) -> None:
+    def _check_plan(self, plan: MaintenancePlan, now_ms: int, *, stepped_ms: int) -> None:
         """Check a plan, where the clock was stepped so far since the policy was applied."""
         self.premises["19: a plan takes force"] += 1
         stands = self._fleet_ms < plan.made_ms
         found = check_plan(self.state, self.policy, plan, same_fleet=stands)
         applied = self.state.policies.get("fleet")
-        stepped = abs(stepped_ms) > CLOCK_OFF_MS
+        stepped = abs(stepped_ms) > CLOCK_OFF_MS or not 0 <= now_ms - plan.made_ms < PLANNING_MS
         if applied is not None and plan.made_ms < applied.applied_ms and not stepped:
             found = "it was made before the policy in force"
         if found:
