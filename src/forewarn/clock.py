@@ -112,7 +112,7 @@ class SystemClock(Clock):
             wall_ns: the system's time of day, which may be stepped.
             monotonic_ns: what cannot be; it may stand still while the machine is suspended.
             boottime_ns: time since boot, suspensions included; asked only where there is an id.
-            boot_id: tells this boot of this machine from all others; empty if nothing does.
+            boot_id: names this boot of this machine; empty if unknown.
         """
         super().__init__()
         self._wall_ns = wall_ns
@@ -138,7 +138,7 @@ class SystemClock(Clock):
     def skipped_ms(self) -> int:
         """Return by how much this clock would go ahead by `adopt` while no time passes, in ms.
 
-        A suspension of the machine is time that passed. 0 where nothing tells the time since boot.
+        A suspension of the machine is time that passed. 0 where the time since boot is unknown.
         """
         boot, ahead_ms = self.mark
         return (
@@ -178,7 +178,7 @@ class SystemClock(Clock):
     def resume(self, mark: Mark, *, since_ms: int) -> int:
         """Go on from an earlier clock's mark, or again from the system's where it means nothing.
 
-        Only before anybody was told the time: it may go back.
+        Only before anybody has read the time: it may go back.
 
         Args:
             mark: of another boot, of another machine or absurd it means nothing.
@@ -286,7 +286,7 @@ class ScaledClock(Clock):
 
 
 class VirtualClock(Clock):
-    """A clock driven by hand, for tests and the simulator; it never moves by itself."""
+    """A clock driven by hand, for tests and the simulator; it moves only when moved."""
 
     def __init__(self, now_ms: int = 0) -> None:
         """Stand at `now_ms`."""

@@ -65,7 +65,7 @@ class OurError(ForewarnError):
 
 
 class ClockWentBack(OurError):
-    """A hand-driven clock was told to go back."""
+    """A hand-driven clock was set back."""
 
     code = "clock-went-back"
     message = "The clock cannot go from {now_ms} ms back to {wanted_ms} ms."

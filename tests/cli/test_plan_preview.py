@@ -52,7 +52,7 @@ def test_groups_are_told_the_worst_first() -> None:
         "vms": 7,
         "up_before": 7,
         "waves": 2,
-        "first_told": "2028-02-28T23:30:00Z",
+        "first_notice": "2028-02-28T23:30:00Z",
     }
     groups = [{**group, "group": f"g{n}" * 20, "up_least": 6} for n in range(GROUPS_MAX + 2)]
     lines = list(group_lines(groups))

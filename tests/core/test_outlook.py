@@ -35,7 +35,7 @@ def rows(found: tuple[GroupOutlook, ...]) -> dict[str, tuple[object, ...]]:
     return {
         row.group: (
             *(row.owner, row.vms, row.up_before, row.up_least),
-            *(row.waves, row.first_told_ms, row.last_told_ms),
+            *(row.waves, row.first_notice_ms, row.last_notice_ms),
         )
         for row in found
     }

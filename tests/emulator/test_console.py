@@ -25,7 +25,7 @@ class Heard:
         voice = Console(self.said.append)
 
         async def listen() -> None:
-            stage.emulator.emulator.on_commit = voice.tell
+            stage.emulator.emulator.on_commit = voice.show
             stage.emulator.emulator.say = voice.say
 
         stage.emulator.call(listen)

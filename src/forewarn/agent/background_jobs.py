@@ -41,7 +41,7 @@ class BackgroundJobs:
         self._running: dict[str, tuple[Child, dict[str, object], int]] = {}
 
     def notify(self, intent: NotifyIntent, identity: Identity) -> None:
-        """Tell what is configured to be told."""
+        """Send the notifications that are configured."""
         if self._settings.notify:
             form: dict[str, object] = {
                 "action": intent.action,
@@ -54,7 +54,7 @@ class BackgroundJobs:
             self._add("notify", form)
 
     def coordinate(self, intent: AnnounceIntent | AskPeersIntent, identity: Identity) -> None:
-        """Tell the other VMs, or ask them."""
+        """Send word to the other VMs, or ask them."""
         form: dict[str, object] = {
             "name": identity.name,
             "event_id": intent.event.event_id,
@@ -93,7 +93,7 @@ class BackgroundJobs:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is still to be told or asked."""
+        """Whether anything is still to be sent or asked."""
         return bool(self._running) or self.waiting > 0
 
     def descriptors(self) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ class BackgroundJobs:
         return tuple(child.pidfd for child, _, _ in self._running.values() if child.pidfd >= 0)
 
     def next_ms(self, now_ms: int) -> int | None:
-        """Return when to look again even if no descriptor tells of anything."""
+        """Return when to look again even if no descriptor is ready."""
         times = [until_ms for _, _, until_ms in self._running.values()]
         if any(child.pidfd < 0 for child, _, _ in self._running.values()):
             times.append(now_ms + LOOK_MS)

@@ -64,7 +64,7 @@ class Child:
             return ""
 
     def trim(self) -> bool:
-        """Drop what was printed if it is too much, and tell if so; the hook goes on appending."""
+        """Drop what was printed if it is too much; return whether it was. The hook may append."""
         try:
             if os.stat(f"{self.mark}.out").st_size <= OUTPUT_BYTES_MAX:  # noqa: PTH116  the same
                 return False
@@ -91,7 +91,7 @@ def read_mark(path: str) -> str:
 
 
 def is_running(pid: int, mark: str) -> bool:
-    """Tell whether a process is the hook of that mark, and not a later one of the same number."""
+    """Return whether a process is the hook of that mark, and not a later one of the same number."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123  the same
             return mark.encode() in file.read(65536).split(b"\0")

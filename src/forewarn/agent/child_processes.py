@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forewarn.agent.core.identity import Identity
     from forewarn.agent.core.values import HookIntent
 
-LOOK_MS = 50  # how often a child is looked after where no descriptor tells of its end
+LOOK_MS = 50  # how often a child is looked after where no descriptor shows its end
 TRIM_MS = 250  # how often output is looked at; the journal's disk must not be filled by it
 FLOOD_MS = 20  # how often while a hook prints more than anyone reads
 
@@ -124,7 +124,7 @@ class ChildProcesses:
         return tuple(fd for fd in fds if fd >= 0)
 
     def next_ms(self, now_ms: int) -> int | None:
-        """Return when to look again even if no descriptor tells of anything."""
+        """Return when to look again even if no descriptor is ready."""
         if self._failed:
             return now_ms
         times = [one.killed_ms for one in self._running.values() if one.killed_ms is not None]

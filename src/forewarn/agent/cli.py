@@ -37,7 +37,7 @@ class AgentUnreachable(PeerError):
     """No agent answers where its status endpoint should be."""
 
     code = "agent-unreachable"
-    message = "No agent tells its status at {address}: {reason}."
+    message = "No agent answers at {address}: {reason}."
     advice = "See that it runs and that [status] listen is set, or name its place with --address."
 
 
@@ -249,7 +249,7 @@ def ask_status(address: str) -> dict[str, Any]:
                 pass
         assert reader.answer is not None
         form: dict[str, Any] = json.loads(reader.answer.body)
-        _ = form["seconds_since_poll"]  # no other service tells that
+        _ = form["seconds_since_poll"]  # no other service has that
     except OSError as error:
         raise AgentUnreachable(address=address, reason=error.strerror or error) from error
     except (ValueError, LookupError, TypeError, PeerError) as error:
@@ -295,7 +295,7 @@ STARTER = """\
 # webhook_secret_file = "/etc/forewarn-agent/secret"
 # cloudevents = "https://example.net/events" # every notification, as a CloudEvent
 # apprise = ["mailto://..."]                 # where Apprise is installed
-# level = "warning"                          # the least that is told
+# level = "warning"                          # the least that is logged
 
 # A step is prepared before the event and undone after it: two commands of your own ...
 # [step.drain]

@@ -212,7 +212,7 @@ def _check_settings(form: dict[str, object], path: str) -> None:
 
 
 def is_program(file: Path) -> bool:
-    """Tell whether a file is meant to be run; on Windows its name says so, not its mode."""
+    """Return whether a file is meant to be run; on Windows its name says so, not its mode."""
     if sys.platform == "win32":
         return file.suffix.lower() in PROGRAM_SUFFIXES
     return os.access(file, os.X_OK)

@@ -37,6 +37,6 @@ def refuse_writable(paths: Iterable[Path]) -> None:
         try:
             found = path.stat()
         except OSError:
-            continue  # whoever reads it says why
+            continue  # reading it says why
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_uid not in (0, user):
             raise ConfigWritable(path=path, user=f"user {user}")

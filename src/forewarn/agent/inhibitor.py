@@ -42,7 +42,7 @@ class Inhibitor:
     def hold(self, *, wanted: bool) -> None:
         """Take the lock, or release it; without effect where that is done already.
 
-        A lock that cannot be had is told of once and not tried again until it is wanted again.
+        A lock that cannot be had is logged once and not tried again until it is wanted again.
         """
         if self._child is not None and self._child.poll() is not None:
             self._drop()

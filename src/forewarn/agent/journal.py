@@ -188,7 +188,7 @@ class Journal:
 
 
 def boot_id() -> str:
-    """Return what tells this boot from others, or nothing where the system does not say."""
+    """Return what identifies this boot, or nothing where the system does not say."""
     try:
         with open(BOOT_ID, "rb") as file:  # noqa: PTH123  the same
             return file.read(64).decode().strip()
@@ -242,7 +242,7 @@ def _refuse_open(directory: str) -> None:
 
 
 def _is_whole(directory: str, slot: int) -> bool:
-    """Tell whether a file holds a state, or nothing yet, or is not there."""
+    """Return whether a file holds a state, or nothing yet, or is not there."""
     try:
         with open(slot_path(directory, slot), "rb") as file:  # noqa: PTH123  the same
             return _checked(file.read(BYTES_MAX))[1] is not None

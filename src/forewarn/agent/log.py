@@ -42,7 +42,7 @@ class Log:
         self._lost = 0
 
     def say(self, action: str, sentence: str, *, level: str = "info", **ids: object) -> None:
-        """Write a line; one that nobody takes is counted and told of later.
+        """Write a line; one that nobody takes is counted and reported later.
 
         Args:
             action: Stable name of what happened, for searching.
@@ -63,11 +63,11 @@ class Log:
             self.say(action, sentence, level=level)
 
     def clear(self, action: str) -> bool:
-        """Let an action be said again; tell whether it had been said."""
+        """Let an action be logged again; return whether it had been logged."""
         return self._said.pop(action, None) is not None
 
     def _put(self, action: str, sentence: str, *, level: str, **ids: object) -> bool:
-        """Write a line if that can be done at once; tell whether it was."""
+        """Write a line if that can be done at once; return whether it was."""
         prefix = f"<{LEVELS[level]}>" if self._journal else ""
         time = {} if self._clock is None else {"time": iso8601(self._clock.now_ms())}
         if time and not self._json and not self._journal:
@@ -92,7 +92,7 @@ class Log:
 
 
 def _cut(found: object, most: int) -> object:
-    """Return a number as it is, and the end of anything else as text: the end tells most."""
+    """Return a number as it is, and the end of anything else as text: the end says most."""
     return found if isinstance(found, int) else str(found)[-most:]
 
 
@@ -110,7 +110,7 @@ def _quoted(text: str) -> str:
 
 
 def _is_free(file: int) -> bool:
-    """Tell whether a line can be written now without waiting for who reads."""
+    """Return whether a line can be written now without waiting for who reads."""
     if not hasattr(select, "poll"):
         return True
     poll = select.poll()

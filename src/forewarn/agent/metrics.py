@@ -28,7 +28,7 @@ HELP = {
 """Name of each metric -> what it counts."""
 
 KINDS = ("hook", "approval", "undo", "unrecovered", "journal")
-TOLD = {
+FAILURE_ACTIONS = {
     "step-failed": "hook",
     "approval-failed": "approval",
     "undo-failed": "undo",
@@ -65,11 +65,11 @@ class Metrics:
         key = (phase, {0: "ok", HOLD_STATUS: "held"}.get(ended.exit_status, "failed"))
         self._hooks[key] = self._hooks.get(key, 0) + 1
 
-    def told(self, notify: NotifyIntent, now_ms: int) -> None:
-        """Count what people are told of."""
+    def notified(self, notify: NotifyIntent, now_ms: int) -> None:
+        """Count what people are notified of."""
         event_id = notify.event.event_id
-        if notify.action in TOLD:
-            self.failed(TOLD[notify.action])
+        if notify.action in FAILURE_ACTIONS:
+            self.failed(FAILURE_ACTIONS[notify.action])
         elif notify.action == "prepared" and event_id in self._seen_ms:
             self._prepare_ms += now_ms - self._seen_ms.pop(event_id)
             self._prepared += 1

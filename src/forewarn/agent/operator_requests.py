@@ -1,6 +1,6 @@
 """Requests of people to the running agent: files in its state directory, `undo` and `forget`.
 
-Nothing is decided in here. Whoever may write into the state directory is its owner or root, so
+Nothing is decided in here. Only its owner and root may write into the state directory, so
 that the directory is the authentication; the status endpoint stays read-only. A request is taken
 away only after it has been acted upon, and acting twice does no harm.
 """

@@ -1,4 +1,4 @@
-"""Peers: tells the other VMs of an event that this one is prepared, and asks who else is.
+"""Peers: announces to the other VMs of an event that this one is prepared, and asks who else is.
 
 A side job, in a process of its own; what follows from the answer is the core's decision. The
 others are asked at their status endpoints, or all meet at a file, Consul, etcd or Kubernetes.
@@ -53,7 +53,7 @@ class Place:
         """Say that a VM is prepared, or no longer."""
 
     def has(self, name: str) -> bool:
-        """Tell whether a VM has said that it is prepared."""
+        """Return whether a VM has said that it is prepared."""
         raise NotImplementedError
 
     def said(self, name: str) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ NAME_AGAIN_ANSWER_MS = 2000  # events are not followed meanwhile
 
 
 class Poller:
-    """Polls and approves through two lines; tell it the time, and it says what it has learned."""
+    """Polls and approves through two lines; given the time, it returns what it has learned."""
 
     def __init__(self, dialogue: Dialogue, ids: Ids, *, interval_s: float) -> None:
         """Be ready to ask at once.

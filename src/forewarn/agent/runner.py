@@ -49,7 +49,7 @@ WRITE_RETRY_MS = 1000  # between two tries to write a journal that cannot be wri
 
 
 class Runner:
-    """An agent that runs until it is told to stop."""
+    """An agent that runs until it is stopped."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Runner:
         self._readiness.ready()
 
     def _identify(self) -> None:
-        """Begin to decide, once this VM's name is known: what it is told or what it is given."""
+        """Begin to decide, once this VM's name is known, by settings or by instance metadata."""
         settings = self.settings
         host = socket.gethostname()
         name = settings.name or self.contact.name
@@ -258,7 +258,7 @@ class Runner:
         elif isinstance(intent, ApproveIntent):
             self.contact.approve(intent.event.event_id)
         elif isinstance(intent, NotifyIntent):
-            self.metrics.told(intent, now_ms)
+            self.metrics.notified(intent, now_ms)
             self.log.say(
                 intent.action, intent.text, level=intent.level, event=intent.event.event_id
             )
@@ -288,7 +288,7 @@ class Runner:
             self._status.serve(self, ready, now_ms)
 
     def _descriptors(self) -> tuple[int, ...]:
-        """Return what tells that a child has ended, or that a signal has come."""
+        """Return what becomes readable when a child has ended or a signal has come."""
         fds = self._side.descriptors() + self._signals.descriptors()
         if self._children is not None:
             fds += self._children.descriptors()
@@ -369,6 +369,6 @@ class Runner:
             self.log.say("clock-set", text)
 
     def _idles(self) -> bool:
-        """Tell whether nothing is followed, to be undone or to be told."""
+        """Return whether nothing is followed, to be undone or to be reported."""
         core = self.core
         return core is not None and not core.events and not core.steps and not self._side.busy

@@ -1,4 +1,4 @@
-"""Readiness: what a service manager is told about this agent, by datagram; nothing else.
+"""Readiness: what a service manager is sent about this agent, by datagram; nothing else.
 
 Silent where no manager listens. The protocol is systemd's sd_notify, spoken by others as well.
 """
@@ -12,7 +12,7 @@ STATUS_CHARACTERS_MAX = 200
 
 
 class SdNotify:
-    """Tells the service manager of readiness, status and life."""
+    """Notifies the service manager of readiness, status and life."""
 
     def __init__(self) -> None:
         """Read from the environment whether and where somebody listens."""

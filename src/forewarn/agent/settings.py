@@ -81,7 +81,7 @@ class AgentSettings:
     status_key: str
     """Its private key."""
     notify: dict[str, object]
-    """Where to tell people and systems; see `notify.py` of this room."""
+    """Where to notify people and systems; see `notify.py` of this room."""
     coordination: dict[str, object]
     """How the other VMs are asked; see `peers.py` of this room."""
     rules: tuple[Rule, ...]

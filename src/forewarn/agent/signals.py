@@ -1,4 +1,4 @@
-"""Signals: what this process was told to do, kept until somebody has looked.
+"""Signals: what this process was asked to do, kept until somebody has looked.
 
 They outlive a reload, so that none is lost between two configurations. Nothing is done in a
 handler but to note it.

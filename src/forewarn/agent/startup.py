@@ -34,7 +34,7 @@ def sentence_of(error: ForewarnError) -> str:
 
 
 def run(path: str, *, must_exist: bool = True) -> None:
-    """Run the agent with a configuration file until it is told to stop.
+    """Run the agent with a configuration file until it is stopped.
 
     On SIGHUP it starts over with the configuration as it is then, or goes on as it was where that
     cannot be used; also when the system's clock was set and nothing is scheduled.
@@ -47,7 +47,7 @@ def run(path: str, *, must_exist: bool = True) -> None:
     from forewarn.ids import Ids  # noqa: PLC0415  the same
 
     holdings = Holdings(settings)
-    while True:  # ends when it is told to stop
+    while True:  # ends when it is stopped
         clock = SystemClock()
         log = Log(settings.log, clock=clock)
         runner = Runner(settings, clock=clock, ids=Ids(), log=log, holdings=holdings)

@@ -154,7 +154,7 @@ class _Connection:
         self.wants_write = False
 
     def advance(self, answer: Answering, now_ms: int) -> bool:
-        """Go on as far as possible; tell whether the connection is done with."""
+        """Go on as far as possible; return whether the connection is done with."""
         try:
             if not self._unsent:
                 return self._receive(answer, now_ms)

@@ -58,7 +58,7 @@ def add_commands(commands: Commands) -> None:
         "--approve", action="store_true", help="approve the events that --schedule makes"
     )
     server.add_argument(
-        "--agent", action="store_true", help="also let Forewarn's agent approve one; it is told"
+        "--agent", action="store_true", help="also let Forewarn's agent approve one; it is given"
         " nothing of the address but host and port",
     )  # fmt: skip
     server.add_argument(

@@ -156,7 +156,7 @@ def _add_versions(emulate: argparse.ArgumentParser) -> None:
 
 
 def _rate(text: str) -> float:
-    """Return requests a second; argparse tells what is wrong with another word."""
+    """Return requests a second; argparse says what is wrong with another word."""
     import argparse  # noqa: PLC0415 - loaded already, but its type is not
 
     try:
@@ -175,7 +175,7 @@ def _emulate(arguments: argparse.Namespace) -> int:
     from forewarn.service.process import run  # noqa: PLC0415 - the other commands need none of it
 
     options = _options(arguments)
-    _log_troubles(told=not arguments.quiet)
+    _log_troubles(to_console=not arguments.quiet)
     try:
         return run(lambda: _serve(options, arguments))
     except KeyboardInterrupt:  # where the loop cannot take the signal: Windows
@@ -234,7 +234,7 @@ def _vms_of(given: list[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...
 
 
 def _read(kind: ValueType, text: str, where: str) -> object:
-    """Return a value in an option; what is wrong with it is told without the API's words."""
+    """Return a value in an option; report what is wrong with it without the API's words."""
     from forewarn.validation.fields import ValidationFailed  # noqa: PLC0415 - seldom wanted
 
     try:
@@ -250,14 +250,14 @@ def _tokens() -> tuple[str, ...]:
     return load_settings(()).operator.tokens
 
 
-def _log_troubles(*, told: bool) -> None:
-    """Have troubles on standard error; alerts about work only where the voice does not tell."""
+def _log_troubles(*, to_console: bool) -> None:
+    """Log errors to standard error; alerts about work only where no console prints them."""
     import logging  # noqa: PLC0415
 
     from forewarn.log_format import configure_logs  # noqa: PLC0415
 
     configure_logs("warning", "text")
-    if told:
+    if to_console:
         for name in ("forewarn.control", "forewarn.store"):  # a new store is what is asked for
             logging.getLogger(name).setLevel(logging.ERROR)
 
@@ -299,7 +299,7 @@ def _scenario(name: str) -> Scenario:
 
 
 def _speak(emulator: Emulator, write: Callable[[str], None], *, as_json: bool) -> None:
-    """Greet, and tell each change from now on."""
+    """Print the banner, and each change from now on."""
     from forewarn.emulator import console  # noqa: PLC0415
     from forewarn.protocol import timestamps  # noqa: PLC0415
 
@@ -321,7 +321,7 @@ def _speak(emulator: Emulator, write: Callable[[str], None], *, as_json: bool) -
         write(said + "\n")
         dated = console.Dated(emulator.pace.now_ms())
         speaker = console.Console(lambda text: write(dated.lines(text, emulator.pace.now_ms())))
-    emulator.on_commit = speaker.tell
+    emulator.on_commit = speaker.show
     emulator.say = speaker.say
     for name in emulator.taken_back:
         emulator.say(f"scenario {name} was cut off with a former run; what it brought is gone")

@@ -54,7 +54,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "maintenance": ("maintenance", "work on many hosts, in waves: plan, start, pause, follow"),
     "policy": ("policy", "budgets, windows and pauses of maintenances, from one file"),
     "window": ("policy", "when maintenance may run in the coming days"),
-    "events": ("queries", "what the VMs are told now"),
+    "events": ("queries", "what the VMs are shown now"),
     "document": ("queries", "the document as a VM reads it"),
     "operations": ("queries", "the work that is planned, announced, running or over"),
     "why": ("operations", "what an operation waits for"),
@@ -135,7 +135,7 @@ def parser_for(command: str = "") -> Parser:
     parser = Parser(
         prog="forewarn",
         description="Scheduled Events for any cloud.",
-        epilog="`forewarn COMMAND --help` tells more. Docs: docs/reference/cli.md.",
+        epilog="`forewarn COMMAND --help` says more. Docs: docs/reference/cli.md.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", nargs=0, action=_ShowVersion, help="print the version and end")

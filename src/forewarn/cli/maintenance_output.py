@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Hosts that are named of a wave; more are counted.
 NAMED_MAX = 6
-#: Blocked hosts that are told one by one; more are counted by what they wait for.
+#: Blocked hosts that are listed one by one; more are counted by what they wait for.
 BLOCKED_MAX = 10
 #: States in which nothing changes until an operator speaks.
 _AT_REST = {"draft", "done", "cancelled", "stopped", "paused"}
@@ -88,7 +88,7 @@ def progress(made: Answer) -> str:
 def print_waves(waves: Iterable[Answer], now_ms: int) -> None:
     """Print waves as a table, in the order of time."""
     print_table(
-        ("wave", "state", "hosts", "told", "starts by", "ends by", "names"),
+        ("wave", "state", "hosts", "announced", "starts by", "ends by", "names"),
         [
             (
                 f"{each['number']}{' canary' if each['canary'] else ''}",
@@ -164,10 +164,10 @@ def watch(client: ApiClient, path: str, *, as_json: bool) -> int:
 
 
 def _changes(client: ApiClient, path: str, after: int, *, as_json: bool) -> Iterator[Answer]:
-    """Tell how a maintenance is, and again whenever history says that it has changed."""
-    told: list[object] = []
+    """Print how a maintenance is, and again whenever history says that it has changed."""
+    printed: list[object] = []
     answer = client.get(path)
-    _tell(answer, client.now_ms, as_json=as_json)
+    _print_state(answer, client.now_ms, as_json=as_json)
     yield answer["maintenance"]
     for entry in client.lines("/v1/watch", after=after):
         if entry is not None and "end" in entry:
@@ -183,13 +183,13 @@ def _changes(client: ApiClient, path: str, after: int, *, as_json: bool) -> Iter
                 made["wave"],
                 waits and waits["code"],
             ]
-            if sign != told:
-                told = sign
-                _tell(answer, client.now_ms, as_json=as_json)
+            if sign != printed:
+                printed = sign
+                _print_state(answer, client.now_ms, as_json=as_json)
             yield made
 
 
-def _tell(answer: Answer, now_ms: int, *, as_json: bool) -> None:
+def _print_state(answer: Answer, now_ms: int, *, as_json: bool) -> None:
     if as_json:
         print_json_line(answer)
     else:

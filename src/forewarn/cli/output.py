@@ -48,7 +48,7 @@ def print_json_line(answer: object) -> None:
 
 
 def note(sentence: str) -> None:
-    """Tell people how things go, on standard error."""
+    """Print progress for people, on standard error."""
     print(sentence, file=sys.stderr, flush=True)
 
 
@@ -146,7 +146,7 @@ def offset(by_ms: int) -> str:
 
 
 def _takes_any_character() -> bool:
-    """Tell whether standard output can carry JSON unescaped; a Windows pipe mostly cannot."""
+    """Return whether standard output can carry JSON unescaped; a Windows pipe mostly cannot."""
     return sys.stdout.encoding.lower().startswith("utf")
 
 

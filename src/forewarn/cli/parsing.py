@@ -46,7 +46,7 @@ def add_server_options(parser: argparse.ArgumentParser, *, default: object) -> N
 
 
 def add_filters(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> None:
-    """Let a command be told what it is wanted of."""
+    """Add options that limit a command to some records."""
     for name in names:
         metavar = "ID" if name in {"operation", "event"} else "NAME"
         choices = tuple(ACTIONS) if name == "action" else None
@@ -109,7 +109,7 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"the {action.dest} is missing{near}")
 
     def _names_action(self, word: str) -> bool:
-        """Tell whether a word is one of the actions, or asks for help."""
+        """Return whether a word is one of the actions, or asks for help."""
         actions = (action.choices or () for action in self._actions)
         return word in self._option_string_actions or any(word in each for each in actions)
 

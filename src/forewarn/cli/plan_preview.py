@@ -1,4 +1,4 @@
-"""A plan as text for people: its waves as a calendar, who is told when, what groups are left with.
+"""A plan as text for people: waves as a calendar, who gets notice when, what groups keep.
 
 Lines only, at most `WIDTH` characters each; nothing is asked and nothing is printed in here.
 """
@@ -63,15 +63,15 @@ def calendar_lines(waves: Iterable[Answer]) -> Iterator[str]:
 
 
 def group_lines(groups: list[Answer]) -> Iterator[str]:
-    """Yield what each group is left with, the worst first, and when its VMs are told."""
+    """Yield what each group is left with, the worst first, and when its VMs get notice."""
     if not groups:
         return
-    yield f"{'GROUP':<24}  {'VMS':>5}  {'UP NOW':>6}  {'LEAST':>6}  {'WAVES':>5}  FIRST TOLD (UTC)"
+    yield f"{'GROUP':<24}  {'VMS':>5}  {'UP NOW':>6}  {'LEAST':>6}  {'WAVES':>5}  FIRST NOTICE UTC"
     for each in groups[:GROUPS_MAX]:
-        told = (each["first_told"] or "").replace("T", " ")[:16]
+        notice = (each["first_notice"] or "").replace("T", " ")[:16]
         now, least = (_share(each[name], each["vms"]) for name in ("up_before", "up_least"))
         name = each["group"] if len(each["group"]) <= 24 else each["group"][:23] + "…"
-        yield f"{name:<24}  {each['vms']:>5}  {now:>6}  {least:>6}  {each['waves']:>5}  {told}"
+        yield f"{name:<24}  {each['vms']:>5}  {now:>6}  {least:>6}  {each['waves']:>5}  {notice}"
     if len(groups) > GROUPS_MAX:
         rest = groups[GROUPS_MAX:]
         least = min(each["up_least"] / each["vms"] for each in rest)

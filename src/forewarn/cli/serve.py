@@ -73,7 +73,7 @@ def serve(arguments: argparse.Namespace) -> int:
 
 
 def _check_rest(settings: Settings) -> None:
-    """Check what a start finds out by itself, a little later."""
+    """Check now what a start would find out a little later."""
     from forewarn.clock import SystemClock  # noqa: PLC0415
     from forewarn.ids import Ids  # noqa: PLC0415
     from forewarn.operator_api.auth import read_tokens  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`forewarn simulate`: random worlds and transcripts, and what they come to.
+"""`forewarn simulate`: random worlds and transcripts, and their results.
 
 Nothing is simulated in here.
 """
@@ -197,7 +197,7 @@ def _is_thorough(arguments: argparse.Namespace) -> bool:
 
 
 def _shrink(found: WorldResult, summary: Summary) -> None:
-    """Look for a shorter run; what is known by then is told however the search ends."""
+    """Look for a shorter run; report what is known by then however the search ends."""
     from forewarn.cli.simulation_report import print_violation  # noqa: PLC0415
     from forewarn.simulator.runs import shrinking  # noqa: PLC0415
     from forewarn.simulator.world.faults import KINDS  # noqa: PLC0415

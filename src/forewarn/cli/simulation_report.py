@@ -74,7 +74,7 @@ class Summary:
         self.shortest.append(result)
 
     def shorter(self, result: WorldResult, tried: int) -> None:
-        """Note the shortest run known by now of the promise broken last; tell how it goes on."""
+        """Note the shortest run known by now of the promise broken last, and print progress."""
         self.shortest[-1] = result
         if self._on_terminal:
             print(f"\r{tried} worlds tried ", end="", file=sys.stderr, flush=True)
@@ -178,7 +178,7 @@ def _violation(result: WorldResult) -> dict[str, object]:
 
 
 def print_violation(result: WorldResult) -> None:
-    """Tell people of a broken promise: seed, step, last entries, and how to see it again."""
+    """Report a broken promise: seed, step, last entries, and how to see it again."""
     note(f"seed {result.plan.seed}, step {result.steps}: {result.text}")
     for line in result.last:
         note(f"  {line}")

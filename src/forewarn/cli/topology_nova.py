@@ -63,5 +63,5 @@ class NovaSource:
         return host in self._hosts
 
     def watch(self) -> threading.Event:
-        """Return what is never set: Nova tells only whom it is asked by."""
+        """Return an event that is never set: Nova has to be asked."""
         return threading.Event()

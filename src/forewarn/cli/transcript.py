@@ -1,4 +1,4 @@
-"""`forewarn simulate FILE`: a transcript is played, and what differs, broke or came of it is told.
+"""`forewarn simulate FILE`: a transcript is played, and what differs, broke or resulted is printed.
 
 What its commands do is in `forewarn.simulator`.
 """
@@ -42,30 +42,30 @@ def play_file(path: Path, *, json: bool) -> int:
         return USAGE
     transcript = parse(text, str(path))
     actor = CommandRunner()
-    told: list[TranscriptResult] = []
+    results: list[TranscriptResult] = []
     broken: Violation | None = None
     if not json:
         print(f"{transcript.title}\n")
     try:
         for each in play(transcript, actor):
-            told.append(each)
+            results.append(each)
             if not json:
-                _print_told(each, expects=transcript.expects)
+                _print_result(each, expects=transcript.expects)
     except Violation as violation:
         broken = violation
-    differ = [each for each in told if transcript.expects and not each.agrees]
+    differ = [each for each in results if transcript.expects and not each.agrees]
     if json:
-        print_json(_form(transcript, told, actor, broken))
+        print_json(_form(transcript, results, actor, broken))
     else:
         _print_end(transcript, actor, len(differ), broken)
     return REFUSED if broken or differ else OK
 
 
-def _print_told(told: TranscriptResult, *, expects: bool) -> None:
-    _print_block(told.block.commands, told.lines)
-    if expects and not told.agrees:
+def _print_result(result: TranscriptResult, *, expects: bool) -> None:
+    _print_block(result.block.commands, result.lines)
+    if expects and not result.agrees:
         print("expected instead:")
-        _print_block((), told.block.expected or NOTHING)
+        _print_block((), result.block.expected or NOTHING)
 
 
 def _print_block(commands: Sequence[str], lines: Sequence[str]) -> None:
@@ -94,8 +94,8 @@ def _print_end(
         verb = "differs" if differ == 1 else "differ"
         note(f"{differ} of {blocks} {noun(blocks, 'block')} {verb}")
     elif broken is None:
-        told = "as expected" if transcript.expects else "played, nothing was expected"
-        note(f"{blocks} {noun(blocks, 'block')} {told}")
+        outcome = "as expected" if transcript.expects else "played, nothing was expected"
+        note(f"{blocks} {noun(blocks, 'block')} {outcome}")
 
 
 def _rows(actor: CommandRunner) -> list[dict[str, str | int]]:
@@ -122,11 +122,11 @@ def _rows(actor: CommandRunner) -> list[dict[str, str | int]]:
 
 def _form(
     transcript: Transcript,
-    told: Sequence[TranscriptResult],
+    results: Sequence[TranscriptResult],
     actor: CommandRunner,
     broken: Violation | None,
 ) -> dict[str, object]:
-    agrees = not transcript.expects or all(each.agrees for each in told)
+    agrees = not transcript.expects or all(each.agrees for each in results)
     return {
         "title": transcript.title,
         "blocks": [
@@ -137,7 +137,7 @@ def _form(
                 "expected": each.block.expected,
                 "agrees": each.agrees,
             }
-            for each in told
+            for each in results
         ],
         "operations": _rows(actor),
         "agrees": agrees and broken is None,

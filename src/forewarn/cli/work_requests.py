@@ -38,7 +38,7 @@ _ENDED_WELL = "succeeded"
 _ENDINGS = frozenset({"operation.succeeded", "operation.failed", "operation.cancelled"})
 #: Operations named in one remark; more are counted.
 NAMED_MAX = 4
-#: Entries of history that are told before what is awaited; any more are told after that.
+#: Entries of history that are printed before what is awaited; any more are printed after that.
 HISTORY_MAX = 1000
 _LIVE = frozenset({"planned", "announced", "running"})
 
@@ -112,14 +112,14 @@ def add_wait_options(parser: argparse.ArgumentParser) -> None:
 
 
 def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
-    """Print operations as a table, with the progress of those whose drivers tell it."""
+    """Print operations as a table, with the progress of those whose drivers report it."""
     shown = list(operations)
     progress = [_progress(each) for each in shown]
-    told = any(progress)
+    reported = any(progress)
     print_table(
         (
             *("operation", "cause", "impact", "target", "state"),
-            *(("progress",) if told else ()),
+            *(("progress",) if reported else ()),
             *("not before", "vms"),
         ),
         [
@@ -129,7 +129,7 @@ def print_operations(operations: Iterable[Answer], now_ms: int) -> None:
                 each["impact"],
                 f"{each['target_kind']} {each['target']}",
                 "stuck" if each["state"] == "running" and each["reason"] else each["state"],
-                *((text,) if told else ()),
+                *((text,) if reported else ()),
                 when(each["not_before"], now_ms) if each["state"] == "announced" else "",
                 each["vms"],
             )
@@ -165,10 +165,10 @@ def _add_work(commands: Commands, action: str, cause: str, line: str) -> argpars
     parser.add_argument(
         "--duration", metavar="DURATION", help="expected interruption: 90, 9s, 5m; 0 none"
     )
-    parser.add_argument("--description", metavar="TEXT", help="what VMs are told")
+    parser.add_argument("--description", metavar="TEXT", help="the description that VMs are shown")
     parser.add_argument("--destination", metavar="HOST", help="where the VMs are afterwards")
     parser.add_argument(
-        "--source", choices=("Platform", "User"), help="who VMs are told asked for it"
+        "--source", choices=("Platform", "User"), help="the source that VMs are shown"
     )
     add_wait_options(parser)
     parser.set_defaults(cause=cause, impact=None, not_before=None)
@@ -271,7 +271,7 @@ def wait(
 
 
 def _follow(client: ApiClient, current: dict[str, Answer], after: int, until_ms: int) -> None:
-    """Tell every entry about operations until each has ended, or until the time is up."""
+    """Print every entry about operations until each has ended, or until the time is up."""
     awaited: dict[str, list[str]] = {}
     after = _catch_up(client, current, after, awaited)
     going = {name for name, each in current.items() if each["state"] in _LIVE}
@@ -287,7 +287,7 @@ def _follow(client: ApiClient, current: dict[str, Answer], after: int, until_ms:
         note(f"{entry['at']}  {entry['text']}")
         if entry["action"] in _ENDINGS:
             going.remove(name)
-        _tell_awaited(client, current, name, awaited)
+        _print_awaited(client, current, name, awaited)
         if not going:
             break
 
@@ -295,17 +295,17 @@ def _follow(client: ApiClient, current: dict[str, Answer], after: int, until_ms:
 def _catch_up(
     client: ApiClient, current: dict[str, Answer], after: int, awaited: dict[str, list[str]]
 ) -> int:
-    """Tell what has happened already, and only then who is awaited; return where history ends."""
+    """Print what has happened already, then who is awaited; return where history ends."""
     for entry in client.get("/v1/history", after=after, limit=HISTORY_MAX)["entries"]:
         after = entry["sequence"]
         if entry["operation"] in current:
             note(f"{entry['at']}  {entry['text']}")
     for name in current:
-        _tell_awaited(client, current, name, awaited)
+        _print_awaited(client, current, name, awaited)
     return after
 
 
-def _tell_awaited(
+def _print_awaited(
     client: ApiClient, current: dict[str, Answer], name: str, awaited: dict[str, list[str]]
 ) -> None:
     """Read one operation again, and say who is awaited if that has changed."""

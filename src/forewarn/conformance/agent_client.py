@@ -1,6 +1,6 @@
 """`python -m forewarn.conformance.agent_client`: Forewarn's agent as a client that is judged.
 
-Writes a configuration whose one step leaves marks, as the client suite tells it by its environment,
+Writes a configuration whose one step leaves marks, as the client suite's environment says,
 and becomes the agent. Nothing is judged in here.
 """
 

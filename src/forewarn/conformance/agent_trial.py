@@ -24,7 +24,7 @@ def with_agent(target: Target, act: Callable[[], str]) -> None:
     """Do something while the agent follows the server; then it must have prepared for an event.
 
     Args:
-        target: the server; the agent is told host and port alone.
+        target: the server; the agent is given host and port alone.
         act: returns the id of the event that it made.
     """
     with tempfile.TemporaryDirectory(prefix="forewarn-conformance-") as directory:

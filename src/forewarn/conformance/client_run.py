@@ -1,4 +1,4 @@
-"""Playing the stories to a client, several at a time; no story is told in here."""
+"""Playing the stories to a client, several at a time; no story is written in here."""
 
 from __future__ import annotations
 

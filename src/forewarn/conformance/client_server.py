@@ -74,7 +74,7 @@ class PlayedServer:
         """Bind a free port of loopback.
 
         Args:
-            prepared: tells whether the client has prepared for an event, by its id.
+            prepared: returns whether the client has prepared for an event, by its id.
         """
         self.lock = threading.RLock()
         self.seen = Seen()
@@ -261,7 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, body)
 
     def _refused(self, query: dict[str, list[str]]) -> bool:
-        """Refuse what the public service refuses; tell whether that was so."""
+        """Refuse what the public service refuses; return whether that was so."""
         seen, newest = self.played.seen, self.played.newest
         version = "".join(query.get("api-version", []))
         if self.headers.get("Metadata", "").lower() != "true":
@@ -283,7 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _faulty(self, method: str) -> bool:
-        """Answer with the fault that the story has; tell whether there was one."""
+        """Answer with the fault that the story has; return whether there was one."""
         fault = self.played.fault[method]
         if not fault:
             return False

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _Act: TypeAlias = Callable[[Trial], None]
 
-#: What discovery may tell of.
+#: What discovery may report.
 KINDS = {"hosts", "groups", "vms"}
 #: A task that ends sooner than this, in seconds, is too short to say whether it was aborted.
 SOON_S = 2.0
@@ -175,7 +175,7 @@ def _heeds_abort(trial: Trial) -> None:
 
 
 def _ends_soon(trial: Trial) -> bool:
-    """Whether a task that nobody aborts ends by itself within seconds."""
+    """Whether a task that nobody aborts ends within seconds."""
     task = replace_duration(trial.task())
     trial.begin(task)
     try:

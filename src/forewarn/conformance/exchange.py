@@ -129,7 +129,7 @@ class Target:
         return reply
 
     def closes(self, *, asked: bool) -> bool:
-        """Tell whether the connection ends after an answer, where that is asked for or not."""
+        """Return whether the connection ends after an answer, where that is asked for or not."""
         query = "&".join(part for part in (f"api-version={VERSION}", self.query) if part)
         line = f"GET {EVENTS}?{query} HTTP/1.1\r\nHost: {self.host}\r\n"
         end = "Connection: close\r\n\r\n" if asked else "\r\n"

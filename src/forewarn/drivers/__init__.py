@@ -51,7 +51,7 @@ class Progress:
     #: How much is done, 0.0 to 1.0; None: it does not say.
     share: float | None = None
     #: VM -> host it is taken to, where the driver chooses: the node there answers it from then
-    #: on, too. What is told once stays; a VM should be moved only when this has been asked for
+    #: on, too. What is reported once stays; a VM should be moved only when this has been asked for
     #: again, since then it is known. Source: M-1.
     placements: Mapping[str, str] = field(default_factory=dict)
 
@@ -66,7 +66,7 @@ class Driver(Protocol):
     until people decide, or until the call returns after all. Long work goes on behind the calls.
 
     A driver that keeps tasks where several writers reach them refuses calls of a generation
-    lower than the highest it has seen, and does not begin what it was told to abort. Source: R-2.
+    lower than the highest it has seen, and does not begin what was aborted. Source: R-2.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Reported(Protocol):
     """A driver whose far side reports without being asked. Source: R-4."""
 
     def take_report(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Check and keep a report, which the next `progress` of its task tells.
+        """Check and keep a report, which the next `progress` of its task returns.
 
         On a worker thread. The report is durable when this returns.
 

@@ -1,4 +1,4 @@
-"""The manual driver: people do the work and tell the operator API when it has ended.
+"""The manual driver: people do the work and report its end to the operator API.
 
 No machine is touched from here.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ManualDriver:
-    """Does nothing by itself: `forewarn complete` ends each operation."""
+    """Does nothing: `forewarn complete` ends each operation."""
 
     name = "manual"
 
@@ -26,7 +26,7 @@ class ManualDriver:
         """Leave it to people."""
 
     def progress(self, task: Task, now_ms: int) -> Progress:  # noqa: ARG002
-        """Say that people will tell."""
+        """Say that people will report the end."""
         return Progress(
             waits=f"somebody must do it and say `forewarn complete {task.operation.id}`"
         )

@@ -1,6 +1,6 @@
 """Tasks and answers as JSON: what drivers that talk to other programs send and take.
 
-How it gets there (a pipe, a request) is each driver's own. docs/reference/drivers.md tells of it.
+How it gets there (a pipe, a request) is each driver's own. docs/reference/drivers.md describes it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AnswerUnusable(PeerError):
 
 
 def task_message(verb: str, task: Task) -> dict[str, object]:
-    """Return a task as the other side is told it."""
+    """Return a task in the form sent to the other side."""
     operation = task.operation
     return {
         "protocol": PROTOCOL,

@@ -36,7 +36,7 @@ class TaskSuperseded(PeerError):
 
 
 class TaskAborted(PeerError):
-    """A driver is told to begin what it was told to abort."""
+    """A driver is asked to begin what was aborted."""
 
     code = "driver-task-aborted"
     message = "{task} was aborted before it was to begin."

@@ -32,7 +32,7 @@ class AttestedDocuments:
     """Signs documents; the key is made for the first one and goes with the emulator."""
 
     def __init__(self, clock: Clock) -> None:
-        """Make nothing yet; the documents tell this clock's time."""
+        """Make nothing yet; the documents carry this clock's time."""
         self._clock = clock
         self._made = b""
 
@@ -61,7 +61,7 @@ def attested(caller: Caller, version: str, nonce: str, *, now_ms: int) -> dict[s
     facts = caller.instance
     now = datetime.fromtimestamp(now_ms // 1000, UTC)
     until = datetime.fromtimestamp(now_ms // 1000 + LIFETIME_S, UTC)
-    told: dict[str, object] = {
+    claims: dict[str, object] = {
         "nonce": nonce or now.strftime("%Y%m%d-%H%M%S"),
         "plan": {name: facts.get(f"plan.{name}", "") for name in ("name", "product", "publisher")},
         "timeStamp": {
@@ -71,12 +71,12 @@ def attested(caller: Caller, version: str, nonce: str, *, now_ms: int) -> dict[s
         "vmId": facts.get("vmId", ""),
     }
     if version >= _SUBSCRIPTION_SINCE:
-        told["subscriptionId"] = facts.get("subscriptionId", "")
+        claims["subscriptionId"] = facts.get("subscriptionId", "")
     if version >= _SKU_SINCE:
-        told["sku"] = facts.get("sku", "")
+        claims["sku"] = facts.get("sku", "")
     if version >= _LICENSE_SINCE and facts.get("licenseType"):
-        told["licenseType"] = facts["licenseType"]
-    return dict(sorted(told.items()))
+        claims["licenseType"] = facts["licenseType"]
+    return dict(sorted(claims.items()))
 
 
 def _key_and_certificate() -> bytes:

@@ -124,7 +124,7 @@ class ClockControl:
         return False
 
     def _simulated(self, plane: ControlPlane, operation: Operation) -> bool:
-        """Whether an operation runs and will end by itself."""
+        """Whether an operation runs and its driver will end it."""
         if operation.state is not OperationState.RUNNING or operation.reason:
             return False
         host = plane.state.topology.hosts.get(operation.host)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.service.daemon import Bound
 
 METADATA_PATH = "/metadata/scheduledevents?api-version=2020-07-01"
-#: Moves of an operation that are told; the others are steps nobody waits for.
+#: Changes of an operation that are printed; the others are steps nobody waits for.
 _TOLD = {
     "operation.planned": "waits",
     "operation.announced": "is announced",
@@ -150,7 +150,7 @@ class Dated:
     """Puts the time before each line, and says when another day has come."""
 
     def __init__(self, now_ms: int) -> None:
-        """Begin on the day of this time, which is not told."""
+        """Begin on the day of this time, which is not printed."""
         self._day = iso8601(now_ms)[:10]
 
     def lines(self, text: str, now_ms: int) -> str:
@@ -162,14 +162,14 @@ class Dated:
 
 
 class Console:
-    """Tells what happens, one line a change."""
+    """Prints what happens, one line a change."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
-        """Tell each line to `write`, which puts the time before it."""
+        """Pass each line to `write`, which puts the time before it."""
         self.say = write
 
-    def tell(self, committed: Committed, topology: Topology) -> None:
-        """Tell what was committed, and what its VMs see now."""
+    def show(self, committed: Committed, topology: Topology) -> None:
+        """Print what was committed, and what its VMs see now."""
         for line in lines_of(committed, topology):
             self.say(line)
 
@@ -262,6 +262,6 @@ def _reached(operator: str) -> str:
 
 
 def _here(operator: str) -> bool:
-    """Tell whether the operator API's URL is one that this machine may call without a token."""
+    """Return whether the operator API's URL is one that this machine may call without a token."""
     host = operator.partition("://")[2].rpartition(":")[0]
     return not host or host == "[::1]" or host.startswith("127.")

@@ -20,7 +20,7 @@ SCENARIO = "scenario "
 KEEPS_AWAY = (SCENARIO, "azure ")
 DEFAULT_VM = "vm-1"
 DEFAULT_GROUP = "group-1"
-#: The public cloud spreads an availability set over this many domains unless told otherwise.
+#: The public cloud spreads an availability set over this many domains by default.
 FAULT_DOMAINS = 3
 UPDATE_DOMAINS = 5
 #: What cloud-init, waagent and ohai read; the values are those of a common image.
@@ -46,8 +46,8 @@ def default_fleet(
 
     Args:
         names: of the VMs.
-        vm_id: gives the id each tells in its instance metadata.
-        addresses: what each asks from, by name; whoever has none is known otherwise.
+        vm_id: gives the id each has in its instance metadata.
+        addresses: what each asks from, by name; a VM without one is known otherwise.
     """
     hosts, vms = [], []
     for index, name in enumerate(names):
@@ -75,7 +75,7 @@ def default_fleet(
 
 
 def _network(index: int) -> tuple[tuple[str, str], ...]:
-    """Return what a VM is shown of its network interface; whoever asks may come from elsewhere."""
+    """Return what a VM is shown of its network interface; requests may come from elsewhere."""
     network = ip_network(SUBNET)
     place = FIRST_ADDRESS + index % (network.num_addresses - FIRST_ADDRESS - 1)
     return (

@@ -102,9 +102,9 @@ class Emulator(Daemon):
         self.pace: ScaledClock = clock
         #: Runs by the names of their scenarios, ended ones included until they are run again.
         self.runs: dict[str, Run] = {}
-        #: Told each commit and the layout behind it, on the event loop.
+        #: Called with each commit and the layout behind it, on the event loop.
         self.on_commit: Callable[[Committed, Topology], None] = lambda _, __: None
-        #: Told what scenarios remark.
+        #: Called with what scenarios remark.
         self.say: Callable[[str], None] = lambda _: None
         #: Scenarios that were cut off by the end of a former run, and are taken back now.
         self.taken_back: tuple[str, ...] = ()
@@ -211,7 +211,7 @@ class Emulator(Daemon):
 
     @property
     def default_vm(self) -> str:
-        """The VM that whoever asks is taken for."""
+        """The VM that callers are taken for."""
         return self.settings.metadata.default_vm
 
     @property

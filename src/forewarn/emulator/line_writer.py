@@ -1,6 +1,6 @@
 """Lines for standard output, written beside everything else: VMs are served though nobody reads.
 
-A pipe that is full holds whoever writes into it. What to say is decided in `console.py`.
+A pipe that is full blocks its writer. What to say is decided in `console.py`.
 """
 
 from __future__ import annotations
@@ -63,5 +63,5 @@ class LineWriter:
             try:
                 self._file.write(text)
                 self._file.flush()
-            except BrokenPipeError:  # whoever listened has heard enough
+            except BrokenPipeError:  # the reader has gone
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._file.fileno())

@@ -22,7 +22,7 @@ def token_giver(key: str) -> Callable[[str, str], Response]:
     def give(vm: str, resource: str) -> Response:
         audience = resource[:RESOURCE_LENGTH_MAX]
         now_s = SystemClock().now_ms() // 1000
-        told = {
+        token = {
             "access_token": issuer.issue(vm, audience=audience, issuer="forewarn"),
             "client_id": vm,
             "expires_in": str(LIFETIME_S),
@@ -32,6 +32,6 @@ def token_giver(key: str) -> Callable[[str, str], Response]:
             "resource": audience,
             "token_type": "Bearer",
         }
-        return Response(body=compact(told))
+        return Response(body=compact(token))
 
     return give

@@ -1,4 +1,4 @@
-"""What an emulator is told at its start, and the settings of the service that follow from it.
+"""An emulator's options, and the settings of the service that follow from it.
 
 Values only; no file is read in here and nothing is opened.
 """

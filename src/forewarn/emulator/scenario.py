@@ -124,7 +124,7 @@ class Repairing:
 
 @value
 class Remark:
-    """Tell the one who watches what to look at."""
+    """Print what to look at."""
 
     text: str
 
@@ -172,7 +172,7 @@ class Machines:
 
 @value
 class Scenario:
-    """A story that can be told again and again."""
+    """A story that can be repeated."""
 
     name: str
     title: str

@@ -1,6 +1,6 @@
 """What scenarios of an emulator that was killed have left in its store, and taking it back.
 
-History tells it: what scenarios did is there under their names, and what machines were before.
+It is read from history, which has what scenarios did, and what machines were before.
 No scenario is run in here. For the start only, before anybody can ask anything.
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("forewarn.emulator")
 
 REASON = "the emulator was killed while its scenario ran"
-#: Who ends work by itself, for whoever has asked for it.
+#: The actor that ends work for somebody who asked for it.
 _CLOCKWORK = frozenset({"clock", SimulatedDriver.name})
 _MACHINES = frozenset({"host", "group", "vm"})
 

@@ -189,7 +189,7 @@ def _machines(written: Table, kind: str) -> Mapping[str, Table]:
 
 @value
 class _Place:
-    """A step's table and how its problems are told."""
+    """A step's table and how its problems are reported."""
 
     table: Table
     where: str

@@ -93,7 +93,7 @@ class ScenarioMaintenances:
             )
         )
         maintenance = created.maintenance
-        assert maintenance is not None, "a maintenance that was created is told"
+        assert maintenance is not None, "a created maintenance is returned"
         self.numbers[asked.label or maintenance.id] = maintenance.number
         await self._submit(StartMaintenance(maintenance.number))
 

@@ -74,7 +74,7 @@ class ScenarioControl:
     control: ControlEngine
     clock: Clock
     ids: Ids
-    #: Told what a scenario remarks.
+    #: Called with what a scenario remarks.
     say: Callable[[str], None]
 
 
@@ -166,12 +166,12 @@ class Run:
         self._desk.say(self._ending())
 
     def _ending(self) -> str:
-        told = f"scenario {self.scenario.name} has {self.state.value}"
+        ended = f"scenario {self.scenario.name} has {self.state.value}"
         if self.state is RunState.FINISHED:
             return f"scenario {self.scenario.name} is over; run it again whenever you like"
         if self.state is RunState.STOPPED:
             return f"scenario {self.scenario.name} is stopped"
-        return f"{told}: {self.problem}"
+        return f"{ended}:  {self.problem}"
 
     async def _bring(self) -> None:
         """Add and change the machines of the story."""

@@ -63,7 +63,7 @@ def build_app(
     Args:
         loop: what changes and reads the live state.
         store: what history and ended work are read from.
-        clock: the service's time, for times told relative to now.
+        clock: the service's time, for times given relative to now.
         settings: who may call, and how long an answer may take.
         extra_routes: further rows of our own table, which are documented like the others, or
             routes of Starlette's, whose errors are answered alike.

@@ -174,7 +174,7 @@ class Authenticator:
     def _owner(self, authorization: str, address: str) -> str:
         scheme, _, given = authorization.partition(" ")
         found = ""
-        for name, token in self._tokens.items():  # all of them: the time taken tells nothing
+        for name, token in self._tokens.items():  # all: the time taken reveals nothing
             if hmac.compare_digest(token, given.strip().encode("latin-1")):
                 found = name
         if scheme.lower() != "bearer":

@@ -122,7 +122,7 @@ class Connection(HttpToolsProtocol):
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it out, and tell every request of it that nobody waits any more."""
+        """Count it out, and let every request of it know that nobody waits any more."""
         if self._entered:
             self._entered = False
             self._table.leave(self)

@@ -90,7 +90,7 @@ class ControlClient:
         return await self._awaited(self.loop.replica.read(query))
 
     async def see_writer(self) -> None:
-        """Return once the control plane has come to this question; raises as `read`."""
+        """Return once the control plane has reached this question; raises as `read`."""
         await self._awaited(self.loop.read(lambda _: None))
 
     async def why(self, number: int) -> tuple[Waiting, ...]:
@@ -169,7 +169,7 @@ def _tell(
     answer: asyncio.Future[T],
     asked: Future[T] | asyncio.Future[T],
 ) -> None:
-    """Settle an answer on the event loop; nobody is there to be told once that has ended."""
+    """Settle an answer on the event loop; once that has ended nobody waits for it."""
     with contextlib.suppress(RuntimeError):
         here.call_soon_threadsafe(_settle, asked, answer)
 

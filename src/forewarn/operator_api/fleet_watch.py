@@ -1,4 +1,4 @@
-"""The fleet at a glance, live: kept by commits, told to everybody who looks at it.
+"""The fleet at a glance, live: kept by commits, sent to everybody who looks at it.
 
 The writer's thread hands over what it has written and goes on. What has changed is put together
 at most ten times a second, once for all who follow; one who is behind begins again.
@@ -37,7 +37,7 @@ T = TypeVar("T")
 PAUSE_S = 0.1
 #: The same while hosts come and go, each message of which costs the fleet.
 LAYOUT_PAUSE_S = 1.0
-#: Seconds a stream may be silent: the page sets its clock by what it is told.
+#: Seconds a stream may be silent: the page sets its clock by what it is sent.
 SILENCE_S_MAX = 2.0
 #: Messages remembered for who comes back, each of them bounded.
 MESSAGES_MAX = 256
@@ -58,7 +58,7 @@ class Reader(Protocol):
 
 
 class FleetWatch:
-    """Keeps the overview, and tells those who follow what changes in it."""
+    """Keeps the overview, and sends its changes to those who follow it."""
 
     def __init__(self, loop: ControlEngine, clock: Clock, streams: OpenStreams) -> None:
         """Keep nothing yet: who looks first has it read."""
@@ -70,7 +70,7 @@ class FleetWatch:
         self._commits: deque[Committed] = deque(maxlen=COMMITS_MAX)
         self._sequence = 0
         self._subscribed = False
-        #: Tells this run's versions from those of an earlier one.
+        #: Distinguishes this run's versions from those of an earlier one.
         self._epoch = clock.now_ms()
         self._version = 0
         self._messages: deque[tuple[int, bytes]] = deque(maxlen=MESSAGES_MAX)
@@ -226,12 +226,12 @@ class FleetWatch:
             if not news.done():
                 news.set_result(None)
 
-    # --- what is told -------------------------------------------------------------------------
+    # --- what is sent --- ----------------------------------------------------------------------
 
     def _event(self, name: str, shown: dict[str, object]) -> bytes:
-        told = {"now": timestamps.iso8601(self._clock.now_ms()), **shown}
+        body = {"now": timestamps.iso8601(self._clock.now_ms()), **shown}
         place = f"{self._epoch}-{self._version}".encode()
-        return b"id: %b\nevent: %b\ndata: %b\n\n" % (place, name.encode(), encoded(told))
+        return b"id: %b\nevent: %b\ndata: %b\n\n" % (place, name.encode(), encoded(body))
 
     def _read_place(self, place: str) -> int:
         """Return the version a stream is to go on from; -1: nobody knows what came after it."""
@@ -257,7 +257,7 @@ class FleetWatch:
         return b'{"now":"%b",' % now.encode() + self._whole[1][1:]
 
     def _changed(self, overview: FleetOverview) -> tuple[str, dict[str, object], bool]:
-        """Return the event that tells what has changed, and whether there is more."""
+        """Return the event that says what has changed, and whether there is more."""
         found = overview.difference()
         if found.laid_out:
             return RELOAD, {}, False

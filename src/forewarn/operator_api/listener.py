@@ -21,7 +21,7 @@ UNIX_MODE = 0o660
 
 
 class OperatorAddressUnusable(CallerError):
-    """The operator API cannot listen where it was told to."""
+    """The operator API cannot listen at the configured address."""
 
     code = "operator-address-unusable"
     message = "The operator API cannot listen on {address}: {reason}."

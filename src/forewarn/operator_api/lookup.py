@@ -40,7 +40,7 @@ class Ambiguous(CallerError):
 
 
 def check_named(store: Store, filters: Mapping[str, object]) -> None:
-    """Refuse to filter by what nothing was ever told of: a misspelt name would find nothing.
+    """Refuse to filter by a name that history does not know: a misspelt one would find nothing.
 
     A name that was there once is known by its history.
 
@@ -64,7 +64,7 @@ class LookupResult:
     event: Event | None = None
 
     @property
-    def told(self) -> list[schemas.OperationSummary]:
+    def summaries(self) -> list[schemas.OperationSummary]:
         """Its events with the operation."""
         return [schemas.OperationSummary(event, self.operation) for event in self.events]
 

@@ -43,7 +43,7 @@ MAINTENANCE_FORM = Form(
         Field("selector", Text(), "In place of names: zone=2."),
         Field("all", Boolean(), "In place of names: every host of the fleet."),
         Field("duration", Duration(1, DURATION_S_MAX), "Time that each host takes.", required=True),
-        Field("impact", forms.IMPACTS, "What VMs are told, where the cause allows a choice."),
+        Field("impact", forms.IMPACTS, "The impact shown to VMs, where the cause allows a choice."),
         Field("reason", Text(forms.REASON_LENGTH_MAX), "Why, for people."),
         Field("description", Text(), "The text VMs are shown in place of the usual one."),
         Field("earliest_start", Timestamp(), "Nothing starts before."),

@@ -221,7 +221,7 @@ OUTLOOK: ObjectSchema[GroupOutlook] = ObjectSchema(
         Member("up_before", WHOLE, lambda o: o.up_before, "VMs that are undisturbed now."),
         Member("up_least", WHOLE, lambda o: o.up_least, "VMs that are left in the worst wave."),
         Member("waves", WHOLE, lambda o: o.waves, "Waves that disturb it."),
-        Member("first_told", TIME, lambda o: written(o.first_told_ms), "By its documents."),
-        Member("last_told", TIME, lambda o: written(o.last_told_ms)),
+        Member("first_notice", TIME, lambda o: written(o.first_notice_ms), "By its documents."),
+        Member("last_notice", TIME, lambda o: written(o.last_notice_ms)),
     ),
 )

@@ -77,7 +77,7 @@ def _schemas(routes: Iterable[Route]) -> dict[str, Schema]:
 
 def _operation(route: Route) -> dict[str, object]:
     names = re.findall(r"{(\w+)}", route.path)
-    told: dict[str, object] = {
+    described: dict[str, object] = {
         "operationId": route.name,
         "summary": route.summary,
         "tags": [route.path.split("/")[2]],
@@ -88,14 +88,14 @@ def _operation(route: Route) -> dict[str, object]:
     if route.form is not None:
         required = any(each.required for each in route.form.fields)
         content = {JSON: {"schema": route.form.schema()}}
-        told["requestBody"] = {"required": required, "content": content}
+        described["requestBody"] = {"required": required, "content": content}
     elif route.takes:
         schema = route.taken or {"type": "object"}
         content = {media: {"schema": schema} for media in route.takes}
-        told["requestBody"] = {"required": True, "content": content}
+        described["requestBody"] = {"required": True, "content": content}
     if route.public:
-        told["security"] = [{}]
-    return told
+        described["security"] = [{}]
+    return described
 
 
 def _path_parameter(name: str) -> dict[str, object]:
@@ -106,7 +106,7 @@ def _path_parameter(name: str) -> dict[str, object]:
 
 def _query_parameter(each: Field) -> dict[str, object]:
     schema = each.kind.schema()
-    told: dict[str, object] = {
+    described: dict[str, object] = {
         "name": each.name,
         "in": "query",
         "required": each.required,
@@ -114,8 +114,8 @@ def _query_parameter(each: Field) -> dict[str, object]:
         "schema": schema,
     }
     if schema.get("type") == "array":
-        told |= {"style": "form", "explode": False}
-    return told
+        described |= {"style": "form", "explode": False}
+    return described
 
 
 def _responses(route: Route) -> dict[str, object]:

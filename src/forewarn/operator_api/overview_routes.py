@@ -19,7 +19,7 @@ from forewarn.validation.forms import Field
 if TYPE_CHECKING:
     from forewarn.operator_api.fleet_overview import FleetOverview
 
-#: Hosts whose names are told at once.
+#: Hosts whose names are sent at once.
 NAMES_MAX = 2000
 _SERVER_SENT = "text/event-stream"
 _END = b'event: end\ndata: {"end":"stopped"}\n\n'

@@ -115,7 +115,7 @@ def open_time(policy: Policy, span: Span, *, host: Host | None = None) -> list[d
                 )
             )
     found.sort(key=lambda each: (each[0], each[1]["window"]))
-    return [told for _, told in found]
+    return [form for _, form in found]
 
 
 def _local(at_ms: int, zone: str) -> str:

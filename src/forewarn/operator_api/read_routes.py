@@ -60,25 +60,25 @@ _FILTERS = (
 
 
 async def _events(call: ApiCall) -> ApiResponse:
-    told = await call.desk.read(
-        partial(_told, call.query.get("vm", ""), call.query.get("group", ""))
+    shown = await call.desk.read(
+        partial(_summaries, call.query.get("vm", ""), call.query.get("group", ""))
     )
-    return ApiResponse(await call.desk.compute(partial(_events_page, call, told)))
+    return ApiResponse(await call.desk.compute(partial(_events_page, call, shown)))
 
 
-def _events_page(call: ApiCall, told: list[schemas.OperationSummary]) -> bytes:
+def _events_page(call: ApiCall, shown: list[schemas.OperationSummary]) -> bytes:
     """Return one page, on a thread, by number and group; costs the live events."""
     after, limit = _read_place(call.query.get("after", "")), call.query.get("limit", PAGE_MAX)
     found = heapq.nsmallest(
-        limit + 1, (each for each in told if _place_of(each) > after), key=_place_of
+        limit + 1, (each for each in shown if _place_of(each) > after), key=_place_of
     )
     following = "{}:{}".format(*_place_of(found[limit - 1])) if len(found) > limit else None
     return encoded({"events": schemas.EVENT.each(found[:limit]), "next": following})
 
 
-def _place_of(told: schemas.OperationSummary) -> tuple[int, str]:
+def _place_of(summary: schemas.OperationSummary) -> tuple[int, str]:
     """Return where an event stands in the list: an operation has one for each group."""
-    return told.operation.number, told.event.group
+    return summary.operation.number, summary.event.group
 
 
 def _read_place(text: str) -> tuple[int, str]:
@@ -86,7 +86,7 @@ def _read_place(text: str) -> tuple[int, str]:
     return int(number or 0), group
 
 
-def _told(vm: str, group: str, view: StateView) -> list[schemas.OperationSummary]:
+def _summaries(vm: str, group: str, view: StateView) -> list[schemas.OperationSummary]:
     """Return live events: all, a group's, or those one VM is shown; costs what it returns."""
     state = view.state
     topology = state.topology
@@ -232,7 +232,7 @@ async def _health(call: ApiCall) -> ApiResponse:
     except (TimeoutError, ForewarnError) as error:
         reason = str(error) or f"no answer within {READY_S_MAX:g} s"
     loop = call.desk.loop
-    told: dict[str, object] = {
+    answer: dict[str, object] = {
         "live": True,
         "ready": not reason,
         "state": loop.state.value,
@@ -240,17 +240,17 @@ async def _health(call: ApiCall) -> ApiResponse:
     }
     nodes = loop.node_troubles()
     if nodes.behind:
-        told["nodes_behind"] = list(nodes.behind)
+        answer["nodes_behind"] = list(nodes.behind)
     if nodes.refused:
-        told["nodes_refused"] = list(nodes.refused)
+        answer["nodes_refused"] = list(nodes.refused)
     if reason:
-        told["reason"] = reason
-    return ApiResponse(told, 503 if reason else 200)
+        answer["reason"] = reason
+    return ApiResponse(answer, 503 if reason else 200)
 
 
 async def _version(_call: ApiCall) -> ApiResponse:
-    told = {"version": _installed(), "api": "v1", "api_versions": list(VERSIONS)}
-    return ApiResponse(told)
+    answer = {"version": _installed(), "api": "v1", "api_versions": list(VERSIONS)}
+    return ApiResponse(answer)
 
 
 @cache  # it reads files
@@ -280,7 +280,7 @@ _EVENTS = (
         method="GET",
         path="/v1/events",
         name="list_events",
-        summary="List what VMs are told now.",
+        summary="List what VMs are shown now.",
         act=_events,
         query=(
             Field("vm", NAME, "Only what this VM is shown."),

@@ -134,7 +134,7 @@ VM = Form(
         Field("addresses", ListOf(IpAddress(), ADDRESSES_MAX), "Addresses it asks from."),
         Field("interface", Text(), "Interface those addresses count on; empty: any."),
         Field("instance_id", Text(), "What a metadata proxy calls it."),
-        Field("vm_id", Text(), "The id its instance metadata tells."),
+        Field("vm_id", Text(), "The id in its instance metadata."),
         Field("os_type", Text(), "Linux or Windows."),
         Field("location", Text(), "Region."),
         Field("resource_group", Text(), "Resource group."),
@@ -166,8 +166,8 @@ _ASKED = (
     ),
     Field("description", Text(), "The text VMs are shown in place of the usual one."),
     Field("destination", NAME, "Host the VMs are on afterwards."),
-    Field("impact", IMPACTS, "What VMs are told will happen, where the cause allows a choice."),
-    Field("source", SOURCES, "Who VMs are told asked for it."),
+    Field("impact", IMPACTS, "The impact shown to VMs, where the cause allows a choice."),
+    Field("source", SOURCES, "The source shown to VMs."),
 )
 WORK = Form("WorkForm", "How work is to be done; every member may be left out.", _ASKED)
 UPDATE = Form(

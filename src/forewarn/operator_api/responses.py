@@ -23,7 +23,7 @@ encoded = msgspec.json.Encoder().encode
 
 def refusal(error: ForewarnError) -> Response:
     """Return an error as every route answers it."""
-    told = {"code": error.code, "message": str(error), "advice": error.advice_text()}
+    body = {"code": error.code, "message": str(error), "advice": error.advice_text()}
     headers = {}
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -31,7 +31,7 @@ def refusal(error: ForewarnError) -> Response:
         headers["Retry-After"] = _RETRY_AFTER_S[error.status]
     if error.status == 405:
         headers["Allow"] = str(error.facts["allowed"])
-    return Response(encoded({"error": told}), error.status, headers, media_type="application/json")
+    return Response(encoded({"error": body}), error.status, headers, media_type="application/json")
 
 
 async def left(receive: Receive) -> None:

@@ -1,6 +1,6 @@
 """The shapes of answers: what operators read of hosts, operations, events and history.
 
-Each shape makes its JSON and tells its schema from one table, so that neither can drift from
+Each shape makes its JSON and its schema from one table, so that neither can drift from
 the other. Nothing is looked up in here.
 """
 
@@ -97,7 +97,7 @@ class Placed(Generic[V]):
 
 @value
 class OperationSummary:
-    """An event with its operation: what a VM is told, and what stands behind it."""
+    """An event with its operation: what a VM is shown, and what stands behind it."""
 
     event: Event
     operation: Operation
@@ -206,12 +206,12 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
         Member("vms", TEXTS, lambda o: list(o.vms), "Every VM it disturbs."),
         Member("events", TEXTS, lambda o: list(o.events), "Ids of its events, one a group."),
         Member("routine", FLAG, lambda o: o.routine, "Planned platform work."),
-        Member("silent", FLAG, lambda o: o.silent, "Nobody asked to be told: it has no event."),
+        Member("silent", FLAG, lambda o: o.silent, "Nobody asked for notice: it has no event."),
         Member("description", TEXT, lambda o: o.description),
         Member("duration_s", WHOLE, lambda o: o.duration_s, "0 none, -1 unknown."),
         Member("notice_s", WHOLE, lambda o: o.notice_s, "Least notice owed."),
         Member("asked_not_before", TIME, lambda o: written(o.asked_ms), "What was asked for."),
-        Member("not_before", TIME, lambda o: written(o.not_before_ms), "What VMs are told."),
+        Member("not_before", TIME, lambda o: written(o.not_before_ms), "The time shown to VMs."),
         Member("created", TIME, lambda o: written(o.created_ms)),
         Member("announced", TIME, lambda o: written(o.announced_ms)),
         Member("shown", TIME, lambda o: written(o.shown_ms)),
@@ -243,7 +243,7 @@ GLANCE: ObjectSchema[Glance] = ObjectSchema(
 )
 EVENT: ObjectSchema[OperationSummary] = ObjectSchema(
     "Event",
-    "What the VMs of one group are told of an operation.",
+    "What the VMs of one group are shown of an operation.",
     (
         Member("id", TEXT, lambda t: t.event.id),
         Member("operation", TEXT, lambda t: t.operation.id),

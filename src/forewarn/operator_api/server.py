@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Connections that may wait to be accepted: operators and scripts, not VMs.
 BACKLOG = 128
-#: Seconds a call under way may take once the service stops; then it is told so.
+#: Seconds a call under way may take once the service stops; then it is refused.
 STOP_S = 1
 #: Seconds after that in which the callers may fetch their answers.
 FETCH_S = 1
@@ -66,7 +66,7 @@ class OperatorServer:
         self._stop_streams = stop_streams
 
     async def stop(self) -> None:
-        """Stop accepting, end what never ends by itself, finish the rest, close."""
+        """Stop accepting, end what would never end, finish the rest, close."""
         self._server.should_exit = True
         self._stop_streams()
         late = asyncio.get_running_loop().call_later(STOP_S, self._cut_off)

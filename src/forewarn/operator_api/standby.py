@@ -35,6 +35,6 @@ class StandbyApp:
         """Answer for health, refuse everything else."""
         answer = refusal(StandingBy())
         if scope["path"] == HEALTH_PATH:
-            told = encoded({"live": True, "ready": False, "state": STANDBY})
-            answer = Response(told, 503, media_type="application/json")
+            body = encoded({"live": True, "ready": False, "state": STANDBY})
+            answer = Response(body, 503, media_type="application/json")
         await answer(scope, receive, send)

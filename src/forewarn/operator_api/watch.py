@@ -81,7 +81,7 @@ class OpenStreams:
 
 
 class HistoryWatch:
-    """Tells followers when history grows, and keeps its last entries at hand."""
+    """Notifies followers when history grows, and keeps its last entries at hand."""
 
     def __init__(self, store: Store, max_per_operator: int = FOLLOWERS_MAX) -> None:
         """Watch nothing yet: the first follower starts the watch, the last one ends it."""
@@ -233,7 +233,7 @@ class WatchStream(Generic[T]):
                 async with asyncio.timeout(STALL_TIMEOUT_S):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
         except TimeoutError:
-            return  # it takes nothing, so it cannot be told: the connection is cut
+            return  # it reads nothing, so the connection is cut
         except ForewarnError as error:
             last = self._last.replace(b"stopped", error.code.encode())
         finally:

@@ -97,7 +97,7 @@ async def _why(call: ApiCall) -> ApiResponse:
 
 
 def _of_host(view: StateView, host: str, now_ms: int) -> list[Waits]:
-    """Return what the work on a host waits for, whoever asked for it."""
+    """Return what the work on a host waits for."""
     draft, state = view.draft(now_ms), view.state
     found = [
         (operation.id, blocker_of(draft, operation))

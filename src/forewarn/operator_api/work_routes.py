@@ -172,7 +172,7 @@ async def _list(call: ApiCall) -> ApiResponse:
 async def _get(call: ApiCall) -> ApiResponse:
     found = await find(call, call.path["id"])
     shown = schemas.OPERATION.of(found.operation)
-    return ApiResponse({"operation": shown, "events": schemas.EVENT.each(found.told)})
+    return ApiResponse({"operation": shown, "events": schemas.EVENT.each(found.summaries)})
 
 
 async def _why(call: ApiCall) -> ApiResponse:

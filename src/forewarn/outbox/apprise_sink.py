@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from forewarn.outbox.cloudevents import CloudEvent
 
-#: What people are told of unless the settings say otherwise: what disturbs them, and alerts.
+#: What people are notified of by default: what disturbs them, and alerts.
 INCLUDE = (
     "operation.announced",
     "operation.started",

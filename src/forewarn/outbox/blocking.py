@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 async def blocking(work: Callable[[], T]) -> T:
-    """Return what a call returns; it goes on by itself if nobody waits for it any more."""
+    """Return what a call returns; it goes on in the background if nobody waits any more."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 

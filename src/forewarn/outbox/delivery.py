@@ -86,7 +86,7 @@ class Delivery:
     #: Since when it fails, ms since the epoch UTC; 0: it does not.
     failing_since_ms: int = 0
     error: str = ""
-    #: Whether people were told that it is dead.
+    #: Whether its failure was logged.
     alerted: bool = False
     stopped: bool = False
     #: Set when history may have grown, or when somebody wants it tried now.
@@ -144,7 +144,7 @@ class Delivery:
     def _page(self, after: int) -> list[Recorded]:
         found = self.store.history(HistoryPage(after=after, limit=PAGE, images=True))
         if found:
-            self.store.confirm()  # whoever was the writer must not send old events behind new ones
+            self.store.confirm()  # a former writer must not send old events behind new ones
         return found
 
     async def _deliver_page(self, page: list[Recorded], maker: EventMaker, after: int) -> None:

@@ -52,7 +52,7 @@ class KafkaSink:
         from aiokafka import AIOKafkaProducer  # noqa: PLC0415 - an extra
         from aiokafka.errors import KafkaError  # noqa: PLC0415 - an extra
 
-        # It logs each try to connect, as often as there is one; what fails is told once anyway.
+        # It logs each try to connect, as often as there is one; failures are logged once anyway.
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         target = self._target
         options: dict[str, Any] = {}

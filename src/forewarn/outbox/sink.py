@@ -21,7 +21,7 @@ class DeliveryFailed(PeerError):
     code = "outbox-delivery-failed"
     status = 503
     message = "Destination {name} {problem}."
-    advice = "Look at the far side; delivery goes on by itself, `forewarn outbox retry` hurries it."
+    advice = "Look at the far side; delivery is retried, and `forewarn outbox retry` hurries it."
 
 
 class Sink(Protocol):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Which way a signed message goes: see `drivers/webhook/signing.py`.
 EVENT = "event"
-#: Longest answer that is told of a refusal, in characters.
+#: Longest part of a refusal's answer that is shown, in characters.
 SAID_MAX = 200
 #: State of an event -> what Event Grid calls it.
 GRID_STATUS = {
@@ -83,7 +83,7 @@ class HttpTarget:
 
 
 class WebhookSink:
-    """Posts CloudEvents: each by itself, or several as a batch."""
+    """Posts CloudEvents: one a request, or several as a batch."""
 
     def __init__(self, target: HttpTarget, *, batch: int = 1, validate: bool = False) -> None:
         """Post nothing yet; `validate` asks the far side whether it wants events."""
@@ -165,9 +165,9 @@ class EventGridSink:
 
     async def send(self, events: Sequence[CloudEvent]) -> None:
         """Post the events of some transitions as one list; nothing where there are none."""
-        told = [each for event in events for each in self._told(event)]
-        if told:
-            body = json.dumps(told, ensure_ascii=False).encode()
+        entries = [each for event in events for each in self._entries(event)]
+        if entries:
+            body = json.dumps(entries, ensure_ascii=False).encode()
             await self._target.send("POST", self._headers("Notification"), body)
 
     async def close(self) -> None:
@@ -176,7 +176,7 @@ class EventGridSink:
     def _headers(self, kind: str) -> dict[str, str]:
         return {"content-type": "application/json; charset=utf-8", "aeg-event-type": kind}
 
-    def _told(self, event: CloudEvent) -> list[dict[str, object]]:
+    def _entries(self, event: CloudEvent) -> list[dict[str, object]]:
         data = event["data"]
         operation, events = data.get("operation"), data.get("events", ())
         if not operation:
@@ -184,24 +184,24 @@ class EventGridSink:
         return [self._notification(event, operation, each) for each in events]
 
     def _notification(
-        self, event: CloudEvent, operation: Mapping[str, Any], told: Mapping[str, Any]
+        self, event: CloudEvent, operation: Mapping[str, Any], notified: Mapping[str, Any]
     ) -> dict[str, object]:
         """Return the notification of one scheduled event."""
-        first = told["resources"][0] if told["resources"] else ""
+        first = notified["resources"][0] if notified["resources"] else ""
         resource = (
             f"{self._topic}/providers/Microsoft.Compute/virtualMachines/{first}"
-            f"/providers/microsoft.maintenance/scheduledevents/{told['id']}"
+            f"/providers/microsoft.maintenance/scheduledevents/{notified['id']}"
         )
-        made = self._envelope(f"{event['id']}-{told['id']}", GRID_TYPE, resource, event["time"])
-        status, not_before = GRID_STATUS[told["state"]], operation["not_before"]
+        made = self._envelope(f"{event['id']}-{notified['id']}", GRID_TYPE, resource, event["time"])
+        status, not_before = GRID_STATUS[notified["state"]], operation["not_before"]
         shown = not_before and status in {"Scheduled", "Canceled"}
         properties = {
-            "EventId": told["id"],
+            "EventId": notified["id"],
             "EventStatus": status,
             "EventType": operation["impact"],
             "EventSource": operation["source"],
             "ResourceType": "VirtualMachine",
-            "Resources": told["resources"],
+            "Resources": notified["resources"],
             "NotBefore": timestamps.rfc1123(timestamps.parse(not_before)) if shown else "",
             "Description": operation["description"],
             "DurationInSeconds": operation["duration_s"],
@@ -209,7 +209,7 @@ class EventGridSink:
         made["data"] = {
             "resourceInfo": {
                 "id": resource,
-                "name": told["id"],
+                "name": notified["id"],
                 "type": "microsoft.maintenance/scheduledevents",
                 "properties": properties,
                 "tags": {},

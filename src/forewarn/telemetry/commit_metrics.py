@@ -219,7 +219,7 @@ class CommitMetrics:
     def _operation_moved(self, operation: Operation) -> None:
         before = self._operations.get(operation.number)
         if before is None and not operation.live:
-            return  # it ended before, and its driver has been told
+            return  # it ended before, and its driver has heard so
         if before is not None:
             self.live[_kind(before)] -= 1
         if operation.live:

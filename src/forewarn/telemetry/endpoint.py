@@ -36,7 +36,7 @@ log = logging.getLogger("forewarn")
 
 
 class ServiceMetrics:
-    """The metrics of one service; asked and told on its event loop, but for calls and commits."""
+    """The metrics of one service; read and updated on its event loop, but for calls and commits."""
 
     def __init__(
         self, plane: ControlPlane, *, drivers: Iterable[str], clock: Clock, address: str
@@ -47,7 +47,7 @@ class ServiceMetrics:
         self._clock = clock
         self._address = address
         self._control: ControlEngine | None = None
-        #: Is told of each call of a driver.
+        #: Called for each call of a driver.
         self.observe_call = DriverMetrics(self._registry, drivers).observe
         #: Further metrics, asked for at each scrape.
         self.sources: list[Callable[[], Awaitable[list[Metric]]]] = []
@@ -80,7 +80,7 @@ class ServiceMetrics:
         return await _served(ScrapeApp(self._registry, self.sources), self._address)
 
     def watch_outbox(self, outbox: Outbox) -> None:
-        """Tell of an outbox, too, from now on."""
+        """Include an outbox from now on."""
 
         async def destinations() -> list[Metric]:
             return outbox_families(await asyncio.to_thread(outbox.statuses), self._clock.now_ms())

@@ -41,21 +41,21 @@ def metadata_families(figures: Mapping[str, Mapping[str, int]]) -> list[Metric]:
     found: list[Metric] = []
     for name, text in _COUNTERS.items():
         counter = CounterMetricFamily(f"forewarn_metadata_{name}", text, labels=["process"])
-        for process, told in figures.items():
-            counter.add_metric([process], told.get(name, 0))
+        for process, counts in figures.items():
+            counter.add_metric([process], counts.get(name, 0))
         found.append(counter)
     for name, text in _GAUGES.items():
         gauge = GaugeMetricFamily(f"forewarn_metadata_{name}", text, labels=["process"])
-        for process, told in figures.items():
-            gauge.add_metric([process], told.get(name, 0))
+        for process, counts in figures.items():
+            gauge.add_metric([process], counts.get(name, 0))
         found.append(gauge)
     text = "Approvals that VMs sent, by how they were answered: 200, refused, or 503."
     approvals = CounterMetricFamily(
         "forewarn_metadata_approvals", text, labels=["process", "result"]
     )
-    for process, told in figures.items():
+    for process, counts in figures.items():
         for result in _APPROVALS:
-            approvals.add_metric([process, result], told.get(f"approvals_{result}", 0))
+            approvals.add_metric([process, result], counts.get(f"approvals_{result}", 0))
     return [*found, approvals]
 
 

@@ -1,6 +1,6 @@
 """Traces and logs for OpenTelemetry, exported by OTLP over HTTP; imported only where wanted.
 
-A span is made when what it tells of has ended, with the times that history has: so it survives a
+A span is made when what it describes has ended, with the times that history has: so it survives a
 restart of the service. Which transitions there are is decided in the core.
 """
 
@@ -60,7 +60,7 @@ SEVERITIES = {
 class OtlpTelemetry:
     """Spans of operations, approvals and drivers' calls, and the log, for one collector.
 
-    Told of commits and calls on the run loop's thread; sends from threads of the SDK's own.
+    Called for commits and calls on the run loop's thread; sends from threads of the SDK's own.
     """
 
     def __init__(self, endpoint: str, plane: ControlPlane, clock: Clock) -> None:
@@ -199,7 +199,7 @@ _ENDS = frozenset(
 
 
 class _OperationIds(RandomIdGenerator):
-    """Gives the next root span the ids that it is told; others random ones."""
+    """Gives the next root span the ids it was given; others random ones."""
 
     def __init__(self) -> None:
         self.next: tuple[int, int] | None = None

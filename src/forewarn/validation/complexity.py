@@ -47,7 +47,7 @@ class FileTooComplex(CallerError):
 
 
 class Abandoned(OurError):
-    """Work that nobody waits for any more; nobody is told."""
+    """Work that nobody waits for any more."""
 
     code = "abandoned"
     status = 503

@@ -1,4 +1,4 @@
-"""Kinds of values that come in: each reads itself and tells its schema.
+"""Kinds of values that come in: each reads itself and gives its schema.
 
 One description serves the reading of requests and the OpenAPI document, so that neither can
 drift from the other. No form in here: lists and forms of these are in `forms.py`.

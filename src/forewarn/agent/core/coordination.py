@@ -90,7 +90,7 @@ def turn(record: EventRecord, identity: Identity, *, now_ms: int) -> Turn:
 
 
 def is_silent(record: EventRecord, ahead: tuple[str, ...], *, now_ms: int) -> bool:
-    """Tell whether those before this VM do not answer; one that holds is not overruled.
+    """Return whether those before this VM do not answer; one that holds is not overruled.
 
     Where `asked_ms` is `now_ms` afterwards, they are to be asked now.
     """
@@ -110,7 +110,7 @@ def is_silent(record: EventRecord, ahead: tuple[str, ...], *, now_ms: int) -> bo
 
 
 def heard(record: EventRecord, seen: PeersSeen, *, now_ms: int) -> bool:
-    """Note what the other VMs say; tell whether others are prepared than were."""
+    """Note what the other VMs say; return whether that has changed who is prepared."""
     if record.asked_ms:
         record.deciding = seen.deciding
         record.next_ms = None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def doubtful(document: Document, incarnation: int, *, followed: Iterable[str]) -> bool:
-    """Tell whether a document must be read twice before it is believed.
+    """Return whether a document must be read twice before it is believed.
 
     Undoing a preparation because of one odd answer would leave the VM bare when the event comes.
     An incarnation that went back, or an event that left without the incarnation growing, is

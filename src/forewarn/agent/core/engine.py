@@ -17,7 +17,7 @@ How to drive it (the runner does, and so does the simulator)::
   cut off.
 * **Intents**: `Prepare`, `Check`, `Recover`, `Cancel` start a hook that must end in a
   `HookEnded` of the same key; `Stop` ends one early; `Approve` posts and ends in an
-  `ApprovalEnded`; `Announce` and `Ask` talk to the other VMs; `Notify` tells people. An empty
+  `ApprovalEnded`; `Announce` and `Ask` talk to the other VMs; `Notify` is for people. An empty
   tuple is the intent to do nothing.
 * **Time**: call with `Tick()` at `next_deadline()` at the latest; `now_ms` never goes back.
 * **Crash**: throw the core away, read the last written journal, `Resumed`, go on polling.
@@ -67,7 +67,7 @@ OVER = {
     "shared": "is over; what was done for it still serves another event",
     "forgotten": "is over; a person has taken over what is not undone",
 }
-"""What remains of an event -> how its end is told."""
+"""What remains of an event -> how its end is reported."""
 
 
 class AgentEngine:
@@ -118,7 +118,7 @@ class AgentEngine:
                 self._advance(record, now_ms)
             if self.generation == before:
                 return tuple(self._out)
-        raise AssertionError("the core does not come to rest")  # pragma: no cover
+        raise AssertionError("the core does not settle")  # pragma: no cover
 
     def _take(self, stimulus: Stimulus, now_ms: int) -> None:
         if isinstance(stimulus, DocumentPolled):
@@ -257,7 +257,7 @@ class AgentEngine:
             self._out.append(AskPeersIntent(record.event, others))
 
     def _announce(self, record: EventRecord) -> None:
-        """Tell the other VMs, where they wait for that, that this one is prepared."""
+        """Announce to the other VMs, where they wait for it, that this one is prepared."""
         if record.coordination == "all" and self._identity.others_in(record.event.resources):
             record.announced = True
             self._mark()
@@ -338,7 +338,7 @@ class AgentEngine:
     # ---- undoing -------------------------------------------------------------------------------
 
     def _release(self, record: EventRecord, now_ms: int) -> bool:
-        """Undo, last group first, what only this event needs; tell whether nothing is left."""
+        """Undo, last group first, what only this event needs; return whether nothing is left."""
         self._unannounce(record)
         if not self._table.drop_checks(record.checks, record.event_id):
             return False

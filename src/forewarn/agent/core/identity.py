@@ -32,11 +32,11 @@ class Identity(Value):
         self.names = names | {f"_{text}" for text in names}
 
     def is_me(self, resource: str) -> bool:
-        """Tell whether a resource is this VM."""
+        """Return whether a resource is this VM."""
         return resource.lower() in self.names
 
     def named_in(self, resources: tuple[str, ...]) -> bool:
-        """Tell whether this VM is among the resources. Source: C-3."""
+        """Return whether this VM is among the resources. Source: C-3."""
         return not self.names.isdisjoint(map(str.lower, resources))
 
     def position_in(self, resources: tuple[str, ...]) -> int:
@@ -50,7 +50,7 @@ class Identity(Value):
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a text can be a VM's name at all, and not a page of some other server.
+    """Return whether a text can be a VM's name at all, and not a page of some other server.
 
     Azure allows 64 characters and a scale set's instance a few more; letters of any script are
     let through, since names are only compared.

@@ -112,7 +112,7 @@ class EventRecord:
         self.ending = ""
         """`recover` or `cancel` once the steps are to be undone."""
         self.holds = False
-        """Whether the other VMs were told that this one will not approve."""
+        """Whether the other VMs know that this one will not approve."""
         self.remains = ""
         """What is not undone although the event is over: `forgotten`, `shared`, or nothing."""
         # not in the journal:
@@ -133,7 +133,7 @@ class EventRecord:
         return self.event.event_id.upper()
 
     def is_late(self, now_ms: int) -> bool:
-        """Tell whether the event has come, or may at any moment."""
+        """Return whether the event has come, or may at any moment."""
         due_ms = self.event.not_before_ms
         return self.started or (due_ms is not None and now_ms >= due_ms)
 

@@ -117,7 +117,7 @@ class Match(Value):
         self.about = about
 
     def matches(self, event: ScheduledEvent, identity: Identity, now_ms: int) -> bool:
-        """Tell whether the event is as described, seen by this VM now."""
+        """Return whether the event is as described, seen by this VM now."""
         return not self.misses(event, identity, now_ms)
 
     def misses(self, event: ScheduledEvent, identity: Identity, now_ms: int) -> str:
@@ -196,7 +196,7 @@ IGNORE_OTHERS = Rule("events that do not name this VM", Match(about="any"), acti
 """What applies where no rule matches; given rules are always followed by it. Source: C-3."""
 
 NAMELESS = Rule("events without an id", Match(about="any"), action="notify")
-"""An event without an id can be neither approved nor followed; it is only told."""
+"""An event without an id can be neither approved nor followed; it is only reported."""
 
 
 def default_rules(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 UNDO_RETRY_S = 10  # doubled with each failure
 UNDO_RETRY_S_MAX = 900  # as often as it can help: what is in the way is cleared away by people
-UNDO_FAILURES_ALERT = 3  # this many failures need a person, who is told again at each doubling
+UNDO_FAILURES_ALERT = 3  # this many failures need a person, who is notified again at each doubling
 
 HOOKS: dict[str, type[HookIntent]] = {
     "prepare": PrepareIntent,
@@ -116,7 +116,7 @@ class StepTable:
         return "" if held.runs else held.verdict
 
     def holds_all(self, steps: tuple[PreparationStep, ...], event_id: str) -> bool:
-        """Tell whether every one of the steps has begun for the event."""
+        """Return whether every one of the steps has begun for the event."""
         return all(self._held(step, event_id) is not None for step in steps)
 
     def hook_ended(self, ended: HookEnded, now_ms: int) -> None:
@@ -157,7 +157,7 @@ class StepTable:
     # ---- undoing -------------------------------------------------------------------------------
 
     def let_go(self, step: PreparationStep, record: EventRecord, *, now_ms: int) -> bool:
-        """Undo a step unless another event needs it; tell whether it is off this event's hands."""
+        """Undo a step unless another event needs it; return whether this event is done with it."""
         held = self._held(step, record.event_id)
         if held is None:
             return True
@@ -173,7 +173,7 @@ class StepTable:
         return False
 
     def drop_checks(self, checks: tuple[PreparationStep, ...], event_id: str) -> bool:
-        """Forget the approve hooks of an event; stop those that run and tell if none does."""
+        """Forget the approve hooks of an event; stop those that run; return whether none does."""
         clear = True
         for step in checks:
             held = self._steps.get(check_key(step, event_id))
@@ -201,7 +201,7 @@ class StepTable:
         return False
 
     def is_stuck(self, event_id: str) -> bool:
-        """Tell whether undoing for an event waits for another try, and none is under way."""
+        """Return whether undoing for an event waits for another try, and none is under way."""
         mine = [held for held in self._steps.values() if event_id in held.holders]
         return any(map(_waits, mine)) and not any(held.runs for held in mine)
 
@@ -357,7 +357,7 @@ class StepTable:
 
 
 def _waits(held: StepRecord) -> bool:
-    """Tell whether undoing a step has failed, or was cut off, and is to be tried again."""
+    """Return whether undoing a step has failed, or was cut off, and is to be tried again."""
     return held.is_undone and held.status == rec.AGAIN
 
 

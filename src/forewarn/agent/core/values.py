@@ -121,7 +121,7 @@ class Resumed(Stimulus):
     (did not begin), `running` (still does; its `HookEnded` will follow), `interrupted` (began and
     was cut off), or the exit status as decimal digits where it ended unseen. A key that is
     missing counts as `interrupted`. Be sure it is said of the run that `AgentEngine.running()`
-    tells, not of an earlier hook of the same key.
+    refers to, not of an earlier hook of the same key.
     """
 
     __slots__ = ("found", "rebooted")
@@ -242,7 +242,7 @@ class ApproveIntent(Intent):
 
 
 class AnnounceIntent(Intent):
-    """Tell the other VMs of the event whether this one is prepared; nothing is answered."""
+    """Announce to the other VMs of the event whether this one is prepared; nothing is answered."""
 
     __slots__ = ("event", "holds", "prepared")
     event: Final[ScheduledEvent]
@@ -276,7 +276,7 @@ class AskPeersIntent(Intent):
 
 
 class NotifyIntent(Intent):
-    """Tell people and logs: one sentence per change, with a stable name of what happened."""
+    """Notify people and logs: one sentence per change, with a stable name of what happened."""
 
     __slots__ = ("action", "event", "level", "text")
     action: Final[str]

@@ -18,7 +18,7 @@ REPLY_BYTES_MAX = 4 * 1024 * 1024
 
 
 class RuntimeRefused(PeerError):
-    """The runtime API did not do what it was told."""
+    """The runtime API refused a command."""
 
     code = "haproxy-refused"
     message = "HAProxy answers {command!r} with: {reply}."

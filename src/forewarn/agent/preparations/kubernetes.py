@@ -92,7 +92,7 @@ def _taint(
 def _change_taints(
     settings: dict[str, object], key: str, *, taint: dict[str, object] | None
 ) -> None:
-    """Replace the taint of a key, or remove it; the others stay, whoever changes them meanwhile.
+    """Replace the taint of a key, or remove it; the others stay, also if they change meanwhile.
 
     A node's taints are one list that is patched as a whole, so the version that was read is
     named, and a refusal because of another version means to read again.
@@ -161,7 +161,7 @@ def _evict_all(settings: dict[str, object], pods: list[tuple[str, str]]) -> None
 
 
 def _evict(settings: dict[str, object], namespace: str, name: str) -> bool:
-    """Ask for an eviction; tell whether the pod is gone."""
+    """Ask for an eviction; return whether the pod is gone."""
     place = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}"
     found = ask(settings, "GET", path=place)
     if found.status == 404:

@@ -84,7 +84,7 @@ def _by_role(members: list[dict[str, object]], role: str, leader: str) -> str:
 
 
 def _is_synchronous(settings: dict[str, object], members: list[dict[str, object]]) -> bool:
-    """Tell whether only a synchronous member may take over: any other may lack transactions."""
+    """Return whether only a synchronous member may take over: any other may lack transactions."""
     mode = _ask(settings, "/config").form().get("synchronous_mode", False)
     seen = any(one.get("role") in SYNCHRONOUS for one in members)
     return seen or str(mode).lower() in ("true", "on", "yes", "1", "quorum")

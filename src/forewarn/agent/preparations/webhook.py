@@ -1,6 +1,6 @@
 """Webhook: posts the event to a URL, signed, and tries again until it is accepted.
 
-The receiver tells the phases apart by the `phase` of the body. Source of the signature form:
+The receiver distinguishes the phases by the `phase` of the body. Source of the signature form:
 HMAC-SHA256 over `TIMESTAMP.BODY`, as payment services sign theirs.
 """
 

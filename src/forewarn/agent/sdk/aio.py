@@ -76,7 +76,7 @@ class AsyncClient:
     async def changes(self, interval_s: float = INTERVAL_S) -> AsyncGenerator[Document, None]:
         """Yield the document, and again each time it has changed, without end.
 
-        What passes by itself is tried again, silently and for ever. Source: C-1, C-7, E-9.
+        What is transient is tried again, silently and for ever. Source: C-1, C-7, E-9.
 
         Args:
             interval_s: Seconds between two polls where the service cannot wait.

@@ -90,7 +90,7 @@ class Client:
         """Yield the document, and again each time it has changed, without end.
 
         Where the service can wait, a change arrives in milliseconds; elsewhere it is polled.
-        What passes by itself is tried again, silently and for ever. Source: C-1, C-7, E-9.
+        What is transient is tried again, silently and for ever. Source: C-1, C-7, E-9.
 
         Args:
             interval_s: Seconds between two polls where the service cannot wait.

@@ -2,7 +2,7 @@
 
 The sync client, the async one and the agent's runner speak through it, so that all three have the
 same manners: versions are negotiated downwards, `wait` is dropped in silence where it is not
-offered, and what is known to pass is told apart from what is not. Source: C-7, E-3, E-9.
+offered, and transient errors are distinguished from others. Source: C-7, E-3, E-9.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INSTANCE_PATH = "/metadata/instance?api-version=2021-02-01"
 HEADERS = (("Metadata", "true"), ("User-Agent", "forewarn"), ("Accept", "application/json"))
 
 RETRY_STATUSES = (404, 410, 429, 500, 502, 503, 504)
-"""What passes by itself. Source: C-7."""
+"""Transient statuses. Source: C-7."""
 
 PAUSE_S_MAX = 5.0  # the longest pause between two tries; the shortest notice is 30 s. Source: N
 RETRY_AFTER_S_MAX = 5.0  # a service that throttles may ask for more. Source: C-7
@@ -229,7 +229,7 @@ class Dialogue:
     def _lower_version(self, answer: HttpResponse, now_ms: int) -> bool:
         """Use the next older version, the newest one the service named where it named any.
 
-        Tell whether the answer says that the version is not known, in the documented way: what
+        Return whether the answer says that the version is not known, in the documented way: what
         anybody else answers would leave this VM without Preempt and Terminate. Source: E-3, V-2.
         """
         text, named = _refusal(answer)

@@ -164,7 +164,7 @@ class ResponseReader:
         return bool(self._bytes)
 
     def feed(self, data: bytes) -> bool:
-        """Take in bytes, or none where the peer has closed; tell whether the answer is complete.
+        """Take in bytes, or none where the peer has closed; return whether the answer is complete.
 
         Raises:
             ResponseInvalid: it cannot become an answer any more.

@@ -31,9 +31,9 @@ class GroupOutlook:
     up_least: int
     #: Waves that disturb it.
     waves: int
-    #: When its VMs are told for the first and for the last time, ms since the epoch UTC.
-    first_told_ms: int
-    last_told_ms: int
+    #: When its VMs get notice for the first and for the last time, ms since the epoch UTC.
+    first_notice_ms: int
+    last_notice_ms: int
 
 
 def outlook(plan: Plan, topology: Topology, occupied: Collection[str]) -> tuple[GroupOutlook, ...]:
@@ -47,12 +47,12 @@ def outlook(plan: Plan, topology: Topology, occupied: Collection[str]) -> tuple[
         occupied: hosts whose VMs are disturbed now.
     """
     disturbed: dict[str, Counter[int]] = {}
-    told: dict[str, list[int]] = {}
+    notices: dict[str, list[int]] = {}
     for entry in plan.entries:
         for name in topology.vms_on(entry.host):
             group = topology.vms[name].group
             disturbed.setdefault(group, Counter())[entry.wave] += 1
-            told.setdefault(group, []).append(entry.told_ms)
+            notices.setdefault(group, []).append(entry.told_ms)
     found = []
     for group, waves in disturbed.items():
         names = topology.vms_in(group)
@@ -66,8 +66,8 @@ def outlook(plan: Plan, topology: Topology, occupied: Collection[str]) -> tuple[
                 up,
                 max(up - max(waves.values()), 0),
                 len(waves),
-                min(told[group]),
-                max(told[group]),
+                min(notices[group]),
+                max(notices[group]),
             )
         )
     found.sort(key=lambda each: (each.up_least / each.vms, each.group))

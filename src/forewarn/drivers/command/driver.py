@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from forewarn.drivers import Task
 
-#: How long a program that only sets work off, or tells of it, may take, in seconds.
+#: How long a program that only sets work off, or reports it, may take, in seconds.
 CALL_TIMEOUT_S = 30.0
 #: How long a program that does the work may take, in seconds.
 TIMEOUT_S = 3600.0
@@ -50,9 +50,9 @@ _OPTIONS = Form(
     "A driver whose work is done by programs.",
     (
         Field("begin", _WORDS, "Begins a task, or does it all.", required=True),
-        Field("progress", _WORDS, "Tells how far a task is; without it `begin` does it all."),
+        Field("progress", _WORDS, "Reports how far a task is; without it `begin` does it all."),
         Field("abort", _WORDS, "Undoes or stops what a task left behind; `begin` is ended anyway."),
-        Field("discover", _WORDS, "Tells which machines there are."),
+        Field("discover", _WORDS, "Lists the machines there are."),
         Field("state", Text(4096), "Directory for what is kept of tasks.", required=True),
         Field("timeout_s", Number(1, 7 * 86_400), "How long `begin` may take."),
         Field("call_timeout_s", Number(0.1, 3600), "How long each other program may take."),
@@ -138,10 +138,10 @@ class CommandDriver:
             return Progress(failed=said.failed or failed.removesuffix("."))
         if said.done or not self._programs.progress:
             return Progress(done=True, placements=said.placements)
-        told = self._call(self._programs.progress, "progress", task)
-        if not told:
+        lines = self._call(self._programs.progress, "progress", task)
+        if not lines:
             raise ProgramFailed(program=self._programs.progress[0], problem="said nothing")
-        answer = read_answer(told[-1], "progress", task.id, now_ms=now_ms)
+        answer = read_answer(lines[-1], "progress", task.id, now_ms=now_ms)
         if answer.done or answer.failed or answer.again_ms:
             return answer
         return replace(answer, again_ms=again_ms)
@@ -157,7 +157,7 @@ class CommandDriver:
             self._call(self._programs.abort, "abort", task)
 
     def discover(self) -> dict[str, object]:
-        """Return what `discover` tells, all its lines as one topology."""
+        """Return what `discover` found, all its lines as one topology."""
         found: dict[str, dict[str, object]] = {}
         if not self._programs.discover:
             return {}
@@ -193,7 +193,7 @@ class CommandDriver:
 
 
 def _stop(directory: Path) -> None:
-    """End the program of an attempt, and wait until it has, whoever looks after it.
+    """End the program of an attempt, and wait until it has ended.
 
     Raises:
         ProgramFailed: it will not end.

@@ -1,4 +1,4 @@
-"""What the driver is told: where the API server is, time limits, how nodes are rebooted.
+"""The driver's settings: where the API server is, time limits, how nodes are rebooted.
 
 Nothing is connected to here.
 """

@@ -222,10 +222,10 @@ def _said(meta: dict[str, Any], key: str) -> str:
 
 def _labels(labels: dict[str, str]) -> dict[str, str]:
     """Return a host's labels by a node's: people's own first, up to the limit."""
-    told = [
+    shown = [
         each
         for each in labels
         if each != ZONE and _KEY.fullmatch(each) and not _UNTOLD.match(each) and each != naming.ZONE
     ]
-    told.sort(key=lambda each: (bool(_KUBERNETES.match(each)), each))
-    return {each: labels[each] or PRESENT for each in sorted(told[:LABELS_MAX])}
+    shown.sort(key=lambda each: (bool(_KUBERNETES.match(each)), each))
+    return {each: labels[each] or PRESENT for each in sorted(shown[:LABELS_MAX])}

@@ -15,7 +15,7 @@ MARK = "forewarn.dev/cordoned-by"
 #: Of a pod that the kubelet has from a file: nobody can evict it.
 MIRROR = "kubernetes.io/config.mirror"
 ENDED = frozenset({"Succeeded", "Failed"})
-#: Pods that are evicted by one call, which has a time limit, and waits that are told.
+#: Pods that are evicted by one call, which has a time limit, and waits that are reported.
 EVICTIONS_MAX, TOLD_MAX = 20, 5
 
 
@@ -55,7 +55,7 @@ class Nodes:
         return found
 
     def cordon(self, host: str) -> str:
-        """Have nothing come to a node; return for what other operation that must wait, or ''."""
+        """Cordon a node; return for what other operation that must wait, or ''."""
         node = self.get(host)
         owner = annotations_of(node).get(MARK)
         if owner is not None:

@@ -1,4 +1,4 @@
-"""What each operation comes to on a cluster; each call brings it a step further.
+"""What each operation does on a cluster; each call takes it a step further.
 
 Nodes are in `nodes.py`, VMs in `machines.py`; what calls this is in `driver.py`.
 """
@@ -113,7 +113,7 @@ class Work:
         self._nodes.free(self._operation.host, self._task.id, self._config.reboot_annotation)
 
     def _away(self, act: Callable[[str], Step], at_once: int) -> Step:
-        """Move VMs away; nothing comes to their host meanwhile."""
+        """Move VMs away; their host takes no others meanwhile."""
         other = self._nodes.cordon(self._operation.host)
         if other:
             return Step(waits=f"{other}, which has cordoned {self._operation.host}")
@@ -162,7 +162,7 @@ class Work:
     def _command(self, node: dict[str, Any], facts: dict[str, Any]) -> Step | None:
         """Run the command once in an attempt, whatever becomes of the service meanwhile.
 
-        Whether one that was begun before a restart did its work, the node's boot ID tells.
+        Whether one that was begun before a restart did its work, the node's boot ID says.
         """
         host, operation = self._operation.host, self._records.operation(self._task)
         if COMMAND not in facts:

@@ -1,4 +1,4 @@
-"""What the libvirt driver is told: hosts and their URIs, time limits, commands, as one file.
+"""The libvirt driver's settings: hosts and their URIs, time limits, commands, as one file.
 
 Nothing is connected to here.
 """

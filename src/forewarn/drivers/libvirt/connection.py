@@ -156,7 +156,7 @@ class Connections:
         connection.domainEventRegisterAny(None, kind, lambda *_: changed.set(), None)
 
     def forget(self, host: str) -> None:
-        """Open a connection of its own for whoever asks for a host next."""
+        """Open a new connection for the next call on a host."""
         connection = self._open.pop(host, None)
         if connection is not None:
             with contextlib.suppress(library().libvirtError):

@@ -1,6 +1,6 @@
 """The libvirt driver: each attempt is carried out on a thread of its own, behind the calls.
 
-What an attempt comes to is in `work.py`. After a restart of the service the thread is gone and
+What an attempt does is in `work.py`. After a restart of the service the thread is gone and
 `progress` starts another: every step looks first at what has been done.
 """
 
@@ -45,10 +45,10 @@ BEGUN, ENDED, CALLED_OFF = "begun", "ended", "called off"
 
 
 class TaskUnknown(PeerError):
-    """A task that this driver was never told to begin."""
+    """A task that this driver never began."""
 
     code = "task-unknown"
-    message = "The libvirt driver was never told to begin {task}."
+    message = "The libvirt driver never began {task}."
     advice = "Retry the operation; or complete or fail it."
 
 
@@ -70,7 +70,7 @@ class _Attempt:
         self._clock = SystemClock()
         self._failed = ""
         self._text, self._share = "", 0.0
-        #: VM -> host it goes to; told once by `progress`, and known at the next question.
+        #: VM -> host it goes to; reported once by `progress`, and known at the next question.
         self._placements: dict[str, str] = {}
         self._told, self._known = False, threading.Event()
         self._thread: threading.Thread | None = None

@@ -72,8 +72,8 @@ class Guests:
             connections: to the hosts.
             config: limits and policies.
             stopped: set when the task is called off.
-            say: is told what is done, and how much of that, 0 to 1.
-            take: is told which VM goes to which host, where that was chosen here.
+            say: called with what is done, and how much of that, 0 to 1.
+            take: called with which VM goes to which host, where that was chosen here.
         """
         self._task = task
         self.connections = connections

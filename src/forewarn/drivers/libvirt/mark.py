@@ -1,6 +1,6 @@
 """The mark that a domain carries of the task that is done to it, at its hypervisor. Source: R-2.
 
-It goes along when the domain moves, and tells a driver that starts after a crash what is left.
+It goes along when the domain moves, and shows a driver that starts after a crash what is left.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Mark:
     operation: str
     attempt: int
     generation: int
-    #: Whether this run of it is to end. A run that was started since does not say so, whoever
-    #: started it: only the running domain is marked so, not its definition.
+    #: Whether this run of it is to end. A run that was started since does not say so: only
+    #: the running domain is marked so, not its definition.
     pending: bool = False
     #: The host it goes to; empty if it stays.
     to: str = ""

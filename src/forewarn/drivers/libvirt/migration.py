@@ -60,7 +60,7 @@ class Migration:
             to: the host it goes to.
             config: limits and policies.
             stopped: set when it is called off.
-            say: is told what is done, and how much of that, 0 to 1.
+            say: called with what is done, and how much of that, 0 to 1.
         """
         self._domain = domain
         self._to = to

@@ -1,4 +1,4 @@
-"""What each operation comes to on libvirt hosts: which guests are moved, rebooted or removed.
+"""What each operation does on libvirt hosts: which guests are moved, rebooted or removed.
 
 How one guest is is in `guests.py`; threads and answers to the control plane are in `driver.py`.
 """

@@ -1,4 +1,4 @@
-"""What the nova driver is told: which cloud, time limits, policies and commands.
+"""The nova driver's settings: which cloud, time limits, policies and commands.
 
 Nothing is connected to here.
 """

@@ -1,7 +1,7 @@
 """The nova driver: no thread of its own, since Nova does the work behind its API.
 
 `begin` notes the task; each `progress` reads how Nova stands and asks for what comes next. What a
-task comes to is in `work.py`.
+task does is in `work.py`.
 """
 
 from __future__ import annotations

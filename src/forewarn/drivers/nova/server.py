@@ -1,4 +1,4 @@
-"""A server, its actions and its migrations, as Nova's API tells of them.
+"""A server, its actions and its migrations, as Nova's API reports them.
 
 Nothing is changed and nobody is asked from here.
 """

@@ -1,4 +1,4 @@
-"""What each operation comes to on a cloud: which servers are moved, rebooted or removed.
+"""What each operation does on a cloud: which servers are moved, rebooted or removed.
 
 How one server is treated is in `servers.py` and `moves.py`; what calls this is in `driver.py`.
 """
@@ -60,7 +60,7 @@ class NovaStillWorking(PeerError):
 
     code = "nova-still-working"
     message = "Nova still works on {vm}."
-    advice = "The driver is told again, until Nova has ended it."
+    advice = "The driver is asked again until Nova has ended it."
 
 
 class Work:
@@ -152,7 +152,7 @@ class Work:
             if step.done:
                 memory.finished.add(part)
             return step
-        except NovaBusy as busy:  # somebody was faster; the next look tells
+        except NovaBusy as busy:  # somebody was faster; the next look shows it
             try:
                 return self._servers.going(vm, f"waiting for {vm}: {_clause(busy)}", 0)
             except PeerError as error:
@@ -164,7 +164,7 @@ class Work:
         return DONE
 
     def _drain(self, act: Callable[[str], Step]) -> Step:
-        """Move servers away; nothing comes to their host meanwhile."""
+        """Move servers away; their host takes no others meanwhile."""
         operation, at_once = self._operation, self._config.parallel_moves
         if operation.of_vm:
             return self._each("move", act, at_once)

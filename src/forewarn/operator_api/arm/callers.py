@@ -87,7 +87,7 @@ class Callers:
     def _named(self, given: str) -> str:
         """Return the operator a token belongs to; empty: nobody."""
         found = ""
-        for name, token in self._operators.items():  # all of them: the time taken tells nothing
+        for name, token in self._operators.items():  # all: the time taken reveals nothing
             if hmac.compare_digest(token, given.encode()):
                 found = name
         return found or self.tokens.operator(given)

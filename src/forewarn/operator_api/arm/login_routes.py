@@ -127,5 +127,5 @@ async def _token(call: ArmCall) -> ArmResponse:
 
 def _refused(error: str, description: str, status: int) -> ArmResponse:
     """Return a refusal as OAuth 2.0 writes it (RFC 6749, section 5.2)."""
-    told = {"error": error, "error_description": description}
-    return ArmResponse(told, status, _NO_STORE)
+    body = {"error": error, "error_description": description}
+    return ArmResponse(body, status, _NO_STORE)

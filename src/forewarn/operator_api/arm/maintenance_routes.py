@@ -120,7 +120,7 @@ def _row(inventory: Inventory, operation: Operation, event: Event) -> JsonObject
     kind, name = "virtualMachines", vm.name
     if group.kind is GroupKind.SCALE_SET:
         kind, name = SCALE_SETS, group.name
-    told = shown(operation, event)
+    visible = shown(operation, event)
     return {
         "id": f"{provider_id(place, kind, name)}/providers/{_TYPE}/{event.id}",
         "name": event.id,
@@ -132,14 +132,14 @@ def _row(inventory: Inventory, operation: Operation, event: Event) -> JsonObject
         "zones": [host.zone] if host is not None and host.zone else None,
         "properties": {
             "EventId": event.id,
-            "EventStatus": told.status,
-            "EventType": told.event_type,
-            "EventSource": told.source,
-            "ResourceType": told.resource_type,
-            "Resources": list(told.resources),
-            "NotBefore": "" if told.not_before_ms is None else rfc1123(told.not_before_ms),
-            "Description": told.description,
-            "DurationInSeconds": told.duration_s,
+            "EventStatus": visible.status,
+            "EventType": visible.event_type,
+            "EventSource": visible.source,
+            "ResourceType": visible.resource_type,
+            "Resources": list(visible.resources),
+            "NotBefore": "" if visible.not_before_ms is None else rfc1123(visible.not_before_ms),
+            "Description": visible.description,
+            "DurationInSeconds": visible.duration_s,
             "TargetResourceId": provider_id(place, kind, name),
         },
     }

@@ -33,7 +33,7 @@ CODES: Mapping[int, str] = {
 }
 #: Azure answers 400 where we have 422.
 _STATUS = {422: 400}
-#: Codes of our kinds of error that Azure tells apart by more than their status.
+#: Codes of our kinds of error that Azure distinguishes by more than their status.
 _BY_KIND = {
     "arm-api-version-missing": "MissingApiVersionParameter",
     "arm-not-supported": "OperationNotAllowed",
@@ -100,6 +100,6 @@ def azure_refusal(error: ForewarnError) -> Response:
         headers["WWW-Authenticate"] = 'Bearer error="invalid_token"'
     if error.status in {429, 503}:
         headers["Retry-After"] = "1"
-    told = {"error": {"code": azure_code(error), "message": str(error)}}
+    body = {"error": {"code": azure_code(error), "message": str(error)}}
     status = _STATUS.get(error.status, error.status)
-    return Response(encoded(told), status, headers, media_type="application/json")
+    return Response(encoded(body), status, headers, media_type="application/json")

@@ -40,21 +40,21 @@ let api = null;
 /** The API's own description, read once: names of operations -> path, method, form. */
 export async function described() {
   if (api) return api;
-  const told = await get("/v1/openapi.json");
+  const reply = await get("/v1/openapi.json");
   const routes = new Map();
-  for (const [path, methods] of Object.entries(told.paths)) {
+  for (const [path, methods] of Object.entries(reply.paths)) {
     for (const [method, route] of Object.entries(methods)) {
       const body = route.requestBody?.content["application/json"]?.schema;
-      routes.set(route.operationId, { path, method: method.toUpperCase(), summary: route.summary, form: resolve(body, told) });
+      routes.set(route.operationId, { path, method: method.toUpperCase(), summary: route.summary, form: resolve(body, reply) });
     }
   }
-  api = { routes, told };
+  api = { routes, reply };
   return api;
 }
 
-function resolve(schema, told) {
+function resolve(schema, reply) {
   const name = schema?.$ref?.split("/").pop();
-  return name ? told.components.schemas[name] : schema;
+  return name ? reply.components.schemas[name] : schema;
 }
 
 /** Returns the buttons for what can be done to something. */
@@ -91,18 +91,18 @@ export async function act(route, { name = "", label, danger = false, record = {}
   };
   const title = name ? `${label} ${name}` : label;
   const before = { ...(row.method === "PUT" && !fresh ? record : {}), ...given };
-  dialog({ title, text: row.summary, fields: fieldsOf(row.form, before, fresh), confirm: label, danger, ask, preview, done: (told) => {
-    finished(label, name, told, done);
+  dialog({ title, text: row.summary, fields: fieldsOf(row.form, before, fresh), confirm: label, danger, ask, preview, done: (reply) => {
+    finished(label, name, reply, done);
     if (row.method === "DELETE") location.hash = `#/${row.path.split("/")[2]}`; // what it showed is gone
   } });
 }
 
-function finished(label, name, told, done) {
-  const operations = told?.operations ?? [];
+function finished(label, name, reply, done) {
+  const operations = reply?.operations ?? [];
   const links = operations.slice(0, 3).map((each) => [" ", h("a", { href: `#/operations/${each.id}` }, each.id)]);
   const also = operations.length > 3 ? ` and ${plural(operations.length - 3, "other")}` : "";
   note(`${label}${name ? ` ${name}` : ""}: done.`, "done", links, also);
-  done(told);
+  done(reply);
 }
 
 // --- forms ------------------------------------------------------------------------------------
@@ -192,9 +192,9 @@ export function dialog({ title, text, fields = [], confirm, danger = false, ask,
     go.disabled = true;
     fill(refusal);
     try {
-      const told = await ask(valuesOf(fields, form), form);
+      const reply = await ask(valuesOf(fields, form), form);
       box.close();
-      done(told);
+      done(reply);
     } catch (error) {
       fill(refusal, h("p", {}, h("b", {}, error.message)), h("p", {}, error.advice ?? ""));
     } finally {
@@ -217,7 +217,7 @@ function topology() {
   const prune = h("input", { id: "topology-prune", type: "checkbox" });
   const found = h("p", { role: "status" });
   const send = (dry) => call("PUT", query("/v1/topology", { prune: prune.checked ? "true" : "", dry_run: dry ? "true" : "" }), text.value, { media: medias[media.value] });
-  const summary = (told) => `${told.added.length} added, ${told.changed.length} changed, ${told.removed.length} removed`;
+  const summary = (reply) => `${reply.added.length} added, ${reply.changed.length} changed, ${reply.removed.length} removed`;
   const attempt = async () => {
     try {
       found.textContent = `It would be: ${summary(await send(true))}.`;
@@ -231,5 +231,5 @@ function topology() {
     h("div", { className: "field check" }, prune, h("label", { htmlFor: "topology-prune" }, "Also remove what is not named")),
     h("button", { type: "button", className: "plain", onclick: attempt }, "Try it, change nothing"), found,
   ];
-  dialog({ title: "Apply a file", text: "The fleet as described, all of it or nothing; what is not named stays.", confirm: "Apply", extra, ask: () => send(false), done: (told) => note(`Applied: ${summary(told)}.`) });
+  dialog({ title: "Apply a file", text: "The fleet as described, all of it or nothing; what is not named stays.", confirm: "Apply", extra, ask: () => send(false), done: (reply) => note(`Applied: ${summary(reply)}.`) });
 }

@@ -7,11 +7,11 @@ const clock = { at: Date.now(), seen: performance.now(), speed: 1 };
 
 /** A request the service has refused, with its reason and its advice. */
 export class Refusal extends Error {
-  constructor(status, told) {
-    super(told.message ?? `The service answered ${status}.`);
+  constructor(status, reply) {
+    super(reply.message ?? `The service answered ${status}.`);
     this.status = status;
-    this.code = told.code ?? "";
-    this.advice = told.advice ?? "";
+    this.code = reply.code ?? "";
+    this.advice = reply.advice ?? "";
   }
 }
 
@@ -30,7 +30,7 @@ export function now() {
   return clock.at + (performance.now() - clock.seen) * clock.speed;
 }
 
-/** Takes over the service's time, and its speed where an emulator tells it. */
+/** Takes over the service's time, and its speed where an emulator gives it. */
 export function setTime(text, speed = clock.speed) {
   const at = Date.parse(text);
   if (Number.isNaN(at)) return;
@@ -57,9 +57,9 @@ async function send(method, path, { body, media, more, signal } = {}) {
     throw new Refusal(0, { message: "The service does not answer.", advice: "See whether it runs." });
   }
   if (!answer.ok) {
-    const told = await answer.json().catch(() => ({}));
-    if (answer.status === 401) signIn(told.error?.code === "token-wrong");
-    throw new Refusal(answer.status, told.error ?? {});
+    const reply = await answer.json().catch(() => ({}));
+    if (answer.status === 401) signIn(reply.error?.code === "token-wrong");
+    throw new Refusal(answer.status, reply.error ?? {});
   }
   return answer;
 }

@@ -60,13 +60,13 @@ export async function emulator(main) {
           SPEEDS.map((each) => h("button", { type: "button", data: { speed: each }, aria: { label: `Speed ${each}` }, onclick: () => does("/v1/clock/speed", { speed: each }) }, `×${each}`)), pause)),
       h("section", { className: "card" }, h("h2", {}, "Faults on demand"), faults)),
     h("section", { className: "card" }, h("div", { className: "head" }, h("h2", {}, "Scenarios"), h("button", { type: "button", className: "plain", onclick: own }, "Run your own…")), stories));
-  const drawFaults = (told) => fill(faults,
-    told.faults.length ? h("ul", { className: "plain-list" }, told.faults.map((each) => h("li", {}, h("code", {}, each.fault), " ",
+  const drawFaults = (reply) => fill(faults,
+    reply.faults.length ? h("ul", { className: "plain-list" }, reply.faults.map((each) => h("li", {}, h("code", {}, each.fault), " ",
       h("button", { type: "button", className: "small", aria: { label: `Take ${each.fault} back` }, onclick: async () => drawFaults(await call("DELETE", `/v1/faults/${part(each.kind)}`)) }, "Take back")))) : h("p", { className: "soft" }, "None: every answer is as it should be."),
     h("div", { className: "buttons", role: "group", aria: { label: "Set a fault" } }, FAULTS.map((each) => h("button", { type: "button", className: "small", data: { fault: each }, onclick: () => act("set_fault", { label: "Set the fault", given: { fault: each }, done: drawFaults }) }, each))));
   const readStories = async () => {
-    const told = await get("/v1/scenarios");
-    fill(stories, told.scenarios.map(story));
+    const reply = await get("/v1/scenarios");
+    fill(stories, reply.scenarios.map(story));
   };
   const story = (each) => {
     const runs = each.run?.state === "running";

@@ -18,7 +18,7 @@ export function countdown(text) {
   return ms >= 0 ? `in ${span(ms)}` : `${span(-ms)} ago`;
 }
 
-/** A moment in the reader's own time zone; the title tells it in UTC. */
+/** A moment in the reader's own time zone; the title has it in UTC. */
 export function moment(text) {
   if (!text) return "—";
   const at = new Date(text);
@@ -26,7 +26,7 @@ export function moment(text) {
   return h("time", { dateTime: text, title: `${text} (UTC)` }, day + at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" }));
 }
 
-/** A countdown that runs by itself, wherever it stands. */
+/** A countdown that keeps running. */
 export function ticking(text, prefix = "") {
   return h("span", { className: "ticking", data: { until: text, prefix } }, prefix + countdown(text));
 }
@@ -39,7 +39,7 @@ export function tick() {
   }
 }
 
-/** Seconds of interruption, as an event tells them. */
+/** Seconds of interruption, as an event has them. */
 export function interruption(seconds) {
   if (seconds < 0) return "unknown";
   return seconds === 0 ? "none" : seconds < 60 ? `${seconds} s` : span(seconds * 1000);

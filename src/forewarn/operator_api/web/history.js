@@ -26,7 +26,7 @@ export function historyOf(filter) {
   const body = h("tbody");
   const box = h("div", {}, table(body), h("p", {}, h("a", { href: query("#/history", filter) }, "All of it")));
   get(query("/v1/history", { ...filter, order: "newest", limit: SHORT }))
-    .then((told) => fill(body, told.entries.map(row)))
+    .then((reply) => fill(body, reply.entries.map(row)))
     .catch((error) => fill(box, h("p", { className: "soft" }, error.message)));
   return box;
 }
@@ -51,11 +51,11 @@ export async function history(main, asked) {
   let before = "", newest = 0;
   const read = async () => {
     try {
-      const told = await get(query("/v1/history", { ...filter, order: "newest", limit: PAGE, before }));
-      newest ||= told.entries[0]?.sequence ?? 0;
-      body.append(...told.entries.map(row));
-      before = told.next ?? "";
-      more.hidden = !told.next;
+      const reply = await get(query("/v1/history", { ...filter, order: "newest", limit: PAGE, before }));
+      newest ||= reply.entries[0]?.sequence ?? 0;
+      body.append(...reply.entries.map(row));
+      before = reply.next ?? "";
+      more.hidden = !reply.next;
     } catch (error) {
       fill(refusal, h("b", {}, error.message), " ", error.advice);
       more.hidden = true;
@@ -69,10 +69,10 @@ export async function history(main, asked) {
     if ((what !== "operations" && what !== "all") || waiting) return;
     waiting = setTimeout(async () => {
       waiting = null;
-      const told = await get(query("/v1/history", { ...filter, after: newest, limit: PAGE })).catch(() => ({ entries: [] }));
-      if (!told.entries.length) return;
-      newest = told.entries.at(-1).sequence;
-      body.prepend(...told.entries.reverse().map(row));
+      const reply = await get(query("/v1/history", { ...filter, after: newest, limit: PAGE })).catch(() => ({ entries: [] }));
+      if (!reply.entries.length) return;
+      newest = reply.entries.at(-1).sequence;
+      body.prepend(...reply.entries.reverse().map(row));
     }, 300);
   });
   return unlisten;
@@ -82,8 +82,8 @@ let actions = null;
 
 async function knownActions() {
   if (!actions) {
-    const { told } = await described();
-    actions = told.paths["/v1/history"].get.parameters.find((each) => each.name === "action").schema.enum;
+    const { reply } = await described();
+    actions = reply.paths["/v1/history"].get.parameters.find((each) => each.name === "action").schema.enum;
   }
   return actions;
 }

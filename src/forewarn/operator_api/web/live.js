@@ -30,7 +30,7 @@ export function listen(listener) {
   return () => listeners.delete(listener);
 }
 
-function tell(what, more) {
+function notify(what, more) {
   for (const listener of [...listeners]) listener(what, more);
 }
 
@@ -74,22 +74,22 @@ export function leave() {
 function connection(state) {
   if (live.connection !== state) {
     live.connection = state;
-    tell("connection");
+    notify("connection");
   }
 }
 
 async function read() {
-  const told = await get("/v1/overview");
-  setTime(told.now);
-  live.layout = told.layout;
-  live.states = told.states;
-  live.hostCount = told.hosts;
-  live.letters = unpack(told.host_states, told.hosts);
-  live.racks = told.racks;
-  live.counts = told.counts;
-  live.operations = new Map(told.operations.map((each) => [each.id, each]));
-  tell("all");
-  return told.place;
+  const reply = await get("/v1/overview");
+  setTime(reply.now);
+  live.layout = reply.layout;
+  live.states = reply.states;
+  live.hostCount = reply.hosts;
+  live.letters = unpack(reply.host_states, reply.hosts);
+  live.racks = reply.racks;
+  live.counts = reply.counts;
+  live.operations = new Map(reply.operations.map((each) => [each.id, each]));
+  notify("all");
+  return reply.place;
 }
 
 /** Milliseconds until what could not be read is read again. */
@@ -120,20 +120,20 @@ function top() {
   reread();
 }
 
-function take(event, told) {
-  setTime(told.now);
+function take(event, reply) {
+  setTime(reply.now);
   if (event === "reload") reread();
-  else if (event === "change") change(told);
-  else if (event === "time") tell("time");
+  else if (event === "change") change(reply);
+  else if (event === "time") notify("time");
 }
 
-function change(told) {
-  for (const [place, letter] of told.hosts) live.letters[place] = letter.charCodeAt(0);
-  if (told.hosts.length) tell("hosts", told.hosts);
-  for (const [place, rack] of told.racks) live.racks[place] = rack;
-  live.counts = told.counts;
-  if (told.racks.length) tell("racks", told.racks);
-  for (const each of told.operations) {
+function change(reply) {
+  for (const [place, letter] of reply.hosts) live.letters[place] = letter.charCodeAt(0);
+  if (reply.hosts.length) notify("hosts", reply.hosts);
+  for (const [place, rack] of reply.racks) live.racks[place] = rack;
+  live.counts = reply.counts;
+  if (reply.racks.length) notify("racks", reply.racks);
+  for (const each of reply.operations) {
     if (each.state in ORDER) live.operations.set(each.id, each);
     else {
       live.operations.delete(each.id);
@@ -144,7 +144,7 @@ function change(told) {
     const kept = sorted().slice(0, HELD_MAX / 2);
     live.operations = new Map(kept.map((each) => [each.id, each]));
   }
-  if (told.operations.length) tell("operations", told.operations);
+  if (reply.operations.length) notify("operations", reply.operations);
   top();
 }
 
@@ -174,7 +174,7 @@ export function totals(racks = live.racks) {
 const names = { layout: -1, known: new Map(), asked: new Set() };
 const NAMES_AT_ONCE = 1000;
 
-/** The host at a place, if its name is known yet; else it is asked for, and `names` is told. */
+/** The host at a place, if its name is known yet; else it is asked for, and `names` is notified. */
 export function hostAt(place) {
   if (names.layout !== live.layout) {
     names.layout = live.layout;
@@ -188,11 +188,11 @@ export function hostAt(place) {
     names.asked.add(first);
     const layout = names.layout;
     get(query("/v1/overview/hosts", { from: first, limit: NAMES_AT_ONCE }))
-      .then((told) => {
-        if (layout !== names.layout || told.layout !== layout) return;
+      .then((reply) => {
+        if (layout !== names.layout || reply.layout !== layout) return;
         if (names.known.size > 50 * NAMES_AT_ONCE) names.known.clear();
-        told.hosts.forEach((host, index) => names.known.set(first + index, host));
-        tell("names");
+        reply.hosts.forEach((host, index) => names.known.set(first + index, host));
+        notify("names");
       })
       .catch(() => names.asked.delete(first));
   }

@@ -18,23 +18,23 @@ function progress(each) {
     element.style.flexGrow = number;
     return element;
   }));
-  const told = [`${count(each.done)} of ${plural(each.hosts, "host")} done`, each.working ? `${count(each.working)} under way` : "", each.failed ? `${count(each.failed)} failed` : ""];
-  return h("div", { className: "progress" }, stripe, h("span", { className: "soft" }, told.filter(Boolean).join(", ")));
+  const reply = [`${count(each.done)} of ${plural(each.hosts, "host")} done`, each.working ? `${count(each.working)} under way` : "", each.failed ? `${count(each.failed)} failed` : ""];
+  return h("div", { className: "progress" }, stripe, h("span", { className: "soft" }, reply.filter(Boolean).join(", ")));
 }
 
 export function maintenances(main) {
   const describe = () => act("create_maintenance", {
     label: "Describe a maintenance", preview,
-    done: (told) => {
-      location.hash = `#/maintenances/${told.maintenance.id}`;
+    done: (reply) => {
+      location.hash = `#/maintenances/${reply.maintenance.id}`;
     },
   });
   return kept(main, {
     read: () => get("/v1/maintenances?limit=100"),
     concerns: () => true, often: true,
-    draw: (told) => fill(main,
+    draw: (reply) => fill(main,
       h("div", { className: "head" }, h("h1", {}, "Maintenances"), h("button", { type: "button", className: "first", data: { act: "create_maintenance" }, onclick: describe }, "Describe one")),
-      told.maintenances.length ? h("div", { className: "stories" }, told.maintenances.map(card))
+      reply.maintenances.length ? h("div", { className: "stories" }, reply.maintenances.map(card))
         : h("div", { className: "card empty" }, h("p", {}, "There is none."), h("p", { className: "soft" }, "A maintenance is work on many hosts, done in waves that keep every group's fault domains apart."))),
   });
 }
@@ -102,10 +102,10 @@ function wave(each) {
 function changes(each) {
   const box = h("div", {}, h("p", { className: "soft" }, each.plan ? `Plan ${each.plan}.` : "None yet."));
   if (!each.plan) return box;
-  get(query(`/v1/maintenances/${part(each.id)}/diff`, {})).then((told) => {
-    const parts = [["added", told.added], ["removed", told.removed], ["now blocked", told.blocked], ["no longer blocked", told.unblocked], ["in another wave", told.changed]];
+  get(query(`/v1/maintenances/${part(each.id)}/diff`, {})).then((reply) => {
+    const parts = [["added", reply.added], ["removed", reply.removed], ["now blocked", reply.blocked], ["no longer blocked", reply.unblocked], ["in another wave", reply.changed]];
     const said = parts.filter(([, list]) => list.length).map(([name, list]) => `${plural(list.length, "host")} ${name}`);
-    box.append(h("p", {}, told.from ? `Of plan ${told.from} it changed: ${said.join(", ") || "nothing"}.` : "It is the first."));
+    box.append(h("p", {}, reply.from ? `Of plan ${reply.from} it changed: ${said.join(", ") || "nothing"}.` : "It is the first."));
   }).catch(() => {});
   return box;
 }

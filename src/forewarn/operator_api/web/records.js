@@ -76,8 +76,8 @@ function whenOf(each) {
 export function operation(main, id) {
   return kept(main, {
     read: async () => {
-      const [told, why] = await Promise.all([get(`/v1/operations/${part(id)}`), get(`/v1/operations/${part(id)}/why`)]);
-      return { ...told, waiting: why.waiting };
+      const [reply, why] = await Promise.all([get(`/v1/operations/${part(id)}`), get(`/v1/operations/${part(id)}/why`)]);
+      return { ...reply, waiting: why.waiting };
     },
     concerns: (each) => each.id === id,
     draw: ({ operation: each, events, waiting }) => fill(main,
@@ -91,7 +91,7 @@ export function operation(main, id) {
             ["Interruption", interruption(each.duration_s)], ["Destination", link("hosts", each.destination)], ["Description", each.description], ["Attempt", each.attempt || ""],
           ])),
         h("section", { className: "card", aria: { live: "polite" } }, h("h2", {}, "Why it waits"), whyOf(each, waiting),
-          h("h2", {}, "Events"), events.length ? events.map(eventCard) : h("p", { className: "soft" }, each.silent ? "Nobody asked to be told: it has no event." : "None yet: it is not announced."))),
+          h("h2", {}, "Events"), events.length ? events.map(eventCard) : h("p", { className: "soft" }, each.silent ? "Nobody asked for notice: it has no event." : "None yet: it is not announced."))),
       h("section", { className: "card" }, h("h2", {}, "History"), historyOf({ operation: each.id }))),
   });
 }
@@ -206,10 +206,10 @@ export async function list(main, kind) {
   const more = h("button", { type: "button", className: "plain" }, "More");
   let after = "";
   const read = async () => {
-    const told = await get(query(`/v1/${kind}`, { after, limit: LIST_LIMIT }));
-    body.append(...told[kind].map((each) => h("tr", {}, COLUMNS[kind].map(([, show]) => h("td", {}, show(each))))));
-    after = told.next;
-    more.hidden = !told.next;
+    const reply = await get(query(`/v1/${kind}`, { after, limit: LIST_LIMIT }));
+    body.append(...reply[kind].map((each) => h("tr", {}, COLUMNS[kind].map(([, show]) => h("td", {}, show(each))))));
+    after = reply.next;
+    more.hidden = !reply.next;
   };
   more.addEventListener("click", read);
   const tabs = Object.keys(COLUMNS).map((each) => h("a", { href: `#/${each}`, aria: each === kind ? { current: "page" } : {} }, words(each)));
@@ -231,11 +231,11 @@ export async function work(main, asked) {
   const more = h("button", { type: "button", className: "plain", hidden: true }, "Older");
   let before = "";
   const read = async () => (await get(query("/v1/operations", { ...filter, limit: 100, before })));
-  const draw = (told) => {
-    fill(box, timeline(told.operations), operationTable(told.operations, "Operations"));
-    more.hidden = !told.next;
+  const draw = (reply) => {
+    fill(box, timeline(reply.operations), operationTable(reply.operations, "Operations"));
+    more.hidden = !reply.next;
     more.onclick = async () => {
-      before = told.next;
+      before = reply.next;
       draw(await read());
     };
   };
