@@ -47,8 +47,8 @@ def difference(found: Found, known: dict[str, Any]) -> dict[str, Any]:
         if before is None:
             after = {**found.defaults.get(name, {}), **form}
         else:
-            known = [each for each in found.host_facts if form.get(each) or each in before]
-            after = {**before, **{each: form[each] for each in known if each in form}}
+            facts = [each for each in found.host_facts if form.get(each) or each in before]
+            after = {**before, **{each: form[each] for each in facts if each in form}}
         if after != before:
             changed["hosts"][name] = after
     for name, form in found.vms.items():

@@ -171,7 +171,7 @@ class Run:
             return f"scenario {self.scenario.name} is over; run it again whenever you like"
         if self.state is RunState.STOPPED:
             return f"scenario {self.scenario.name} is stopped"
-        return f"{ended}:  {self.problem}"
+        return f"{ended}: {self.problem}"
 
     async def _bring(self) -> None:
         """Add and change the machines of the story."""
