@@ -53,7 +53,7 @@ def entries(running: Running, number: int) -> int:
     return running.history(operation).count("operation.progressed")
 
 
-def test_progress_is_told_to_people() -> None:
+def test_progress_is_reported_to_people() -> None:
     """Text and share stand in the record, in history, and in why. Source: R-1."""
     running, _, number = telling(Progress(text="migrating web_0\x1b[2J", share=0.4))
     try:
