@@ -11,7 +11,7 @@ from tools.docs.reference import page
 # The lines of a document are sentences, as long as they are.
 # ruff: noqa: E501
 FORM = """\
-A scenario is a TOML file that tells the emulator what happens, and when.
+A scenario is a TOML file that says what happens in the emulator, and when.
 `forewarn scenario run NAME` runs one that comes with Forewarn, `forewarn scenario run ./my.toml` one of yours.
 All times are the emulator's: `--speed` and `forewarn clock` scale them, so there is one timing for each story.
 
@@ -52,7 +52,7 @@ for = "reboot"
 | `complete` | ends labelled work | `failed`, `reason` |
 | `resume` | has a labelled maintenance go on that was stopped | |
 | `repair` | a failed host is well again | |
-| `say` | tells something in the emulator's output | |
+| `say` | prints a line in the emulator's output | |
 
 Every step may have `after` or `at`; one with nothing else is a pause.
 Durations are written as in `90s`, `15m`, `1h30m` or `7d`."""
