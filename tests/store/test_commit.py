@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 
@@ -24,8 +24,14 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Vm
 from forewarn.store import HistoryPage, OperationPage, Store
 from forewarn.store.addresses import engine_of
-from forewarn.store.engine import Engine
-from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreFull, StoreLost
+from forewarn.store.engine import Engine, Transaction
+from forewarn.store.errors import (
+    StoreContradiction,
+    StoreDamaged,
+    StoreFull,
+    StoreLost,
+    StoreUncertain,
+)
 from forewarn.store.migrations import migrate
 from forewarn.store.postgres import PostgresEngine
 from forewarn.store.sqlite import SqliteEngine
@@ -240,6 +246,26 @@ def test_store_that_can_only_be_read_is_loaded(
     assert store.settle() is None
 
 
+def test_claim_whose_answer_was_lost_is_made_again(
+    address: str, opened: Callable[[str], Store], request: pytest.FixtureRequest
+) -> None:
+    """A claim that happened unknown to its own writer takes nothing from it. Source: L-7."""
+    story = begin(opened(address))
+    story.store.close()
+    engine = engine_of(address)(must_exist=True)
+    store = Store(engine)
+    request.addfinalizer(store.close)
+    read_only(engine, shut=True)
+    store.load()
+    seen = store.generation
+    read_only(engine, shut=False)
+    with answer_lost(engine), pytest.raises(StoreUncertain):
+        store.commit(one_entry(story))
+    assert store.settle() is None
+    assert store.writer_generation > seen
+    assert store.commit(one_entry(story)) == store.history_seq
+
+
 @pytest.mark.parametrize("reason", ["\0", "a\0b\n\udc80" * 500, "x" * 10**6], ids=len)
 def test_odd_reason_of_a_driver_is_kept(story: Story, reason: str) -> None:
     """Whatever a driver says, every store takes it, and nobody's disk is filled. Source: L-8."""
@@ -257,6 +283,22 @@ def test_odd_reason_of_a_driver_is_kept(story: Story, reason: str) -> None:
 def one_entry(story: Story) -> Changes:
     """A change that is one entry of history."""
     return Changes(story.state.last_number, entries=[entry()])
+
+
+@contextmanager
+def answer_lost(engine: Engine) -> Iterator[None]:
+    """Let the engine's transactions happen while nobody hears of it."""
+    writing = engine.writing
+
+    @contextmanager
+    def lost() -> Iterator[Transaction]:
+        with writing() as transaction:
+            yield transaction
+        raise StoreUncertain(place=engine.place, reason="the line was cut")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "writing", lost)
+        yield
 
 
 def read_only(engine: Engine, *, shut: bool) -> None:

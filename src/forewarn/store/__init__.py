@@ -139,7 +139,11 @@ class Store:
         return state
 
     def _claim(self) -> None:
-        """Become the writer of what was loaded while it could only be read."""
+        """Become the writer of what was loaded while it could only be read.
+
+        Where it was not known whether an earlier claim happened, this one finds that out: it may
+        be made twice, as nobody else has written as this process.
+        """
         if self._claimed:
             return
         with self._engine.writing() as transaction:
@@ -148,7 +152,7 @@ class Store:
             )
         if not claimed:
             raise StoreLost(place=self.place)
-        self.generation += 1
+        self.generation = self.writer_generation = int(claimed[0][0])
         self._claimed = True
 
     def commit(self, changes: Changes) -> int:

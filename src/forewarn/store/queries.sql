@@ -24,7 +24,7 @@ RETURNING generation, history_seq, last_number, boot, clock_ahead_ms, epoch
 
 -- name: claim_seen
 UPDATE service SET generation = generation + 1, writer = :writer
-WHERE id = 1 AND generation = :generation
+WHERE id = 1 AND (generation = :generation OR writer = :writer)
 RETURNING generation
 
 -- name: service

@@ -148,8 +148,10 @@ class SimulatedStore(Store):
         """Commit; the durable change is known outside even where the caller never hears of it."""
         self._crash_point.passes("before commit")
         self._reach()
-        self._disk.happened = None
+        self._disk.happened = False
         try:
+            self._claim()  # a write of its own
+            self._disk.happened = None
             reached = super().commit(changes)
         except PeerError as error:
             if isinstance(error, StoreUncertain) and self._disk.lost_write_happened():
