@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.control.inbox import Stopping
-from forewarn.control.state_view import StateView
+from forewarn.control.plane import StateView
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.stimulus import Approve, ChangeTopology, Complete
 from forewarn.core.topology import Group, Host, Vm

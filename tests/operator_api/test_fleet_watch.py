@@ -11,7 +11,7 @@ import pytest
 from forewarn.clock import VirtualClock
 from forewarn.control.engine import ControlEngine
 from forewarn.control.inbox import Stopping
-from forewarn.control.state_view import StateView
+from forewarn.control.plane import StateView
 from forewarn.operator_api import fleet_watch
 from forewarn.operator_api.control_client import AnswerOverdue
 from forewarn.operator_api.fleet_watch import FleetWatch

@@ -25,7 +25,7 @@ MUTANTS: tuple[Mutant, ...] = (
                     "            before = self.state\n"
                     "            self.state = copy.deepcopy(before)\n"
                     "            self.state.adopt(written)\n"
-                    "            early = publication.difference(self.state, written, "
+                    "            early = layout and publication.difference(self.state, written, "
                     "self.store.generation, before=layout)\n"
                     "            if early:\n"
                     "                self.early(early)\n"

@@ -34,9 +34,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "one group's approval is enough for all groups on a host",
         (
             (
-                COUPLING,
-                ("    return all(\n        event.state is not"),
-                ("    return any(\n        event.state is not"),
+                STEP,
+                "    if any(event.state is EventState.SCHEDULED for event in asked)",
+                "    if all(event.state is EventState.SCHEDULED for event in asked)",
             ),
         ),
         caught_by="world 1: 1",
@@ -212,13 +212,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "work waits for groups that are not enabled",
         (
             (
-                COUPLING,
-                (
-                    "        for event in draft.events_of(operation)\n"
-                    "        if draft.enabled(event.group)\n"
-                    "    )"
-                ),
-                ("        for event in draft.events_of(operation)\n    )"),
+                STEP,
+                "SCHEDULED for event in asked)",
+                "SCHEDULED for event in draft.events_of(operation))",
             ),
         ),
         caught_by="transcript B-2-silent-during-an-event",

@@ -84,7 +84,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "work that waits for room in a budget is not looked at when there is some",
         (
             (
-                "forewarn.core.drafted_usage",
+                "forewarn.core.usage",
                 "                self._draft.look_at(number)\n",
                 "                pass\n",
             ),

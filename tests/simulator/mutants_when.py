@@ -14,8 +14,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 "forewarn.core.step",
-                '    if not coupling.approved_by_all(draft, operation):\n        return ""\n',
-                '    if asked:\n        return ""\n',
+                "any(event.state is EventState.SCHEDULED for event in asked)",
+                "asked",
             ),
         ),
         caught_by="world 1: L-1",

@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.control.driver_calls import CallEnded
 from forewarn.control.driver_host import DriverHost
-from forewarn.control.entry_log import CommitListeners, log_entries
+from forewarn.control.entry_log import CommitListeners
 from forewarn.control.inbox import Inbox, StateQuery, Stopping, Submission
 from forewarn.control.planner_host import PlannerHost
 from forewarn.control.publishing import FollowUp, PublicationEnded, PublicationFailed, Publishing
 from forewarn.control.replica import StateReplica
 from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.control.timekeeping import STEP_LOOK_MS, Timekeeping
-from forewarn.core.maintenance.stimuli import GateFailed, GatePassed, PlanFailed, PlanMade
+from forewarn.core.maintenance.stimuli import CreateMaintenance, PlannerReport
 from forewarn.core.step import PORTION_MAX
-from forewarn.core.stimulus import ChangeTopology as FleetChange
-from forewarn.core.stimulus import NoticeShown, NotShown, Proceed, Stimulus, Tick
+from forewarn.core.stimulus import ChangeTopology, NoticeShown, NotShown, Proceed, Stimulus, Tick
 from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.replication.messages import NodeTroubles, PublishResult
 from forewarn.store.errors import StoreContradiction, StoreLost, StoreUnavailable, StoreUncertain
@@ -97,7 +96,7 @@ class ControlEngine:
         self._last_trouble = ""
         #: The last publication; done once it has succeeded or failed.
         self._shown: Future[None] = Future()
-        #: Called on the loop's thread after each commit was handed to the publisher; must be quick.
+        #: Told of each commit on the loop's thread, after its answer was given.
         self.on_committed = CommitListeners()
         self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles  # set by the service
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
@@ -183,8 +182,6 @@ class ControlEngine:
         """Have the loop look at the clock again."""
         self._inbox.put(None)
 
-    # --- the thread -----------------------------------------------------------------------
-
     def _run(self) -> None:
         try:
             while not self._status.ended:
@@ -193,6 +190,7 @@ class ControlEngine:
             # Nobody could approve or start anything any more: better a new start than that.
             log.exception("the control plane ends by a bug")
             self._end(ServiceState.STOPPING, OurError())
+        self.on_committed.tell()
         self._inbox.refuse_waiting()
 
     def turn(self, item: Item) -> None:
@@ -203,6 +201,7 @@ class ControlEngine:
         room = self._status.ready and not self._unreported
         if self._rest and room and self._handled % REQUESTS_FIRST == 0:
             self._proceed()
+        self.on_committed.tell()
 
     def _proceed(self) -> None:
         """Go on with large work, one portion; requests that wait come before the next."""
@@ -259,10 +258,10 @@ class ControlEngine:
                 self._take_calls(self._inbox.take_ends(item))
             case PublicationEnded():
                 self._take_publication(item)
-            case PlanMade() | PlanFailed() | GatePassed() | GateFailed():
-                self._planner.take(item)
             case FollowUp():
                 self._carry_out(item, PublishResult())
+            case _ if isinstance(item, PlannerReport):
+                self._planner.take(item)
 
     def _answer(self, request: Submission) -> None:
         answer = request.answer
@@ -291,9 +290,10 @@ class ControlEngine:
             raise Stopping
         if not self._status.ready:
             raise StoreUnavailable(place=self._plane.store.place, reason="it is asked what it has")
-        if isinstance(stimulus, FleetChange):
+        if isinstance(stimulus, ChangeTopology):
             self._drivers.check(stimulus.hosts)
-        self._planner.check(stimulus)
+        elif isinstance(stimulus, CreateMaintenance):
+            self._planner.check(stimulus)
         try:
             committed = self._plane.commit(stimulus, actor=actor, now_ms=self._clock.now_ms())
         except StoreUncertain:
@@ -303,14 +303,14 @@ class ControlEngine:
             self._end(ServiceState.SUPERSEDED, lost)
             raise
         self._rest.update(dict.fromkeys(committed.rest))
-        self._planner.request(committed.plan)
+        if committed.plan:
+            self._planner.request(committed.plan)
         if committed.change:
             follow_up = FollowUp.of(committed, self._drivers.withhold(committed.changed))
             self._shown = self._publishing.publish(committed.change, committed.changed, follow_up)
-        else:
+        elif committed.has_follow_up:
             self._publishing.after(FollowUp.of(committed))
-        self.on_committed(committed)
-        log_entries(committed.entries)
+        self.on_committed.put(committed)
         return committed
 
     def _take_publication(self, ended: PublicationEnded) -> None:

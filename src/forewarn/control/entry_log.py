@@ -37,20 +37,31 @@ def log_entries(entries: Iterable[Entry]) -> None:
 
 
 class CommitListeners:
-    """Who is told of each commit, on the run loop's thread; each must be quick."""
+    """Who is told of each commit, once its answer was given, on the run loop's thread."""
 
     def __init__(self) -> None:
         """Begin with nobody."""
         self._listeners: list[Callable[[Committed], None]] = []
+        self._untold: list[Committed] = []
 
     def add(self, listener: Callable[[Committed], None]) -> None:
-        """Tell this one, too, from now on."""
+        """Tell this one, too, from now on; it must be quick."""
         self._listeners.append(listener)
 
-    def __call__(self, committed: Committed) -> None:
-        """Tell everybody; one that fails is a bug, which must not keep any event from its time."""
-        for listener in self._listeners:
-            try:
-                listener(committed)
-            except Exception:
-                log.exception("a listener for commits failed, by a bug")
+    def put(self, committed: Committed) -> None:
+        """Keep a commit until `tell`."""
+        self._untold.append(committed)
+
+    def tell(self) -> None:
+        """Tell everybody of what was kept, and log it, in its order.
+
+        A listener that fails is a bug, which must not keep any event from its time.
+        """
+        untold, self._untold = self._untold, []
+        for committed in untold:
+            for listener in self._listeners:
+                try:
+                    listener(committed)
+                except Exception:
+                    log.exception("a listener for commits failed, by a bug")
+            log_entries(committed.entries)

@@ -12,17 +12,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from forewarn.control.driver_calls import CallEnded
-from forewarn.control.publishing import FollowUp, PublicationEnded
-from forewarn.core.maintenance.stimuli import PlannerReport
-from forewarn.core.stimulus import Stimulus
 from forewarn.errors import OurError
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from forewarn.control.plane import Committed, ControlPlane
+    from forewarn.control.driver_calls import CallEnded
+    from forewarn.control.plane import Committed, ControlPlane, StateView
+    from forewarn.control.publishing import FollowUp, PublicationEnded
     from forewarn.control.service_state import ServiceStatus
-    from forewarn.control.state_view import StateView
+    from forewarn.core.maintenance.stimuli import PlannerReport
+    from forewarn.core.stimulus import Stimulus
 
 T = TypeVar("T")
 
@@ -88,7 +87,8 @@ class StateQuery(Generic[T]):
 
 #: One thing for the run loop to handle; None: it looks at the clock.
 Item: TypeAlias = (
-    Submission | StateQuery[object] | CallEnded | PublicationEnded | FollowUp | PlannerReport | None
+    "Submission | StateQuery[object] | CallEnded | PublicationEnded | FollowUp | PlannerReport"
+    " | None"
 )
 
 
@@ -157,7 +157,7 @@ class Inbox:
         found = [first]
         while self._others and len(found) < ENDS_MAX:
             following = self._others[0]
-            if not isinstance(following, CallEnded):
+            if not isinstance(following, type(first)):
                 break
             found.append(following)
             self._others.popleft()

@@ -1,8 +1,8 @@
-"""The control plane: the state under one writer, each use case one transaction.
+"""The control plane: the live state, what can be asked of it, and the one who changes it.
 
-The phases stand apart so that their order can be kept, and broken in the simulator: `commit`,
-then the caller publishes `Committed.change`, then begins `Committed.begin` (L-7).
-No thread, no clock and no network may live here: see `engine.py`.
+Each use case is one transaction. The phases stand apart so that their order can be kept, and
+broken in the simulator: `commit`, then the caller publishes `Committed.change`, then begins
+`Committed.begin` (L-7). No thread, no clock and no network may live here: see `engine.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.control import publication
-from forewarn.control.state_view import StateView
-from forewarn.core.draft import Terms
+from forewarn.core import admission
+from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance.refusals import MaintenanceWrongState
 from forewarn.core.maintenance.stimuli import WORDS, OperatorWord
@@ -26,10 +26,12 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forewarn.core.admission import Waiting
     from forewarn.core.maintenance.records import Maintenance
     from forewarn.core.policy import Policy
-    from forewarn.core.state import Changes
+    from forewarn.core.state import Changes, State
     from forewarn.core.stimulus import Stimulus
+    from forewarn.core.topology import Topology
     from forewarn.errors import CallerError
     from forewarn.replication.messages import DocumentChange
     from forewarn.store import Store
@@ -62,6 +64,65 @@ class Committed:
     changes: Changes | None = None
     #: Grows by one with each commit that has written something.
     sequence: int = 0
+
+    @property
+    def has_follow_up(self) -> bool:
+        """Whether something is to be done once it is shown."""
+        return bool(self.begin or self.abort or self.announced)
+
+
+class StateView:
+    """The state as of one commit; the run loop asks its own, everybody else a copy.
+
+    Not for several threads: one owns it.
+    """
+
+    def __init__(
+        self, state: State, store: Store, policy: Policy, *, new_guid: Callable[[], str]
+    ) -> None:
+        """Look at a state.
+
+        Args:
+            state: what is true.
+            store: where what has ended is found.
+            policy: by which it is judged.
+            new_guid: gives ids to what is only tried.
+        """
+        self.state = state
+        self.store = store
+        self.policy = policy
+        #: Grows by one with each commit that has written something.
+        self.sequence = store.generation
+        self._new_guid = new_guid
+        #: The fleet as other threads read it; None once it has changed.
+        self._fleet: Topology | None = None
+
+    def adopt(self, changes: Changes, sequence: int) -> None:
+        """Make durable changes the truth, as of a commit; costs what they touch."""
+        self.state.adopt(changes)
+        self.sequence = sequence
+        if changes.of_fleet or changes.topology is not None:
+            self._fleet = None
+
+    def fleet(self) -> Topology:
+        """Return the fleet as it is, for other threads: a copy made once for each change of it."""
+        if self._fleet is None:
+            self._fleet = self.state.topology.copy()
+        return self._fleet
+
+    def why(self, number: int, now_ms: int, *, driver: str) -> tuple[Waiting, ...]:
+        """Everything a live operation waits for; empty if it has ended or never was.
+
+        `driver` is whom or what its driver waits for; empty while that works.
+        """
+        operation = self.state.operations.get(number)
+        if operation is None:
+            return ()
+        return admission.why(self.draft(now_ms), operation, driver=driver)
+
+    def draft(self, now_ms: int) -> Draft:
+        """Return a draft to look at what is; nothing of it is kept."""
+        return Draft(self.state, now_ms, Terms(self.policy, "", self._new_guid))
 
 
 class ControlPlane(StateView):
@@ -123,17 +184,22 @@ class ControlPlane(StateView):
         except Unknown as unknown:
             raise self._ended(stimulus) or unknown from unknown
         written = outcome.changes
-        layout = publication.layout_before(self.state, written)
+        # An approval that others must follow tells VMs nothing new, and a question even less.
+        tells = written.views or written.operations or written.of_fleet
+        layout = publication.layout_before(self.state, written) if tells else None
         if written:
             self.store.commit(written)
             self._adopt(written)
         elif written.derived:
             self._adopt(written)
+        generation = self.store.generation
         return Committed(
             operations=self._now(outcome.operations, written.operations),
             changed=tuple(written.operations),
-            change=publication.difference(
-                self.state, written, self.store.generation, before=layout
+            change=(
+                publication.difference(self.state, written, generation, before=layout)
+                if layout is not None
+                else None
             ),
             begin=self._now(outcome.begin, written.operations),
             abort=self._now(outcome.abort, written.operations),

@@ -12,13 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.control.inbox import Stopping
-from forewarn.core.maintenance.stimuli import (
-    CreateMaintenance,
-    GateFailed,
-    GatePassed,
-    PlanFailed,
-    PlanMade,
-)
+from forewarn.core.maintenance.stimuli import GateFailed, GatePassed, PlanFailed, PlanMade
 from forewarn.errors import ForewarnError
 
 if TYPE_CHECKING:
@@ -29,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.control.inbox import Inbox
     from forewarn.control.plane import ControlPlane
     from forewarn.control.planning import Snapshot
-    from forewarn.core.maintenance.stimuli import PlannerReport
+    from forewarn.core.maintenance.stimuli import CreateMaintenance, PlannerReport
     from forewarn.core.stimulus import Stimulus
 
 log = logging.getLogger("forewarn.control")
@@ -75,17 +69,16 @@ class PlannerHost:
         while self._waiting and not self._making:
             self._begin(self._waiting.popleft())
 
-    def check(self, stimulus: Stimulus) -> None:
+    def check(self, stimulus: CreateMaintenance) -> None:
         """Refuse a maintenance that names a gate nobody has.
 
         Raises:
             GateUnknown: it does.
         """
-        gate = stimulus.gate if isinstance(stimulus, CreateMaintenance) else ""
-        if gate and gate not in self._gates:
+        if stimulus.gate and stimulus.gate not in self._gates:
             from forewarn.control.gate_checks import GateUnknown  # noqa: PLC0415 - seldom
 
-            raise GateUnknown(name=gate, known=", ".join(self._gates) or "none")
+            raise GateUnknown(name=stimulus.gate, known=", ".join(self._gates) or "none")
 
     def take(self, made: PlannerReport) -> None:
         """Have a plan take force, or a gate decide; then make what is wanted now."""

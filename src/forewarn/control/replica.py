@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.control.inbox import Inbox
-    from forewarn.control.plane import ControlPlane
+    from forewarn.control.plane import ControlPlane, StateView
     from forewarn.control.service_state import ServiceStatus
-    from forewarn.control.state_view import StateView
     from forewarn.core.state import Changes
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Whose approvals an operation waits for: its own groups', and those of coupled deletions.
+"""Coupled deletions: whose approvals a deletion waits for besides those of its own groups.
 
 Source: SPEC L-2, A-8, B-3. Reads the draft; what it has seen decided it remembers there.
 """
@@ -13,15 +13,6 @@ from forewarn.core.lifecycle import EventState, Operation, OperationState
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
-
-
-def approved_by_all(draft: Draft, operation: Operation) -> bool:
-    """Whether every enabled group's event of an operation is approved. Source: L-2, B-3."""
-    return all(
-        event.state is not EventState.SCHEDULED
-        for event in draft.events_of(operation)
-        if draft.enabled(event.group)
-    )
 
 
 def is_coupled(draft: Draft, operation: Operation) -> bool:
@@ -74,5 +65,8 @@ def _is_undecided(draft: Draft, sibling: Operation, key: tuple[int, int]) -> boo
     return (
         sibling.state is OperationState.ANNOUNCED
         and deletion_key(sibling) == key
-        and not approved_by_all(draft, sibling)
+        and any(
+            event.state is EventState.SCHEDULED and draft.enabled(event.group)
+            for event in draft.events_of(sibling)
+        )
     )

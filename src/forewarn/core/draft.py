@@ -7,13 +7,13 @@ Which change is right is decided in `step.py` and `admission.py`, never here.
 
 from __future__ import annotations
 
-from functools import partial
+from collections import defaultdict
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from forewarn.core.document import Enrolment, View
-from forewarn.core.drafted_usage import DraftedUsage
 from forewarn.core.impact import Impact
-from forewarn.core.indexes import Members, Place, deletion_key, is_placed_alike, places_of
+from forewarn.core.indexes import Place, deletion_key, is_placed_alike, places_of
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.maintenance.drafted import DraftedMaintenances
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
@@ -21,7 +21,7 @@ from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, maintenance_policy
 from forewarn.core.records import KIND_OF, Record, changed_row, key_of, to_row
 from forewarn.core.state import OF_TOPOLOGY, TABLES, Changes, Entry, Image, State
 from forewarn.core.topology import Group, Host, Vm
-from forewarn.core.usage import disturbed_by
+from forewarn.core.usage import DraftedUsage, disturbed_by
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from forewarn.core.policy import Policy
     from forewarn.core.topology import FleetChange
     from forewarn.planning.policy import Policy as MaintenancePolicy
+    from forewarn.planning.policy import Subject
 
 
 @value
@@ -63,10 +64,9 @@ class Draft:
         self.candidates: set[int] = set()
         #: Planned operations that may be announced now.
         self.planned: set[int] = set()
-        #: Maintenances of many hosts.
-        self.maintenances = DraftedMaintenances(state, self.changes)
-        #: What is taken of each budget.
-        self.usage = DraftedUsage(state.usage, self)
+        #: Maintenances of many hosts that may go on now, and those that need a plan made.
+        self.touched_maintenances: set[int] = set()
+        self.unplanned: set[int] = set()
         #: Coupled deletions by what they have in common: those not seen to be decided yet, and
         #: whether they were woken since all of them are. Source: A-8.
         self.undecided: dict[tuple[int, int], list[int]] = {}
@@ -76,9 +76,19 @@ class Draft:
         self.abort: list[int] = []
         self._state = state
         #: Where the operations written here are found, or were: who finds one looks at it.
-        self._places: Members[Place] = Members()
-        self._waiting: Members[int] = Members()
+        self._places: defaultdict[Place, set[int]] = defaultdict(set)
+        self._waiting: defaultdict[int, set[int]] = defaultdict(set)
         self._events_in: dict[str, dict[str, None]] = {}
+
+    @cached_property  # an approval asks for neither
+    def maintenances(self) -> DraftedMaintenances:
+        """Maintenances of many hosts."""
+        return DraftedMaintenances(self._state, self.changes)
+
+    @cached_property
+    def usage(self) -> DraftedUsage:
+        """What is taken of each budget."""
+        return DraftedUsage(self._state.usage, self, self.changes.short)
 
     @property
     def maintenance_policy(self) -> MaintenancePolicy:
@@ -114,7 +124,7 @@ class Draft:
         found: set[int] = set()
         for place in places:
             found.update(self._state.places.of(place))
-            found.update(self._places.of(place))
+            found.update(self._places.get(place, ()))
         return list(found)
 
     def operations(self, *places: Place) -> list[Operation]:
@@ -141,12 +151,17 @@ class Draft:
         if blocker or number in self._state.waits or number in self.changes.waits:
             self.changes.waits[number] = blocker
         if blocker:
-            self._waiting.add(blocker, number)
+            self._waiting[blocker].add(number)
+
+    def wait_for_room(self, number: int, subject: Subject | None) -> None:
+        """Have an operation woken when there may be room for it; not any more if None."""
+        if subject is not None or number in self.changes.short or number in self._state.usage.short:
+            self.changes.short[number] = subject
 
     def wake(self, operation: Operation) -> None:
         """Have those looked at again that wait for an operation, if it stands in no way now."""
         number, waits = operation.number, self.changes.waits
-        for each in (*self._state.waiting.of(number), *self._waiting.of(number)):
+        for each in (*self._state.waiting.of(number), *self._waiting.get(number, ())):
             if waits.get(each, number) == number:
                 self.look_at(each)
         self.usage.wake(disturbed_by(operation))
@@ -155,7 +170,7 @@ class Draft:
         """Have a live operation looked at once more before this draft is done."""
         operation = self.operation(number)
         if self.maintenances.get(number) is not None:
-            self.maintenances.touched.add(number)
+            self.touched_maintenances.add(number)
         elif operation is not None and operation.state is OperationState.PLANNED:
             self.planned.add(number)
         elif operation is not None and operation.state is OperationState.ANNOUNCED:
@@ -362,7 +377,7 @@ class Draft:
 
     def _place(self, operation: Operation) -> None:
         for place in places_of(operation, self.topology):
-            self._places.add(place, operation.number)
+            self._places[place].add(operation.number)
         if operation.impact is Impact.TERMINATE:
             key = deletion_key(operation)
             if operation.state is OperationState.ANNOUNCED and key in self.undecided:

@@ -317,7 +317,7 @@ def tick(draft: Draft) -> tuple[int, ...]:
         if enrolment is not None and enrolment.polled_ms <= silent_ms:
             _disable(draft, enrolment)
     draft.candidates.update(draft.due())
-    draft.maintenances.touched.update(draft.maintenances.due(draft.now_ms))
+    draft.touched_maintenances.update(draft.maintenances.due(draft.now_ms))
     for number in draft.overdue(draft.now_ms - policy.overdue_after_s * SECOND_MS):
         operation = draft.operation(number)
         if operation is not None and operation.state is OperationState.RUNNING:
@@ -358,7 +358,8 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
         elif operation.state is OperationState.RUNNING and not operation.begun_ms:
             draft.begin.append(operation.number)
     draft.abort += draft.aborts()
-    draft.maintenances.recover()
+    draft.touched_maintenances.update(draft.maintenances.live())
+    draft.unplanned.update(draft.maintenances.without_plan())
     return tick(draft)
 
 

@@ -17,7 +17,7 @@ from forewarn.core.document import refreshed, visible
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.indexes import disturbed_groups
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.maintenance import acts, waves
 from forewarn.core.maintenance.room import start_shortage
 from forewarn.values import value
@@ -70,15 +70,16 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
     draft = Draft(state, now_ms, terms)
     each = stimulus.reports if isinstance(stimulus, stimuli.DriverReports) else (stimulus,)
     about = tuple(number for one in each for number in _act(draft, one))
-    more = waves.advance(draft, PORTION_MAX)
+    more = waves.advance(draft, PORTION_MAX) if draft.touched_maintenances else ()
     rest = (*_settle(draft), *more)
-    waves.conclude(draft)
+    if draft.touched_maintenances:
+        waves.conclude(draft)
     rest = (*rest, *sorted(draft.planned | draft.candidates))  # woken since they were looked at
     _refresh(draft)
     publish = tuple(sorted(key for key, view in draft.changes.views.items() if view))
     assert all(draft.operation(number) for number in draft.begin), draft.begin
     begin, abort = tuple(draft.begin), tuple(draft.abort)
-    unplanned = tuple(sorted(draft.maintenances.unplanned))
+    unplanned = tuple(sorted(draft.unplanned))
     return Outcome(draft.changes, about, publish, begin, abort, rest, unplanned)
 
 
@@ -222,7 +223,7 @@ def _consider(draft: Draft, operation: Operation, unbound: Mapping[str, list[int
     Returns:
         How many operations were started.
     """
-    withdrawn = waves.withdrawn_because(draft, operation)
+    withdrawn = waves.withdrawn_because(draft, operation) if operation.maintenance else ""
     if withdrawn:
         transitions.cancel(draft, operation, withdrawn)
         return 1
@@ -244,7 +245,7 @@ def _start_or_wait(draft: Draft, operation: Operation) -> bool:
     blocked = admission.obstacle(draft, operation) if reason else None
     short = start_shortage(draft, operation) if reason and blocked is None else None
     draft.wait(operation.number, blocked.number if blocked else 0)
-    draft.usage.wait(operation.number, short)
+    draft.wait_for_room(operation.number, short)
     if reason and blocked is None and short is None:
         transitions.start(draft, operation, reason)
         return True
@@ -264,7 +265,7 @@ def _reason_to_start(draft: Draft, operation: Operation) -> str:
     asked = [e for e in draft.events_of(operation) if draft.enabled(e.group)]
     if not asked:
         return "nobody is to be asked" if operation.asked_ms <= draft.now_ms else ""
-    if not coupling.approved_by_all(draft, operation):
+    if any(event.state is EventState.SCHEDULED for event in asked):
         return ""
     return "" if coupling.is_coupled(draft, operation) else "everybody approved"
 

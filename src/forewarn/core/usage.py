@@ -1,12 +1,13 @@
 """How much of each budget is taken, counted as work and layout change; derived, never durable.
 
-Which limits there are, and what follows where one is reached, is decided in `maintenance/`.
+Of the state, and as a draft sees it. Which limits there are, and what follows where one is
+reached, is decided in `maintenance/`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from forewarn.core.indexes import Members, is_disturbing
 from forewarn.core.labels import words_of
@@ -16,8 +17,9 @@ from forewarn.core.topology import Health
 from forewarn.planning.policy import Scope, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from forewarn.core.indexes import Place
     from forewarn.core.topology import Topology
 
 #: What is disturbed: a host by its name, or the VMs of an operation by its number.
@@ -38,7 +40,7 @@ class Usage:
         self.running: Counter[Subject] = Counter()
         self._shares: dict[Disturbed, Share] = {}
         #: Announced operation -> the subject in which it waits for room, and back.
-        self._short: dict[int, Subject] = {}
+        self.short: dict[int, Subject] = {}
         self._waiting: Members[Subject] = Members()
 
     def share(self, disturbed: Disturbed) -> Share | None:
@@ -60,22 +62,86 @@ class Usage:
 
     def wait(self, number: int, subject: Subject | None) -> None:
         """Have an operation found by the subject in which it waits for room; by none if None."""
-        before = self._short.pop(number, None)
+        before = self.short.pop(number, None)
         if before is not None:
             self._waiting.discard(before, number)
         if subject is not None:
-            self._short[number] = subject
+            self.short[number] = subject
             self._waiting.add(subject, number)
-
-    def is_waiting(self, number: int) -> bool:
-        """Whether an operation waits for room."""
-        return number in self._short
 
     def waiting(self, disturbed: Disturbed) -> Iterator[int]:
         """Yield the operations that wait for room where something takes it."""
-        share = self._shares.get(disturbed) if self._short else None
+        share = self._shares.get(disturbed) if self.short else None
         for subject in dict.fromkeys(share[0]) if share else ():
             yield from self._waiting.of(subject)
+
+
+class Drafted(Protocol):
+    """What of a draft is counted."""
+
+    topology: Topology
+
+    def operation(self, number: int) -> Operation | None:
+        """Return an operation as drafted, or as it is."""
+
+    def operations(self, *places: Place) -> list[Operation]:
+        """Return the live operations at any of these places."""
+
+    def look_at(self, number: int) -> None:
+        """Have an operation looked at once more."""
+
+
+class DraftedUsage:
+    """Counts again what the draft has touched, when it is asked next; costs that alone."""
+
+    def __init__(self, usage: Usage, draft: Drafted, short: Mapping[int, Subject | None]) -> None:
+        """Begin with what the state has; `short` is what the draft has wait for room."""
+        self._usage, self._draft, self._short = usage, draft, short
+        self._touched: dict[Disturbed, None] = {}
+        self._shares: dict[Disturbed, Share | None] = {}
+        self._taken: Counter[Subject] = Counter()
+        self._running: Counter[Subject] = Counter()
+
+    def touch(self, disturbed: Disturbed) -> None:
+        """Have a host or an operation counted again."""
+        self._touched[disturbed] = None
+
+    def taken(self, subject: Subject) -> int:
+        """How many are announced, disturbed or failed."""
+        self._count()
+        return self._usage.taken[subject] + self._taken[subject]
+
+    def running(self, subject: Subject) -> int:
+        """How many are disturbed or have failed."""
+        self._count()
+        return self._usage.running[subject] + self._running[subject]
+
+    def wake(self, disturbed: Disturbed) -> None:
+        """Have those looked at again that wait for room where something takes it, or took it."""
+        drafted = self._short
+        waiting = [*self._usage.waiting(disturbed), *(n for n in drafted if drafted[n])]
+        for number in waiting:
+            if drafted.get(number, ("", "")) is not None:
+                self._draft.look_at(number)
+
+    def _count(self) -> None:
+        for disturbed in self._touched:
+            known = disturbed in self._shares
+            before = self._shares[disturbed] if known else self._usage.share(disturbed)
+            after = self._share(disturbed)
+            if before is not None:
+                add(self._taken, self._running, before, sign=-1)
+            if after is not None:
+                add(self._taken, self._running, after, sign=1)
+            self._shares[disturbed] = after
+        self._touched.clear()
+
+    def _share(self, disturbed: Disturbed) -> Share | None:
+        draft = self._draft
+        if isinstance(disturbed, str):
+            return share_of_host(draft.topology, disturbed, draft.operations(("host", disturbed)))
+        operation = draft.operation(disturbed)
+        return share_of_vms(draft.topology, operation) if operation else None
 
 
 def add(taken: Counter[Subject], running: Counter[Subject], share: Share, *, sign: int) -> None:

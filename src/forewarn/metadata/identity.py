@@ -9,8 +9,6 @@ import hmac
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
-from forewarn.replication.messages import CallerIdentity
-
 if TYPE_CHECKING:
     from forewarn.metadata.http.request import HttpRequest
     from forewarn.replication.messages import Caller, DocumentChange
@@ -154,17 +152,17 @@ class Callers:
             del self._by_instance_id[caller.instance_id]
 
 
-def identity_of(found: IdentifiedVm, peer: Peer) -> CallerIdentity:
-    """Return by what a VM was known, for the control plane to check once more. Source: S-6."""
+def known_by(found: IdentifiedVm, peer: Peer) -> tuple[str, str, str]:
+    """Return by what a VM was known: address, its interface, id of the instance. Source: S-6."""
     assert found.caller is not None
     if found.behind is not None:
         peer = found.behind
     elif found.signed:
-        return CallerIdentity(instance_id=found.caller.instance_id)
+        return "", "", found.caller.instance_id
     for address in found.caller.addresses:
         if canonical(address) == peer.address:
-            return CallerIdentity(address, found.caller.interface)
-    return CallerIdentity()
+            return address, found.caller.interface, ""
+    return "", "", ""
 
 
 def canonical(address: str) -> str:

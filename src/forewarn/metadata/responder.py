@@ -14,7 +14,7 @@ from forewarn.metadata.fault import Disturbance
 from forewarn.metadata.figures import Figures
 from forewarn.metadata.http import request as requests
 from forewarn.metadata.http.response import JSON, TEXT, Response, head_of, refusal
-from forewarn.metadata.identity import Callers, identity_of
+from forewarn.metadata.identity import Callers, known_by
 from forewarn.metadata.rate_limit import Bucket, RateLimit
 from forewarn.metadata.routing import (
     EVENTS_PATH,
@@ -31,7 +31,7 @@ from forewarn.metadata.routing import (
 )
 from forewarn.metadata.snapshot import Pieces, PublishedView, Snapshot
 from forewarn.protocol.approvals import read_approval
-from forewarn.replication.messages import ApprovalRequest
+from forewarn.replication.messages import ApprovalRequest, CallerIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -280,7 +280,8 @@ class Responder:
             return self._answer(asked, refused(error))
         found = self.callers.find(peer, asked.request)
         assert found.caller is caller
-        request = ApprovalRequest(caller.vm, event_ids, peer.address, identity_of(found, peer))
+        known = CallerIdentity(*known_by(found, peer))  # the control plane looks once more
+        request = ApprovalRequest(caller.vm, event_ids, peer.address, known)
         return Hold(now_s + self.settings.approve_timeout_s, approval=request)
 
     def _document(

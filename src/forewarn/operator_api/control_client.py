@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.control.inbox import Stopping
-from forewarn.control.state_view import StateView
+from forewarn.control.plane import StateView
 from forewarn.errors import OurError
 from forewarn.operator_api.name_index import FleetIndex
 from forewarn.validation.complexity import abandonable

@@ -37,7 +37,7 @@ from forewarn.validation.json_reader import JSON
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from forewarn.control.state_view import StateView
+    from forewarn.control.plane import StateView
     from forewarn.core.state import Entry
     from forewarn.core.topology import Topology
     from forewarn.operator_api.name_index import FleetIndex

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
-    from forewarn.control.plane import Committed
-    from forewarn.control.state_view import StateView
+    from forewarn.control.plane import Committed, StateView
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.core.topology import Topology
     from forewarn.operator_api.fleet_overview import Rack

@@ -17,7 +17,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forewarn.control.state_view import StateView
+    from forewarn.control.plane import StateView
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.operator_api.routes import ApiCall
     from forewarn.store import Store

@@ -46,8 +46,8 @@ from forewarn.validation.fields import Boolean, Integer, Text
 from forewarn.validation.forms import Field, Form
 
 if TYPE_CHECKING:
+    from forewarn.control.plane import StateView
     from forewarn.control.planning import Snapshot
-    from forewarn.control.state_view import StateView
     from forewarn.store import Store
     from forewarn.validation.fields import Schema
 

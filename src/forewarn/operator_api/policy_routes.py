@@ -25,7 +25,7 @@ from forewarn.validation.json_reader import JSON
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forewarn.control.state_view import StateView
+    from forewarn.control.plane import StateView
     from forewarn.core.topology import Host
     from forewarn.planning.policy import Policy
     from forewarn.planning.windows import Span, Window

@@ -32,7 +32,7 @@ from forewarn.validation.json_reader import JSON
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-    from forewarn.control.state_view import StateView
+    from forewarn.control.plane import StateView
     from forewarn.core.document import View
     from forewarn.operator_api.control_client import ControlClient
     from forewarn.protocol.documents import Document

@@ -21,7 +21,7 @@ from forewarn.validation.forms import Field
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from forewarn.control.state_view import StateView
+    from forewarn.control.plane import StateView
     from forewarn.planning.blockers import Blocker
     from forewarn.validation.fields import Schema
 

@@ -99,7 +99,7 @@ class Daemon:
             raise DriverUnknown(name=settings.drivers.default, known=known)
         self.policy = policy_of(settings.policy)
         #: Gives event ids; may be replaced before `start`. Source: D-3.
-        self.new_guid: Callable[[], str] = lambda: ids.guid("event")
+        self.new_guid: Callable[[], str] = partial(ids.guid, "event")
         #: Given the control plane before anybody can ask; may be replaced before `start`.
         self.prepare: Callable[[ControlPlane], None] = lambda _: None
         #: Called once VMs are served, before operators are; may be replaced before `start`.

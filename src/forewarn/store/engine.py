@@ -6,11 +6,13 @@ No SQL and no record may go in here.
 from __future__ import annotations
 
 import abc
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
-from forewarn.store.statements import Statements
+from forewarn.store.statements import statement_texts
+from forewarn.values import value
 
 Value: TypeAlias = str | int
 Row: TypeAlias = tuple[Value, ...]
@@ -79,6 +81,35 @@ class Transaction:
         return self._connection.execute(statement.text, wanted).fetchall()
 
 
+@value
+class Statement:
+    """One statement as an engine takes it, and the order in which it wants its values."""
+
+    text: str
+    names: tuple[str, ...]
+
+
+class Statements:
+    """Every named statement for one engine."""
+
+    def __init__(self, mark: str) -> None:
+        """Read the texts once; `mark` stands for a parameter, `?` or `%s`."""
+        self._mark = mark
+        self._compiled: dict[str, Statement] = {}
+        self._texts = statement_texts()
+
+    def named(self, name: str, /, **fills: str) -> Statement:
+        """Return a statement; `fills` are fixed texts for its `{…}`, never values."""
+        key = name + "".join(fills.values()) if fills else name
+        known = self._compiled.get(key)
+        if known is None:
+            text = self._texts[name]
+            for place, fill in fills.items():
+                text = text.replace("{" + place + "}", fill)
+            known = self._compiled[key] = _compile(text, self._mark)
+        return known
+
+
 class Engine(abc.ABC):
     """One open database. Safe to use from several threads.
 
@@ -130,3 +161,8 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Let go of the database; afterwards the engine must not be used."""
+
+
+def _compile(text: str, mark: str) -> Statement:
+    names = tuple(re.findall(r":([a-z_]+)", text))
+    return Statement(re.sub(r":[a-z_]+", mark, text), names)

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from forewarn.core.state import Image
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from forewarn.core.state import Entry
+    from forewarn.core.records import Row as Columns
+    from forewarn.core.state import Entry, Image
     from forewarn.store.engine import Row
 
 PLAIN_MAX = 120
@@ -93,8 +92,8 @@ def history_rows(entries: Iterable[Entry], first_seq: int) -> list[Row]:
     ]
 
 
-def read_images(text: str) -> tuple[Image, ...]:
-    """Return images; of a record that was there before only the columns that changed.
+def read_images(text: str) -> list[tuple[str, str | int, Columns | None]]:
+    """Return kind, key and row of each image; of a record that was there before, the changes.
 
     Raises:
         ValueError: the text is none of ours.
@@ -107,4 +106,4 @@ def read_images(text: str) -> tuple[Image, ...]:
             told = _read(unpacker.decompress(base64.b64decode(text, validate=True)))
         except zlib.error as error:
             raise ValueError(str(error)) from error
-    return tuple([Image(kind.removeprefix("~"), key, row) for kind, key, row in told])
+    return [(kind.removeprefix("~"), key, row) for kind, key, row in told]

@@ -15,7 +15,7 @@ from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
 from forewarn.core.policy import AppliedPolicy
 from forewarn.core.records import KIND_OF, Record, columns_of, from_values
-from forewarn.core.state import Entry
+from forewarn.core.state import Entry, Image
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import ForewarnError
 from forewarn.store.errors import StoreDamaged
@@ -214,7 +214,7 @@ class StoreReader:
             after, at_ms, images = int(rows[0][0]), int(rows[0][1]), str(rows[0][2])
             text = f"history up to entry {seq} was removed"
             try:
-                live = read_images(images)
+                live = _images(images)
             except ValueError as error:
                 reason = f"portion {after} of its checkpoint cannot be read: {error}"
                 raise StoreDamaged(place=self._engine.place, reason=reason) from error
@@ -321,6 +321,10 @@ def _bounded(limit: int) -> int:
 
 def _recorded(row: Row) -> Recorded:
     seq, *told, images = row
-    became = read_images(str(images))
+    became = _images(str(images))
     # The columns are the fields, which the type checker cannot see through a row.
     return Recorded(int(seq), Entry(*told, became))  # type: ignore[arg-type, call-arg]
+
+
+def _images(text: str) -> tuple[Image, ...]:
+    return tuple([Image(kind, key, row) for kind, key, row in read_images(text)])

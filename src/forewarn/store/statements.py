@@ -1,4 +1,4 @@
-"""The store's SQL as named statements, in the parameter marks of one engine.
+"""The store's SQL as named texts, with a name for each parameter.
 
 No statement is run here and no value ever becomes part of a text. What touches whole records is
 made from the records' columns rather than written out: a field added to a record then needs a
@@ -7,12 +7,10 @@ migration and nothing else, and the three places that list columns cannot disagr
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from importlib.resources import files
 
 from forewarn.core.records import FIXED, KEYS, KINDS, columns_of
-from forewarn.values import value
 
 #: `group` is a reserved word in SQL; the parts of a maintenance say so.
 TABLE_OF = dict(zip(KINDS, KINDS, strict=True)) | {
@@ -28,37 +26,8 @@ def column(name: str) -> str:
     return "group_name" if name == "group" else name
 
 
-@value
-class Statement:
-    """One statement as an engine takes it, and the order in which it wants its values."""
-
-    text: str
-    names: tuple[str, ...]
-
-
-class Statements:
-    """Every named statement for one engine."""
-
-    def __init__(self, mark: str) -> None:
-        """Read the texts once; `mark` stands for a parameter, `?` or `%s`."""
-        self._mark = mark
-        self._compiled: dict[str, Statement] = {}
-        self._texts = _texts()
-
-    def named(self, name: str, /, **fills: str) -> Statement:
-        """Return a statement; `fills` are fixed texts for its `{…}`, never values."""
-        key = name + "".join(fills.values()) if fills else name
-        known = self._compiled.get(key)
-        if known is None:
-            text = self._texts[name]
-            for place, fill in fills.items():
-                text = text.replace("{" + place + "}", fill)
-            known = self._compiled[key] = _compile(text, self._mark)
-        return known
-
-
 @cache
-def _texts() -> dict[str, str]:
+def statement_texts() -> dict[str, str]:
     """Return the text of every statement by its name."""
     written = files("forewarn.store").joinpath("queries.sql").read_text(encoding="utf-8")
     texts = {}
@@ -87,8 +56,3 @@ def _upsert(kind: str) -> str:
 
 def _delete(kind: str) -> str:
     return f"DELETE FROM {TABLE_OF[kind]} WHERE {column(KEYS[kind])} = :key"  # noqa: S608 - names
-
-
-def _compile(text: str, mark: str) -> Statement:
-    names = tuple(re.findall(r":([a-z_]+)", text))
-    return Statement(re.sub(r":[a-z_]+", mark, text), names)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
-    from forewarn.control.state_view import StateView
+    from forewarn.control.plane import StateView
     from forewarn.telemetry.commit_metrics import CommitMetrics
 
 #: Operations of which a scrape asks what they wait for; of more than these a sample stands for all.

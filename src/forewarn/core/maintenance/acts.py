@@ -104,7 +104,7 @@ def create(draft: Draft, asked: stimuli.CreateMaintenance) -> int:
     count = len(maintenance.hosts)
     text = f"{maintenance.id} is a draft: {asked.cause.value} of {counted(count)}"
     draft.put("maintenance.created", text, maintenance)
-    draft.maintenances.unplanned.add(maintenance.number)
+    draft.unplanned.add(maintenance.number)
     return maintenance.number
 
 
@@ -149,7 +149,7 @@ def start(draft: Draft, word: stimuli.StartMaintenance) -> None:
         plan_wanted=True,
     )
     draft.put("maintenance.started", f"{started.id} is running", started)
-    draft.maintenances.unplanned.add(started.number)
+    draft.unplanned.add(started.number)
 
 
 def pause(draft: Draft, word: stimuli.PauseMaintenance) -> None:
@@ -200,9 +200,9 @@ def resume(draft: Draft, word: stimuli.ResumeMaintenance) -> None:
                 min(ended_ms + pause_ms, rests_until_ms), maintenance.rests_until_ms
             )
         resumed = replace(resumed, wave=0, plan_wanted=True, rests_until_ms=rests_until_ms)
-        draft.maintenances.unplanned.add(number)
+        draft.unplanned.add(number)
     draft.put("maintenance.resumed", f"{resumed.id} goes on", resumed)
-    draft.maintenances.touched.add(number)
+    draft.touched_maintenances.add(number)
 
 
 def _in_wave(draft: Draft, maintenance: Maintenance) -> bool:
@@ -255,7 +255,7 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
     if plan.blocked:
         text += f"; {counted(len(plan.blocked))} cannot be done now"
     draft.put("maintenance.planned", text, planned, kept)
-    draft.maintenances.touched.add(planned.number)
+    draft.touched_maintenances.add(planned.number)
     for target in draft.maintenances.working(planned.number):
         draft.candidates.add(target.operation)  # its budgets may have room now
 
@@ -302,11 +302,11 @@ def gate_passed(draft: Draft, passed: stimuli.GatePassed) -> None:
     going_on = replace(maintenance, gate_wanted=False)
     text = f"gate {maintenance.gate} lets {maintenance.id} go on"
     draft.put("maintenance.gate-passed", text, going_on)
-    draft.maintenances.touched.add(maintenance.number)
+    draft.touched_maintenances.add(maintenance.number)
     if going_on.plan_wanted and draft.maintenances.counts(maintenance.number)[0] < len(
         maintenance.hosts
     ):
-        draft.maintenances.unplanned.add(maintenance.number)
+        draft.unplanned.add(maintenance.number)
 
 
 def gate_failed(draft: Draft, failed: stimuli.GateFailed) -> None:

@@ -21,9 +21,6 @@ class DraftedMaintenances:
     def __init__(self, state: State, changes: Changes) -> None:
         """Read these two; nothing is written by this."""
         self._state, self._changes = state, changes
-        #: Numbers of those that may go on now, and of those that need a plan made.
-        self.touched: set[int] = set()
-        self.unplanned: set[int] = set()
 
     def get(self, number: int) -> Maintenance | None:
         """Return a maintenance as drafted, or as it is; None if it is not live."""
@@ -33,12 +30,9 @@ class DraftedMaintenances:
         """Numbers of those that had not ended before this draft."""
         return tuple(self._state.maintenances)
 
-    def recover(self) -> None:
-        """Look at every maintenance once, and have plans that were being made made again."""
-        for number, maintenance in self._state.maintenances.items():
-            self.touched.add(number)
-            if maintenance.plan_wanted:
-                self.unplanned.add(number)
+    def without_plan(self) -> list[int]:
+        """Numbers of those of them that wanted a plan made; costs them all."""
+        return [number for number, each in self._state.maintenances.items() if each.plan_wanted]
 
     def due(self, now_ms: int) -> list[int]:
         """Running maintenances that are due since it was last asked."""

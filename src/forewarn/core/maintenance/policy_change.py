@@ -54,7 +54,7 @@ def _plan_limits_again(draft: Draft, number: int, text: str) -> None:
         return
     if maintenance.running or maintenance.keeps_announced:
         draft.put("maintenance.replanning", text, replace(maintenance, plan_wanted=True))
-        draft.maintenances.unplanned.add(number)
+        draft.unplanned.add(number)
 
 
 def _sentence(word: ApplyPolicy) -> str:

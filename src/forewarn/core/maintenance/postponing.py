@@ -70,7 +70,7 @@ def plan_rest_again(draft: Draft, maintenance: Maintenance, text: str) -> None:
         return
     again = replace(maintenance, wave=0, plan_wanted=True, plan_due=False, due_ms=0)
     draft.put("maintenance.replanning", text, again)
-    draft.maintenances.unplanned.add(again.number)
+    draft.unplanned.add(again.number)
 
 
 def _first_start_ms(draft: Draft, maintenance: Maintenance, host: str) -> int:

@@ -41,9 +41,9 @@ def advance(draft: Draft, room: int) -> tuple[int, ...]:
         Numbers of the maintenances that have more to announce.
     """
     order = sorted(
-        draft.maintenances.touched, key=lambda number: (-_priority(draft, number), number)
+        draft.touched_maintenances, key=lambda number: (-_priority(draft, number), number)
     )
-    draft.maintenances.touched.clear()
+    draft.touched_maintenances.clear()
     more = []
     for number in order:
         _conclude(draft, number)
@@ -59,9 +59,9 @@ def advance(draft: Draft, room: int) -> tuple[int, ...]:
 
 def conclude(draft: Draft) -> None:
     """Draw what follows from what the joint rules have ended; announces nothing."""
-    for number in sorted(draft.maintenances.touched):
+    for number in sorted(draft.touched_maintenances):
         _conclude(draft, number)
-    draft.maintenances.touched.clear()
+    draft.touched_maintenances.clear()
 
 
 def _priority(draft: Draft, number: int) -> int:
@@ -120,7 +120,7 @@ def _rested_again(draft: Draft, maintenance: Maintenance) -> Maintenance:
         return maintenance
     rests = replace(maintenance, plan_wanted=True, due_ms=0, rests_until_ms=rests_until_ms)
     draft.put("maintenance.replanning", f"{rests.id} is planned again", rests)
-    draft.maintenances.unplanned.add(rests.number)
+    draft.unplanned.add(rests.number)
     return rests
 
 
@@ -137,7 +137,7 @@ def _wave_over(draft: Draft, maintenance: Maintenance, left: int) -> None:
     )
     text = f"wave {maintenance.wave} of {between.id} is over; {counted(left)} left"
     draft.put("maintenance.wave-over", text, between)
-    draft.maintenances.unplanned.add(between.number)
+    draft.unplanned.add(between.number)
 
 
 def stop(draft: Draft, maintenance: Maintenance, reason: str) -> None:
@@ -164,8 +164,8 @@ def withdraw(draft: Draft, maintenance: Maintenance) -> None:
 
 def withdrawn_because(draft: Draft, operation: Operation) -> str:
     """Say why announced work of a maintenance must not start at all; empty if it may."""
-    if not operation.maintenance or operation.state is not OperationState.ANNOUNCED:
-        return ""
+    assert operation.maintenance, operation
+    assert operation.state is OperationState.ANNOUNCED, operation
     maintenance = draft.maintenances.get(operation.maintenance)
     if maintenance is None or not maintenance.live:
         return f"m-{operation.maintenance} has ended"
@@ -248,4 +248,4 @@ def _wave_called(draft: Draft, maintenance: Maintenance, *, working: bool) -> No
 def _plan_again(draft: Draft, maintenance: Maintenance) -> None:
     again = replace(maintenance, plan_wanted=True, plan_due=False, due_ms=0)
     draft.put("maintenance.replanning", f"{again.id} is planned again", again)
-    draft.maintenances.unplanned.add(again.number)
+    draft.unplanned.add(again.number)

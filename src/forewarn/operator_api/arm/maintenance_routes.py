@@ -22,7 +22,7 @@ from forewarn.protocol.timestamps import rfc1123
 from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
-    from forewarn.control.state_view import StateView
+    from forewarn.control.plane import StateView
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.operator_api.arm.inventory import Inventory
     from forewarn.operator_api.arm.json_values import JsonObject
