@@ -24,6 +24,7 @@ from forewarn.store import HistoryPage, Store, open_store
 if TYPE_CHECKING:
     from forewarn.control.driver_calls import Executor
     from forewarn.control.plane import Committed
+    from forewarn.control.planning import Planner
     from forewarn.core.lifecycle import Operation, OperationState
     from forewarn.core.state import Entry
     from forewarn.core.stimulus import Stimulus
@@ -114,6 +115,7 @@ class Running:
         executor: Executor | None = None,
         limits: CallLimits | None = None,
         store: Store | None = None,
+        planner: Planner | None = None,
     ) -> None:
         """Start with one VM on one host; it has asked once.
 
@@ -122,9 +124,11 @@ class Running:
             executor: makes the calls of drivers; they are made at once where there is none.
             limits: of those calls.
             store: an empty one, in memory where there is none.
+            planner: makes plans; they are made on the executor's thread where there is none.
         """
         self.executor = executor or InlineExecutor()
         self.limits = limits or CallLimits()
+        self.planner = planner
         self.wall_ms = 1_800_000_000_000
         self.elapsed_ms = 0
         self.boot = "a boot"
@@ -151,7 +155,9 @@ class Running:
         self.loop = ControlEngine(
             self.plane,
             self.clock,
-            drivers=DriverSetup(self.drivers, "manual", self.limits, self.executor),
+            drivers=DriverSetup(
+                self.drivers, "manual", self.limits, self.executor, planner=self.planner
+            ),
             publisher=self.publisher,
             on_lost=self.lost.append,
         )

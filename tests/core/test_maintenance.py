@@ -20,7 +20,6 @@ from forewarn.core.refusals import Unknown
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import Complete, DriverFailed, Recover, Repair, Tick
 from forewarn.planning.blockers import Code
-from forewarn.planning.plan import Asked, Bound, Plan
 from forewarn.planning.policy import Budget, Scope
 from forewarn.planning.policy import Policy as MaintenancePolicy
 from forewarn.planning.windows import Window
@@ -249,8 +248,9 @@ def test_plan_of_another_parent_takes_no_force() -> None:
     first = rig.plans[rig.maintenance(number).plan]
     rig.plans_made = False
     rig.tell(words.StartMaintenance(number))
-    orphan = Plan("0" * 16, "", rig.now_ms, Asked(("h0",)), (), (), (), Bound(0, ""))
-    rig.refuses(replace(rig.planned(number), plan=orphan), PlanSuperseded)
+    planned = rig.planned(number)
+    orphan = replace(planned.plan, id="0" * 16, parent="")
+    rig.refuses(replace(planned, plan=orphan), PlanSuperseded)
     rig.make_plan(number)
     assert rig.plans[rig.maintenance(number).plan].parent == first.id
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 
+from forewarn.control.planning import asked_of, plan_of
 from forewarn.core.maintenance.outlook import GroupOutlook, outlook
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, Health, Vm
+from forewarn.planning.plan import Plan
 from tests.core.maintenance import MaintenanceRig, fleet
+
+
+def planned(rig: MaintenanceRig, number: int) -> Plan:
+    """Make a plan of what is true now."""
+    return plan_of(rig.planned(number).plan, asked_of(rig.state.maintenances[number]))
 
 
 def counted(rig: MaintenanceRig, number: int, occupied: set[str]) -> dict[str, tuple[object, ...]]:
     """Count, for each group that a plan disturbs, everything that is said about it."""
-    topology, entries = rig.state.topology, rig.planned(number).plan.entries
+    topology, entries = rig.state.topology, planned(rig, number).entries
     found: dict[str, tuple[object, ...]] = {}
     for group in topology.groups.values():
         vms = [vm for vm in topology.vms.values() if vm.group == group.name]
@@ -49,6 +56,6 @@ def test_outlook_is_what_a_count_of_everything_gives() -> None:
     rig.tell(ChangeTopology(groups=groups, vms=vms))
     number = rig.create("h0", "h1", "h2", "h3")
     for occupied in (set[str](), {"h5"}, {"h0", "h3"}):
-        found = outlook(rig.planned(number).plan, rig.state.topology, occupied)
+        found = outlook(planned(rig, number), rig.state.topology, occupied)
         assert rows(found) == counted(rig, number, occupied)
         assert [row.group for row in found] == ["db", "web"]

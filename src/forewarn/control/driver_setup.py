@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from forewarn.control.gate_checks import Gate
+    from forewarn.control.planning import Planner
     from forewarn.drivers import Driver
 
 
@@ -37,6 +38,8 @@ class DriverSetup:
     executor: Executor = field(default_factory=DaemonThreads)
     #: Checks between the waves of maintenances, by name.
     gates: Mapping[str, Gate] = field(default_factory=dict)
+    #: Makes plans on a thread of `executor`; None: there and then.
+    planner: Planner | None = None
     #: Is told of each call; must be quick.
     observe: CallObserver = lambda *_: None
 

@@ -82,7 +82,7 @@ class ControlEngine:
         self.replica = StateReplica(self._inbox, self._status)
         self._publishing = Publishing(publisher, self._inbox.put)
         self._drivers = DriverHost(plane, drivers, deliver=self._inbox.put, report=self._report)
-        self._planner = PlannerHost(plane, clock, drivers, inbox=self._inbox, report=self._report)
+        self.planner = PlannerHost(plane, clock, drivers, inbox=self._inbox, report=self._report)
         self._time = Timekeeping(clock, plane)
         self._on_lost = on_lost
         #: Reports the store would not take yet, in their order.
@@ -139,7 +139,7 @@ class ControlEngine:
         self._passed_ms = now_ms
         self._rest.update(dict.fromkeys(recovered.rest))
         self._drivers.resume(now_ms)
-        self._planner.request(recovered.plan)
+        self.planner.request(recovered.plan)
         everything = tuple(self._plane.state.operations)
         follow_up = FollowUp.of(recovered)
         return self._publishing.publish_whole(self._plane.whole(), everything, follow_up)
@@ -261,7 +261,7 @@ class ControlEngine:
             case FollowUp():
                 self._carry_out(item, PublishResult())
             case _ if isinstance(item, PlannerReport):
-                self._planner.take(item)
+                self.planner.take(item)
 
     def _answer(self, request: Submission) -> None:
         answer = request.answer
@@ -293,7 +293,7 @@ class ControlEngine:
         if isinstance(stimulus, ChangeTopology):
             self._drivers.check(stimulus.hosts)
         elif isinstance(stimulus, CreateMaintenance):
-            self._planner.check(stimulus)
+            self.planner.check(stimulus)
         try:
             committed = self._plane.commit(stimulus, actor=actor, now_ms=self._clock.now_ms())
         except StoreUncertain:
@@ -304,7 +304,7 @@ class ControlEngine:
             raise
         self._rest.update(dict.fromkeys(committed.rest))
         if committed.plan:
-            self._planner.request(committed.plan)
+            self.planner.request(committed.plan)
         if committed.change:
             follow_up = FollowUp.of(committed, self._drivers.withhold(committed.changed))
             self._shown = self._publishing.publish(committed.change, committed.changed, follow_up)

@@ -1,6 +1,7 @@
-"""Makes plans and checks gates of maintenances on other threads: the writer never waits for one.
+"""Has plans made and gates of maintenances checked beside the writer, which never waits for one.
 
-What a plan is made from is in `planning.py`; whether it takes force is decided in the core.
+What a plan is made from is in `planning.py`, the process that makes a large one in
+`planner_process.py`; whether it takes force is decided in the core.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from forewarn.control.inbox import Inbox
     from forewarn.control.plane import ControlPlane
     from forewarn.control.planning import Snapshot
+    from forewarn.core.maintenance.records import MaintenancePlan
     from forewarn.core.maintenance.stimuli import CreateMaintenance, PlannerReport
     from forewarn.core.stimulus import Stimulus
 
@@ -51,6 +53,7 @@ class PlannerHost:
         self._plane, self._clock = plane, clock
         self._inbox, self._report = inbox, report
         self._executor, self._gates = setup.executor, setup.gates
+        self._planner = setup.planner
         #: Maintenances whose gate is being checked.
         self._checking: set[int] = set()
         #: Maintenance whose plan is being made, 0: none; and those that wait for it to be made.
@@ -79,6 +82,16 @@ class PlannerHost:
             from forewarn.control.gate_checks import GateUnknown  # noqa: PLC0415 - seldom
 
             raise GateUnknown(name=stimulus.gate, known=", ".join(self._gates) or "none")
+
+    def make(self, taken: Snapshot) -> MaintenancePlan:
+        """Make a plan and return it; on any thread that may take so long.
+
+        Raises:
+            ForewarnError: it cannot be made, or breaks a rule.
+        """
+        from forewarn.control.planning import planned_here  # noqa: PLC0415 - loaded by now
+
+        return (self._planner or planned_here)(taken)
 
     def take(self, made: PlannerReport) -> None:
         """Have a plan take force, or a gate decide; then make what is wanted now."""
@@ -146,7 +159,9 @@ class PlannerHost:
 
         number = taken.maintenance.number
         try:
-            made: PlanMade | PlanFailed = plan_made(taken)
+            made: PlanMade | PlanFailed = plan_made(taken, self.make)
+        except Stopping:
+            return  # the next start has it made again
         except ForewarnError as error:
             log.error("%s %s", error, error.advice_text(), extra={"action": error.code})  # noqa: TRY400
             made = PlanFailed(number, str(error))

@@ -1,7 +1,8 @@
 """What a maintenance is planned from, and the plan: from the state to the planner and back.
 
 The one place that knows both the core's records and the planner's values. The copy is taken on
-the writer's thread, everything else may be done on any other; nothing is written.
+the writer's thread, everything else may be done on any other, and `made` in any process; nothing
+is written.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from forewarn.errors import OurError
 from forewarn.planning import fleet as planned
 from forewarn.planning.checker import check
 from forewarn.planning.plan import Asked, Entry, Live, Plan, State
-from forewarn.planning.plan_text import read_blocked, read_bound
+from forewarn.planning.plan_text import plan_body, read_blocked, read_bound
 from forewarn.planning.planner import plan as make_plan
 from forewarn.values import replace, value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import TypeAlias
 
     from forewarn.core.policy import AppliedPolicy, Policy
     from forewarn.core.state import State as CoreState
@@ -72,6 +74,8 @@ class Snapshot:
     now_ms: int
     #: How long planning may take until the plan takes force, in ms.
     planning_ms: int = 0
+    #: After how long nobody waits for the plan any more, in seconds; 0: as long as it takes.
+    patience_s: float = 0
     #: Owner -> when they were last disturbed, ms since the epoch UTC.
     rested_ms: Mapping[str, int] = field(default_factory=dict)
     #: What was applied when it was taken; `policy` says the same, or what holds without it.
@@ -103,31 +107,73 @@ def snapshot(
     )
 
 
-def plan_made(taken: Snapshot) -> PlanMade:
-    """Make a plan, and say what it was made by.
+#: Makes a plan; see `planned_here`.
+Planner: TypeAlias = "Callable[[Snapshot], MaintenancePlan]"
+
+
+@value
+class PlannerTask:
+    """What one plan is made from, in the planner's own values."""
+
+    #: Number of the maintenance; 0 for a plan that is only looked at.
+    maintenance: int
+    fleet: planned.Fleet
+    #: Without the plan in force, which stands beside it as it is kept: that is a tenth as long.
+    state: State
+    in_force: MaintenancePlan | None
+    policy: MaintenancePolicy
+    asked: Asked
+    now_ms: int
+
+
+def plan_made(taken: Snapshot, make: Planner | None = None) -> PlanMade:
+    """Have a plan made, and say what it was made by.
 
     Raises:
         PlanRefused: the plan breaks a rule.
     """
     maintenance = taken.maintenance
-    plan = planned_from(taken)
-    return PlanMade(maintenance.number, plan, maintenance.rests_until_ms, taken.applied)
+    plan = (make or planned_here)(taken)
+    postponed = postponed_hosts(maintenance)
+    return PlanMade(maintenance.number, plan, postponed, maintenance.rests_until_ms, taken.applied)
 
 
-def planned_from(taken: Snapshot) -> Plan:
+def planned_here(taken: Snapshot) -> MaintenancePlan:
+    """Make a plan on this thread; costs the fleet.
+
+    Raises:
+        PlanRefused: the plan breaks a rule.
+    """
+    return made(task_of(taken))
+
+
+def task_of(taken: Snapshot) -> PlannerTask:
+    """Return what the planner is to do; costs hosts and VMs."""
+    return PlannerTask(
+        taken.maintenance.number,
+        fleet_of(taken.topology),
+        state_of(taken),
+        taken.in_force,
+        policy_of(taken),
+        asked_of(taken.maintenance),
+        taken.now_ms,
+    )
+
+
+def made(task: PlannerTask) -> MaintenancePlan:
     """Make a plan, and have the checker look at it; costs the fleet.
 
     Raises:
         PlanRefused: the plan breaks a rule.
     """
-    fleet = fleet_of(taken.topology)
-    policy = policy_of(taken)
-    state = state_of(taken)
-    plan = make_plan(fleet, state, policy, now_ms=taken.now_ms, asked=asked_of(taken.maintenance))
+    fleet, policy = task.fleet, task.policy
+    in_force = plan_of(task.in_force, task.asked) if task.in_force else None
+    state = replace(task.state, in_force=in_force)
+    plan = make_plan(fleet, state, policy, now_ms=task.now_ms, asked=task.asked)
     findings = check(plan, fleet, state=state, policy=policy)
     if findings:
-        raise PlanRefused(maintenance=taken.maintenance.id, finding=findings[0].sentence)
-    return plan
+        raise PlanRefused(maintenance=f"m-{task.maintenance}", finding=findings[0].sentence)
+    return MaintenancePlan(plan.id, task.maintenance, plan.parent, plan.made_ms, plan_body(plan))
 
 
 def fleet_of(topology: Topology) -> planned.Fleet:
@@ -183,7 +229,7 @@ def asked_of(maintenance: Maintenance) -> Asked:
 
 
 def state_of(taken: Snapshot) -> State:
-    """Return what is true of the fleet beside where its VMs are."""
+    """Return what is true of the fleet beside where its VMs are, without the plan in force."""
     topology = taken.topology
     failed = tuple(host.name for host in topology.hosts.values() if host.health is Health.FAILED)
     live = [_live(taken, each) for each in taken.operations if is_disturbing(each)]
@@ -194,7 +240,6 @@ def state_of(taken: Snapshot) -> State:
         owners_disturbed=_owners_disturbed(taken, [*live, *(Live("", each) for each in failed)]),
         last_wave=max((each.wave for each in taken.targets.values()), default=0),
         paused_until_ms=taken.maintenance.rests_until_ms,
-        in_force=plan_of(taken.in_force, asked_of(taken.maintenance)) if taken.in_force else None,
     )
 
 

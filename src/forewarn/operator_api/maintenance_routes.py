@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from forewarn.control.planning import plan_of, planned_from, snapshot
+from forewarn.control.planning import plan_of, snapshot
 from forewarn.core.impact import TRAITS
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import stimuli
@@ -41,9 +41,10 @@ from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
 from forewarn.planning.difference import difference
 from forewarn.planning.plan import Asked, Bound, Plan
-from forewarn.planning.plan_text import plan_body, read_blocked
+from forewarn.planning.plan_text import read_blocked
 from forewarn.validation.fields import Boolean, Integer, Text
 from forewarn.validation.forms import Field, Form
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.control.plane import StateView
@@ -131,9 +132,9 @@ async def _preview(call: ApiCall) -> ApiResponse:
     def take(view: StateView) -> Snapshot:
         return snapshot(view.state, made, topology=topology, policy=view.policy, now_ms=now_ms)
 
-    taken = await call.desk.read(take)
-    plan = await call.desk.compute(lambda: planned_from(taken))
-    kept = MaintenancePlan(plan.id, 0, "", plan.made_ms, plan_body(plan))
+    taken = replace(await call.desk.read(take), patience_s=call.desk.answer_timeout_s)
+    kept = await call.desk.compute(lambda: call.desk.loop.planner.make(taken))
+    plan = plan_of(kept, Asked(asked.hosts, asked.duration_s))
     occupied = {each.host for each in taken.operations if each.state is OperationState.RUNNING}
     groups = await call.desk.compute(lambda: outlook(plan, topology, occupied))
     return ApiResponse({"plan": PLAN.of(kept), "groups": OUTLOOK.each(groups)})

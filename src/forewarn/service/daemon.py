@@ -20,6 +20,7 @@ from forewarn.control.driver_setup import DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
 from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.control.plane import ControlPlane
+from forewarn.control.planner_process import PlannerProcess
 from forewarn.control.standby import TERM_MS, LeaseKeeper, become_writer, leave
 from forewarn.drivers.registry import make_drivers
 from forewarn.metadata.server import MetadataServer
@@ -126,6 +127,8 @@ class Daemon:
         self.metrics_address = ""
         #: What delivers transitions; None where there is nowhere to.
         self.outbox: Outbox | None = None
+        #: Makes the plans of maintenances, large ones in processes.
+        self.planner = PlannerProcess()
         self._closing = contextlib.AsyncExitStack()
 
     async def start(self) -> Bound:
@@ -146,7 +149,8 @@ class Daemon:
         return self.bound
 
     async def stop(self) -> None:
-        """Stop listening, finish what was begun, close the store."""
+        """Stop listening, finish what was begun, close the store; a plan is not waited for."""
+        self.planner.stop()
         await self._closing.aclose()
 
     async def _start_planes(self) -> tuple[str, ...]:
@@ -210,6 +214,7 @@ class Daemon:
                     max_concurrent=drivers.max_concurrent_calls,
                 ),
                 gates=self.gates,
+                planner=self.planner,
                 observe=observers.observe_call,
             ),
             publisher=bridge,

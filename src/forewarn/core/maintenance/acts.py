@@ -16,7 +16,6 @@ from forewarn.core.maintenance.records import (
     HOSTS_MAX,
     Maintenance,
     MaintenanceMove,
-    MaintenancePlan,
     MaintenanceState,
     TargetState,
     counted,
@@ -31,12 +30,12 @@ from forewarn.core.maintenance.refusals import (
 )
 from forewarn.core.maintenance.waves import stop, withdraw
 from forewarn.core.refusals import Unknown
-from forewarn.planning.plan_text import plan_body
+from forewarn.planning.plan_text import read_blocked
 from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft
-    from forewarn.planning.plan import Plan
+    from forewarn.core.maintenance.records import MaintenancePlan
 
 #: How long after a plan with no wave, or after none could be made, one is made again, in seconds.
 PLAN_AGAIN_S = 60
@@ -235,7 +234,7 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
     plan = made.plan
     older = (made.rests_until_ms, made.policy) != (maintenance.rests_until_ms, draft.applied_policy)
     outdated = older or maintenance.gate_wanted or _leaves_out(draft, maintenance, plan)
-    outdated = outdated or plan.asked.postponed != postponed_hosts(maintenance)
+    outdated = outdated or made.postponed != postponed_hosts(maintenance)
     if plan.parent != maintenance.plan or not maintenance.plan_wanted or outdated:
         raise PlanSuperseded(
             plan=plan.id,
@@ -243,7 +242,6 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
             parent=plan.parent or "(none)",
             in_force=maintenance.plan or "(none)",
         )
-    kept = MaintenancePlan(plan.id, maintenance.number, plan.parent, plan.made_ms, plan_body(plan))
     called = maintenance.wave > 0 and not maintenance.due_ms
     due_ms, plan_due = _next_due(draft, plan)
     if called or not (maintenance.running or maintenance.state is MaintenanceState.DRAFT):
@@ -252,30 +250,32 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
         maintenance, plan=plan.id, plan_wanted=False, due_ms=due_ms, plan_due=plan_due
     )
     text = f"{planned.id} is planned in {counted(len(plan.waves), 'wave')}"
-    if plan.blocked:
-        text += f"; {counted(len(plan.blocked))} cannot be done now"
-    draft.put("maintenance.planned", text, planned, kept)
+    blocked = read_blocked(plan.body)
+    if blocked:
+        text += f"; {counted(len(blocked))} cannot be done now"
+    draft.put("maintenance.planned", text, planned, plan)
     draft.touched_maintenances.add(planned.number)
     for target in draft.maintenances.working(planned.number):
         draft.candidates.add(target.operation)  # its budgets may have room now
 
 
-def _leaves_out(draft: Draft, maintenance: Maintenance, plan: Plan) -> bool:
+def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -> bool:
     """Whether work on a host was taken back since: the plan was made when that was under way."""
     named = {host for wave in plan.waves for host in wave.hosts}
-    named.update(host for host, _ in plan.blocked)
+    named.update(host for host, _ in read_blocked(plan.body))
     named.update(draft.maintenances.targets(maintenance.number))
     return not named.issuperset(maintenance.hosts)
 
 
-def _next_due(draft: Draft, plan: Plan) -> tuple[int, bool]:
+def _next_due(draft: Draft, plan: MaintenancePlan) -> tuple[int, bool]:
     """Return when the first wave is announced; where there is none, when a plan is made again."""
     if plan.waves:
         return plan.waves[0].told_ms, False
-    waited_ms = draft.now_ms - min((each.since_ms for _, each in plan.blocked), default=0)
+    blocked = read_blocked(plan.body)
+    waited_ms = draft.now_ms - min((each.since_ms for _, each in blocked), default=0)
     again_s = max(PLAN_AGAIN_S, min(waited_ms // WAITED_PARTS // SECOND_MS, PLAN_AGAIN_S_MAX))
     again_ms = draft.now_ms + again_s * SECOND_MS
-    later = [each.clears_ms for _, each in plan.blocked if each.clears_ms > draft.now_ms]
+    later = [each.clears_ms for _, each in blocked if each.clears_ms > draft.now_ms]
     return min([again_ms, *later]), True
 
 

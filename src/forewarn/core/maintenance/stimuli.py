@@ -8,8 +8,8 @@ from forewarn.values import value
 
 if TYPE_CHECKING:
     from forewarn.core.impact import Cause, Impact
+    from forewarn.core.maintenance.records import MaintenancePlan
     from forewarn.core.policy import AppliedPolicy
-    from forewarn.planning.plan import Plan
     from forewarn.planning.policy import Budget, Policy
 
 
@@ -83,8 +83,11 @@ class PlanMade:
     """A plan was made and passed the checker; it takes force if its parent is in force. F-2."""
 
     maintenance: int
-    plan: Plan
-    #: What it was made by: the end of the pause, ms since the epoch UTC, and the policy applied.
+    #: As it will be kept.
+    plan: MaintenancePlan
+    #: What it was made by: postponements as the planner reads them, the end of the pause, ms since
+    #: the epoch UTC, and the policy applied.
+    postponed: tuple[tuple[str, int, str], ...]
     rests_until_ms: int
     policy: AppliedPolicy | None
 
