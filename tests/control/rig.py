@@ -22,7 +22,10 @@ from forewarn.simulator.world.side_work import InlineExecutor
 from forewarn.store import HistoryPage, Store, open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from forewarn.control.driver_calls import Executor
+    from forewarn.control.gate_checks import Gate
     from forewarn.control.plane import Committed
     from forewarn.control.planning import Planner
     from forewarn.core.lifecycle import Operation, OperationState
@@ -116,6 +119,7 @@ class Running:
         limits: CallLimits | None = None,
         store: Store | None = None,
         planner: Planner | None = None,
+        gates: Mapping[str, Gate] | None = None,
     ) -> None:
         """Start with one VM on one host; it has asked once.
 
@@ -125,10 +129,12 @@ class Running:
             limits: of those calls.
             store: an empty one, in memory where there is none.
             planner: makes plans; they are made on the executor's thread where there is none.
+            gates: those of the settings.
         """
         self.executor = executor or InlineExecutor()
         self.limits = limits or CallLimits()
         self.planner = planner
+        self.gates = gates or {}
         self.wall_ms = 1_800_000_000_000
         self.elapsed_ms = 0
         self.boot = "a boot"
@@ -156,7 +162,12 @@ class Running:
             self.plane,
             self.clock,
             drivers=DriverSetup(
-                self.drivers, "manual", self.limits, self.executor, planner=self.planner
+                self.drivers,
+                "manual",
+                self.limits,
+                self.executor,
+                self.gates,
+                planner=self.planner,
             ),
             publisher=self.publisher,
             on_lost=self.lost.append,

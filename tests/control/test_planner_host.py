@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.control.gate_checks import Gate
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance.stimuli import (
     CreateMaintenance,
     PauseMaintenance,
+    ResumeMaintenance,
     StartMaintenance,
 )
-from forewarn.core.stimulus import ChangeTopology, GroupsPolled
+from forewarn.core.stimulus import Approve, ChangeTopology, Complete, GroupsPolled
 from forewarn.core.topology import Host
 from tests.control.rig import WAIT_S, Running
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MINUTE_MS = 60_000
+WORK_MAX = 10
+"""Pieces of work that a gate and a driver come to, and some more."""
 
 
 class ByHand:
@@ -38,6 +42,11 @@ class ByHand:
     def do_next(self) -> None:
         """Do the piece that came first."""
         self._work.get(timeout=WAIT_S)()
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return self._work.empty()
 
 
 def test_fleet_whose_planning_takes_long_is_maintained() -> None:
@@ -60,6 +69,37 @@ def test_fleet_whose_planning_takes_long_is_maintained() -> None:
     running.store.close()
     assert states == [OperationState.ANNOUNCED]
     assert plans <= 3
+
+
+def test_nothing_is_planned_in_a_pause_before_its_gate_has_decided() -> None:
+    """Such a plan would be refused, and made again at once, as long as the pause. F-5, F-6."""
+    executor = ByHand()
+    running = Running(executor=executor, gates={"check": Gate("check", command=("false",))})
+    running.ask(ChangeTopology(hosts=(Host("other"),)))
+    hosts = ("h", "other")
+    running.ask(CreateMaintenance(Cause.HOST_REBOOT, hosts, 600, canary_hosts=("h",), gate="check"))
+    executor.do_next()
+    running.ask(StartMaintenance(1))
+    executor.do_next()
+    while not running.plane.state.operations:
+        running.pass_time(MINUTE_MS)
+    [operation] = running.plane.state.operations.values()
+    running.ask(Approve("v", operation.events))
+    executor.do_next()
+    running.settle()
+    running.ask(Complete(operation.number))
+    running.ask(PauseMaintenance(1, keep_announced=True))
+    for _ in range(WORK_MAX):
+        if not executor.idle:
+            executor.do_next()
+            running.settle()
+    idle = executor.idle
+    running.ask(ResumeMaintenance(1))
+    checked_again = not executor.idle
+    running.loop.stop()
+    running.store.close()
+    assert idle
+    assert checked_again
 
 
 @pytest.mark.parametrize("step_ms", [60 * MINUTE_MS, -60 * MINUTE_MS, -2 * MINUTE_MS])

@@ -106,7 +106,8 @@ class PlannerHost:
 
     def _begin(self, number: int) -> None:
         maintenance = self._plane.state.maintenances.get(number)
-        if maintenance is None or not maintenance.plan_wanted:
+        # No plan takes force before a gate has decided, which waits for a pause to end. F-5, F-6.
+        if maintenance is None or not maintenance.plan_wanted or maintenance.gate_wanted:
             return
         # The planner is loaded with the first plan: many a service never makes one.
         from forewarn.control.planning import snapshot  # noqa: PLC0415

@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING, Protocol
 from forewarn.control.gate_checks import POLLS_TRIES, run_gate
 from forewarn.control.planner_host import PlannerHost
 from forewarn.core.maintenance.stimuli import GateFailed, GatePassed
-from forewarn.simulator.world.crash_points import NeverReturns
+from forewarn.simulator.world.crash_points import NeverReturns, Violation
 from forewarn.simulator.world.event_queue import MINUTE_MS, SECOND_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from forewarn.control.gate_checks import Gate
+    from forewarn.control.planning import Snapshot
     from forewarn.simulator.world.control_process import SimulatedControl
     from forewarn.simulator.world.dice import Dice
     from forewarn.simulator.world.event_queue import EventQueue
 
 SLOW_PERMILLE = 100
 """How often in a thousand a plan takes long."""
+SAME_PLANS_MAX = 5
+"""Plans in a row for a maintenance that stays as it is: each was refused for what came meanwhile.
+One that is refused for what it is itself would be made for ever."""
 
 
 class InlineExecutor:
@@ -62,6 +66,8 @@ class SideWork(InlineExecutor):
         """Work beside one process; `findings` has what is drawn of gates."""
         self._service, self._queue, self._dice = service, queue, dice
         self._findings = findings
+        #: Number of a maintenance -> what the last plan was made for, and how often in a row.
+        self._planned: dict[int, tuple[object, int]] = {}
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do some work; what is told by a process that has ended is lost with it."""
@@ -74,8 +80,18 @@ class SideWork(InlineExecutor):
             delay_ms = self._dice.between(SECOND_MS, 10 * MINUTE_MS)
             self._later(delay_ms, partial(self._answer_gate, *work.args))
         else:
+            self._note_plan(work.args[0])
             slow = self._dice.chance(SLOW_PERMILLE)
             self._later(self._dice.between(1, MINUTE_MS if slow else SECOND_MS), work)
+
+    def _note_plan(self, taken: Snapshot) -> None:
+        """F-2: a plan that takes no force is not made again while nothing has changed."""
+        number, wanted = taken.maintenance.number, (taken.maintenance, taken.applied)
+        known, count = self._planned.get(number, (None, 0))
+        count = count + 1 if known == wanted else 1
+        self._planned[number] = (wanted, count)
+        if count > SAME_PLANS_MAX:
+            raise Violation("F-2", f"m-{number} is planned {count} times, and is as it was")
 
     def _later(self, delay_ms: int, work: Callable[[], None]) -> None:
         loop = self._service.loop
