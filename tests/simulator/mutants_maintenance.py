@@ -47,6 +47,12 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="transcript F-6-cancelled",
     ),
     Mutant(
+        "passed-wishes-are-forgotten",
+        "a time asked for that has passed holds no longer when the clock is put back",
+        ((WAVES, "    return max([maintenance.earliest_ms, *wished_ms])\n", "    return 0\n"),),
+        caught_by="transcript F-8-postponed-before-clock-put-back",
+    ),
+    Mutant(
         "failures-have-no-limit",
         "a maintenance goes on however many hosts have failed",
         (

@@ -218,7 +218,7 @@ def _announce(draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str) 
         operation,
         maintenance=maintenance.number,
         actor=maintenance.actor,
-        hold_ms=wave.earliest_start_ms if wave.earliest_start_ms > draft.now_ms else 0,
+        hold_ms=_hold_ms(draft, maintenance, wave, host=host),
     )
     target = Target(
         target_key(maintenance.number, host),
@@ -230,6 +230,17 @@ def _announce(draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str) 
     text = f"{operation.id}: host {host} is in wave {wave.number} of {maintenance.id}"
     draft.put("operation.planned", text, operation, target)
     transitions.announce(draft, operation)
+
+
+def _hold_ms(draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str) -> int:
+    """Return before when work must not start, ms since the epoch UTC; 0: it may at any time.
+
+    What people asked for is kept though it has passed: the clock may be put back. F-8, N-4.
+    """
+    if wave.earliest_start_ms > draft.now_ms:
+        return wave.earliest_start_ms
+    wished_ms = [each.until_ms for each in maintenance.postponed if each.host == host]
+    return max([maintenance.earliest_ms, *wished_ms])
 
 
 def _wave_called(draft: Draft, maintenance: Maintenance, *, working: bool) -> None:

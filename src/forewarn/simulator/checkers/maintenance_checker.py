@@ -181,8 +181,12 @@ class MaintenanceChecker:
             raise Violation("F-8", f"{name} beyond the deadline")
 
     def _check_late_enough(self, operation: Operation, start_ms: int) -> None:
-        """F-8: not before the time that an owner was granted."""
+        """F-3, F-8: not before the time that was asked for, nor that an owner was granted."""
         maintenance = self._maintenances[operation.maintenance]
+        self.premises["F-3: work waits for its earliest time"] += bool(maintenance.earliest_ms)
+        if start_ms < maintenance.earliest_ms:
+            text = f"{operation.id} is {operation.state.value} for {start_ms}"
+            raise Violation("F-3", f"{text}, {maintenance.id} begins at {maintenance.earliest_ms}")
         for each in maintenance.postponed:
             if each.host == operation.host:
                 self.premises["F-8: work comes after it was postponed"] += 1

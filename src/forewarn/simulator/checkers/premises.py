@@ -46,6 +46,7 @@ PREMISES = (
     "D-1: the same document read again",
     "F-1: a maintenance is done",
     "F-3: a policy changes under maintenances",
+    "F-3: work waits for its earliest time",
     "F-5: a gate lets a maintenance go on",
     "F-5: a gate stops a maintenance",
     "F-5: a gate waits for polls",
