@@ -22,14 +22,14 @@ from forewarn.simulator.world.side_work import InlineExecutor
 from forewarn.store import HistoryPage, Store, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from forewarn.control.driver_calls import Executor
     from forewarn.control.gate_checks import Gate
     from forewarn.control.plane import Committed
     from forewarn.control.planning import Planner
     from forewarn.core.lifecycle import Operation, OperationState
-    from forewarn.core.state import Entry
+    from forewarn.core.state import Changes, Entry
     from forewarn.core.stimulus import Stimulus
     from forewarn.drivers import Driver
     from forewarn.errors import ForewarnError
@@ -235,3 +235,12 @@ class Running:
         return self.loop.read(lambda plane: plane.state.operations[operation.number].state).result(
             WAIT_S
         )
+
+
+def refuses(error: ForewarnError) -> Callable[[Changes], int]:
+    """A commit that fails with an error."""
+
+    def commit(changes: Changes) -> int:
+        raise error
+
+    return commit

@@ -18,7 +18,8 @@ from forewarn.core.maintenance.stimuli import (
 )
 from forewarn.core.stimulus import Approve, ChangeTopology, Complete, GroupsPolled
 from forewarn.core.topology import Host
-from tests.control.rig import WAIT_S, Running
+from forewarn.store.errors import StoreFull
+from tests.control.rig import WAIT_S, Running, refuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,6 +101,30 @@ def test_nothing_is_planned_in_a_pause_before_its_gate_has_decided() -> None:
     running.store.close()
     assert idle
     assert checked_again
+
+
+def test_plan_that_the_store_would_not_take_is_not_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is kept, as other reports are, and takes force later; so a full disk costs one plan."""
+    executor = ByHand()
+    running = Running(executor=executor)
+    running.ask(CreateMaintenance(Cause.HOST_REBOOT, ("h",), 600))
+    with monkeypatch.context() as patch:
+        refused = StoreFull(place="here", reason="full")
+        patch.setattr(running.store, "commit", refuses(refused))
+        executor.do_next()
+        running.settle()
+        running.pass_time()
+        idle = executor.idle
+    running.pass_time()
+    planned = running.plane.state.maintenances[1]
+    running.loop.stop()
+    running.store.close()
+    assert idle
+    assert executor.idle
+    assert planned.plan
+    assert not planned.plan_wanted
 
 
 @pytest.mark.parametrize("step_ms", [60 * MINUTE_MS, -60 * MINUTE_MS, -2 * MINUTE_MS])

@@ -19,13 +19,10 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.replication.messages import PublishResult
 from forewarn.store.errors import StoreFull, StoreUncertain
-from tests.control.rig import Running
+from tests.control.rig import Running, refuses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from forewarn.core.state import Changes
-    from forewarn.errors import ForewarnError
+    from collections.abc import Iterator
 
 
 HOUR_MS = 3_600_000
@@ -204,12 +201,3 @@ def test_what_failed_is_published_as_soon_as_the_store_has_told(
     running.pass_time(0)
     assert running.loop.shows
     assert set(running.driver.begun) == {1}  # again for each time the store was asked
-
-
-def refuses(error: ForewarnError) -> Callable[[Changes], int]:
-    """A commit that fails with an error."""
-
-    def commit(changes: Changes) -> int:
-        raise error
-
-    return commit

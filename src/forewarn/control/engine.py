@@ -384,14 +384,15 @@ class ControlEngine:
         except CallerError as refusal:
             log.info("%s came too late: %s", type(stimulus).__name__, refusal)
         except Stopping:
-            pass  # it is found out again at the next start
-        except StoreContradiction as error:  # what the store cannot hold it will never hold
-            self._trouble(error)
+            return  # it is found out again at the next start
         except ForewarnError as error:
-            self._unreported.append((stimulus, actor))
+            if not isinstance(error, StoreContradiction):  # what can never be held is not kept
+                self._unreported.append((stimulus, actor))
             self._trouble(error)
+            return
         else:
             self._last_trouble = ""
+        self._planner.decided(stimulus)
 
     def _trouble(self, error: ForewarnError) -> None:
         """Log a trouble once, not each time it comes back."""

@@ -94,7 +94,7 @@ class PlannerHost:
         return (self._planner or planned_here)(taken)
 
     def take(self, made: PlannerReport) -> None:
-        """Have a plan take force, or a gate decide; then make what is wanted now."""
+        """Have a plan take force, or a gate decide."""
         if isinstance(made, GatePassed | GateFailed):
             self._checking.discard(made.maintenance)
             self._report(made, "gate")
@@ -102,7 +102,15 @@ class PlannerHost:
             self._making = 0
             self._took_ms = self._clock.now_ms() - self._begun_ms
             self._report(made, "planner")
-        self.request((made.maintenance,))
+        self.request(())
+
+    def decided(self, stimulus: Stimulus) -> None:
+        """Make what is wanted now, if that was one of these reports.
+
+        Not before: what the store would not take is kept, and more would be made for as long.
+        """
+        if isinstance(stimulus, PlanMade | PlanFailed | GatePassed | GateFailed):
+            self.request((stimulus.maintenance,))
 
     def _begin(self, number: int) -> None:
         maintenance = self._plane.state.maintenances.get(number)
