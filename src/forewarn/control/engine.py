@@ -392,7 +392,7 @@ class ControlEngine:
             return
         else:
             self._last_trouble = ""
-        self._planner.decided(stimulus)
+        self.planner.decided(stimulus)
 
     def _trouble(self, error: ForewarnError) -> None:
         """Log a trouble once, not each time it comes back."""
