@@ -140,9 +140,8 @@ class ControlEngine:
         self._rest.update(dict.fromkeys(recovered.rest))
         self._drivers.resume(now_ms)
         self.planner.request(recovered.plan)
-        everything = tuple(self._plane.state.operations)
-        follow_up = FollowUp.of(recovered)
-        return self._publishing.publish_whole(self._plane.whole(), everything, follow_up)
+        whole, everything = self._plane.whole(), tuple(self._plane.state.operations)
+        return self._publishing.publish_whole(whole, everything, FollowUp.of(recovered))
 
     def start(self) -> None:
         """Begin to run, after `recover`."""
