@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from forewarn.errors import CallerError
 from forewarn.values import value
 
+#: `FOREWARN_STORE_URL` in the environment sets `url` in `[store]`.
+ENVIRONMENT_PREFIX = "FOREWARN_"
+
 
 class SettingInvalid(CallerError):
     """A setting that is unknown or of the wrong kind."""

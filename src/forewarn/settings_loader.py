@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, get_args, get_origin, get_type_hints
 
 from forewarn.errors import CallerError
-from forewarn.settings import NamedTable, SettingInvalid, Settings
+from forewarn.settings import ENVIRONMENT_PREFIX, NamedTable, SettingInvalid, Settings
 from forewarn.validation.complexity import FileTooComplex
 from forewarn.validation.fields import (
     WHOLE_MAX,
@@ -29,8 +29,6 @@ from forewarn.validation.toml_reader import read_toml
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-#: `FOREWARN_STORE_URL` sets `url` in `[store]`.
-ENVIRONMENT_PREFIX = "FOREWARN_"
 #: Variables with that prefix which are not settings of the service.
 ENVIRONMENT_OTHER = frozenset({"FOREWARN_SERVER", "FOREWARN_TOKEN", "FOREWARN_ENDPOINT"})
 #: How like a section's name a word must be to be meant for it: `metdata` is, `service` is not.

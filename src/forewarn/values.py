@@ -5,16 +5,21 @@ Nothing that knows what a value means may go in here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, dataclass_transform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _R = TypeVar("_R")
 _Fields: TypeAlias = "tuple[attrgetter[tuple[object, ...]], dict[str, int]]"
 
 _KNOWN: dict[type[object], _Fields] = {}
+#: Stands for an argument that was not given.
+_LEFT_OUT = object()
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -24,9 +29,10 @@ def value(kind: type[_R]) -> type[_R]:
     The type checker refuses a change; at run time nothing does. A dataclass that is frozen there,
     too, sets each field by a call: an operation takes ten times as long to make. Source: ADR 0013.
     """
-    made = dataclass(slots=True, eq=False, repr=False)(kind)
+    made = dataclass(slots=True, eq=False, repr=False, init=False)(kind)
     # Each method that `dataclass` writes is compiled when the class is made: for the hundreds of
-    # values of a service that is a good part of its start. These are as fast, and are not.
+    # values of a service that is a good part of its start. These are as fast, and are not; what
+    # makes an object is compiled with the first one.
     names = [field.name for field in fields(made) if field.compare]  # type: ignore[arg-type]
     read = attrgetter(*names) if names else _nothing
 
@@ -36,7 +42,12 @@ def value(kind: type[_R]) -> type[_R]:
     def hashed(one: object) -> int:
         return hash(read(one))
 
-    for name, method in (("__eq__", equal), ("__hash__", hashed), ("__repr__", _shown)):
+    def begin(one: object, *given: object, **named: object) -> None:
+        made.__init__ = _init_of(made)  # type: ignore[method-assign]
+        made.__init__(one, *given, **named)
+
+    own = {"__init__": begin, "__eq__": equal, "__hash__": hashed, "__repr__": _shown}
+    for name, method in own.items():
         if name not in kind.__dict__:
             setattr(made, name, method)
     return made
@@ -63,6 +74,33 @@ def replace(record: _R, **changes: object) -> _R:
     for name, new in changes.items():
         values[places[name]] = new
     return kind(*values)
+
+
+def _init_of(kind: type[object]) -> Callable[..., None]:
+    """Return what `dataclass` would have made to set the fields of a value."""
+    scope: dict[str, object] = {"_left_out": _LEFT_OUT}
+    parameters, lines = ["self"], ["pass"]
+    for each in fields(kind):  # type: ignore[arg-type]
+        assert not each.kw_only, each
+        if not each.init:
+            assert each.default is each.default_factory, each  # both are missing
+            continue
+        name = value = each.name
+        parameter = name
+        if each.default is not MISSING:
+            parameter, scope[f"_of_{name}"] = f"{name}=_of_{name}", each.default
+        elif each.default_factory is not MISSING:
+            parameter, scope[f"_of_{name}"] = f"{name}=_left_out", each.default_factory
+            value = f"_of_{name}() if {name} is _left_out else {name}"
+        parameters.append(parameter)
+        lines.append(f"self.{name} = {value}")
+    if hasattr(kind, "__post_init__"):
+        lines.append("self.__post_init__()")
+    text = f"def __init__({', '.join(parameters)}):\n  " + "\n  ".join(lines)
+    exec(text, scope)  # noqa: S102 - of our own names
+    made: Callable[..., None] = scope["__init__"]  # type: ignore[assignment]
+    made.__qualname__ = f"{kind.__qualname__}.__init__"
+    return made
 
 
 def _nothing(_: object) -> None:

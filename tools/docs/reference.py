@@ -21,7 +21,7 @@ import forewarn
 from forewarn import settings
 from forewarn.core.impact import NOTICE_S, TRAITS, Source, Traits
 from forewarn.errors import CallerError, ForewarnError, OurError, PeerError, every_error
-from forewarn.settings_loader import ENVIRONMENT_PREFIX
+from forewarn.settings import ENVIRONMENT_PREFIX
 
 WRITTEN = "<!-- Written by `make docs`; edit the code it comes from, not this page. -->\n"
 

@@ -6,6 +6,7 @@ No part of the emulator lives here; its wiring is `emulator/emulator.py`.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from forewarn.cli.program_name import typed_name
 from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED
+from forewarn.garbage import uncollected
 
 if TYPE_CHECKING:
     import argparse
@@ -172,9 +174,10 @@ def _rate(text: str) -> float:
 
 
 def _emulate(arguments: argparse.Namespace) -> int:
-    from forewarn.service.process import run  # noqa: PLC0415 - the other commands need none of it
+    with uncollected():
+        from forewarn.service.process import run  # noqa: PLC0415 - the other commands need none of it
 
-    options = _options(arguments)
+        options = _options(arguments)
     _log_troubles(to_console=not arguments.quiet)
     try:
         return run(lambda: _serve(options, arguments))
@@ -245,7 +248,11 @@ def _read(kind: ValueType, text: str, where: str) -> object:
 
 def _tokens() -> tuple[str, ...]:
     """Return the operators' tokens of the environment, as the service itself reads them."""
-    from forewarn.settings_loader import load_settings  # noqa: PLC0415
+    from forewarn.settings import ENVIRONMENT_PREFIX  # noqa: PLC0415
+
+    if not any(name.startswith(ENVIRONMENT_PREFIX) for name in os.environ):
+        return ()
+    from forewarn.settings_loader import load_settings  # noqa: PLC0415 - slow to import
 
     return load_settings(()).operator.tokens
 
@@ -263,9 +270,10 @@ def _log_troubles(*, to_console: bool) -> None:
 
 
 async def _serve(options: Options, arguments: argparse.Namespace) -> int:
-    from forewarn.emulator.launch import new_emulator  # noqa: PLC0415
-    from forewarn.emulator.line_writer import LineWriter  # noqa: PLC0415
-    from forewarn.service.process import run_until_stopped  # noqa: PLC0415
+    with uncollected():  # a module's objects stay
+        from forewarn.emulator.launch import new_emulator  # noqa: PLC0415
+        from forewarn.emulator.line_writer import LineWriter  # noqa: PLC0415
+        from forewarn.service.process import run_until_stopped  # noqa: PLC0415
 
     emulator = new_emulator(options)
     for text in arguments.fault:

@@ -226,14 +226,18 @@ class Commands:
         add_json_option(parser, default=argparse.SUPPRESS)
         return parser
 
-    def _add(self, name: str, help_line: str) -> Parser:
+    def _add(self, name: str, help_line: str, *, add_help: bool = True) -> Parser:
         line = help_line or self._helps[name]
         parser = self._subparsers.add_parser(
-            name, help=line, description=line[:1].upper() + line[1:] + ".", allow_abbrev=False
+            name,
+            help=line,
+            description=line[:1].upper() + line[1:] + ".",
+            allow_abbrev=False,
+            add_help=add_help,
         )
         assert isinstance(parser, Parser), "commands are parsed as the word above them"
         return parser
 
     def stub(self, name: str) -> None:
         """Add a command for `--help` alone, without what it takes."""
-        self._add(name, "")
+        self._add(name, "", add_help=False)  # nobody parses by it

@@ -24,8 +24,6 @@ from forewarn.control.planner_process import PlannerProcess
 from forewarn.control.standby import TERM_MS, LeaseKeeper, become_writer, leave
 from forewarn.drivers.registry import make_drivers
 from forewarn.metadata.server import MetadataServer
-from forewarn.replication.access import NodeAccess, TlsFiles
-from forewarn.replication.server import FeedServer
 from forewarn.service.bridge import Bridge
 from forewarn.service.observers import make_observers
 from forewarn.service.settings_check import policy_of
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from forewarn.ids import Ids
     from forewarn.outbox.delivery import Destination
     from forewarn.outbox.outbox import Outbox
+    from forewarn.replication.server import FeedServer
     from forewarn.service.observers import Observers
     from forewarn.service.workers import Workers
     from forewarn.settings import Settings
@@ -263,6 +262,9 @@ class Daemon:
         feed = self.settings.feed
         if not feed.listen and self.settings.listen.workers <= 0:
             return None
+        from forewarn.replication.access import NodeAccess  # noqa: PLC0415 - most services have none
+        from forewarn.replication.server import FeedServer  # noqa: PLC0415
+
         access = NodeAccess(feed.hosts, feed.tokens) if feed.listen else None
         server = FeedServer(bridge, epoch=self.store.epoch, access=access)
         self._closing.push_async_callback(server.stop)
@@ -281,6 +283,7 @@ class Daemon:
         feed = self.settings.feed
         tls = None
         if feed.certificate:
+            from forewarn.replication.access import TlsFiles  # noqa: PLC0415
             from forewarn.replication.tls import server_context  # noqa: PLC0415 - most need no TLS
 
             files = TlsFiles(feed.certificate, feed.key, feed.client_ca)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreMissing, StoreTooNew
@@ -40,16 +40,9 @@ class Migration:
 @cache
 def every_step() -> tuple[Migration, ...]:
     """Return the steps this version knows, in their order."""
-    found = sorted(
-        (file for file in files("forewarn.store").joinpath("schema").iterdir()),
-        key=lambda file: file.name,
-    )
     steps = tuple(
-        Migration(
-            int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")
-        )
-        for file in found
-        if file.name.endswith(".sql")
+        Migration(int(file.name[:4]), file.stem, file.read_text(encoding="utf-8"))
+        for file in sorted(Path(__file__).with_name("schema").glob("*.sql"))
     )
     assert [step.number for step in steps] == list(range(1, len(steps) + 1)), steps
     return steps

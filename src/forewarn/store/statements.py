@@ -8,7 +8,7 @@ migration and nothing else, and the three places that list columns cannot disagr
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from forewarn.core.records import FIXED, KEYS, KINDS, columns_of
 
@@ -29,7 +29,7 @@ def column(name: str) -> str:
 @cache
 def statement_texts() -> dict[str, str]:
     """Return the text of every statement by its name."""
-    written = files("forewarn.store").joinpath("queries.sql").read_text(encoding="utf-8")
+    written = Path(__file__).with_name("queries.sql").read_text(encoding="utf-8")
     texts = {}
     for block in written.split("-- name: ")[1:]:
         name, _, text = block.partition("\n")
