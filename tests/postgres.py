@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psycopg
@@ -66,6 +66,8 @@ class PostgresServer:
     folder: Path
     process: subprocess.Popen[str]
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES_KEPT))
+    #: What the names of its databases begin with.
+    prefix: str = "test"
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _template: str = "template1"
 
@@ -84,14 +86,15 @@ class PostgresServer:
 
     def fill_template(self, fill: Callable[[str], None]) -> None:
         """Let `fill` prepare the database, by its address, that new ones are copied from."""
-        self.run("CREATE DATABASE filled TEMPLATE template0 ENCODING 'UTF8'")
-        fill(self.address("filled"))
-        self._template = "filled"
+        name = f"{self.prefix}_filled"
+        self.run(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")
+        fill(self.address(name))
+        self._template = name
 
     @contextmanager
     def database(self, template: str | None = None) -> Iterator[str]:
         """Yield the address of a fresh database and drop it afterwards."""
-        name = f"test_{next(self._numbers)}"
+        name = f"{self.prefix}_{next(self._numbers)}"
         source = template or self._template
         # Copying files takes a sixth of the time; before version 15 nothing else was done.
         how = " STRATEGY FILE_COPY" if self._version() >= 150_000 else ""
@@ -100,6 +103,31 @@ class PostgresServer:
             yield self.address(name)
         finally:
             self.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def drop_databases(self) -> None:
+        """Drop what a process that was killed has left."""
+        for (name,) in self.run("SELECT datname FROM pg_database WHERE datname ~ '_'"):
+            self.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+_shared: list[PostgresServer] = []
+
+
+@contextmanager
+def shared_postgres() -> Iterator[None]:
+    """Start a server for all the processes that are forked meanwhile, each with its databases."""
+    with running_postgres() as server:
+        _shared.append(server)
+        try:
+            yield
+        finally:
+            _shared.pop()
+
+
+def drop_shared_databases() -> None:
+    """Drop what forked processes have left in the server that they share, if there is one."""
+    for server in _shared:
+        server.drop_databases()
 
 
 @contextmanager
@@ -113,6 +141,9 @@ def running_postgres(*, on_disk: bool = False) -> Iterator[PostgresServer]:
         PostgresMissingError: there is none on this machine.
         AssertionError: it would not start; its log is in the message.
     """
+    if _shared and not on_disk:
+        yield replace(_shared[-1], prefix=f"p{os.getpid()}")
+        return
     programs = _programs()
     parent = SLOW if on_disk or not _has_room(FAST) else FAST
     folder = Path(tempfile.mkdtemp(prefix="fw-pg-", dir=parent))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,9 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 SOUND = -1
 """In place of a change's number: nothing is broken, and nobody may notice anything."""
 UNHEARD = {"log", "logging", "_say"}
-"""Names whose calls may be dropped: nobody promises what is logged."""
+"""Names whose calls are left as they are: nobody promises what is logged."""
+ELSEWHERE = "win32"
+"""What runs on this system alone is left as it is: no test runs there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +76,10 @@ class Breakage:
         return f"{self.path}:{self.line}: {self.what}: {self.text}"
 
     @property
-    def key(self) -> str:
-        """What it is known by wherever its line is moved in the module."""
-        return f"{self.module} | {self.what} | {self.text}"
+    def keys(self) -> set[str]:
+        """What it is known by wherever its line is moved; any number of a line is one more."""
+        whats = {self.what, "one more"} if re.match(r"\d", self.what) else {self.what}
+        return {f"{self.module} | {what} | {self.text}" for what in whats}
 
 
 def breakages(package: str) -> list[Breakage]:
@@ -131,11 +135,18 @@ def _places(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
         if _is_out_of_reach(node):
             continue
         yield from ((node, what) for what in _changes_of(node))
-        stack += reversed(list(_children(node)))
+        stack += reversed(node.orelse if _is_elsewhere(node) else list(_children(node)))
+
+
+def _is_elsewhere(node: ast.AST) -> TypeGuard[ast.If]:
+    """Whether a statement's body is run on another operating system alone."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == f"sys.platform == {ELSEWHERE!r}"
 
 
 def _is_out_of_reach(node: ast.AST) -> bool:
-    """Whether nothing in a node can be wrong for anybody: assertions, types, texts of errors."""
+    """Whether nothing in a node can be wrong for anybody: assertions, types, texts for people."""
+    if isinstance(node, ast.Expr) and _is_unheard(node.value):
+        return True
     if isinstance(node, ast.If):
         return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
@@ -172,7 +183,7 @@ def _changes_of(node: ast.AST) -> Iterator[str]:
             yield f"{truth} to {not truth}"
         case ast.Constant(value=int(number)):
             yield f"{number} to {number + 1}"
-        case ast.Expr(value=ast.Call()) if not _is_unheard(node.value):
+        case ast.Expr(value=ast.Call()):
             yield "call dropped"
         case ast.Call(args=[first, second, *_]) if ast.dump(first) != ast.dump(second):
             is_starred = isinstance(first, ast.Starred) or isinstance(second, ast.Starred)
@@ -186,7 +197,9 @@ def _is_in_any_order(function: ast.expr) -> bool:
 
 
 def _is_unheard(call: ast.expr) -> bool:
-    name = call.func if isinstance(call, ast.Call) else call
+    if not isinstance(call, ast.Call):
+        return False
+    name = call.func
     while isinstance(name, ast.Attribute):
         name = name.value
     return isinstance(name, ast.Name) and name.id in UNHEARD

@@ -18,7 +18,7 @@ import coverage
 import pytest
 
 from tests.simulator.mutation.generated import ROOT, SOURCE, Breakage
-from tests.simulator.mutation.rooms import OPTIONS, TESTS
+from tests.simulator.mutation.rooms import arguments
 
 KEPT = ROOT / ".build" / "mutants"
 
@@ -111,7 +111,7 @@ def _record(room: str) -> dict[str, object]:
     )
     recorder = _Recorder(measured)
     measured.start()
-    pytest.main([*OPTIONS, *TESTS[room]], plugins=[recorder])
+    pytest.main([*arguments(room)], plugins=[recorder])
     measured.stop()
     data = measured.get_data()
     lines: dict[str, dict[str, list[str]]] = defaultdict(dict)

@@ -6,23 +6,37 @@ AGENT = (
     "core core_documents core_together core_undoing coordination rules journal core_worlds doubt "
     "wild_documents"
 )
+PAGES = "tests/test_docs.py::test_generated_page_is_up_to_date"
+"""Compares errors, settings and commands with what their pages say."""
+ROUTES = "work_routes maintenance_routes maintenance_gates fleet_routes fleet_watch dispatch"
 TESTS: dict[str, tuple[str, ...]] = {
     "core": ("tests/core", "tests/transcripts", "tests/planning"),
     "agent/core": (
         *(f"tests/agent/test_{name}.py" for name in AGENT.split()),
         "tests/transcripts",
     ),
-    "control": ("tests/control", "tests/transcripts"),
-    "metadata": ("tests/metadata", "tests/protocol"),
-    "store": ("tests/store",),
+    "control": (
+        *(PAGES, "tests/control", "tests/transcripts"),
+        *("tests/store/test_lease.py", "tests/store/test_retention.py"),
+        *(f"tests/operator_api/test_{name}.py" for name in ROUTES.split()),
+    ),
+    "metadata": (PAGES, "tests/metadata", "tests/protocol", "tests/emulator/test_faults.py"),
+    "store": (PAGES, "tests/store"),
 }
 """What may notice a breakage of a room."""
 EXPLORED = {"core"}
 """Rooms whose breakages the exploration of small worlds could notice."""
 SIMULATED = {"core", "agent/core", "control"}
 """Rooms whose breakages a random world could notice."""
+POSTGRES = {"store"}
+"""Rooms that have code for PostgreSQL: its tests are run, too, on one server for all of them."""
 OPTIONS = (
     *("-q", "--no-header", "--no-summary", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist"),
     "--assert=plain",  # pytest would load the product itself, unbroken, to rewrite its assertions
-    *("-m", "not slow and not postgres"),
 )
+
+
+def arguments(room: str) -> tuple[str, ...]:
+    """Return how pytest is called for the tests of a room."""
+    marks = "not slow" if room in POSTGRES else "not slow and not postgres"
+    return (*OPTIONS, "-m", marks, *TESTS[room])

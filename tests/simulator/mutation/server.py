@@ -21,9 +21,10 @@ from types import CodeType, FunctionType
 
 import pytest
 
+from tests.postgres import drop_shared_databases
 from tests.simulator.mutation.generated import ROOT, SOUND, Breakage, broken
 from tests.simulator.mutation.recorded import Recorded
-from tests.simulator.mutation.rooms import EXPLORED, OPTIONS, SIMULATED, TESTS
+from tests.simulator.mutation.rooms import EXPLORED, SIMULATED, arguments
 
 STATES = 700
 """How many states of each small world are visited where no test notices."""
@@ -81,7 +82,7 @@ def _served(
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
-        code = pytest.main([*OPTIONS, *TESTS[room]], plugins=[server])
+        code = pytest.main([*arguments(room)], plugins=[server])
         if is_early and not server.is_loaded:
             os.write(writer, f"killed\tcollection ends with {int(code)}\n".encode())
         os._exit(0)
@@ -146,6 +147,7 @@ class _Server:
             except (ProcessLookupError, PermissionError):
                 os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+            drop_shared_databases()
 
     def _attempt(self, breakage: Breakage, items: list[pytest.Item], writer: int) -> None:
         def say(line: str) -> None:
