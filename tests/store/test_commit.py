@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import forewarn.store
 from forewarn.core.impact import Cause
 from forewarn.core.state import Changes, Image, State
 from forewarn.core.stimulus import (
@@ -120,7 +122,7 @@ def test_second_writer_takes_the_place_of_the_first(postgres_address: str, opene
 
 def test_writer_that_was_replaced_is_told_and_does_not_come_back() -> None:
     """It may not begin anything, nor become the writer again by asking. Source: L-7."""
-    engine = SqliteEngine(None)
+    engine = SqliteEngine(None, must_exist=False)
     migrate(engine)
     first, second = Store(engine), Store(engine)
     first.load()
@@ -132,6 +134,39 @@ def test_writer_that_was_replaced_is_told_and_does_not_come_back() -> None:
             refused()
     second.confirm()
     engine.close()
+
+
+def test_generations_tell_writers_and_commits_apart(address: str, opened: Opener) -> None:
+    """Each writer's number is above all before it; the sequence keeps its name. Source: L-7."""
+    story = begin(opened(address))
+    first, epoch = story.store.writer_generation, story.store.epoch
+    assert epoch
+    before = story.store.generation
+    for number in range(1, 4):
+        story.store.commit(one_entry(story))
+        assert story.store.generation == before + number
+    assert story.store.writer_generation == first
+    story.store.close()
+    again = opened(address)
+    again.load()
+    assert again.writer_generation > before + 3
+    assert again.generation == again.writer_generation
+    assert (again.epoch, again.history_seq) == (epoch, story.store.history_seq)
+
+
+def test_large_fleet_is_not_looked_through_for_garbage(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection over a million VMs would hold every thread up for seconds. Source: L-7."""
+    monkeypatch.setattr(forewarn.store, "FROZEN_VMS_MIN", len(story.state.topology.vms) + 1)
+    story.store.load()
+    assert gc.get_freeze_count() == 0
+    monkeypatch.setattr(forewarn.store, "FROZEN_VMS_MIN", len(story.state.topology.vms))
+    try:
+        story.store.load()
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
 
 
 def test_two_writers_never_both_commit(postgres_address: str, opened: Opener) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from forewarn.core.state import Changes
 from forewarn.store import Store
+from tests.store.story import START_MS, entry
 
 
 def test_cursor_only_moves_forwards(address: str, opened: Callable[[str], Store]) -> None:
@@ -15,6 +17,13 @@ def test_cursor_only_moves_forwards(address: str, opened: Callable[[str], Store]
     store.close()
     store = opened(address)
     assert store.cursors.take_up(["a", "b", "c"], 20) == {"a": 9, "b": 7, "c": 20}
+
+
+def test_next_entry_says_when_it_happened(store: Store) -> None:
+    """How late the outbox is counts from the first entry that it has not sent. Source: L-7."""
+    times = [START_MS + n for n in range(3)]
+    store.commit(Changes(0, entries=[entry(at_ms=at_ms) for at_ms in times]))
+    assert [store.cursors.next_ms(seq) for seq in range(4)] == [*times, 0]
 
 
 def test_history_is_held_for_destinations_of_the_settings(store: Store) -> None:

@@ -11,7 +11,13 @@ import pytest
 from forewarn.core.records import KINDS, columns_of
 from forewarn.store import HistoryPage, Store, open_store
 from forewarn.store.addresses import engine_of
-from forewarn.store.errors import StoreContradiction, StoreDamaged, StoreTooNew
+from forewarn.store.engine import Transaction
+from forewarn.store.errors import (
+    StoreContradiction,
+    StoreDamaged,
+    StoreMissing,
+    StoreTooNew,
+)
 from forewarn.store.migrations import Migration, every_step, migrate
 from forewarn.store.statements import TABLE_OF, column
 from tests.postgres import PostgresServer
@@ -150,6 +156,40 @@ def test_processes_starting_at_once_share_the_work(server: PostgresServer) -> No
         store = open_store(empty)
         assert steps_done(store) == [step.number for step in every_step()]
         store.close()
+
+
+@pytest.mark.postgres
+def test_database_that_must_hold_a_store_is_not_filled(server: PostgresServer) -> None:
+    """An empty database in place of the store is no reason to start over. Source: L-7."""
+    with server.database("template0") as empty:
+        for _ in range(2):  # the first left nothing behind
+            with pytest.raises(StoreMissing, match="must_exist"):
+                open_store(empty, must_exist=True)
+        open_store(empty).close()
+        open_store(empty, must_exist=True).close()
+
+
+@pytest.mark.postgres
+def test_schema_is_changed_under_terms_of_its_own(
+    server: PostgresServer, postgres_address: str, opened: Opener
+) -> None:
+    """One process at a time changes it, for as long as that takes; then all is as before. L-7."""
+    asked = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
+    locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+    engine = opened(postgres_address)._engine
+
+    def terms(transaction: Transaction) -> list[object]:
+        return [transaction._connection.execute(f"SHOW {each}").fetchall()[0][0] for each in asked]
+
+    with engine.writing() as transaction:
+        before = terms(transaction)
+    with engine.writing() as transaction:
+        engine.lock_schema(transaction)
+        assert terms(transaction) == ["2min", "0", "0"]
+        assert server.run(locks) == [(1,)]
+    with engine.writing() as transaction:
+        assert terms(transaction) == before == ["5s", "1min", "10s"]
+    assert server.run(locks) == [(0,)]
 
 
 @pytest.mark.postgres

@@ -11,7 +11,8 @@ from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.state import Changes
 from forewarn.core.stimulus import Approve, Cancel, RequestMaintenance
-from forewarn.store import HistoryPage, OperationPage, Store
+from forewarn.store import HistoryPage, OperationPage, Store, reading
+from forewarn.store.errors import StoreDamaged
 from forewarn.store.reading import PAGE_MAX
 from forewarn.values import replace
 from tests.store.story import Story, begin, entry
@@ -202,6 +203,52 @@ def test_page_is_bounded(story: Story) -> None:
     assert len(story.store.history(HistoryPage(limit=10**9))) == PAGE_MAX
     assert sum(1 for _ in story.store.entries()) == last
     assert [each.seq for each in story.store.entries(after=last - 1)] == [last]
+
+
+def spoil(story: Story, seq: int) -> None:
+    """Have an entry of history that cannot be read."""
+    with story.store._engine.writing() as transaction:
+        transaction.run_text(f"UPDATE history SET images = '?' WHERE seq = {seq}")
+
+
+def test_check_reads_the_newest_history(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damage behind the first page is found, and older history is left for later. Source: L-7."""
+    monkeypatch.setattr(reading, "PAGE_MAX", 3)
+    monkeypatch.setattr(reading, "CHECKED_MAX", 9)
+    last = story.store.commit(Changes(3, entries=[entry() for _ in range(20)]))
+    story.store.check()
+    spoil(story, last - 9)
+    story.store.check()
+    spoil(story, last - 8)
+    with pytest.raises(StoreDamaged, match="history"):
+        story.store.check()
+
+
+def test_check_ends_with_the_oldest_entry(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """History that is shorter than what is read is read to its first entry. Source: L-7."""
+    last = len(list(story.store.entries()))
+    monkeypatch.setattr(reading, "PAGE_MAX", last)
+    spoil(story, 1)
+    with pytest.raises(StoreDamaged, match="history"):
+        story.store.check()
+
+
+@pytest.mark.parametrize("table", ["operation", "event"])
+def test_check_reads_ended_work(story: Story, table: str) -> None:
+    """Operations and their events are kept for people, so they must be readable. Source: L-5."""
+    column = {"operation": "vms", "event": "resources"}[table]
+    key = {"operation": "number", "event": "operation"}[table]
+    with story.store._engine.writing() as transaction:
+        transaction.run_text(f"UPDATE {table} SET {column} = '{{' WHERE {key} = 1")
+    with pytest.raises(StoreDamaged, match=table):
+        story.store.check()
+
+
+def test_names_that_many_share_are_kept_once(story: Story) -> None:
+    """A million VMs hold the name of their host and group in common. Source: invariant 10."""
+    vms = story.store.load().topology.vms
+    assert vms["web_0"].host is vms["db_0"].host
+    assert vms["web_0"].group is vms["web_1"].group
 
 
 def test_cancelled_work_is_kept(story: Story) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,14 @@ import pytest
 
 from forewarn.control.history_keeper import HistoryKeeper
 from forewarn.core.history import CHECKPOINT
+from forewarn.core.state import Image
 from forewarn.errors import ForewarnError
 from forewarn.store import HistoryPage, Retention, Store, retention
 from forewarn.store.errors import StoreLost
+from forewarn.store.images import images_text
+from forewarn.store.migrations import migrate
 from forewarn.store.retention import ExportFailed
+from forewarn.store.sqlite import SqliteEngine
 from tests.store.story import Story, begin, live_records, replayed
 from tests.waiting import wait_until
 
@@ -151,6 +156,134 @@ def test_writer_that_was_replaced_removes_nothing(
     with pytest.raises(StoreLost):
         story.store.trim(Retention(tmp_path, max_age_ms=1), story.now_ms + 2)
     assert sequences(other.store) == before
+
+
+WEEK_MS = 7 * 86_400_000
+"""How long a destination that takes nothing keeps history at most."""
+
+
+@pytest.mark.parametrize(("late_ms", "kept"), [(0, True), (1, False)])
+def test_history_waits_a_week_for_a_destination(
+    story: Story, tmp_path: Path, late_ms: int, kept: bool
+) -> None:
+    """What the outbox has yet to send stays for a week, and what it has sent does not. L-7."""
+    store = story.store
+    sent = sequences(store)[5]
+    store.cursors.take_up(["mail"], sent)
+    now_ms = at_of(store, sent + 1) + WEEK_MS + late_ms
+    store.trim(Retention(tmp_path, max_age_ms=1), now_ms)
+    assert (sequences(store)[0] == sent + 1) is kept
+    assert replayed(store) == live_records(story.state)
+
+
+def test_oldest_goes_and_no_more_than_must(story: Story, tmp_path: Path) -> None:
+    """Had one entry less been removed, history would be too much. Source: A-6."""
+    store = story.store
+    with store._engine.reading() as transaction:
+        [(whole,)] = transaction.rows("history_bytes")
+        sizes = [int(row[2]) for row in transaction.rows("history_sizes", after=0, limit=1000)]
+    for max_bytes in (int(whole), sum(sizes[4:]), sum(sizes[9:]) + 1, sum(sizes[14:]) - 1):
+        store.trim(Retention(tmp_path, max_bytes=max_bytes), story.now_ms)
+        first = sequences(store)[0]
+        assert sum(sizes[first - 1 :]) <= max_bytes
+        assert first == 1 or sum(sizes[first - 2 :]) > max_bytes
+
+
+def test_export_is_whole_and_private_before_history_goes(
+    story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is exported is on the disk under its name before anything is removed. Source: A-6."""
+    every, durable = sequences(story.store), []
+    fsync = os.fsync
+
+    def note(file: int) -> None:
+        durable.append((os.fstat(file).st_size, sequences(story.store)))
+        fsync(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", note)
+        story.store.trim(Retention(tmp_path, max_age_ms=1), story.now_ms + 2)
+    [file] = tmp_path.glob("history*")
+    assert file.name == f"history-{1:012}-{every[-1]:012}.jsonl.gz"
+    assert durable == [(file.stat().st_size, every)]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [each for each in tmp_path.iterdir() if each.name.startswith(".")] == []
+
+
+def test_export_that_was_cut_off_is_written_anew(story: Story, tmp_path: Path) -> None:
+    """What an earlier one has left of a file does not get into the next. Source: A-6."""
+    last = sequences(story.store)[-1]
+    part = tmp_path / f".history-{1:012}-{last:012}.jsonl.gz.part"
+    part.write_bytes(b"x" * 100_000)
+    story.store.trim(Retention(tmp_path, max_age_ms=1), story.now_ms + 2)
+    assert [each["sequence"] for each in exported(tmp_path)] == [*range(1, last + 1)]
+
+
+def test_checkpoint_that_was_cut_off_is_made_anew(
+    story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Portions of one that was not finished are in nobody's way, and none are kept. L-7."""
+    monkeypatch.setattr(retention, "PORTION", 2)
+    kept, made = Retention(tmp_path, max_age_ms=1), [0]
+
+    def stop(images: list[Image]) -> str:
+        made[0] += 1
+        if made[0] > 2:
+            raise KeyboardInterrupt
+        return images_text(images)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(retention, "images_text", stop)
+        with pytest.raises(KeyboardInterrupt):
+            story.store.trim(kept, story.now_ms + 2)
+    for _ in range(2):
+        assert story.store.trim(kept, story.now_ms + 2) > 0
+        assert replayed(story.store) == live_records(story.state)
+        story.reboot("h0")
+        with story.store._engine.reading() as transaction:
+            cursor = transaction._connection.execute("SELECT DISTINCT seq FROM checkpoint")
+            assert len(cursor.fetchall()) == 1
+
+
+def test_follower_that_has_the_checkpoint_gets_what_follows(story: Story, tmp_path: Path) -> None:
+    """Who knows what was removed is not told of it again. Source: L-7."""
+    last = sequences(story.store)[-1]
+    story.store.trim(Retention(tmp_path, max_age_ms=1), story.now_ms + 2)
+    story.reboot("h0")
+    assert [each.seq for each in story.store.entries(after=last)] == sequences(story.store)
+    [checkpoint, *behind] = story.store.entries(after=last - 1)
+    assert (checkpoint.seq, checkpoint.entry.action) == (last, CHECKPOINT)
+    assert [each.seq for each in behind] == sequences(story.store)
+
+
+@pytest.mark.parametrize("when", ["_export", "_portions", "HistoryPage"])
+def test_writer_replaced_while_it_trims_removes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Wherever another process takes over, history and its checkpoint are that one's. L-7."""
+    engine = SqliteEngine(None, must_exist=False)
+    migrate(engine)
+    story, other = begin(Store(engine)), Store(engine)
+    story.reboot("h0")
+    every = sequences(story.store)
+    sound = getattr(retention, when)
+
+    def overtaken(*given: object, **named: object) -> object:
+        result = sound(*given, **named)
+        if other.writer_generation == 0:
+            other.load()
+        return result
+
+    monkeypatch.setattr(retention, when, overtaken)
+    with pytest.raises(StoreLost):
+        story.store.trim(Retention(tmp_path, max_age_ms=1), story.now_ms + 2)
+    assert sequences(other) == every
+    assert replayed(other) == live_records(story.state)
+    if when == "_export":
+        with engine.reading() as transaction:
+            cursor = transaction._connection.execute("SELECT count(*) FROM checkpoint")
+            assert cursor.fetchall() == [(0,)]
+    engine.close()
 
 
 def test_keeper_trims_at_the_start(

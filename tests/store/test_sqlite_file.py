@@ -241,8 +241,11 @@ def test_damaged_store_never_starts_with_unreadable_history(story: Story, path: 
         "sqlite:postgresql://user:s3cret@host/db",
     ],
 )
-def test_no_message_shows_a_password(address: str) -> None:
+def test_no_message_shows_a_password(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither does an address that no engine understands. Source: STYLE 8."""
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(StoreAddressInvalid) as refused:
         open_store(address)
     assert "s3cret" not in str(refused.value)

@@ -61,4 +61,4 @@ def _in_memory(*, must_exist: bool) -> Engine:
     """Open a database in memory, which nobody can have made before."""
     if must_exist:
         raise StoreMissing(place="in memory")
-    return SqliteEngine(None)
+    return SqliteEngine(None, must_exist=False)

@@ -79,7 +79,7 @@ _DAMAGE = ("decode to UTF-8", "no such column", "has no column named")
 class SqliteEngine(Engine):
     """A SQLite database, held by this process alone as its writer."""
 
-    def __init__(self, path: Path | None, *, must_exist: bool = False) -> None:
+    def __init__(self, path: Path | None, *, must_exist: bool) -> None:
         """Open, and make if need be, the database at `path`; None keeps it in memory.
 
         Args:
@@ -100,9 +100,9 @@ class SqliteEngine(Engine):
         try:
             self._writer = self._connect(str(path) if path else ":memory:", _WRITER_SETTINGS)
             try:
-                if self._file and path:
+                if self._file:
                     self._check_pages(made=self._file.made)
-                    _lengthen_log(self._writer, path)
+                    _lengthen_log(self._writer, self._file.log_path)
                     self._file.opened()
             except BaseException:
                 self._writer.close()
@@ -252,7 +252,7 @@ def _lengthen_log(writer: sqlite3.Connection, path: Path) -> None:
     """
     with suppress(OSError, sqlite3.Error):
         writer.execute("SELECT 1 FROM sqlite_schema").fetchall()  # it opens the log
-        log = os.open(f"{path}-wal", os.O_WRONLY | os.O_APPEND)
+        log = os.open(path, os.O_WRONLY | os.O_APPEND)
         size = os.fstat(log).st_size
         try:
             for _ in range(size, LOG_BYTES, len(_NOUGHTS)):

@@ -43,7 +43,8 @@ class DatabaseFile:
             StoreUnavailable: they cannot be made or opened.
         """
         self._path = path
-        self._log_path = path.with_name(f"{path.name}-wal")
+        #: Where SQLite writes ahead.
+        self.log_path = path.with_name(f"{path.name}-wal")
         self._size = 0
         self._identity: Identity = (0, 0)
         self._log_identity: Identity | None = None
@@ -65,7 +66,7 @@ class DatabaseFile:
     def opened(self) -> None:
         """Note the database and its log as they are now that SQLite has opened both."""
         with suppress(OSError):
-            self._log = os.open(self._log_path, os.O_RDONLY)
+            self._log = os.open(self.log_path, os.O_RDONLY)
             self._held.append(self._log)
             self._log_identity = _identity(os.fstat(self._log))
             self._log_has_head()
@@ -84,7 +85,7 @@ class DatabaseFile:
                 return f"it was cut off at {found.st_size} bytes"
             self._size = found.st_size
             if self._log_identity is not None:
-                log_found = self._log_path.stat()
+                log_found = self.log_path.stat()
                 if _identity(log_found) != self._log_identity:
                     return "another file has the name of its log"
                 if log_found.st_size and not self._log_has_head():

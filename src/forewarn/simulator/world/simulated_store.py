@@ -74,7 +74,7 @@ class Disk(SqliteEngine):
 
     def __init__(self, rates: DiskFaultRates) -> None:
         """Open an empty database."""
-        super().__init__(None)
+        super().__init__(None, must_exist=False)
         self._rates = rates
         #: Whether the first write since this was set to None happened.
         self.happened: bool | None = None

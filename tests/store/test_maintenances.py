@@ -1,0 +1,107 @@
+"""Maintenances, their plans and the hosts they have touched: loaded while live, read for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from forewarn.core.impact import Cause, Impact
+from forewarn.core.maintenance.records import (
+    Maintenance,
+    MaintenancePlan,
+    MaintenanceState,
+    Target,
+    target_key,
+)
+from forewarn.core.state import Changes
+from forewarn.store import Store
+
+STATES = (
+    MaintenanceState.DONE,
+    MaintenanceState.RUNNING,
+    MaintenanceState.CANCELLED,
+    MaintenanceState.PAUSED,
+)
+LIVE = (2, 4)
+"""Numbers of those that have not ended."""
+
+
+def maintenance(number: int, state: MaintenanceState) -> Maintenance:
+    """A maintenance of two hosts that has a plan."""
+    return Maintenance(
+        number,
+        Cause.HOST_UPDATE,
+        Impact.FREEZE,
+        ("h0", "h1"),
+        created_ms=number,
+        actor="operator",
+        duration_s=60,
+        state=state,
+        plan=f"{number:016}",
+    )
+
+
+MAINTENANCES = [maintenance(number, state) for number, state in enumerate(STATES, start=1)]
+PLANS = [
+    MaintenancePlan(f"{number:016}", number, parent="", made_ms=number, body=f"body {number}")
+    for number in (1, 2, 3, 4)
+]
+CHILD = MaintenancePlan("c" * 16, 1, parent=f"{1:016}", made_ms=9, body="never in force")
+TARGETS = [
+    Target(target_key(number, host), number, host, wave=1, operation=7)
+    for number in (1, 2, 3, 4)
+    for host in ("h1", "h0")
+]
+
+
+@pytest.fixture
+def filled(store: Store) -> Store:
+    """A store in which four maintenances were written, two of them ended."""
+    store.commit(
+        Changes(
+            last_number=7,
+            maintenances={each.number: each for each in MAINTENANCES},
+            plans={each.id: each for each in (*PLANS, CHILD)},
+            targets={each.key: each for each in TARGETS},
+        )
+    )
+    return store
+
+
+def test_only_live_maintenances_are_loaded(filled: Store) -> None:
+    """Ended ones with their plans and hosts cost no start anything. Source: F-1, L-7."""
+    state = filled.load()
+    assert sorted(state.maintenances) == [*LIVE]
+    assert sorted(state.plans) == [f"{number:016}" for number in LIVE]
+    assert {each.maintenance for each in state.targets.values()} == {*LIVE}
+
+
+def test_ended_maintenance_stays_readable(filled: Store) -> None:
+    """It, its plans, also one that was replaced, and its hosts by name. Source: F-1, F-2."""
+    reader = filled.maintenances
+    assert [reader.get(number) for number in (1, 2, 3, 4)] == MAINTENANCES
+    assert [reader.plan(each.id) for each in (*PLANS, CHILD)] == [*PLANS, CHILD]
+    for number in (1, 2):
+        assert reader.targets(number) == [TARGETS[2 * number - 1], TARGETS[2 * number - 2]]
+    assert (reader.get(9), reader.plan("9" * 16), reader.targets(9)) == (None, None, [])
+
+
+@pytest.mark.parametrize(
+    ("before", "limit", "expected"),
+    [(0, 9, [4, 3, 2, 1]), (0, 2, [4, 3]), (3, 9, [2, 1]), (2, 1, [1]), (1, 9, [])],
+)
+def test_maintenances_are_paged_newest_first(
+    filled: Store, before: int, limit: int, expected: list[int]
+) -> None:
+    """Pages follow one another by the last number of the one before. Source: F-1."""
+    assert [each.number for each in filled.maintenances.page(before, limit)] == expected
+
+
+def test_maintenances_begin_with_the_newest(
+    filled: Store, address: str, opened: Callable[[str], Store]
+) -> None:
+    """Who names nothing gets the newest page, also after a restart. Source: F-1."""
+    assert [each.number for each in filled.maintenances.page()] == [4, 3, 2, 1]
+    filled.close()
+    assert [each.number for each in opened(address).maintenances.page()] == [4, 3, 2, 1]

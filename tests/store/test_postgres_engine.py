@@ -1,0 +1,127 @@
+"""PostgreSQL as the store's engine: its sessions, its connections, and what its errors mean."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from forewarn.core.state import Changes
+from forewarn.errors import ForewarnError
+from forewarn.store import Store, open_store
+from forewarn.store.errors import (
+    StoreContradiction,
+    StoreDamaged,
+    StoreFull,
+    StoreUnavailable,
+)
+from tests.postgres import PostgresServer
+from tests.store.story import begin, entry
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.postgres
+Opener = Callable[[str], Store]
+
+
+@pytest.mark.parametrize(
+    ("state", "meaning"),
+    [
+        ("53100", StoreFull),
+        ("25006", StoreFull),
+        ("08006", StoreUnavailable),
+        ("40001", StoreUnavailable),
+        ("53300", StoreUnavailable),
+        ("55P03", StoreUnavailable),
+        ("57014", StoreUnavailable),
+        ("58030", StoreUnavailable),
+        ("25P03", StoreUnavailable),
+        ("28000", StoreUnavailable),
+        ("42501", StoreUnavailable),
+        ("XX001", StoreDamaged),
+        ("XX002", StoreDamaged),
+        ("23505", StoreContradiction),
+        ("25001", StoreContradiction),
+        ("42601", StoreContradiction),
+    ],
+)
+def test_error_of_the_server_says_who_must_act(
+    postgres_address: str, opened: Opener, state: str, meaning: type[ForewarnError]
+) -> None:
+    """Each of PostgreSQL's states is one of the store's own errors. Source: L-7, A-6."""
+    engine = opened(postgres_address)._engine
+    with pytest.raises(ForewarnError) as refused, engine.writing() as transaction:
+        transaction.run_text(f"DO $$ BEGIN RAISE 'so. So.\nMore' USING ERRCODE = '{state}'; END $$")
+    assert type(refused.value) is meaning
+    assert refused.value.facts["reason"] == "PostgreSQL says: so. So"
+    with engine.writing() as transaction:
+        assert transaction.rows("lease") == [("", 0)]
+
+
+def test_many_readers_at_once_are_more_than_are_kept(
+    server: PostgresServer, postgres_address: str, opened: Opener
+) -> None:
+    """Readers beyond those kept get a connection of their own, closed afterwards. Source: L-7."""
+    engine = opened(postgres_address)._engine
+    gate = threading.Barrier(12)
+
+    def read() -> None:
+        with engine.reading() as transaction:
+            transaction.rows("schema_steps")
+            gate.wait()
+
+    threads = [threading.Thread(target=read) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    database = postgres_address.partition("@/")[2].partition("?")[0]
+    asked = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}'"
+    wait_until(lambda: server.run(asked) == [(9,)])  # the writer's, and eight that read
+
+
+def test_every_session_has_the_terms_it_needs(postgres_address: str, opened: Opener) -> None:
+    """A database that stops answering is given up in time, on every connection. Source: L-7."""
+    engine = opened(postgres_address)._engine
+    wanted = {
+        "application_name": "forewarn",
+        "client_encoding": "UTF8",
+        "lock_timeout": "5s",
+        "statement_timeout": "1min",
+        "idle_in_transaction_session_timeout": "10s",
+    }
+    for begin_one in (engine.writing, engine.reading, engine.lease_reading, engine.lease_writing):
+        with begin_one() as transaction:
+            for name, word in wanted.items():
+                found = transaction._connection.execute(f"SHOW {name}").fetchall()
+                assert found == [(word,)], name
+
+
+def test_address_may_set_other_terms(postgres_address: str, opened: Opener) -> None:
+    """The operator's word on a connection wins over ours. Source: DESIGN 11."""
+    engine = opened(f"{postgres_address}&application_name=mine")._engine
+    with engine.writing() as transaction:
+        assert transaction._connection.execute("SHOW application_name").fetchall() == [("mine",)]
+
+
+def test_question_only_reads(postgres_address: str, opened: Opener) -> None:
+    """Nothing can be written by a reader, and it sees one state throughout. Source: L-7."""
+    story = begin(opened(postgres_address))
+    engine = story.store._engine
+    for begin_one in (engine.reading, engine.lease_reading):
+        with begin_one() as transaction:
+            before = transaction.rows("service")
+            story.store.commit(Changes(story.state.last_number, entries=[entry()]))
+            assert transaction.rows("service") == before
+        with pytest.raises(StoreFull, match="read-only"), begin_one() as transaction:
+            transaction.run("mark", boot="b", ahead_ms=1)
+
+
+def test_place_names_the_server(server: PostgresServer, postgres_address: str) -> None:
+    """People are told which database it is. Source: STYLE 8."""
+    store = open_store(f"{postgres_address}&port=5432")
+    database = postgres_address.partition("@/")[2].partition("?")[0]
+    assert store.place == f"postgresql://{server.folder}:5432/{database}"
+    store.close()
+    with pytest.raises(StoreUnavailable, match=r"postgresql://127\.0\.0\.1:1/none"):
+        open_store("postgresql://127.0.0.1:1/none")
