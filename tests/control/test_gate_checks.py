@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.server
+import itertools
+import json
 import socket
 import sys
 import threading
@@ -11,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.control.gate_checks import Gate, GateInvalid, make_gates, run_gate
+from forewarn.control.gate_checks import (
+    ANSWER_BYTES_MAX,
+    SAMPLES_MAX,
+    Gate,
+    GateInvalid,
+    make_gates,
+    run_gate,
+)
 from forewarn.validation.fields import ValidationFailed
 from tests.prometheus import running_prometheus
 from tests.waiting import wait_until
@@ -20,11 +29,15 @@ from tests.waiting import wait_until
 class _Handler(http.server.BaseHTTPRequestHandler):
     """Answers by its path: a status, a Prometheus that is none, or more than anybody reads."""
 
+    asked: list[str] = []  # noqa: RUF012 - one server, one list
+    answer = b""
+
     def do_GET(self) -> None:
+        self.asked.append(self.path)
         name = self.path.strip("/").partition("/")[0].partition("?")[0]
         self.send_response(int(name) if name.isdecimal() else 200)
         self.end_headers()
-        body = {"large": b"x" * 2_000_000, "nan": NAN}.get(name, b"{}")
+        body = {"large": b"x" * 2_000_000, "nan": NAN, "said": self.answer}.get(name, b"{}")
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
@@ -96,6 +109,159 @@ def test_url_that_nobody_answers_fails() -> None:
         found = run_gate(Gate("g", url=f"http://127.0.0.1:{port}/", timeout_s=0.2), "m-1")
         assert "cannot be reached" in found
     assert "cannot be reached" in run_gate(Gate("g", url=f"http://127.0.0.1:{port}/"), "m-1")
+
+
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.0 200 OK\r\nX: ", b"HTTP/1.0 200 OK\r\n\r\n"], ids=["head", "body"]
+)
+def test_answer_that_never_ends_fails_in_time(head: bytes) -> None:
+    """A byte now and then keeps no gate waiting beyond its time. Source: F-5."""
+    ended = threading.Event()
+
+    def drip(listening: socket.socket) -> None:
+        line, _ = listening.accept()
+        with line:
+            line.sendall(head)
+            while not ended.wait(0.02):
+                try:
+                    line.sendall(b"x")
+                except OSError:
+                    ended.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=drip, args=(listening,), daemon=True).start()
+        gate = Gate("g", url=f"http://127.0.0.1:{listening.getsockname()[1]}/", timeout_s=0.2)
+        found: list[str] = []
+        asking = threading.Thread(target=lambda: found.append(run_gate(gate, "m-1")), daemon=True)
+        asking.start()
+        asking.join(20)
+        ended.set()
+    assert ["takes more than 0.2 s" in each for each in found] == [True]
+
+
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [
+        ({"url": "/200/a?b=c%20d"}, "/200/a?b=c%20d"),
+        ({"url": ""}, "/"),
+        ({"prometheus": "", "query": "up > 0"}, "/api/v1/query?query=up+%3E+0"),
+        ({"prometheus": "/base/", "query": "up"}, "/base/api/v1/query?query=up"),
+    ],
+    ids=["query", "no-path", "prometheus", "below-a-path"],
+)
+def test_address_is_asked_as_it_was_given(server: str, options: dict[str, str], sent: str) -> None:
+    """Path and query reach the far side. Source: F-5."""
+    whole = {name: word if name == "query" else server + word for name, word in options.items()}
+    _Handler.asked.clear()
+    run_gate(Gate("g", **whole), "m-1")  # type: ignore[arg-type]
+    assert _Handler.asked == [sent]
+
+
+def result(*values: object, kind: str = "vector") -> bytes:
+    """An answer of Prometheus."""
+    samples = [{"metric": {}, "value": [1, each]} for each in values]
+    found = samples if kind == "vector" else [1, *values]
+    told = {"status": "success", "data": {"resultType": kind, "result": found}}
+    return json.dumps(told).encode()
+
+
+@pytest.mark.parametrize(
+    ("answer", "bounds", "told"),
+    [
+        (result("1", "2"), {}, ""),
+        (result("1", "2"), {"min": 1, "max": 2}, ""),
+        (result("1", "2"), {"min": 1.5}, "`up` is 1"),
+        (result("1", "2"), {"max": 1.5}, "`up` is 2"),
+        (result(), {}, "`up` has no result"),
+        (result("3", kind="scalar"), {"max": 3}, ""),
+        (result("3", kind="scalar"), {"max": 2}, "`up` is 3"),
+        (result(*["1"] * SAMPLES_MAX), {}, ""),
+        (result(*["1"] * (SAMPLES_MAX + 1)), {}, "not one of Prometheus"),
+        (result("1") + b" " * (ANSWER_BYTES_MAX - len(result("1"))), {}, ""),
+        (result("1") + b" " * (ANSWER_BYTES_MAX - len(result("1")) + 1), {}, "more than 1048576"),
+        (b'{"status": "error", "error": "no such thing"}', {}, "query: no such thing"),
+        (b'{"status": "error"}', {}, "refused the query: 200"),
+        (b'{"status": "success", "data": {"resultType": "vector"}}', {}, "not one of Prometheus"),
+        (b'{"status": "success", "data": {"resultType": "scalar", "result": []}}', {}, "not one"),
+        (b"[" * 100_000, {}, "not one of Prometheus"),
+    ],
+    ids=itertools.count(),
+)
+def test_query_decides_by_each_of_its_values(
+    server: str, answer: bytes, bounds: dict[str, float], told: str
+) -> None:
+    """Bounds include their ends, and what is too much or nothing fails. Source: F-5."""
+    _Handler.answer = answer
+    found = run_gate(Gate("g", prometheus=f"{server}/said", query="up", **bounds), "m-1")  # type: ignore[arg-type]
+    assert told in found
+    assert bool(found) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        ({"command": []}, True),
+        ({"command": ["x"] * 100}, False),
+        ({"command": ["x"] * 101}, True),
+        ({"command": ["x" * 4096]}, False),
+        ({"command": ["x" * 4097]}, True),
+        ({"url": "http://h/" + "x" * 4087}, False),
+        ({"url": "http://h/" + "x" * 4088}, True),
+        ({"url": "http://h", "timeout_s": 0.1}, False),
+        ({"url": "http://h", "timeout_s": 0.05}, True),
+        ({"url": "http://h", "timeout_s": 3600}, False),
+        ({"url": "http://h", "timeout_s": 3601}, True),
+        ({"url": "http://h", "tries": 1}, False),
+        ({"url": "http://h", "tries": 0}, True),
+        ({"url": "http://h", "tries": 1000}, False),
+        ({"url": "http://h", "tries": 1001}, True),
+        ({"url": "http://h", "every_s": 0}, False),
+        ({"url": "http://h", "every_s": -1}, True),
+        ({"url": "http://h", "every_s": 3600}, False),
+        ({"url": "http://h", "every_s": 3601}, True),
+        ({"url": "http://h", "ca_file": "x" * 4097}, True),
+        ({"prometheus": "http://h/" + "x" * 4088, "query": "up"}, True),
+        ({"prometheus": "http://h", "query": "x" * 4097}, True),
+        ({"prometheus": "https://h", "query": "x" * 4096}, False),
+    ],
+    ids=itertools.count(),
+)
+def test_options_of_a_gate_have_limits(options: dict[str, object], refused: bool) -> None:
+    """What a gate may take is bounded where it is described. Source: F-5."""
+    if refused:
+        with pytest.raises(ValidationFailed):
+            make_gates({"g": options})
+    else:
+        assert make_gates({"g": options})["g"].name == "g"
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(1, "g0"), (5, "g0, g1, g2, g3, g4"), (6, " and 1 more")]
+)
+def test_reason_names_five_groups(count: int, told: str) -> None:
+    """A reason is a sentence, not a list. Source: F-5."""
+    groups = [f"g{n}" for n in range(count)]
+    assert run_gate(Gate("g", polls=True), "m-1", lambda: groups).endswith(told)
+
+
+def test_reason_is_bounded() -> None:
+    """Behind the gate's name at most 300 characters are kept. Source: F-5."""
+    told = run_gate(command("import sys; sys.exit('x' * 4000)"), "m-1")
+    assert len(told) == len("gate g: ") + 300
+
+
+def test_tries_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a pause between two tries, and none before the first or behind the last. F-5."""
+    pauses: list[object] = []
+    monkeypatch.setattr(threading.Event, "wait", lambda _, timeout=None: pauses.append(timeout))
+    tried: list[int] = []
+
+    def silent() -> list[str]:
+        tried.append(len(pauses))
+        return ["web"]
+
+    assert run_gate(Gate("g", polls=True, tries=3, every_s=7), "m-1", silent)
+    assert (tried, pauses) == ([0, 1, 2], [7, 7])
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,18 @@ which gates there are is said in the settings, since a gate runs programs with t
 
 from __future__ import annotations
 
-import http.client
 import json
 import math
-import ssl
+import socket
 import tempfile
 import threading
+from contextlib import suppress
+from http.client import HTTPException
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
 from forewarn.drivers.command.program import Limits, ProgramFailed, Watch, run_program
+from forewarn.drivers.webhook.request import HttpRequest, open_request
 from forewarn.errors import CallerError
 from forewarn.validation.fields import Boolean, Integer, Number, Text
 from forewarn.validation.forms import Field, Form, ListOf
@@ -132,7 +134,7 @@ def run_gate(gate: Gate, subject: str, silent: Callable[[], Sequence[str]] = lam
             problem = _check(gate, subject) if not gate.polls else _polls(silent())
         except ProgramFailed as error:
             problem = str(error).removesuffix(".")
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, HTTPException) as error:
             problem = f"{gate.url or gate.prometheus} cannot be reached: {error}"
         if not problem:
             return ""
@@ -163,29 +165,32 @@ def _check(gate: Gate, subject: str) -> str:
 
 
 def _get(gate: Gate, address: str) -> tuple[int, bytes]:
-    """Return status and body of a GET; reading ends with the body's limit."""
-    parts = urlsplit(address)
-    host, timeout_s = parts.hostname or "", gate.timeout_s
-    connection: http.client.HTTPConnection
-    if parts.scheme == "https":
-        context = ssl.create_default_context(cafile=gate.ca_file or None)
-        connection = http.client.HTTPSConnection(
-            host, parts.port, timeout=timeout_s, context=context
-        )
-    else:
-        connection = http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
-    path = parts.path or "/"
-    # A far side that sends a byte now and then would keep each read alive: the whole has a limit.
-    timer = threading.Timer(timeout_s, connection.close)
+    """Return status and body of a GET; reading ends with the body's limit.
+
+    Raises:
+        OSError, HTTPException: there is no answer, or none that is whole in time.
+    """
+    request = HttpRequest("GET", address, {})
+    connection = open_request(request, timeout_s=gate.timeout_s, ca_file=gate.ca_file)
+    line, late = connection.sock, threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        with suppress(OSError):  # it has ended already
+            socket.socket.shutdown(line, socket.SHUT_RDWR)
+
+    # A far side that sends a byte now and then keeps each read alive: the whole has a limit.
+    timer = threading.Timer(gate.timeout_s, give_up)
     timer.daemon = True
     timer.start()
     try:
-        connection.request("GET", f"{path}?{parts.query}" if parts.query else path)
         answer = connection.getresponse()
         return answer.status, answer.read(ANSWER_BYTES_MAX + 1)
     finally:
         timer.cancel()
         connection.close()
+        if late.is_set():
+            raise TimeoutError(f"the answer takes more than {gate.timeout_s:g} s")
 
 
 def _of_query(gate: Gate, status: int, body: bytes) -> str:
