@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.control.driver_calls import DaemonThreads
+from forewarn.control.driver_reports import ProgressReports
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import Approve, ChangeTopology, RequestMaintenance
 from forewarn.core.topology import Host
 from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
+from forewarn.values import replace
 from tests.control.rig import WAIT_S, Running
+from tests.drivers.tasks import task as task_of
 
 if TYPE_CHECKING:
     from forewarn.control.plane import Committed
 
 SECOND_MS = 1000
+HOUR_MS = 3_600_000
 
 
 class Telling(ManualDriver):
@@ -192,3 +196,57 @@ def test_calls_that_end_together_cost_one_transaction() -> None:
     assert begun == [[("operation.begun", "manual")] * 3, [("operation.begun", "other")]]
     running.loop.stop()
     running.store.close()
+
+
+@pytest.mark.parametrize(
+    ("begun_ms", "later_ms", "told"),
+    [
+        (0, 0, False),
+        (0, 4999, False),
+        (0, 5000, True),
+        (-HOUR_MS, 180 * SECOND_MS - 1, False),
+        (-HOUR_MS, 200 * SECOND_MS, True),
+        (0, -1, True),
+    ],
+)
+def test_progress_is_told_less_often_the_longer_it_takes(
+    begun_ms: int, later_ms: int, told: bool
+) -> None:
+    """Five seconds apart, a twentieth of the time at least; a clock put back keeps none. R-1."""
+    now_ms = 10 * HOUR_MS
+    operation = replace(task_of(7).operation, begun_ms=now_ms + begun_ms, attempt=3)
+    reports = ProgressReports()
+    first = reports.report(operation, Progress(share=0.123), now_ms)
+    assert first is not None
+    assert (first.operation, first.attempt, first.percent, first.text) == (7, 3, 12, "")
+    second = reports.report(operation, Progress(text="more"), now_ms + later_ms)
+    assert (second is not None) is told
+    if second is not None:
+        assert (second.operation, second.attempt, second.percent) == (7, 3, -1)
+        assert second.text == "more"
+
+
+@pytest.mark.parametrize(
+    "said", [Progress(), Progress(done=True, text="x"), Progress(failed="no", text="x")]
+)
+def test_end_and_silence_are_not_progress(said: Progress) -> None:
+    """Neither is what is on record already. Source: R-1."""
+    operation = task_of(7).operation
+    assert ProgressReports().report(operation, said, HOUR_MS) is None
+    known = replace(operation, progress="x", progress_percent=0)
+    assert ProgressReports().report(known, Progress(text="x", share=0.0), HOUR_MS) is None
+    for news in (Progress(text="x", share=0.5), Progress(text="y", share=0.0)):
+        assert ProgressReports().report(known, news, HOUR_MS) is not None
+
+
+def test_new_attempt_and_forgotten_one_are_told_at_once() -> None:
+    """What was told of another attempt says nothing of this one. Source: R-1, L-8."""
+    operation = task_of(7).operation
+    reports = ProgressReports()
+    assert reports.report(operation, Progress(text="a"), HOUR_MS)
+    assert not reports.report(operation, Progress(text="b"), HOUR_MS)
+    again = replace(operation, attempt=operation.attempt + 1)
+    assert reports.report(again, Progress(text="b"), HOUR_MS)
+    assert not reports.report(again, Progress(text="c"), HOUR_MS)
+    reports.forget(7)
+    assert reports.report(again, Progress(text="c"), HOUR_MS)

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
+import pytest
+
+from forewarn.control import inbox as inbox_module
 from forewarn.control.driver_calls import CallEnded, DriverCall, Verb
-from forewarn.control.inbox import AHEAD_MAX, ENDS_MAX, Inbox, Submission
+from forewarn.control.inbox import (
+    AHEAD_MAX,
+    ENDS_MAX,
+    Inbox,
+    Overloaded,
+    StateQuery,
+    Stopping,
+    Submission,
+)
 from forewarn.control.publishing import FollowUp
-from forewarn.control.service_state import ServiceStatus
+from forewarn.control.service_state import ServiceState, ServiceStatus
 from forewarn.core.stimulus import Approve, GroupsPolled
 from tests.drivers.tasks import task
 
@@ -59,3 +72,66 @@ def test_calls_that_end_together_are_taken_together() -> None:
     assert isinstance(following, CallEnded)
     assert inbox.take_ends(following) == ends[ENDS_MAX:]
     assert len(inbox) == 2
+
+
+def test_inbox_that_is_full_refuses_requests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has ended elsewhere is taken, questions too; notes are left out. Source: L-7."""
+    monkeypatch.setattr(inbox_module, "INBOX_MAX", 3)
+    inbox = Inbox(ServiceStatus())
+    inbox.put(an_end(1))
+    inbox.note(GroupsPolled(frozenset({"g"})), "metadata")
+    assert not inbox.submit(Approve("v", ()), "vm v").done()
+    inbox.note(GroupsPolled(frozenset()), "metadata")
+    with pytest.raises(Overloaded, match="3 requests"):
+        inbox.submit(Approve("v", ()), "vm v").result(0)
+    inbox.put(an_end(2))
+    assert not inbox.read(lambda plane: plane).done()
+    kinds = [type(each) for each in taken(inbox)]
+    assert kinds == [Approve, StateQuery, CallEnded, GroupsPolled, CallEnded]
+    assert len(inbox) == 0
+
+
+def test_inbox_without_anything_waits_no_longer_than_it_is_told() -> None:
+    """Then the loop looks at the clock."""
+    inbox = Inbox(ServiceStatus())
+    assert inbox.take(0.001) is None
+    inbox.put(None)
+    assert len(inbox) == 1
+    assert inbox.take(0.001) is None
+    assert len(inbox) == 0
+
+
+def test_inbox_of_a_service_that_has_ended_refuses_whoever_waits() -> None:
+    """Before and after, requests and questions alike; nothing was done. Source: L-7."""
+    status = ServiceStatus()
+    inbox = Inbox(status)
+    request, question = inbox.submit(Approve("v", ()), "vm v"), inbox.read(lambda plane: plane)
+    withdrawn = inbox.submit(Approve("w", ()), "vm w")
+    inbox.note(GroupsPolled(frozenset()), "metadata")
+    inbox.put(an_end(1))
+    assert withdrawn.cancel()
+    status.become(ServiceState.STOPPING)
+    inbox.refuse_waiting()
+    late, later = inbox.submit(Approve("v", ()), "vm v"), inbox.read(lambda plane: plane)
+    for result in (request.result, question.result, late.result, later.result):
+        with pytest.raises(Stopping):
+            result(0)
+    assert len(inbox) == 0
+
+
+def test_question_fails_for_whoever_asked_it_alone() -> None:
+    """A bug in it is theirs, and one that nobody waits for any more is not asked."""
+    inbox = Inbox(ServiceStatus())
+    asked: list[object] = []
+    wrong, withdrawn = inbox.read(lambda _: 1 // 0), inbox.read(asked.append)
+    assert withdrawn.cancel()
+    for _ in range(2):
+        query = inbox.take(0)
+        assert isinstance(query, StateQuery)
+        query.run(None)  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError):
+        wrong.result(0)
+    assert asked == []
+    gone: Future[object] = Future()
+    assert gone.cancel()
+    StateQuery(asked.append, gone).refuse()  # nobody is told

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.control import replica as replica_module
 from forewarn.control.inbox import Stopping
 from forewarn.control.plane import StateView
+from forewarn.control.replica import StateReplica
+from forewarn.control.service_state import ServiceStatus
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import Approve, ChangeTopology, Complete
+from forewarn.core.stimulus import Approve, Cancel, ChangeTopology, Complete
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.store.errors import StoreUncertain
 from tests.control.rig import WAIT_S, Running
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,6 +134,7 @@ def test_missed_change_is_made_good(
     assert (same, len(set(sequences))) == (True, 1)
     assert failed
     assert "missed a change" in caplog.text
+    caplog.clear()  # this bug was to be
 
 
 def test_question_to_a_service_that_ends_is_refused(running: Running) -> None:
@@ -137,3 +142,49 @@ def test_question_to_a_service_that_ends_is_refused(running: Running) -> None:
     running.loop.stop()
     with pytest.raises(Stopping):
         running.loop.replica.read(lambda view: view.sequence).result(WAIT_S)
+
+
+def test_question_of_before_the_end_is_answered(running: Running) -> None:
+    """The service ends only when it is, and its thread with it. Source: L-8."""
+    replica = running.loop.replica
+    looks = threading.Event()
+
+    def ponder(view: StateView) -> int:
+        looks.set()
+        wait_until(lambda: replica._thread is None)  # the end has come meanwhile
+        return sum(range(1_000_000)) and view.sequence
+
+    answer, last = replica.read(ponder), replica.read(lambda view: view.sequence)
+    thread = replica._thread
+    assert looks.wait(WAIT_S)
+    replica.stop()
+    assert (answer.done(), last.done()) == (True, True)
+    assert answer.result() == last.result()
+    assert thread is not None
+    assert not thread.is_alive()
+
+
+def test_readers_of_a_large_fleet_wait_for_no_copy(running: Running) -> None:
+    """It may be copied before the loop runs; then no question visits the writer. Source: E-1."""
+    running.loop.stop()
+    running.publisher.late = True
+    elsewhere = StateReplica(running.loop._inbox, ServiceStatus())
+    elsewhere.begin(running.plane)
+    found = elsewhere.read(lambda view: sorted(view.state.topology.vms))
+    assert found.result(WAIT_S) == ["v"]
+    elsewhere.stop()
+
+
+def test_changes_wait_for_a_reader_only_so_long(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that nobody asks does not keep all that was ever written. Source: L-7."""
+    monkeypatch.setattr(replica_module, "UNREAD_MAX", 5)
+    read_all(running)
+    replica = running.loop.replica
+    for _ in range(3):
+        running.ask(Cancel(running.announce().number))
+        running.settle()
+        wait_until(lambda: len(replica._items) < 5)
+    same, *sequences = read_all(running)
+    assert (same, len(set(sequences))) == (True, 1)

@@ -136,6 +136,16 @@ def test_writer_that_was_replaced_is_told_and_does_not_come_back() -> None:
     engine.close()
 
 
+def test_store_that_was_not_loaded_takes_no_commit(address: str, opened: Opener) -> None:
+    """Who has not become the writer writes nothing, whatever the store holds. Source: L-7."""
+    begin(opened(address)).store.close()
+    store = opened(address)
+    with pytest.raises(AssertionError, match="load"):
+        store.commit(Changes(0, entries=[entry()]))
+    state = store.load()
+    assert store.commit(Changes(state.last_number, entries=[entry()])) == store.history_seq
+
+
 def test_generations_tell_writers_and_commits_apart(address: str, opened: Opener) -> None:
     """Each writer's number is above all before it; the sequence keeps its name. Source: L-7."""
     story = begin(opened(address))

@@ -1,0 +1,18 @@
+"""What holds for every test of the control plane: it goes through no bug that is only logged.
+
+No assertion about one part may go in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _no_bugs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fail where something went on after a bug; a test that wants one clears what was logged."""
+    yield
+    bugs = [each.getMessage() for each in caplog.get_records("call") if each.exc_info]
+    assert bugs == []

@@ -1,0 +1,151 @@
+"""Waiting to become the writer, and staying it, through outages of the shared database."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.control.standby import LeaseKeeper, become_writer, leave
+from forewarn.store import Lease
+from forewarn.store.errors import StoreLost, StoreUnavailable
+from forewarn.store.lease import Tenure
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from forewarn.errors import ForewarnError
+
+TERM_MS = 30
+
+
+class SystemTime:
+    """Real milliseconds."""
+
+    def now_ms(self) -> int:
+        """Return them."""
+        return time.monotonic_ns() // 1_000_000
+
+
+@dataclass
+class LeaseTable:
+    """Where the lease is kept: as the database has it, which may be away for some looks."""
+
+    held: Lease = field(default_factory=lambda: Lease("", 0))
+    #: Why the next looks fail, in their order.
+    outages: list[str] = field(default_factory=list)
+    looks: int = 0
+
+    def lease(self) -> Lease:
+        """Return who holds the lease."""
+        self.looks += 1
+        if self.outages:
+            raise StoreUnavailable(place="here", reason=self.outages.pop(0))
+        return self.held
+
+    def move_lease(self, seen: Lease, holder: str) -> Lease | None:
+        """Give the lease to somebody if it still stands as it was seen."""
+        if self.outages:
+            raise StoreUnavailable(place="here", reason=self.outages.pop(0))
+        if seen != self.held:
+            return None
+        self.held = Lease(holder, seen.beat + 1)
+        return self.held
+
+
+def wait_for_lease(table: LeaseTable) -> tuple[Tenure, list[int]]:
+    """Become the writer, and note after how many looks this process said that it stands by."""
+    tenure, stood_by = Tenure(table, TERM_MS), []
+
+    async def note() -> None:
+        stood_by.append(table.looks)
+
+    async def become() -> None:
+        await asyncio.wait_for(become_writer(tenure, SystemTime(), note), 20)  # type: ignore[arg-type]
+
+    asyncio.run(become())
+    return tenure, stood_by
+
+
+def test_free_lease_makes_nobody_stand_by() -> None:
+    """The first process writes at once. Source: L-7."""
+    table = LeaseTable()
+    tenure, stood_by = wait_for_lease(table)
+    assert stood_by == []
+    assert tenure.held(SystemTime().now_ms() - TERM_MS)
+
+
+def test_standby_takes_over_from_a_writer_that_fell_silent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It stands by from the first look on, is told so once, and writes after a term. L-7."""
+    caplog.set_level("INFO")
+    table = LeaseTable(Lease("another", 7))
+    tenure, stood_by = wait_for_lease(table)
+    assert stood_by == [1]
+    assert table.looks > 2
+    assert table.held.beat == 8
+    assert tenure.held(SystemTime().now_ms() - TERM_MS)
+    said = [each.message for each in caplog.records if "standing by" in each.message]
+    assert said == ["standing by: another process is the writer"]
+
+
+def test_standby_waits_through_an_outage(caplog: pytest.LogCaptureFixture) -> None:
+    """A database that is away is waited for; each reason is said once. Source: L-7."""
+    caplog.set_level("INFO")
+    table = LeaseTable(outages=["one", "one", "two", "two"])
+    _, stood_by = wait_for_lease(table)
+    assert stood_by == [1]
+    said = [each.message for each in caplog.records if "standing by" in each.message]
+    assert [("one" in each, "two" in each) for each in said] == [(True, False), (False, True)]
+
+
+def test_outage_costs_no_lease(caplog: pytest.LogCaptureFixture) -> None:
+    """It is renewed once the database is back; what is wrong is said once, and its end. L-7."""
+    caplog.set_level("INFO")
+    table = LeaseTable()
+    tenure = Tenure(table, TERM_MS)
+    assert tenure.attempt(SystemTime().now_ms())
+    table.outages += ["one", "one", "two"]
+    lost: list[ForewarnError] = []
+    keeper = LeaseKeeper(tenure, SystemTime(), lost.append)  # type: ignore[arg-type]
+    wait_until(lambda: table.held.beat > 3)
+    table.outages.append("three")
+    wait_until(lambda: not table.outages)
+    beat = table.held.beat
+    wait_until(lambda: table.held.beat > beat)
+    keeper.stop()
+    assert lost == []
+    said = [getattr(each, "action", "") for each in caplog.records]
+    unavailable, renewed = "store-unavailable", "lease.renewed"
+    assert said == [unavailable, unavailable, renewed, unavailable, renewed]
+
+
+def test_lease_that_was_taken_is_renewed_no_more() -> None:
+    """The keeper says so once, and leaves the lease to the other. Source: L-7."""
+    table = LeaseTable()
+    tenure = Tenure(table, TERM_MS)
+    assert tenure.attempt(SystemTime().now_ms())
+    table.held = Lease("another", 9)
+    lost: list[ForewarnError] = []
+    keeper = LeaseKeeper(tenure, SystemTime(), lost.append)  # type: ignore[arg-type]
+    wait_until(lambda: lost)
+    looks = table.looks
+    keeper._thread.join(10)
+    keeper.stop()
+    assert [type(each) for each in lost] == [StoreLost]
+    assert (table.held, table.looks) == (Lease("another", 9), looks)
+
+
+@pytest.mark.parametrize("outages", [[], ["away"]], ids=["there", "away"])
+def test_leaving_gives_the_lease_up_if_it_can(outages: list[str]) -> None:
+    """A database that is away keeps nobody from ending. Source: L-7."""
+    table = LeaseTable()
+    tenure = Tenure(table, TERM_MS)
+    tenure.attempt(0)
+    table.outages += outages
+    asyncio.run(leave(tenure))
+    assert (table.held.holder == "") is not bool(outages)
+    assert not tenure.held(0)
