@@ -28,7 +28,7 @@ from tests.simulator.mutation.rooms import EXPLORED, SIMULATED, arguments
 
 STATES = 700
 """How many states of each small world are visited where no test notices."""
-TESTS_S_MAX = 90.0
+TESTS_S_MAX = 180.0
 """How long the tests of one breakage take together, as recorded; slower ones are left out."""
 PATIENCE = 10.0
 """How many times as long as recorded a test may take before it counts as endless."""

@@ -1,0 +1,239 @@
+"""Clients that read late, send slowly or break off, and a process that has no file left. E-8."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import struct
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.metadata.http import epoll_transport
+from forewarn.metadata.http.addresses import Listener
+from tests.metadata.hostile import GOOD
+from tests.metadata.live import EVENTS, FREEZE, WAIT_S, approval, request, serving, with_settings
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.metadata.live import Live, Raw
+
+
+def seconds(live: Live, count: int) -> None:
+    """Let the service count seconds."""
+    for _ in range(count):
+        live.call(live.server._begun().second)
+
+
+def count(live: Live) -> int:
+    """Return the number of open connections."""
+    return live.call(lambda: live.server.connections)
+
+
+def flood(raw: Raw, pieces: list[bytes]) -> threading.Thread:
+    """Send all this, however long nobody reads the answers."""
+    thread = threading.Thread(target=lambda: raw.send(b"".join(pieces)), daemon=True)
+    thread.start()
+    return thread
+
+
+def stalled(live: Live) -> bool:
+    """Whether some connection's client does not read its answers."""
+    return live.call(lambda: any(each.stalled for each in live.server._begun().connections))
+
+
+@pytest.mark.parametrize("last", ["stays", "closes", "half-closed"])
+def test_client_that_reads_late_gets_every_answer(portable: bool, last: str) -> None:
+    """In order, none twice, none cut; and what it asks afterwards is answered, too. E-8."""
+    number = 12_000
+    with serving(portable=portable) as live, live.connect(receive_bytes=4096) as raw:
+        live.show(FREEZE)
+        asked = [EVENTS, "/metadata/versions", "/nowhere"]
+        pieces = [request(f"{asked[n % 3]}") for n in range(number)]
+        if last == "closes":
+            pieces.append(request(EVENTS, connection="close"))
+        sending = flood(raw, pieces)
+        wait_until(lambda: stalled(live), limit_s=WAIT_S)
+        assert live.ask(GOOD).status == 200
+        statuses = [raw.reply().status for _ in range(number)]
+        assert statuses == [(200, 200, 404)[n % 3] for n in range(number)]
+        sending.join(WAIT_S)
+        if last == "stays":
+            raw.send(GOOD)
+            assert raw.reply().status == 200
+            assert raw.silent()
+        elif last == "closes":
+            reply = raw.reply()
+            assert (reply.status, reply.headers["connection"]) == (200, "close")
+            assert raw.closed()
+        else:
+            raw.sock.shutdown(socket.SHUT_WR)
+            assert raw.closed()
+        wait_until(lambda: not stalled(live), limit_s=WAIT_S)
+
+
+def test_client_that_does_not_read_is_cut_off_after_its_time(portable: bool) -> None:
+    """And not before; whoever reads then finds only whole answers before the end. E-8."""
+    settings = with_settings(stall_timeout_s=3, idle_timeout_s=100)
+    with serving(settings, portable=portable) as live, live.connect(receive_bytes=4096) as raw:
+        flood(raw, [GOOD * 20_000])
+        wait_until(lambda: stalled(live), limit_s=WAIT_S)
+        seconds(live, 2)
+        assert count(live) == 1
+        seconds(live, 2)
+        wait_until(lambda: count(live) == 0, limit_s=WAIT_S)
+
+
+def test_request_that_takes_too_long_is_refused(portable: bool) -> None:
+    """With 408; an idle connection closes after its own time; a held answer stays. E-8."""
+    settings = with_settings(request_timeout_s=3, idle_timeout_s=6, approve_timeout_s=500.0)
+    with (
+        serving(settings, portable=portable) as live,
+        live.connect() as slow,
+        live.connect() as idle,
+        live.connect() as held,
+    ):
+        live.control.answer = None
+        for raw in (slow, idle):
+            raw.send(GOOD)
+            assert raw.reply().status == 200
+        slow.send(GOOD[:30])
+        held.send(request(EVENTS, method="POST", body=approval(FREEZE.event_id)))
+        wait_until(lambda: live.control.approvals and count(live) == 3)
+        wait_until(
+            lambda: live.call(
+                lambda: any(each.unfinished for each in live.server._begun().connections)
+            )
+        )
+        seconds(live, 2)
+        slow.send(GOOD[30:31])  # a byte now and then starts nothing again
+        seconds(live, 2)
+        assert slow.reply().status == 408
+        assert slow.closed()
+        seconds(live, 4)
+        assert idle.closed()
+        live.control.answer = None
+        live.call(live.control.waiting[0].cancel)
+        assert held.reply().status == 503
+
+
+@pytest.mark.parametrize("octets", [b"", GOOD[:30], GOOD, GOOD * 3])
+def test_client_that_breaks_off_is_forgotten(portable: bool, octets: bytes) -> None:
+    """Whatever it has sent, and whether it was answered. Source: E-8."""
+    with serving(portable=portable) as live:
+        with live.connect() as raw:
+            raw.send(GOOD)
+            assert raw.reply().status == 200
+            raw.send(octets)
+            raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_until(lambda: count(live) == 0)
+        assert live.get().status == 200
+
+
+def test_client_that_breaks_off_while_it_is_answered_is_forgotten(portable: bool) -> None:
+    """An approval that waits is decided for nobody. Source: E-8, A-6."""
+    with serving(portable=portable) as live:
+        live.control.answer = None
+        with live.connect() as raw:
+            raw.send(request(EVENTS, method="POST", body=approval(FREEZE.event_id)))
+            wait_until(lambda: live.control.waiting)
+            raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_until(lambda: count(live) == 0)
+        live.call(live.control.waiting[0].cancel)
+        assert live.get().status == 200
+
+
+class Full:
+    """A system that gives no descriptor to whoever accepts, as long as it is so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+        self.error, self.attempts, self.now = error, 0, True
+        accept = Listener.accept
+
+        def accept_or_not(listener: Listener) -> tuple[int, str]:
+            self.attempts += 1
+            if self.now:
+                raise OSError(self.error, os.strerror(self.error))
+            return accept(listener)
+
+        monkeypatch.setattr(Listener, "accept", accept_or_not)
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the event loop accepts")
+
+
+@linux
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_process_without_descriptors_accepts_again_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: int
+) -> None:
+    """It does not turn in circles meanwhile, says so once, and serves whoever waited. E-8."""
+    monkeypatch.setattr(epoll_transport, "FULL_S", 0.02)
+    with serving() as live:
+        full = Full(monkeypatch, error)
+        with live.connect() as first, live.connect() as second:
+            for raw in (first, second):
+                raw.send(GOOD)
+            wait_until(lambda: full.attempts >= 3)
+            before = full.attempts
+            for _ in range(300):
+                live.call(lambda: None)
+            assert full.attempts - before < 100
+            full.now = False
+            for raw in (first, second):
+                assert raw.reply().status == 200
+    said = [each for each in caplog.records if getattr(each, "action", "") == "full"]
+    assert len(said) == 1
+
+
+@linux
+def test_idle_connection_makes_way_where_no_descriptor_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The newcomer need not wait for a pause then. Source: E-8."""
+    monkeypatch.setattr(epoll_transport, "FULL_S", 3600.0)
+    with serving() as live, live.connect() as idle:
+        idle.send(GOOD)
+        assert idle.reply().status == 200
+        full = Full(monkeypatch, errno.EMFILE)
+        forget = live.server._begun().forget
+
+        def forget_and_free(connection: object) -> None:
+            forget(connection)  # type: ignore[arg-type]
+            full.now = False
+
+        monkeypatch.setattr(live.server._begun(), "forget", forget_and_free)
+        assert live.get().status == 200
+        assert idle.closed()
+
+
+@linux
+def test_client_that_has_gone_before_it_is_accepted_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That is the client's own affair. Source: E-8."""
+    with serving() as live:
+        full = Full(monkeypatch, errno.ECONNABORTED)
+        with live.connect() as raw:
+            raw.send(GOOD)
+            wait_until(lambda: full.attempts)
+            full.now = False
+            assert raw.reply().status == 200
+    assert caplog.records == []
+
+
+@linux
+def test_server_that_stops_while_it_has_no_descriptor_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pause of accepting keeps nothing alive. Source: L-7."""
+    monkeypatch.setattr(epoll_transport, "FULL_S", 0.02)
+    with serving() as live, contextlib.ExitStack() as stack:
+        full = Full(monkeypatch, errno.EMFILE)
+        stack.enter_context(live.connect()).send(GOOD)
+        wait_until(lambda: full.attempts >= 2)
+    assert live.server.figures() == {}
