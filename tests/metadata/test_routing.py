@@ -270,7 +270,7 @@ def test_approval_is_read_with_its_body() -> None:
     ],
 )
 def test_host_has_a_name_without_its_port(host: str, name: str) -> None:
-    """The port is no part of who is asked. Source: E-8."""
+    """The port says nothing about who is asked. Source: E-8."""
     assert host_name(host) == name
 
 
