@@ -202,7 +202,7 @@ def test_processes_share_a_port_by_address_where_requests_are_counted(
 
 
 def test_bucket_of_shared_processes_follows_the_addresses() -> None:
-    """A VM that has other addresses may meet other processes; it starts with a full bucket then. Source: E-6."""
+    """A VM with other addresses may meet other processes: its bucket is full then. Source: E-6."""
     with serving(with_settings(rate_per_s=0.001, rate_burst=2)) as live:
         limit = live.server._begun().responder.limit
         assert live.get().status == 200
