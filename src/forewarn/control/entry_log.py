@@ -30,8 +30,11 @@ ALERTS = frozenset(
 
 def log_entries(entries: Iterable[Entry]) -> None:
     """Say what has become durable, to people and to machines."""
+    silent = not log.isEnabledFor(logging.INFO)
     for entry in entries:
         level = logging.WARNING if entry.action in ALERTS else logging.INFO
+        if silent and level == logging.INFO:
+            continue
         facts = {"action": entry.action, "actor": entry.actor}
         log.log(level, "%s", entry.text, extra=facts)
 

@@ -48,7 +48,8 @@ def check_name(kind: str, name: str) -> None:
 
 def check_text(kind: str, name: str, texts: tuple[str, ...]) -> None:
     """Refuse texts that are too long or cannot be shown."""
-    if "".join(texts).isprintable() and max(map(len, texts)) <= TEXT_LENGTH_MAX:
+    joined = "".join(texts)
+    if len(joined) <= TEXT_LENGTH_MAX and joined.isprintable():
         return  # as nearly all are, and a fleet has millions
     for text in texts:
         if len(text) > TEXT_LENGTH_MAX or not text.isprintable():

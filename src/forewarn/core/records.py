@@ -95,6 +95,13 @@ FIXED: dict[str, tuple[str, ...]] = {
     "target": ("maintenance", "host"),
 }
 
+#: Columns whose texts many records share: whoever makes records of texts keeps each once.
+SHARED: dict[str, tuple[str, ...]] = {
+    "host": ("name", "zone", "driver"),
+    "group": ("name", "owner"),
+    "vm": ("host", "group", "size", "os_type", "location", "resource_group", "subscription"),
+}
+
 #: Lists whose text is remembered: the VMs of an operation are written at each of its steps.
 LISTS_REMEMBERED = 256
 

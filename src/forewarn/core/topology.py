@@ -168,7 +168,8 @@ class Vm:
             )
         texts = (self.size, self.interface, self.instance_id, self.vm_id, self.os_type)
         places = (self.location, self.resource_group, self.subscription)
-        check_text("vm", self.name, (*texts, *places, *(text for tag in self.tags for text in tag)))
+        tags = [text for tag in self.tags for text in tag] if self.tags else ()
+        check_text("vm", self.name, (*texts, *places, *tags))
         if self.instance:
             check_instance(self.name, self.instance)
 

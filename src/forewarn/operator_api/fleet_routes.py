@@ -26,7 +26,7 @@ from forewarn.operator_api.topology_file import (
     group_of,
     host_of,
     lone_group,
-    parts_of,
+    pruned,
     read_topology,
     vm_of,
 )
@@ -204,8 +204,9 @@ class _Records:
 
 async def _apply(call: ApiCall) -> ApiResponse:
     desk, dry_run = call.desk, call.query.get("dry_run", False)
-    fleet = await desk.fleet()
-    change = await desk.compute(partial(_asked, call, fleet))
+    change = await desk.compute(partial(read_topology, call.body, call.media))
+    if call.query.get("prune", False):
+        change = await desk.compute(partial(pruned, change, await desk.fleet()))
     if dry_run:
         entries = await desk.read(lambda view: _tried(view, change, call))
     else:
@@ -213,13 +214,12 @@ async def _apply(call: ApiCall) -> ApiResponse:
     return ApiResponse(await desk.compute(partial(_result, entries, applied=not dry_run)))
 
 
-def _asked(call: ApiCall, fleet: Topology) -> ChangeTopology:
-    described = read_topology(call.body, call.media)
-    return parts_of(described, fleet, prune=call.query.get("prune", False))
-
-
 def _result(entries: Iterable[Entry], *, applied: bool) -> bytes:
-    found = {verb: _changed(entries, verb) for verb in ("added", "changed", "removed")}
+    found: dict[str, list[dict[str, str]]] = {"added": [], "changed": [], "removed": []}
+    for entry in entries:
+        kind, _, action = entry.action.partition(".")
+        if kind in {"host", "group", "vm"} and action in found:
+            found[action].append({"kind": kind, "name": getattr(entry, kind)})
     return encoded({**found, "applied": applied})
 
 
@@ -235,15 +235,6 @@ def _tried(view: StateView, change: ChangeTopology, call: ApiCall) -> Iterable[E
     terms = Terms(view.policy, call.actor, lambda: f"DRY-RUN-{next(count)}")
     now_ms = call.desk.clock.now_ms()
     return step(view.state, change, now_ms=now_ms, terms=terms).changes.entries
-
-
-def _changed(entries: Iterable[Entry], verb: str) -> list[dict[str, str]]:
-    found = []
-    for entry in entries:
-        kind, _, action = entry.action.partition(".")
-        if kind in {"host", "group", "vm"} and action == verb:
-            found.append({"kind": kind, "name": getattr(entry, kind)})
-    return found
 
 
 def _table(topology: Topology, kind: str) -> Mapping[str, object]:

@@ -9,8 +9,10 @@ import itertools
 import json
 import textwrap
 from ipaddress import ip_address
+from sys import intern
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from forewarn.core.records import SHARED
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
 from forewarn.operator_api import request_forms as forms
@@ -61,10 +63,8 @@ def records_of(values: Values) -> ChangeTopology:
     return ChangeTopology(hosts=hosts, groups=tuple(groups.values()), vms=tuple(vms))
 
 
-def parts_of(asked: ChangeTopology, before: Topology, *, prune: bool) -> ChangeTopology:
-    """Return the change that makes a fleet as described; with `prune`, nothing else is left."""
-    if not prune:
-        return asked
+def pruned(asked: ChangeTopology, before: Topology) -> ChangeTopology:
+    """Return the change that also removes what is there and not described; costs the fleet."""
     named = {
         "vm": {each.name for each in asked.vms},
         "group": {each.name for each in asked.groups},
@@ -107,11 +107,16 @@ def lone_group(vm: str) -> Group:
 def vm_of(name: str, values: Values) -> Vm:
     """Return the VM a form describes; without a group it gets one of its own."""
     given = {"group": name, **values}
+    for member, text in given.items():
+        if member in _SHARED:
+            given[member] = intern(text)
     for member in ("tags", "instance"):
         if member in given:
             given[member] = tuple(given[member].items())
-    if "addresses" in given:
-        given["addresses"] = tuple(dict.fromkeys(given["addresses"]))
+    addresses = given.get("addresses", ())
+    if len(addresses) > 1:
+        given["addresses"] = tuple(dict.fromkeys(addresses))
+    if ":" in "".join(addresses):
         _check_link_local(name, given)
     return Vm(name=name, **given)
 
@@ -120,8 +125,8 @@ def _check_link_local(name: str, given: Values) -> None:
     """Refuse an address that every network interface may have, where none is named. Source: S-6."""
     if given.get("interface"):
         return
-    for address in map(ip_address, given["addresses"]):
-        if address.version == 6 and address.is_link_local:
+    for address in (ip_address(each) for each in given["addresses"] if ":" in each):
+        if address.is_link_local:
             problem = f"has the link-local address {address}, which needs an interface"
             raise ValidationFailed(where=f"vms.{name}", problem=problem)
 
@@ -246,6 +251,7 @@ def toml_value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+_SHARED = frozenset(SHARED["vm"])
 _PLAIN_HOST, _PLAIN_GROUP, _PLAIN_VM = Host("plain"), Group("plain"), Vm("plain", "h", "g")
 _WRITERS: dict[str, Callable[[str, int, _Batch], bytes]] = {
     JSON: _to_json,

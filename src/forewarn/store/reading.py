@@ -14,7 +14,7 @@ from forewarn.core.history import CHECKPOINT
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
 from forewarn.core.policy import AppliedPolicy
-from forewarn.core.records import KIND_OF, Record, columns_of, from_values
+from forewarn.core.records import KIND_OF, SHARED, Record, columns_of, from_values
 from forewarn.core.state import Entry, Image
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import ForewarnError
@@ -158,12 +158,6 @@ _OPERATION_FILTERS = {
     "before": "number < :before",
 }
 _NO_FILTER = "1 = 1"
-#: Columns whose texts many records share; each is kept once.
-_SHARED = {
-    "host": ("name", "zone", "driver"),
-    "group": ("name", "owner"),
-    "vm": ("host", "group", "size", "os_type", "location", "resource_group", "subscription"),
-}
 
 
 class StoreReader:
@@ -296,7 +290,7 @@ class StoreReader:
 @cache
 def _shared_places(kind: str) -> tuple[int, ...]:
     columns = columns_of(kind)
-    return tuple(columns.index(name) for name in _SHARED.get(kind, ()))
+    return tuple(columns.index(name) for name in SHARED.get(kind, ()))
 
 
 def _given(page: HistoryPage | OperationPage, filters: Iterable[str]) -> dict[str, Value]:

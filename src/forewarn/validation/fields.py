@@ -9,7 +9,8 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Any, Protocol, TypeAlias
 
 from forewarn.core.naming import NAME_PATTERN, TEXT_LENGTH_MAX
@@ -27,6 +28,11 @@ Values: TypeAlias = Mapping[str, Any]
 
 #: Whole numbers beyond this are not the same in every JSON reader.
 WHOLE_MAX = 2**53 - 1
+#: IPv4 addresses below 224.0.0.0, in canonical text: each is one machine's beyond doubt.
+_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_UNICAST_V4 = re.compile(
+    rf"(?:22[0-3]|2[01][0-9]|1[0-9]{{2}}|[1-9][0-9]?)(?:\.{_OCTET}){{3}}"
+).fullmatch
 
 
 class ValidationFailed(CallerError):
@@ -66,6 +72,12 @@ class Text:
     pattern: str = ""
     wanted: str = ""
     lines: bool = False
+    _matches: Callable[[str], object] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Compile the pattern; any text matches none."""
+        matches = re.compile(self.pattern).fullmatch if self.pattern else _any
+        object.__setattr__(self, "_matches", matches)
 
     def read(self, value: object, where: str) -> str:
         """Return the text."""
@@ -77,7 +89,7 @@ class Text:
             not self.lines and not value.isprintable()
         ):  # also refuses halves of surrogate pairs, which no store takes
             raise wrong(where, value, "printable")
-        if self.pattern and not re.fullmatch(self.pattern, value):
+        if not self._matches(value):
             raise wrong(where, value, self.wanted)
         return value
 
@@ -87,6 +99,11 @@ class Text:
         """Return its schema."""
         found: Schema = {"type": "string", "maxLength": self.length_max}
         return {**found, "pattern": f"^({self.pattern})$"} if self.pattern else found
+
+
+def _any(_text: str) -> bool:
+    """Any text will do."""
+    return True
 
 
 NAME = Text(
@@ -314,6 +331,8 @@ class IpAddress:
         wanted = "an IPv4 or IPv6 address"
         if not isinstance(value, str) or "%" in value:
             raise wrong(where, value, wanted)
+        if _UNICAST_V4(value):  # as nearly all are, and a fleet has millions
+            return value
         try:
             address = ipaddress.ip_address(value)
         except ValueError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import field
 from typing import Any
 
@@ -25,7 +25,14 @@ class ListOf:
         if not self.least <= len(value) <= self.most:
             problem = f"has {len(value)} members; give {self.least} to {self.most}"
             raise ValidationFailed(where=where, problem=problem)
-        return tuple(self.kind.read(each, f"{where}[{n}]") for n, each in enumerate(value))
+        read, found = self.kind.read, []
+        for each in value:
+            try:
+                found.append(read(each, where))
+            except ValidationFailed:  # only now is it worth saying which
+                read(each, f"{where}[{len(found)}]")
+                raise
+        return tuple(found)
 
     def read_text(self, text: str, where: str) -> tuple[object, ...]:
         """Return the values a query gives, separated by commas."""
@@ -77,10 +84,16 @@ class Named:
         if len(value) > self.most:
             problem = f"has {len(value)} members; give at most {self.most}"
             raise ValidationFailed(where=where, problem=problem)
-        return {
-            self.name.read(name, f"a name in {where}"): self.kind.read(each, f"{where}.{name}")
-            for name, each in value.items()
-        }
+        read_name, read = self.name.read, self.kind.read
+        found = {}
+        for name, each in value.items():
+            try:
+                found[read_name(name, where)] = read(each, where)
+            except ValidationFailed:  # only now is it worth saying which
+                read_name(name, f"a name in {where}")
+                read(each, f"{where}.{name}")
+                raise
+        return found
 
     def read_text(self, text: str, where: str) -> object:
         """Refuse: a query holds no tables."""
@@ -113,25 +126,37 @@ class Form:
     name: str
     meaning: str
     fields: tuple[Field, ...] = ()
-    _known: dict[str, Field] = field(init=False, repr=False, compare=False)
+    _readers: dict[str, Callable[[object, str], object]] = field(
+        init=False, repr=False, compare=False
+    )
+    _required: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Index the members."""
-        object.__setattr__(self, "_known", {each.name: each for each in self.fields})
+        readers = {each.name: each.kind.read for each in self.fields}
+        required = frozenset(each.name for each in self.fields if each.required)
+        object.__setattr__(self, "_readers", readers)
+        object.__setattr__(self, "_required", required)
 
     def read(self, value: object, where: str = "the body") -> dict[str, Any]:
         """Return the members that are given."""
         if not isinstance(value, dict):
             raise wrong(where, value, "an object")
-        found = {}
+        readers, found = self._readers, {}
         for name, each in value.items():
-            known = self._known.get(name)
-            if known is None:
-                raise unknown_member(where, name, self._known)
-            found[known.name] = known.kind.read(each, _path(where, known.name))
-        for each in self.fields:
-            if each.required and each.name not in found:
-                raise ValidationFailed(where=where, problem=f"lacks the member {each.name!r}")
+            read = readers.get(name)
+            if read is None:
+                raise unknown_member(where, name, readers)
+            try:
+                found[name] = read(each, where)
+            except ValidationFailed:  # only now is it worth saying which
+                read(each, name if where == "the body" else f"{where}.{name}")
+                raise
+        if not self._required <= found.keys():
+            lacks = next(
+                each.name for each in self.fields if each.required and each.name not in found
+            )
+            raise ValidationFailed(where=where, problem=f"lacks the member {lacks!r}")
         return found
 
     def read_text(self, text: str, where: str) -> object:
@@ -162,7 +187,3 @@ def unknown_member(where: str, name: str, known: Iterable[str]) -> ValidationFai
     return ValidationFailed(
         where=where, problem=f"has the unknown member {name!r}; known: {allowed}"
     )
-
-
-def _path(where: str, name: str) -> str:
-    return name if where == "the body" else f"{where}.{name}"
