@@ -100,6 +100,7 @@ def test_planned_work_holds_only_its_host() -> None:
     rig.ask(Cause.HOST_REBOOT, "h0")
     rig.ask(Cause.HOST_REBOOT, "h1")
     rig.tell(ChangeTopology(vms=(Vm("new", "h1", "web"), Vm("web_1", "h2", "web"))))
+    rig.tell(ChangeTopology(vms=(Vm("new", "h1", "db"),)))
     rig.refuses(ChangeTopology(removed=(("vm", "new"), ("host", "h1"))), FleetBusy)
 
 

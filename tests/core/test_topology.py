@@ -124,13 +124,13 @@ SOME_VM = st.builds(
         st.tuples(
             st.dictionaries(NAMES, st.none() | SOME_VM, max_size=4),
             st.dictionaries(st.sampled_from("hi"), st.sampled_from(Health), max_size=1),
-            st.booleans(),
+            st.sampled_from(["", "again", "as drafted"]),
         ),
         max_size=6,
     )
 )
 def test_layout_changed_by_key_is_the_whole(
-    steps: list[tuple[dict[str, tuple[str, str, str] | None], dict[str, Health], bool]],
+    steps: list[tuple[dict[str, tuple[str, str, str] | None], dict[str, Health], str]],
 ) -> None:
     """What is changed key by key is what would be laid out whole, in a draft and in place."""
     hosts = {"h": Host("h"), "i": Host("i", fault_domain=1)}
@@ -161,8 +161,14 @@ def test_layout_changed_by_key_is_the_whole(
         draft.apply(change)
         assert_same(draft, whole)
         assert_same(now, before)
-        if kept:
+        if kept == "again":
             now.apply(change)
+        elif kept:
+            copied = now.copy()
+            now.adopt(draft)
+            copied.adopt(draft)
+            assert_same(copied, whole)
+        if kept:
             assert_same(now, whole)
             assert_same(now.copy(), now)
 

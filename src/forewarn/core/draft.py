@@ -8,7 +8,7 @@ Which change is right is decided in `step.py` and `admission.py`, never here.
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from forewarn.core.document import Enrolment, View
@@ -16,16 +16,14 @@ from forewarn.core.impact import Impact
 from forewarn.core.indexes import Place, deletion_key, is_placed_alike, places_of
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.maintenance.drafted import DraftedMaintenances
-from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, maintenance_policy
-from forewarn.core.records import KIND_OF, Record, changed_row, key_of, to_row
+from forewarn.core.records import KIND_OF, Record, changed_row, key_of, subject_of, to_row
 from forewarn.core.state import OF_TOPOLOGY, TABLES, Changes, Entry, Image, State
-from forewarn.core.topology import Group, Host, Vm
 from forewarn.core.usage import DraftedUsage, disturbed_by
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from forewarn.core.policy import Policy
     from forewarn.core.topology import FleetChange
@@ -118,6 +116,10 @@ class Draft:
     def aborts(self) -> tuple[int, ...]:
         """Numbers of all operations that had ended so before this draft."""
         return tuple(self._state.aborts)
+
+    def taken(self, places: Collection[Place]) -> set[Place]:
+        """Return those of some places where operations are or were; costs the places."""
+        return self._state.places.at(places) | {each for each in places if each in self._places}
 
     def numbers(self, *places: Place) -> list[int]:
         """Numbers of operations that are or were at any of these places, in no order."""
@@ -294,21 +296,23 @@ class Draft:
             FleetContradiction: the fleet would contradict itself; the draft is to be thrown away.
         """
         if self.topology is self._state.topology:
-            self.topology = self.topology.draft()
-        vms = change.vms
-        before = [self.topology.vms[name] for name in vms if name in self.topology.vms]
-        after = [vm for vm in vms.values() if vm is not None]
+            self.topology = self.changes.layout = self.topology.draft()
+        known, vms = self.topology.vms, change.vms
+        before = [vm for name in vms if (vm := known.get(name)) is not None]
+        hosts = dict.fromkeys([vm.host for vm in before])
+        hosts |= dict.fromkeys([vm.host for vm in vms.values() if vm is not None])
         self.topology.apply(change)
-        places = dict.fromkeys(("host", vm.host) for vm in (*before, *after))
-        places |= dict.fromkeys(("vm", vm.name) for vm in before)
+        moved = dict.fromkeys(vm.name for vm in before)
         for name in change.hosts:
-            places |= dict.fromkeys(("vm", vm) for vm in self.topology.vms_on(name))
-        for operation in self.operations(*places):
+            moved |= dict.fromkeys(self.topology.vms_on(name))
+        places: list[Place] = [("host", name) for name in hosts]
+        places += [("vm", name) for name in moved]
+        for operation in self.operations(*self.taken(places)):
             self.usage.touch(disturbed_by(operation))
             self._place(operation)
             self.look_at(operation.number)
             self.wake(operation)
-        for name in dict.fromkeys((*change.hosts, *(vm.host for vm in (*before, *after)))):
+        for name in dict.fromkeys((*change.hosts, *hosts)):
             self.usage.touch(name)
             self.usage.wake(name)
         for group in change.groups:
@@ -322,26 +326,20 @@ class Draft:
     def _log(
         self, action: str, text: str, images: tuple[Image, ...], about: Record, *, vm: str = ""
     ) -> None:
-        telling = partial(Entry, self.now_ms, self.actor, action, text, images=images)
-        match about:
-            case Operation():
-                vm = about.vms[0] if about.of_vm else ""
-                entry = telling(operation=about.number, host=about.host, vm=vm)
-            case Event():
-                entry = telling(operation=about.operation, event=about.id, group=about.group, vm=vm)
-            case Host():
-                entry = telling(host=about.name)
-            case Vm():
-                entry = telling(vm=about.name, group=about.group, host=about.host)
-            case Group():
-                entry = telling(group=about.name)
-            case Maintenance() | MaintenancePlan() | AppliedPolicy():
-                entry = telling()
-            case Target():
-                entry = telling(operation=about.operation, host=about.host)
-            case _:
-                assert isinstance(about, Enrolment | View), about
-                entry = telling(group=about.group)
+        operation, event, group, named, host = subject_of(about)
+        assert not (vm and named), about
+        entry = Entry(
+            self.now_ms,
+            self.actor,
+            action,
+            text,
+            operation,
+            event,
+            group,
+            named or vm,
+            host,
+            images,
+        )
         self.changes.entries.append(entry)
 
     def _image(self, record: Record) -> Image:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.document import ahead_of
 from forewarn.core.lifecycle import OperationState
+from forewarn.core.records import changed_row, subject_of, to_row
 from forewarn.core.refusals import AlreadyExists, FleetBusy, InUse, Unknown
+from forewarn.core.state import TABLES, Entry, Image
 from forewarn.core.topology import FleetChange, Vm
 from forewarn.values import replace
 
@@ -52,16 +54,33 @@ def change(draft: Draft, asked: ChangeTopology) -> None:
         wanted[kind][name] = None
     _check_removals(before, asked, change)
     for kind, records in wanted.items():
-        for name in [name for name in records if records[name] == known[kind].get(name)]:
+        for name in [name for name in records if _is_same(records[name], known[kind].get(name))]:
             del records[name]
     vms = {name: before.vms.get(name) for name in change.vms}
     hosts = {name: before.hosts.get(name) for name in change.hosts}
     lay_out(draft, change)
-    for name, vm in vms.items():
-        _check_vm_busy(draft, vm, change.vms[name])
+    for name in _at_work(draft, change.vms):
+        _check_vm_busy(draft, vms[name], change.vms[name])
     for name, host in hosts.items():
         if host is not None:
             _check_host_busy(draft, host, change.hosts[name])
+
+
+def _is_same(one: object | None, other: object | None) -> bool:
+    return one is other or (one is not None and other is not None and one == other)
+
+
+def _at_work(draft: Draft, vms: Mapping[str, Vm | None]) -> list[str]:
+    """Return those of some VMs that work may name, or that are to be on a host with work."""
+    named = draft.taken([("vm", name) for name in vms])
+    hosts = draft.taken(list({("host", vm.host) for vm in vms.values() if vm is not None}))
+    if not (named or hosts):
+        return []
+    return [
+        name
+        for name, vm in vms.items()
+        if ("vm", name) in named or (vm is not None and ("host", vm.host) in hosts)
+    ]
 
 
 def _tables(topology: Topology) -> dict[str, Mapping[str, Host | Group | Vm]]:
@@ -131,14 +150,12 @@ def lay_out(draft: Draft, change: FleetChange) -> None:
     }
     touched = set(change.groups)
     for vm in (*old["vm"].values(), *change.vms.values()):
-        touched |= {vm.group} if isinstance(vm, Vm) else set()
+        if isinstance(vm, Vm):
+            touched.add(vm.group)
     views = {name: _views_of(before, name) for name in touched}
     draft.rearrange(change)
     for kind, records in kinds.items():
-        for name, record in records.items():
-            if record is not None:
-                verb = "changed" if name in old[kind] else "added"
-                draft.put(f"{kind}.{verb}", f"{kind} {name} is {verb}", record)
+        _write_down(draft, kind, records, old[kind])
     for kind, records in reversed(kinds.items()):
         for name, record in records.items():
             if record is None:
@@ -146,6 +163,27 @@ def lay_out(draft: Draft, change: FleetChange) -> None:
                 gone = (old[kind][name], enrolment) if enrolment else (old[kind][name],)
                 draft.remove(f"{kind}.removed", f"{kind} {name} is removed", *gone)
     _refresh_views(draft, views)
+
+
+def _write_down(
+    draft: Draft,
+    kind: str,
+    records: Mapping[str, Host | Group | Vm | None],
+    before: Mapping[str, Host | Group | Vm],
+) -> None:
+    """Write records of one kind, each with its entry; those that are None are passed over."""
+    written, entries = getattr(draft.changes, TABLES[kind]), draft.changes.entries
+    at_ms, actor = draft.now_ms, draft.actor
+    for name, record in records.items():
+        if record is None:
+            continue
+        written[name] = record
+        known = before.get(name)
+        verb = "changed" if known else "added"
+        changed = changed_row(known, record) if known else None
+        images = (Image(kind, name, to_row(record), changed),)
+        text, about = f"{kind} {name} is {verb}", subject_of(record)
+        entries.append(Entry(at_ms, actor, f"{kind}.{verb}", text, *about, images))
 
 
 def _views_of(topology: Topology, group: str) -> set[str]:

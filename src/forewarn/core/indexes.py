@@ -13,7 +13,7 @@ from forewarn.core.impact import Impact, Source
 from forewarn.core.lifecycle import Operation, OperationState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from forewarn.core.topology import Topology
 
@@ -54,6 +54,11 @@ class Members(Generic[K]):
             return ()
         return known if isinstance(known, set) else (known,)
 
+    def at(self, keys: Iterable[K]) -> set[K]:
+        """Return those of some keys that have any number; costs the keys."""
+        known = self._of
+        return {key for key in keys if key in known} if known else set()
+
     def all(self) -> dict[K, set[int]]:
         """Everything, for a comparison; costs what there is."""
         return {key: set(self.of(key)) for key in self._of}
@@ -87,6 +92,10 @@ class Places:
     def of(self, place: Place) -> Collection[int]:
         """Numbers of the operations at a place, in no order."""
         return self._members.of(place)
+
+    def at(self, places: Iterable[Place]) -> set[Place]:
+        """Return those of some places where there is any operation; costs the places."""
+        return self._members.at(places)
 
     def all(self) -> dict[Place, set[int]]:
         """Everything, for a comparison; costs what there is."""

@@ -5,11 +5,12 @@ Nothing that knows what is mapped may go in here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
-from typing import Generic, TypeVar
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Generic, TypeVar, overload
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
 
 
 class Overlay(MutableMapping[K, V], Generic[K, V]):
@@ -45,6 +46,35 @@ class Overlay(MutableMapping[K, V], Generic[K, V]):
     def __contains__(self, key: object) -> bool:
         """Whether a key is here or below."""
         return key in self._written or (key not in self._gone and key in self._below)
+
+    @overload
+    def get(self, key: K, default: None = None, /) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V, /) -> V: ...
+    @overload
+    def get(self, key: K, default: T, /) -> V | T: ...
+    def get(self, key: K, default: object = None, /) -> object:
+        """Return what is written here, else what is below, else the default."""
+        if key in self._written:
+            return self._written[key]
+        return default if key in self._gone else self._below.get(key, default)
+
+    def setdefault(self, key: K, record: V) -> V:
+        """Return what is there, or write it here."""
+        known = self.get(key)
+        if known is None:
+            self._written[key] = known = record
+        return known
+
+    def update(self, records: Mapping[K, V], /) -> None:  # type: ignore[override]  # of no pairs
+        """Write many here."""
+        self._written.update(records)
+
+    def write_into(self, below: MutableMapping[K, V]) -> None:
+        """Make all changes in a mapping that is as the one below; costs what is written."""
+        for key in self._gone:
+            below.pop(key, None)
+        below.update(self._written)
 
     def __iter__(self) -> Iterator[K]:
         """Yield the keys in the order that one mapping written in place would have."""

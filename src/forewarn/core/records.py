@@ -46,6 +46,8 @@ Record: TypeAlias = (
     | AppliedPolicy
 )
 Row: TypeAlias = dict[str, str | int]
+#: The operation, event, group, VM and host that an entry of history is found by; 0 or empty: none.
+Subject: TypeAlias = tuple[int, str, str, str, str]
 _Write: TypeAlias = "Callable[[object], str | int]"
 _Read: TypeAlias = "Callable[[str | int], object]"
 _Form: TypeAlias = "tuple[_Write, _Read]"
@@ -136,6 +138,26 @@ def key_of(record: Record) -> str | int:
     return key
 
 
+def subject_of(record: Record) -> Subject:
+    """Return what an entry of history names that is about a record."""
+    match record:
+        case Vm():
+            return 0, "", record.group, record.name, record.host
+        case Operation():
+            return record.number, "", "", record.vms[0] if record.of_vm else "", record.host
+        case Event():
+            return record.operation, record.id, record.group, "", ""
+        case Host():
+            return 0, "", "", "", record.name
+        case Group():
+            return 0, "", record.name, "", ""
+        case Target():
+            return record.operation, "", "", "", record.host
+        case Enrolment() | View():
+            return 0, "", record.group, "", ""
+    return 0, "", "", "", ""
+
+
 def columns_of(kind: str) -> tuple[str, ...]:
     """Return the names of a kind's columns, in the record's order."""
     return KINDS[kind].__match_args__
@@ -211,6 +233,16 @@ def _number(truth: object) -> int:
     return 1 if truth else 0
 
 
+def _texts_text(texts: object) -> str:
+    """Write a list; most have one plain text or none."""
+    assert isinstance(texts, tuple), texts
+    if len(texts) == 1:
+        text: str = texts[0]
+        if text.isprintable() and '"' not in text and "\\" not in text:
+            return f'["{text}"]'
+    return _list_text(texts)
+
+
 def _texts(value: str | int) -> tuple[str, ...]:
     """Read a list; most have one plain text or none, and a fleet has a million of them."""
     text = str(value)
@@ -275,7 +307,7 @@ def _word(kind: type[Enum]) -> _Form:
 
 
 _TRUTH: _Form = (_number, bool)
-_TEXTS: _Form = (_list_text, _texts)
+_TEXTS: _Form = (_texts_text, _texts)
 _PAIRS: _Form = (_list_text, _pairs)
 
 #: How columns that are not plain text or numbers are written and read.

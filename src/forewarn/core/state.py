@@ -30,6 +30,7 @@ from forewarn.values import value
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from forewarn.core.indexes import Place
     from forewarn.core.usage import Disturbed
     from forewarn.planning.policy import Subject
 
@@ -174,11 +175,15 @@ class State:
             return set()
         topology = self.topology
         before = [topology.vms[name] for name in changes.vms if name in topology.vms]
-        after = [vm for vm in changes.vms.values() if vm is not None]
-        topology.apply(changes)
-        found = {("host", vm.host) for vm in (*before, *after)}
-        found |= {("vm", vm.name) for vm in before}
-        numbers = {number for place in found for number in self.places.of(place)}
+        hosts = {vm.host for vm in before}
+        hosts |= {vm.host for vm in changes.vms.values() if vm is not None}
+        if changes.layout is not None:
+            topology.adopt(changes.layout)
+        else:
+            topology.apply(changes)
+        places: list[Place] = [("host", host) for host in hosts]
+        places += [("vm", vm.name) for vm in before]
+        numbers = {n for place in self.places.at(places) for n in self.places.of(place)}
         for group in changes.groups:
             numbers |= {self.events[each].operation for each in self.event_ids_of(group)}
         return numbers
@@ -324,6 +329,9 @@ class Changes:
     last_number: int
     #: The whole layout, where everything is loaded; a step names the records that change.
     topology: Topology | None = None
+    #: The layout that these records make, drafted over the one they change; None: not drafted.
+    #: Whoever holds that one, or an equal copy, need not work it out again.
+    layout: Topology | None = None
     hosts: dict[str, Host | None] = field(default_factory=dict)
     groups: dict[str, Group | None] = field(default_factory=dict)
     vms: dict[str, Vm | None] = field(default_factory=dict)

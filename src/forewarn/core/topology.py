@@ -6,7 +6,9 @@ No operation, event or document: this room knows how the fleet is laid out and n
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from forewarn.core.impact import (
@@ -27,18 +29,18 @@ from forewarn.core.naming import (
 )
 from forewarn.core.overlay import Overlay
 from forewarn.core.refusals import FleetContradiction
+from forewarn.core.seats import Seats, seat
 from forewarn.values import Word, value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+    from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 
 _R = TypeVar("_R")
-#: Host or group -> names of its VMs, sorted.
-_Members: TypeAlias = "MutableMapping[str, tuple[str, ...]]"
 #: An address, or an address with its interface, or an instance id.
 _Sign: TypeAlias = "str | tuple[str, str]"
 
-_NOBODY: frozenset[str] = frozenset()
+_host_of: Callable[[Vm], str] = attrgetter("host")
+_group_of: Callable[[Vm], str] = attrgetter("group")
 
 
 class GroupKind(Word):
@@ -221,22 +223,17 @@ class Topology:
     hosts: MutableMapping[str, Host] = field(default_factory=dict)
     groups: MutableMapping[str, Group] = field(default_factory=dict)
     vms: MutableMapping[str, Vm] = field(default_factory=dict)
-    _on_host: _Members = field(init=False, repr=False, compare=False)
-    _in_group: _Members = field(init=False, repr=False, compare=False)
+    _on_host: Seats = field(init=False, repr=False, compare=False)
+    _in_group: Seats = field(init=False, repr=False, compare=False)
     #: Address, or address and interface, or an instance id -> the VM that is recognised by it.
     _known_by: MutableMapping[_Sign, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Index the machines and refuse a layout that contradicts itself."""
-        on_host: defaultdict[str, list[str]] = defaultdict(list)
-        in_group: defaultdict[str, list[str]] = defaultdict(list)
-        for vm in self.vms.values():
-            _check_seat(self, vm)
-            on_host[vm.host].append(vm.name)
-            in_group[vm.group].append(vm.name)
-        self._on_host = {name: tuple(sorted(vms)) for name, vms in on_host.items()}
-        self._in_group = {name: tuple(sorted(vms)) for name, vms in in_group.items()}
-        self._known_by = {}
+        self._check_seats(self.vms)
+        self._on_host, self._in_group, self._known_by = {}, {}, {}
+        seat(self._on_host, _host_of, left={}, come=self.vms)
+        seat(self._in_group, _group_of, left={}, come=self.vms)
         for name in self._in_group:
             _check_lone(self, name)
         for vm in self.vms.values():
@@ -268,57 +265,59 @@ class Topology:
         Raises:
             FleetContradiction: as for the whole; a draft that raised it is to be thrown away.
         """
-        hosts, groups, vms = change.hosts, change.groups, change.vms
-        _put(self.hosts, hosts)
-        _put(self.groups, groups)
-        for vm in vms.values():
-            if vm is not None:
-                _check_seat(self, vm)
-        self._seat(vms)
-        placed = [vm for vm in vms.values() if vm is not None]
-        touched = dict.fromkeys((*(vm.group for vm in placed), *groups))
-        for name in touched:
+        hosts, groups = change.hosts, change.groups
+        self.hosts.update(_there(hosts))
+        self.groups.update(_there(groups))
+        placed = _there(change.vms)
+        self._check_seats(placed)
+        self._seat(change.vms, placed)
+        for name in dict.fromkeys((*(vm.group for vm in placed.values()), *groups)):
             _check_lone(self, name)
-        for vm in placed:
+        for vm in placed.values():
             self._claim(vm)
         _take_out(self.hosts, hosts, self._on_host)
         _take_out(self.groups, groups, self._in_group)
 
-    def _seat(self, vms: Mapping[str, Vm | None]) -> None:
+    def adopt(self, draft: Topology) -> None:
+        """Become what a draft of this layout is, or of one that is equal; costs what it changed."""
+        for name in self.__slots__:
+            drafted: Overlay[object, object] = getattr(draft, name)
+            drafted.write_into(getattr(self, name))
+
+    def _check_seats(self, placed: Mapping[str, Vm]) -> None:
+        """Refuse the first VM whose host or group is not there; costs the hosts and groups."""
+        hosts = {vm.host for vm in placed.values()}
+        groups = {vm.group for vm in placed.values()}
+        if all(map(self.hosts.__contains__, hosts)) and all(map(self.groups.__contains__, groups)):
+            return
+        vm = next(filter(self._lacks_seat, placed.values()))
+        missing = f"host {vm.host}" if vm.host not in self.hosts else f"group {vm.group}"
+        raise FleetContradiction(problem=f"vm {vm.name}: there is no {missing}; add it first")
+
+    def _lacks_seat(self, vm: Vm) -> bool:
+        return vm.host not in self.hosts or vm.group not in self.groups
+
+    def _seat(self, vms: Mapping[str, Vm | None], placed: Mapping[str, Vm]) -> None:
         """Write VMs, and who is where; what they were recognised by is free before it is taken."""
-        left: defaultdict[tuple[bool, str], set[str]] = defaultdict(set)
-        come: defaultdict[tuple[bool, str], set[str]] = defaultdict(set)
-        for name, vm in vms.items():
-            before = self.vms.get(name)
-            if before is not None:
-                left[True, before.host].add(name)
-                left[False, before.group].add(name)
-                for sign in _signs(before):
-                    self._known_by.pop(sign, None)
-            if vm is not None:
-                self.vms[name] = vm
-                come[True, vm.host].add(name)
-                come[False, vm.group].add(name)
-            elif before is not None:
-                del self.vms[name]
-        for on_host, key in dict.fromkeys((*left, *come)):
-            gone, new = left.get((on_host, key), _NOBODY), come.get((on_host, key), _NOBODY)
-            if gone == new:
-                continue
-            members = self._on_host if on_host else self._in_group
-            there = [each for each in members.get(key, ()) if each not in gone]
-            if there or new:
-                members[key] = tuple(sorted((*there, *new)))
-            else:
-                del members[key]
+        known = self.vms
+        left = {name: before for name in vms if (before := known.get(name)) is not None}
+        for name, before in left.items():
+            for sign in _signs(before):
+                self._known_by.pop(sign, None)
+            if vms[name] is None:
+                del known[name]
+        known.update(placed)
+        seat(self._on_host, _host_of, left=left, come=placed)
+        seat(self._in_group, _group_of, left=left, come=placed)
 
     def _claim(self, vm: Vm) -> None:
+        name, known = vm.name, self._known_by
         for sign in _signs(vm):
-            other = self._known_by.setdefault(sign, vm.name)
-            if other != vm.name:
+            other = known.setdefault(sign, name)
+            if other != name:
                 shown = sign if isinstance(sign, str) else sign[0]
                 raise FleetContradiction(
-                    problem=f"vm {vm.name}: {shown} already belongs to vm {other}"
+                    problem=f"vm {name}: {shown} already belongs to vm {other}"
                 )
 
     def vms_on(self, host: str) -> tuple[str, ...]:
@@ -350,34 +349,28 @@ class Topology:
         return (group, *sorted(views - {group}))
 
 
-def _check_seat(topology: Topology, vm: Vm) -> None:
-    if vm.host not in topology.hosts or vm.group not in topology.groups:
-        missing = f"host {vm.host}" if vm.host not in topology.hosts else f"group {vm.group}"
-        raise FleetContradiction(problem=f"vm {vm.name}: there is no {missing}; add it first")
-
-
 def _check_lone(topology: Topology, group: str) -> None:
     count = len(topology.vms_in(group))
     if count > 1 and topology.groups[group].kind is GroupKind.LONE:
         raise FleetContradiction(problem=f"group {group}: a lone VM's group cannot hold {count}")
 
 
-def _signs(vm: Vm) -> Iterator[_Sign]:
+def _signs(vm: Vm) -> Sequence[_Sign]:
     """What a VM's requests are recognised by. Source: S-6."""
-    for address in vm.addresses:
-        yield (address, vm.interface) if vm.interface else address
+    if not vm.interface and not vm.instance_id:
+        return vm.addresses  # as of nearly all
+    found: list[_Sign] = [(each, vm.interface) if vm.interface else each for each in vm.addresses]
     if vm.instance_id:
-        yield (vm.instance_id, "instance id")
+        found.append((vm.instance_id, "instance id"))
+    return found
 
 
-def _put(table: MutableMapping[str, _R], records: Mapping[str, _R | None]) -> None:
-    for name, record in records.items():
-        if record is not None:
-            table[name] = record
+def _there(records: Mapping[str, _R | None]) -> dict[str, _R]:
+    return {name: record for name, record in records.items() if record is not None}
 
 
 def _take_out(
-    table: MutableMapping[str, _R], records: Mapping[str, _R | None], members: _Members
+    table: MutableMapping[str, _R], records: Mapping[str, _R | None], members: Seats
 ) -> None:
     """Take hosts or groups out on which no VM stands any more."""
     for name, record in records.items():

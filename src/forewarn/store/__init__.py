@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from forewarn.core.records import to_row
-from forewarn.core.state import Changes, State
+from forewarn.core.state import OF_TOPOLOGY, Changes, State
 from forewarn.errors import ForewarnError
 from forewarn.garbage import uncollected
 from forewarn.ids import Ids
@@ -383,9 +383,17 @@ def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]
     """Return the rows written and the keys removed, by kind, in the order of foreign keys."""
     written: dict[str, list[Row]] = {}
     gone: dict[str, list[Row]] = {}
+    # Of the fleet each record that is written has its image, and the last one has its row.
+    known = {
+        (image.kind, image.key): image.row
+        for entry in changes.entries
+        for image in entry.images
+        if image.kind in OF_TOPOLOGY
+    }
     for kind, key, record in changes.images():
         if record is None:
             gone.setdefault(kind, []).append((key,))
         else:
-            written.setdefault(kind, []).append(tuple(to_row(record).values()))
+            row = known.get((kind, key)) or to_row(record)
+            written.setdefault(kind, []).append(tuple(row.values()))
     return written, gone

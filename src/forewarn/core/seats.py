@@ -1,0 +1,37 @@
+"""Who is where: the names of the VMs of each host, or of each group.
+
+Neither hosts nor groups themselves are known in here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, MutableMapping
+
+#: Host or group -> names of its VMs, sorted.
+Seats: TypeAlias = "MutableMapping[str, tuple[str, ...]]"
+_V = TypeVar("_V")
+_NOBODY: frozenset[str] = frozenset()
+
+
+def seat(
+    seats: Seats, place: Callable[[_V], str], *, left: Mapping[str, _V], come: Mapping[str, _V]
+) -> None:
+    """Have VMs found where they come to, and no more where they were; costs who is there."""
+    gone: dict[str, set[str]] = {}
+    for name, vm in left.items():
+        gone.setdefault(place(vm), set()).add(name)
+    new: dict[str, list[str]] = {}
+    for name, vm in come.items():
+        new.setdefault(place(vm), []).append(name)
+    for key, names in new.items():
+        there, without = seats.get(key, ()), gone.pop(key, _NOBODY)
+        seats[key] = tuple(sorted({*there} - without | {*names} if there else names))
+    for key, without in gone.items():
+        rest = tuple(each for each in seats[key] if each not in without)
+        if rest:
+            seats[key] = rest
+        else:
+            del seats[key]
