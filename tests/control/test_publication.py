@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from forewarn.control.plane import ControlPlane
-from forewarn.control.publication import whole
+from forewarn.control.publication import instance_facts, whole
 from forewarn.core.impact import Cause
 from forewarn.core.policy import Policy
 from forewarn.core.state import State
@@ -26,6 +26,7 @@ from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
 from forewarn.replication import messages as feed
 from forewarn.replication.portions import cut
 from forewarn.store import open_store
+from forewarn.values import replace
 
 NEWEST = INSTANCE_VERSIONS[-1]
 TAGS = (("a", "1"), ("b", "2"))
@@ -162,3 +163,15 @@ def test_vm_is_known_where_its_driver_takes_it() -> None:
     assert told == {"v": ("other",), "w": ()}
     assert again.changes is None
     assert callers == {"v": ("other", ()), "w": ("h", ()), "x": ("other", ())}
+
+
+def test_facts_that_vms_have_in_common_are_kept_once() -> None:
+    """A million VMs of a few kinds keep a few mappings of facts; one with an id has its own."""
+    alike = [Vm(f"v{n}", "h", "g", size="Standard_D4s_v5") for n in range(2)]
+    other = replace(alike[0], name="w", vm_id="5c2a")
+    topology = Topology(
+        {"h": Host("h")}, {"g": Group("g")}, {vm.name: vm for vm in (*alike, other)}
+    )
+    first, second, third = (instance_facts(topology, vm) for vm in (*alike, other))
+    assert first is second
+    assert third == {**first, "vmId": "5c2a"}

@@ -5,6 +5,7 @@ Pure. How a change travels is the daemon's business, what is in it is decided in
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.lifecycle import OperationState
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from forewarn.core.state import Changes, State
     from forewarn.core.topology import Group, Host, Topology, Vm
 
+#: Sets of facts that VMs have in common and that are remembered.
+COMMON_MAX = 4096
 _NOTHING = Document(incarnation=0, events=())
 #: A destination for all, and hosts for some VMs.
 Moves: TypeAlias = "tuple[str, tuple[tuple[str, str], ...]]"
@@ -153,31 +156,52 @@ def _caller(state: State, vm: Vm) -> Caller:
     )
 
 
-def instance_facts(topology: Topology, vm: Vm) -> dict[str, Fact]:
+def instance_facts(topology: Topology, vm: Vm) -> Mapping[str, Fact]:
     """What instance metadata says of a VM, by the names of `compute`. Source: I-1.
 
     What is empty is left out, and the name, which the caller has: the feed tells it of every VM.
     """
     host, group = topology.hosts[vm.host], topology.groups[vm.group]
-    of_scale_set = group.kind is GroupKind.SCALE_SET
-    facts: dict[str, Fact] = {
-        "vmId": vm.vm_id,
-        "location": vm.location,
-        "zone": host.zone,
-        "resourceGroupName": vm.resource_group,
-        "subscriptionId": vm.subscription,
-        "vmScaleSetName": group.name if of_scale_set else "",
-        "placementGroupId": group.name if of_scale_set else "",
-        "platformFaultDomain": str(host.fault_domain),
-        "platformUpdateDomain": str(host.update_domain),
-        "vmSize": vm.size,
-        "osType": vm.os_type,
-        "priority": "Spot" if vm.spot else "Regular",
-        "evictionPolicy": "Deallocate" if vm.spot else "",
-    }
-    told: dict[str, Fact] = {name: fact for name, fact in facts.items() if fact}
+    common = _common_facts(
+        (vm.location, host.zone, vm.resource_group, vm.subscription),
+        group.name if group.kind is GroupKind.SCALE_SET else "",
+        (host.fault_domain, host.update_domain),
+        (vm.size, vm.os_type),
+        spot=vm.spot,
+    )
+    if not (vm.vm_id or vm.tags or vm.instance):
+        return common
+    told: dict[str, Fact] = {"vmId": vm.vm_id, **common} if vm.vm_id else {**common}
     if vm.tags:
         told["tags"] = ";".join(f"{name}:{text}" for name, text in vm.tags)
         told["tagsList"] = [{"name": name, "value": text} for name, text in vm.tags]
     told.update(vm.instance)
     return told
+
+
+@lru_cache(COMMON_MAX)
+def _common_facts(
+    place: tuple[str, str, str, str],
+    scale_set: str,
+    domains: tuple[int, int],
+    machine: tuple[str, str],
+    *,
+    spot: bool,
+) -> Mapping[str, Fact]:
+    """Return what many VMs have in common, as the very same mapping: a fleet has a million VMs."""
+    location, zone, resource_group, subscription = place
+    facts = {
+        "location": location,
+        "zone": zone,
+        "resourceGroupName": resource_group,
+        "subscriptionId": subscription,
+        "vmScaleSetName": scale_set,
+        "placementGroupId": scale_set,
+        "platformFaultDomain": str(domains[0]),
+        "platformUpdateDomain": str(domains[1]),
+        "vmSize": machine[0],
+        "osType": machine[1],
+        "priority": "Spot" if spot else "Regular",
+        "evictionPolicy": "Deallocate" if spot else "",
+    }
+    return {name: fact for name, fact in facts.items() if fact}

@@ -46,7 +46,8 @@ class Callers:
         self._secret = settings.proxy_secret.encode()
         self._proxies = frozenset(canonical(each) for each in settings.proxy_addresses)
         self._by_vm: dict[str, Caller] = {}
-        self._by_address: dict[Peer, str] = {}
+        #: By the address alone where it counts on any interface, as nearly all do.
+        self._by_address: dict[Peer | str, str] = {}
         self._by_instance_id: dict[str, str] = {}
         self._with_interface = 0
 
@@ -72,7 +73,8 @@ class Callers:
             self._remove(vm)
             self._by_address.update(dict.fromkeys(addresses, ""))  # not the default VM's instead
         for caller in moved:
-            self._remove(caller.vm)
+            if caller.vm in self._by_vm:
+                self._remove(caller.vm)
         for caller in moved:
             self._add(caller)
         return bool(gone or moved)
@@ -98,9 +100,9 @@ class Callers:
 
     def by_peer(self, peer: Peer) -> Caller | None:
         """Return the VM at this address, first on this interface, then on any."""
-        vm = self._by_address.get(peer)
+        vm = self._by_address.get(peer) if peer.interface else None
         if vm is None:
-            vm = self._by_address.get(Peer(peer.address), self._settings.default_vm)
+            vm = self._by_address.get(peer.address, self._settings.default_vm)
         return self._by_vm.get(vm)
 
     def _signed(self, claimed: str, signature: str) -> IdentifiedVm:
@@ -129,15 +131,15 @@ class Callers:
         self._by_vm[caller.vm] = caller
         self._with_interface += bool(caller.interface)
         for address in caller.addresses:
-            self._by_address[Peer(canonical(address), caller.interface)] = caller.vm
+            self._by_address[_place(address, caller.interface)] = caller.vm
         if caller.instance_id:
             self._by_instance_id[caller.instance_id] = caller.vm
 
-    def _addresses_of(self, vm: str) -> tuple[Peer, ...]:
+    def _addresses_of(self, vm: str) -> tuple[Peer | str, ...]:
         caller = self._by_vm.get(vm)
         if caller is None:
             return ()
-        return tuple(Peer(canonical(each), caller.interface) for each in caller.addresses)
+        return tuple(_place(each, caller.interface) for each in caller.addresses)
 
     def _remove(self, vm: str) -> None:
         caller = self._by_vm.pop(vm, None)
@@ -145,11 +147,16 @@ class Callers:
             return
         self._with_interface -= bool(caller.interface)
         for address in caller.addresses:
-            peer = Peer(canonical(address), caller.interface)
-            if self._by_address.get(peer) == vm:
-                del self._by_address[peer]
+            place = _place(address, caller.interface)
+            if self._by_address.get(place) == vm:
+                del self._by_address[place]
         if self._by_instance_id.get(caller.instance_id) == vm:
             del self._by_instance_id[caller.instance_id]
+
+
+def _place(address: str, interface: str) -> Peer | str:
+    """Return where a VM asks from, as it is looked up."""
+    return Peer(canonical(address), interface) if interface else canonical(address)
 
 
 def known_by(found: IdentifiedVm, peer: Peer) -> tuple[str, str, str]:
@@ -170,7 +177,7 @@ def canonical(address: str) -> str:
 
     An IPv4 address seen through an IPv6 socket is the IPv4 address.
     """
-    bare = address.partition("%")[0]
+    bare = address.partition("%")[0] if "%" in address else address
     if ":" not in bare:
         return bare
     try:
