@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from forewarn.core.lifecycle import OperationState
+from forewarn.core.records import KIND_OF, columns_of, to_row
 from forewarn.core.state import Image
 from forewarn.core.stimulus import ChangeTopology, Enable
-from forewarn.core.topology import Group, Host, Vm
+from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.store import HistoryPage, Store
 from forewarn.store.images import PLAIN_MAX, images_text, read_images
 from tests.store.story import Story, live_records, replayed
@@ -81,7 +82,34 @@ def test_images_come_back(length: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["", "!", "AAAA", "[[1]]", "{}"])
+SHORT: dict[str, Host | Group | Vm] = {
+    '[["+host","h",{"zone":"2"}]]': Host("h", zone="2"),
+    '[["+group","g",{"kind":"lone"}]]': Group("g", GroupKind.LONE),
+    '[["+vm","v",{"host":"h","group":"g","addresses":"[\\"10.0.0.4\\"]"}]]': Vm(
+        "v", "h", "g", addresses=("10.0.0.4",)
+    ),
+}
+
+
+@pytest.mark.parametrize("text", SHORT)
+def test_new_record_is_written_without_what_most_have(text: str) -> None:
+    """This form is in stores: it never changes, and comes back with every column. Source: A-6."""
+    record = SHORT[text]
+    kind, row = KIND_OF[type(record)], to_row(record)
+    assert images_text((Image(kind, record.name, row),)) == text
+    assert read_images(text) == [(kind, record.name, row)]
+    assert list(read_images(text)[0][2] or ()) == list(columns_of(kind))
+
+
+def test_new_record_of_many_columns_is_packed() -> None:
+    """What stays long without what most have is packed, and comes back."""
+    row = to_row(Vm("v", "h", "g", tags=tuple((f"t{n}", "x") for n in range(30))))
+    text = images_text((Image("vm", "v", row),))
+    assert not text.startswith("[")
+    assert read_images(text) == [("vm", "v", row)]
+
+
+@pytest.mark.parametrize("text", ["", "!", "AAAA", "[[1]]", "{}", '[["+event","e",{}]]'])
 def test_text_that_is_none_is_refused(text: str) -> None:
     """Damage is told apart from history. Source: A-6."""
     with pytest.raises(ValueError):  # noqa: PT011 - of several kinds
