@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from forewarn.validation.fields import IpAddress, ValidationFailed
 
 _PARTS = st.one_of(
-    st.integers(0, 299).map(str), st.sampled_from(["", "00", "01", "-1", "1 ", "１"])
+    st.integers(0, 299).map(str), st.sampled_from(["", "00", "01", "-1", "1 ", "\uff11"])
 )
 
 
