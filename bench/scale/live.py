@@ -3,9 +3,10 @@
     python -m bench.scale.live [--quick] [--vms N] [--seconds N] [--order N] [--folder PATH]
 
 A real `forewarn serve` on a SQLite file, durable to the disk. The fleet is applied by `forewarn
-topology apply`. The service is stopped and started again; then VMs of 200 blocks poll and approve
-at a fixed pace, first alone, then while a maintenance of thousands of hosts elsewhere is planned
-and its first wave announced. Only loopback.
+topology apply`. The service is stopped and started again; then VMs of some blocks poll and approve
+at a fixed pace: alone; while thousands of hosts elsewhere are ordered at once and all of them have
+their turn; and while a maintenance of as many others is planned and its first wave announced. Only
+loopback.
 """
 
 from __future__ import annotations
@@ -25,16 +26,21 @@ import tempfile
 import time
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.latency.client import SETTINGS, Line, approval, call, poll
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
 
 VMS, QUICK_VMS = 1_000_000, 50_000
 #: VMs on a host; hosts of a block, which share their groups: a group has one VM on each.
 VMS_A_HOST, BLOCK, DOMAIN_HOSTS = 10, 20, 4
 ORDER_HOSTS = 20_000
-#: Blocks with hosts that are watched, and how fast their VMs poll and approve, a second.
-WATCHED, POLLS, APPROVALS = 200, 200, 20
+#: How fast VMs of the watched blocks poll and approve, a second.
+POLLS, APPROVALS = 200, 20
+#: When ordered work is to start: its VMs are told, though no group of theirs has asked yet.
+NOT_BEFORE = "+1h"
 START_S_MAX, ANSWER_S_MAX = 300.0, 600.0
 
 
@@ -211,8 +217,27 @@ def shown(times: list[float]) -> str:
     return f"{statistics.median(times):.1f} / {statistics.quantiles(times, n=100)[98]:.1f}"
 
 
-async def order(service: Service, hosts: list[int]) -> float:
-    """Have a maintenance of many hosts begin; return the seconds until its plan is in force."""
+async def order(service: Service, hosts: list[int]) -> str:
+    """Order work on many hosts at once; return how long the answer and the last turn took."""
+    ask = asker(service)
+    targets = [f"h{n}" for n in hosts]
+    form = {"cause": "host-reboot", "targets": targets, "not_before": NOT_BEFORE}
+    begun = time.perf_counter()
+    placed = (await ask("POST", "/v1/operations", form))["order"]
+    answered_s = time.perf_counter() - begun
+    while placed["unplanned"]:
+        await asyncio.sleep(0.5)
+        placed = (await ask("GET", f"/v1/orders/{placed['id']}"))["order"]
+    took_s = time.perf_counter() - begun
+    counts = ", ".join(f"{count} {state}" for state, count in placed["operations"].items() if count)
+    return (
+        f"while {len(hosts):,} hosts are ordered (answered in {answered_s:.2f} s, all planned"
+        f" in {took_s:.1f} s: {counts})"
+    )
+
+
+def asker(service: Service) -> Callable[..., Coroutine[Any, Any, dict[str, Any]]]:
+    """Return what asks the operator API off the event loop."""
     line = Line(service.operator_port)
     line.socket.settimeout(ANSWER_S_MAX)
 
@@ -220,6 +245,12 @@ async def order(service: Service, hosts: list[int]) -> float:
         found: dict[str, Any] = await asyncio.to_thread(line.ask, call(method, path, form))
         return found
 
+    return ask
+
+
+async def maintain(service: Service, hosts: list[int]) -> str:
+    """Have a maintenance of many hosts begin; return how long its plan took to be in force."""
+    ask = asker(service)
     begun = time.perf_counter()
     targets = [f"h{n}" for n in hosts]
     form = {"cause": "network-update", "hosts": targets, "duration": "PT10M"}
@@ -229,29 +260,33 @@ async def order(service: Service, hosts: list[int]) -> float:
     while not told.get("wave"):
         told = (await ask("GET", f"/v1/maintenances/{name}"))["maintenance"]
         await asyncio.sleep(0.2)
-    return time.perf_counter() - begun
+    took_s = time.perf_counter() - begun
+    return f"while {len(hosts):,} hosts are planned ({took_s:.1f} s) and announced"
 
 
 async def measure(service: Service, vms: int, *, seconds: float, ordered: int) -> None:
     """Print what VMs wait, alone and while many hosts are ordered."""
     hosts = vms // VMS_A_HOST
-    blocks = random.Random(1).sample(range(hosts // BLOCK), min(WATCHED, hosts // BLOCK // 2))
+    blocks = list(range(hosts // BLOCK))
+    random.Random(1).shuffle(blocks)
+    # An approval for each event of a watched block, while the fleet has room for the two orders.
+    watched_blocks = min(-(-3 * APPROVALS * int(seconds) // VMS_A_HOST), len(blocks) // 2)
+    blocks, free = blocks[:watched_blocks], blocks[watched_blocks:]
     watched = Watched(service, [block * BLOCK for block in blocks])
     watched.announce()
     before = watched.all_notices()
     await watched.live(before, seconds)
     print(f"| alone | {shown(watched.polls)} | {shown(watched.approvals)} |", flush=True)
-    watched.polls, watched.approvals = [], []
-    watched_blocks = set(blocks)
-    free = (n for n in range(hosts) if n // BLOCK not in watched_blocks)
-    many = list(islice(free, ordered))
-    _, took_s = await asyncio.gather(watched.live(before, seconds), order(service, many))
-    polls, approvals = shown(watched.polls), shown(watched.approvals)
-    case = f"while {len(many):,} hosts are planned ({took_s:.1f} s) and announced"
-    print(f"| {case} | {polls} | {approvals} |")
-    after = watched.notices()
-    renewed = sum(after[name] != told for name, told in before.items() if name in after)
-    print(f"notices renewed: {renewed} of {len(after)} events")
+    middle = len(free) // 2
+    for large, theirs in ((order, free[:middle]), (maintain, free[middle:])):
+        watched.polls, watched.approvals = [], []
+        every = (block * BLOCK + n for n in range(BLOCK) for block in theirs)
+        many = list(islice(every, ordered))
+        case, _ = await asyncio.gather(large(service, many), watched.live(before, seconds))
+        print(f"| {case} | {shown(watched.polls)} | {shown(watched.approvals)} |", flush=True)
+        after = watched.notices()
+        renewed = sum(after[name] != told for name, told in before.items() if name in after)
+        print(f"notices renewed by then: {renewed} of {len(after)} events", flush=True)
 
 
 def main() -> None:

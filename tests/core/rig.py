@@ -18,6 +18,7 @@ from forewarn.core.history import Replay
 from forewarn.core.impact import Cause
 from forewarn.core.indexes import Place, places_of
 from forewarn.core.lifecycle import Event, Operation, OperationState
+from forewarn.core.order import Order
 from forewarn.core.policy import Policy
 from forewarn.core.records import key_of
 from forewarn.core.state import Entry, State
@@ -191,6 +192,12 @@ class Rig:
         assert replayed.events == self.state.events
         assert replayed.views == self.state.views
         assert set(replayed.enrolments) == set(self.state.enrolments)
+        orders = [each for each in self.replay.records["order"].values() if _live(each)]
+        assert orders == list(self.state.orders.values())
+        assert list(self.replay.records["order_hosts"].values()) == list(
+            self.state.order_hosts.values()
+        )
+        assert self.state.unplanned == sum(each.unplanned for each in self.state.orders.values())
         assert self.state.places.all() == places_in(self.state)
         for kind, table in (
             ("host", self.state.topology.hosts),
@@ -201,7 +208,7 @@ class Rig:
 
 
 def _live(record: object) -> bool:
-    assert isinstance(record, Operation | Event), record
+    assert isinstance(record, Operation | Event | Order), record
     return record.live
 
 

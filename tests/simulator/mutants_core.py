@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.simulator.mutant import Mutant
 
 STEP, WORK, ACTS = "forewarn.core.step", "forewarn.core.transitions", "forewarn.core.handlers"
+ASKING = "forewarn.core.asking"
 PLANNER, DOCUMENT = "forewarn.core.admission", "forewarn.core.document"
 STATE, COUPLING = "forewarn.core.state", "forewarn.core.coupling"
 
@@ -296,7 +297,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a host's failure does not end what runs on it",
         (
             (
-                ACTS,
+                ASKING,
                 "transitions.end(draft, other, failed=True, reason=reason, abort=True)\n",
                 "pass\n",
             ),

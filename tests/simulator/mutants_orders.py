@@ -12,6 +12,7 @@ WORK, ACTS, FLEET = (
     "forewarn.core.handlers",
     "forewarn.core.fleet_changes",
 )
+ASKING, ORDERING = "forewarn.core.asking", "forewarn.core.ordering"
 ADMISSION, STATE, INDEXES = (
     "forewarn.core.admission",
     "forewarn.core.state",
@@ -150,7 +151,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "the driver is not told that a failure has ended its work",
         (
             (
-                ACTS,
+                ASKING,
                 "            transitions.end(draft, other, failed=True, reason=reason, abort=True)",
                 "            transitions.end(draft, other, failed=True, reason=reason)",
             ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.cli.host_selection import add_host_selection, named_hosts
+from forewarn.cli.orders import print_order, wait_for_order
 from forewarn.cli.output import note, print_json, print_table, when
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
@@ -193,11 +194,18 @@ def _ask(arguments: argparse.Namespace) -> int:
         "impact": arguments.impact,
         "source": arguments.source,
     }
-    operations = client.post("/v1/operations", form)["operations"]
+    answer = client.post("/v1/operations", form)
+    operations, order = answer["operations"], answer["order"]
+    if arguments.wait and order:
+        return wait_for_order(client, order, after=after, arguments=arguments)
     if arguments.wait:
         return wait(client, operations, after=after, arguments=arguments)
     if arguments.json:
-        return print_json({"operations": operations})
+        return print_json(answer)
+    if order:
+        print_order(order, client.now_ms)
+        note(f"its hosts are planned and announced in portions: forewarn order show {order['id']}")
+        return OK
     print_operations(operations, client.now_ms)
     _tell_unasked(operations)
     return OK

@@ -19,7 +19,14 @@ from forewarn.core.maintenance.targets import silent_groups
 from forewarn.core.refusals import Unknown, WrongState
 from forewarn.core.state import Entry
 from forewarn.core.step import next_deadline_ms, step
-from forewarn.core.stimulus import Cancel, Complete, GroupsPolled, Recover, Retry
+from forewarn.core.stimulus import (
+    Cancel,
+    CancelOrder,
+    Complete,
+    GroupsPolled,
+    Recover,
+    Retry,
+)
 from forewarn.store import HistoryPage
 from forewarn.values import value
 
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
 
     from forewarn.core.admission import Waiting
     from forewarn.core.maintenance.records import Maintenance
+    from forewarn.core.order import Order
     from forewarn.core.policy import Policy
     from forewarn.core.state import Changes, State
     from forewarn.core.stimulus import Stimulus
@@ -60,6 +68,8 @@ class Committed:
     plan: tuple[int, ...] = ()
     #: The maintenance the stimulus was about, as it is now.
     maintenance: Maintenance | None = None
+    #: The order of many hosts the stimulus was about, as it is now.
+    order: Order | None = None
     #: What was written, for those who keep a copy of the state; None: nothing.
     changes: Changes | None = None
     #: Grows by one with each commit that has written something.
@@ -212,6 +222,7 @@ class ControlPlane(StateView):
             rest=outcome.rest,
             plan=outcome.plan,
             maintenance=self._maintenance(outcome.operations, written),
+            order=next(map(written.orders.get, outcome.operations), None),
             changes=written or None,
             sequence=self.sequence,
         )
@@ -286,6 +297,11 @@ class ControlPlane(StateView):
         """Say that an operation or maintenance has ended, rather than that it is not there."""
         if isinstance(stimulus, OperatorWord):
             return self._ended_maintenance(stimulus)
+        if isinstance(stimulus, CancelOrder):
+            order = self.store.orders.get(stimulus.order)
+            if order is None:
+                return None
+            return WrongState(operation=order.id, state="ended", asked="cancelled")
         asked = {Cancel: "cancelled", Complete: "completed", Retry: "retried"}
         if not isinstance(stimulus, (Cancel, Complete, Retry)):
             return None

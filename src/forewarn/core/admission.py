@@ -79,26 +79,40 @@ def plan(draft: Draft, ask: RequestMaintenance) -> list[Operation]:
         TooManyOperations: the service's limit is reached.
         TooManyUserOperations: the owner's limit is reached. Source: O-1.
     """
-    if ask.cause is Cause.HARDWARE_FAILURE and ask.destination:  # they come back elsewhere (L-4)
-        ask = dataclasses.replace(ask, cause=Cause.HOST_LOST)
-    _check_ask(draft, ask)
-    _check_capacity(draft, ask)
+    ask = check_ask(draft, ask, TARGETS_MAX)
     request = draft.changes.last_number + 1
-    operations = []
-    for target in ask.targets:
-        operation = _operation(draft, ask, target, request=request)
-        _check_target(draft, operation, target)
-        operations.append(operation)
+    operations = [
+        plan_target(draft, ask, target, request=request, number=draft.next_number())
+        for target in ask.targets
+    ]
     _check_limit(draft, operations)
     assert len({operation.number for operation in operations}) == len(ask.targets)
     return operations
 
 
-def _check_ask(draft: Draft, ask: RequestMaintenance) -> None:
+def plan_target(
+    draft: Draft, ask: RequestMaintenance, target: str, *, request: int, number: int
+) -> Operation:
+    """Return the planned operation on one of a request's targets; raises as `plan`."""
+    operation = _operation(draft, ask, target, request=request, number=number)
+    check_target(draft, operation, target)
+    return operation
+
+
+def check_ask(draft: Draft, ask: RequestMaintenance, targets_max: int) -> RequestMaintenance:
+    """Check what concerns a request as a whole; return it with the cause it has in truth."""
+    if ask.cause is Cause.HARDWARE_FAILURE and ask.destination:  # they come back elsewhere (L-4)
+        ask = dataclasses.replace(ask, cause=Cause.HOST_LOST)
+    _check_form(draft, ask, targets_max)
+    _check_capacity(draft, ask)
+    return ask
+
+
+def _check_form(draft: Draft, ask: RequestMaintenance, targets_max: int) -> None:
     traits = TRAITS[ask.cause]
     problem = ""
-    if not ask.targets or len(ask.targets) > TARGETS_MAX:
-        problem = f"it names {len(ask.targets)} targets; name 1 to {TARGETS_MAX}"
+    if not ask.targets or len(ask.targets) > targets_max:
+        problem = f"it names {len(ask.targets)} targets; name 1 to {targets_max}"
     elif len(set(ask.targets)) != len(ask.targets):
         problem = "it names a target twice"
     elif ask.impact not in {None, traits.impact, *traits.also}:
@@ -128,7 +142,9 @@ def _check_capacity(draft: Draft, ask: RequestMaintenance) -> None:
         raise TooManyOperations(count=count, asked=len(ask.targets), limit=limit)
 
 
-def _operation(draft: Draft, ask: RequestMaintenance, target: str, *, request: int) -> Operation:
+def _operation(
+    draft: Draft, ask: RequestMaintenance, target: str, *, request: int, number: int
+) -> Operation:
     traits = TRAITS[ask.cause]
     of_vm = traits.target is Target.VM
     known: Mapping[str, object] = draft.topology.vms if of_vm else draft.topology.hosts
@@ -137,7 +153,7 @@ def _operation(draft: Draft, ask: RequestMaintenance, target: str, *, request: i
     impact = ask.impact or traits.impact
     text, duration_s = traits.told(impact)
     operation = Operation(
-        number=draft.next_number(),
+        number=number,
         request=request,
         cause=ask.cause,
         impact=impact,
@@ -175,7 +191,8 @@ def _with_notice(draft: Draft, operation: Operation) -> Operation:
     return replace(operation, notice_s=notice_s)
 
 
-def _check_target(draft: Draft, operation: Operation, target: str) -> None:
+def check_target(draft: Draft, operation: Operation, target: str) -> None:
+    """Refuse what cannot be done to a target; raises as `plan`. Costs the work on it."""
     host = draft.topology.hosts[operation.host]
     cause = operation.cause.value
     fault = TRAITS[operation.cause].fault

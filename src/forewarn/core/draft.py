@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from forewarn.core.document import Enrolment, View
+from forewarn.core.drafted_orders import DraftedOrders
 from forewarn.core.impact import Impact
 from forewarn.core.indexes import Place, deletion_key, is_placed_alike, places_of
 from forewarn.core.lifecycle import Event, Operation, OperationState
@@ -65,6 +66,11 @@ class Draft:
         #: Maintenances of many hosts that may go on now, and those that need a plan made.
         self.touched_maintenances: set[int] = set()
         self.unplanned: set[int] = set()
+        #: Orders of many hosts that may go on now, and those that may have ended.
+        self.due_orders: set[int] = set()
+        self.touched_orders: set[int] = set()
+        #: What is to be looked at in steps of its own: orders and operations, by their numbers.
+        self.later: list[int] = []
         #: Coupled deletions by what they have in common: those not seen to be decided yet, and
         #: whether they were woken since all of them are. Source: A-8.
         self.undecided: dict[tuple[int, int], list[int]] = {}
@@ -82,6 +88,11 @@ class Draft:
     def maintenances(self) -> DraftedMaintenances:
         """Maintenances of many hosts."""
         return DraftedMaintenances(self._state, self.changes)
+
+    @cached_property
+    def orders(self) -> DraftedOrders:
+        """Orders of many hosts."""
+        return DraftedOrders(self._state, self.changes)
 
     @cached_property
     def usage(self) -> DraftedUsage:
@@ -141,8 +152,8 @@ class Draft:
                 yield operation
 
     def live_count(self) -> int:
-        """How many operations were live before this draft."""
-        return len(self._state.operations)
+        """How many operations were live before this draft, or will be: orders' hosts, too."""
+        return len(self._state.operations) + self._state.unplanned
 
     def every_operation(self) -> list[Operation]:
         """Every operation that was live before this draft; costs all of them: at a start only."""
@@ -171,11 +182,14 @@ class Draft:
     def look_at(self, number: int) -> None:
         """Have a live operation looked at once more before this draft is done."""
         operation = self.operation(number)
-        if self.maintenances.get(number) is not None:
-            self.touched_maintenances.add(number)
-        elif operation is not None and operation.state is OperationState.PLANNED:
+        if operation is None:
+            if self.maintenances.get(number) is not None:
+                self.touched_maintenances.add(number)
+            elif self.orders.get(number) is not None:
+                self.due_orders.add(number)
+        elif operation.state is OperationState.PLANNED:
             self.planned.add(number)
-        elif operation is not None and operation.state is OperationState.ANNOUNCED:
+        elif operation.state is OperationState.ANNOUNCED:
             self.candidates.add(number)
 
     def event(self, event_id: str) -> Event | None:
@@ -239,7 +253,7 @@ class Draft:
         found = [self.view(key) for key in self.topology.views_of(group)]
         return [view for view in found if view is not None]
 
-    def put(self, action: str, text: str, *records: Record, vm: str = "") -> None:
+    def put(self, action: str, text: str, *records: Record, vm: str = "", host: str = "") -> None:
         """Write records together with the history entry that explains them.
 
         Args:
@@ -247,9 +261,10 @@ class Draft:
             text: one sentence for people.
             records: what changed; the first says what the entry is about.
             vm: who approved, where an event was. Source: A-6.
+            host: what an order leaves out.
         """
         images = tuple([self._image(record) for record in records])
-        self._log(action, text, images, records[0], vm=vm)
+        self._log(action, text, images, records[0], place=(vm, host))
 
     def put_documents(self, views: Iterable[View]) -> None:
         """Write documents: one entry for all that one operation changes. Source: D-1.
@@ -324,22 +339,20 @@ class Draft:
         return self.changes.last_number
 
     def _log(
-        self, action: str, text: str, images: tuple[Image, ...], about: Record, *, vm: str = ""
+        self,
+        action: str,
+        text: str,
+        images: tuple[Image, ...],
+        about: Record,
+        *,
+        place: tuple[str, str] = ("", ""),
     ) -> None:
-        operation, event, group, named, host = subject_of(about)
-        assert not (vm and named), about
-        entry = Entry(
-            self.now_ms,
-            self.actor,
-            action,
-            text,
-            operation,
-            event,
-            group,
-            named or vm,
-            host,
-            images,
-        )
+        """Write an entry; `place` is a VM and a host that its record does not name."""
+        operation, event, group, vm, host = subject_of(about)
+        assert not (vm and place[0]), about
+        assert not (host and place[1]), about
+        subject = (operation, event, group, vm or place[0], host or place[1])
+        entry = Entry(self.now_ms, self.actor, action, text, *subject, images)
         self.changes.entries.append(entry)
 
     def _image(self, record: Record) -> Image:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core import admission, fleet_changes, transitions
+from forewarn.core import fleet_changes, transitions
 from forewarn.core.coupling import wake_coupled
 from forewarn.core.document import Enrolment, fresh, may_see
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
@@ -31,41 +31,6 @@ MARK_COARSENESS_S = MINUTE_S
 NAMED_MAX = 20
 #: An absence of the service that is shorter, in seconds, is not worth a write for each group.
 AWAY_S_MIN = 2 * MARK_COARSENESS_S
-
-
-def ask(draft: Draft, ask: stimuli.RequestMaintenance) -> tuple[int, ...]:
-    """Plan maintenance; announce what may be, begin what is a fault."""
-    planned = admission.plan(draft, ask)
-    for operation in planned:
-        draft.put("operation.planned", f"{operation.id}: {_sentence(operation)}", operation)
-        draft.planned.add(operation.number)
-        if TRAITS[operation.cause].fault:
-            _fail_hardware(draft, operation)
-        elif operation.cause is Cause.HARDWARE_DEGRADED:
-            fleet_changes.set_health(draft, operation.host, Health.DEGRADED)
-    return tuple(operation.number for operation in planned)
-
-
-def _sentence(operation: Operation) -> str:
-    kind = "vm" if operation.of_vm else "host"
-    asked = f"{operation.cause.value} of {kind} {operation.target} ({operation.impact.value})"
-    return f"{asked} is asked for"
-
-
-def _fail_hardware(draft: Draft, operation: Operation) -> None:
-    """A host fails: what was foreseen or announced for it is over. Source: L-4, N-2."""
-    lost = operation.cause is Cause.HOST_LOST
-    reason = f"host {operation.host} {'is lost' if lost else 'failed'}"
-    for other in draft.operations(("host", operation.host)):
-        if other.number == operation.number:
-            continue
-        if other.state is OperationState.RUNNING:
-            transitions.end(draft, other, failed=True, reason=reason, abort=True)
-        else:
-            transitions.cancel(draft, other, reason)
-    fleet_changes.set_health(draft, operation.host, Health.FAILED)
-    targets.host_failed(draft, operation.host)
-    transitions.start_unannounced(draft, operation)
 
 
 def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
@@ -360,6 +325,7 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
     draft.abort += draft.aborts()
     draft.touched_maintenances.update(draft.maintenances.live())
     draft.unplanned.update(draft.maintenances.without_plan())
+    draft.due_orders.update(order.number for order in draft.orders.live())
     return tick(draft)
 
 

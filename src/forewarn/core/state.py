@@ -20,6 +20,7 @@ from forewarn.core.maintenance.records import (
     Target,
     target_key,
 )
+from forewarn.core.order import Order, OrderHosts
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import Record, Row
 from forewarn.core.rests import note_end
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from forewarn.planning.policy import Subject
 
 
-_R = TypeVar("_R", Enrolment, View, Target)
+_K = TypeVar("_K", str, int)
+_R = TypeVar("_R", Enrolment, View, Target, OrderHosts)
 
 #: Which field of `Changes` holds the records of each kind; topology first, for foreign keys.
 TABLES: dict[str, str] = {
@@ -50,6 +52,8 @@ TABLES: dict[str, str] = {
     "maintenance": "maintenances",
     "target": "targets",
     "policy": "policies",
+    "order": "orders",
+    "order_hosts": "order_hosts",
 }
 
 OF_TOPOLOGY = frozenset({"host", "group", "vm"})
@@ -112,6 +116,10 @@ class State:
     targets: dict[str, Target] = field(default_factory=dict)
     #: The maintenance policy that was applied, by its one name; empty before the first one.
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
+    #: Orders of many hosts that have not ended.
+    orders: dict[int, Order] = field(default_factory=dict)
+    #: The hosts of those of which some have had no turn yet.
+    order_hosts: dict[int, OrderHosts] = field(default_factory=dict)
     #: Highest operation number ever given out.
     last_number: int = 0
     #: Mark of the service's clock: boot and ms ahead of the time since it. Source: N-4.
@@ -126,6 +134,8 @@ class State:
     waves: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
     #: How far maintenances have come.
     progress: Maintenances = field(default_factory=Maintenances, repr=False, compare=False)
+    #: How many hosts of orders are still to have their turn.
+    unplanned: int = field(default=0, repr=False, compare=False)
     #: Where operations are found.
     places: Places = field(default_factory=Places, repr=False, compare=False)
     #: What is taken of each budget.
@@ -161,6 +171,9 @@ class State:
         _merge(self.views, changes.views)
         self._adopt_maintenances(changes)
         self.policies.update(changes.policies)
+        for number, order in changes.orders.items():
+            self._adopt_order(number, order)
+        _merge(self.order_hosts, changes.order_hosts)
         self._adopt_derived(changes)
         assert changes.last_number >= self.last_number, changes
         self.last_number = changes.last_number
@@ -272,6 +285,12 @@ class State:
             for host in self.progress.drop(number):
                 del self.targets[target_key(number, host)]
 
+    def _adopt_order(self, number: int, order: Order) -> None:
+        before = self.orders.pop(number, None)
+        self.unplanned += order.unplanned - (before.unplanned if before else 0)
+        if order.live:
+            self.orders[number] = order
+
     def _adopt_derived(self, changes: Changes) -> None:
         for number, blocker in changes.waits.items():
             self._wait(number, blocker if number in self.operations else 0)
@@ -305,6 +324,8 @@ class State:
                 maintenances=dict(self.maintenances),
                 targets=dict(self.targets),
                 policies=dict(self.policies),
+                orders=dict(self.orders),
+                order_hosts=dict(self.order_hosts),
                 mark=self.mark,
                 waits=dict(self.waits),
             )
@@ -343,6 +364,8 @@ class Changes:
     maintenances: dict[int, Maintenance] = field(default_factory=dict)
     targets: dict[str, Target | None] = field(default_factory=dict)
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
+    orders: dict[int, Order] = field(default_factory=dict)
+    order_hosts: dict[int, OrderHosts | None] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     mark: tuple[str, int] | None = None
     #: Operation -> the one whose end it waits for now, 0 for none: not durable, since derived.
@@ -373,7 +396,7 @@ class Changes:
         return bool(self.entries or self.mark) or any(True for _ in self.images())
 
 
-def _merge(known: dict[str, _R], written: Mapping[str, _R | None]) -> None:
+def _merge(known: dict[_K, _R], written: Mapping[_K, _R | None]) -> None:
     for key, record in written.items():
         if record is None:
             known.pop(key, None)

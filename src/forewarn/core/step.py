@@ -11,7 +11,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from forewarn.core import admission, coupling, handlers, transitions
+from forewarn.core import admission, asking, coupling, handlers, ordering, transitions
 from forewarn.core import stimulus as stimuli
 from forewarn.core.document import refreshed, visible
 from forewarn.core.draft import Draft, Terms
@@ -48,8 +48,8 @@ class Outcome:
     begin: tuple[int, ...] = ()
     #: Operations whose driver must be told that they ended without it, or be told again.
     abort: tuple[int, ...] = ()
-    #: Operations that may be announced or started, too, and maintenances that have more to
-    #: announce, but not by this step: see `Proceed`.
+    #: Operations that may be announced or started, too, and maintenances and orders that have
+    #: more hosts, but not by this step: see `Proceed`.
     rest: tuple[int, ...] = ()
     #: Maintenances that need a plan made, beside the writer.
     plan: tuple[int, ...] = ()
@@ -71,9 +71,12 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
     each = stimulus.reports if isinstance(stimulus, stimuli.DriverReports) else (stimulus,)
     about = tuple(number for one in each for number in _act(draft, one))
     more = waves.advance(draft, PORTION_MAX) if draft.touched_maintenances else ()
-    rest = (*_settle(draft), *more)
+    more += ordering.advance(draft, PORTION_MAX) if draft.due_orders else ()
+    rest = (*_settle(draft), *more, *draft.later)
     if draft.touched_maintenances:
         waves.conclude(draft)
+    if draft.touched_orders:
+        ordering.conclude(draft)
     rest = (*rest, *sorted(draft.planned | draft.candidates))  # woken since they were looked at
     _refresh(draft)
     publish = tuple(sorted(key for key, view in draft.changes.views.items() if view))
@@ -109,7 +112,9 @@ def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:  # noqa: C9
     """Do what a stimulus asks for; a flat table that the type checker keeps complete."""
     match stimulus:
         case stimuli.RequestMaintenance():
-            return handlers.ask(draft, stimulus)
+            return asking.ask(draft, stimulus)
+        case stimuli.PlaceOrder() | stimuli.CancelOrder():
+            return ordering.act(draft, stimulus)
         case stimuli.Approve():
             return handlers.approve(draft, stimulus)
         case stimuli.Acknowledge():
@@ -194,7 +199,8 @@ def _admit(draft: Draft) -> tuple[int, tuple[int, ...]]:
     have to wait before it starts.
 
     Returns:
-        How many were announced, and those that were not looked at since these were enough.
+        How many were announced or withdrawn, and those that were not looked at since these were
+        enough.
     """
     announced = 0
     numbers = sorted(draft.planned)
@@ -204,6 +210,11 @@ def _admit(draft: Draft) -> tuple[int, tuple[int, ...]]:
             return announced, tuple(numbers[place:])
         operation = draft.operation(number)
         if operation is None or operation.state is not OperationState.PLANNED:
+            continue
+        withdrawn = ordering.withdrawn_because(draft, operation) if operation.ordered else ""
+        if withdrawn:
+            transitions.cancel(draft, operation, withdrawn)
+            announced += 1
             continue
         blocked = admission.obstacle(draft, operation) if operation.routine else None
         draft.wait(number, blocked.number if blocked else 0)
@@ -223,7 +234,7 @@ def _consider(draft: Draft, operation: Operation, unbound: Mapping[str, list[int
     Returns:
         How many operations were started.
     """
-    withdrawn = waves.withdrawn_because(draft, operation) if operation.maintenance else ""
+    withdrawn = _withdrawn_because(draft, operation)
     if withdrawn:
         transitions.cancel(draft, operation, withdrawn)
         return 1
@@ -233,10 +244,19 @@ def _consider(draft: Draft, operation: Operation, unbound: Mapping[str, list[int
         for group in disturbed_groups(draft.topology, operation):
             for number in unbound.get(group, ()):
                 other = draft.operation(number)
-                waits = other is not None and other.state is OperationState.ANNOUNCED
-                if other is not None and waits and admission.zone_of(draft, other) != zone:
+                if other is None or other.state is not OperationState.ANNOUNCED:
+                    continue
+                may = not _withdrawn_because(draft, other)
+                if may and admission.zone_of(draft, other) != zone:
                     started += _start_or_wait(draft, other)
     return started + _start_or_wait(draft, operation)
+
+
+def _withdrawn_because(draft: Draft, operation: Operation) -> str:
+    """Say why announced work must not start at all; empty if it may."""
+    if operation.maintenance:
+        return waves.withdrawn_because(draft, operation)
+    return ordering.withdrawn_because(draft, operation) if operation.ordered else ""
 
 
 def _start_or_wait(draft: Draft, operation: Operation) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forewarn.core.impact import Cause, Impact, Source
     from forewarn.core.topology import Group, Host, Vm
 
-#: Hosts or VMs one request may name.
+#: Hosts or VMs that one request may name of which all is decided in one step.
 TARGETS_MAX = 2000
 
 
@@ -36,6 +36,23 @@ class RequestMaintenance:
     not_before_ms: int = 0
     #: Host the VMs are on afterwards; empty: where they are.
     destination: str = ""
+
+
+@value
+class PlaceOrder:
+    """Somebody asks for work on many hosts, which is planned and announced in portions."""
+
+    work: RequestMaintenance
+    #: Whether each of its hosts was checked as of a commit just before: see `ordering.check`.
+    checked: bool = False
+
+
+@value
+class CancelOrder:
+    """An operator withdraws what has not started of an order. Source: L-3."""
+
+    order: int
+    reason: str = ""
 
 
 @value
@@ -237,7 +254,7 @@ class Tick:
 class Proceed:
     """What an earlier step left undone, since it was enough for one, goes on."""
 
-    #: Operations that may be announced or started, maintenances that have more to announce.
+    #: Operations that may be announced or started, maintenances and orders that have more hosts.
     operations: tuple[int, ...]
 
 
@@ -251,6 +268,8 @@ class Recover:
 
 SingleStimulus: TypeAlias = (
     RequestMaintenance
+    | PlaceOrder
+    | CancelOrder
     | Approve
     | Acknowledge
     | Cancel

@@ -184,6 +184,8 @@ def end(
     draft.put(f"operation.{ended.state.value}", _because(text, reason), ended, *gone)
     _touch(draft, ended, gone)
     targets.operation_ended(draft, ended)
+    if ended.ordered:
+        draft.touched_orders.add(ended.request)
     draft.wake(ended)
     if abort:
         draft.abort.append(ended.number)
@@ -202,6 +204,8 @@ def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
     draft.put("operation.cancelled", text, cancelled, *gone)
     _touch(draft, cancelled, gone)
     targets.operation_ended(draft, cancelled)
+    if cancelled.ordered:
+        draft.touched_orders.add(cancelled.request)
     draft.wake(cancelled)
     wake_coupled(draft, cancelled, deletion_key(cancelled))
     return cancelled

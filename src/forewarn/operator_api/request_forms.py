@@ -25,7 +25,7 @@ from forewarn.core.naming import (
     TAGS_MAX,
     VALUE_PATTERN,
 )
-from forewarn.core.stimulus import TARGETS_MAX
+from forewarn.core.order import ORDER_TARGETS_MAX
 from forewarn.core.topology import GroupKind
 from forewarn.metadata.instance_fields import COMPUTE, DATA_DISKS_PATTERN, SETTABLE
 from forewarn.validation.fields import (
@@ -188,7 +188,7 @@ ORDER = Form(
     "Work on several hosts or VMs, all of it or none.",
     (
         Field("cause", CAUSES, "Why; decides what is done.", required=True),
-        Field("targets", ListOf(NAME, TARGETS_MAX), "Names of hosts or of VMs."),
+        Field("targets", ListOf(NAME, ORDER_TARGETS_MAX), "Names of hosts or of VMs."),
         Field("selector", Text(), "In place of names: hosts that have all of these: zone=2."),
         *_ASKED,
     ),

@@ -191,7 +191,12 @@ OPERATION: ObjectSchema[Operation] = ObjectSchema(
     (
         Member("id", TEXT, lambda o: o.id, "Its name for people: op-12."),
         Member("number", WHOLE, lambda o: o.number),
-        Member("request", WHOLE, lambda o: o.request, "The first operation of the same request."),
+        Member(
+            "request",
+            WHOLE,
+            lambda o: o.request,
+            "The first operation of the same request, or its order.",
+        ),
         Member("cause", words(Cause), lambda o: o.cause.value),
         Member("impact", words(Impact), lambda o: o.impact.value),
         Member("source", words(Source), lambda o: o.source.value),

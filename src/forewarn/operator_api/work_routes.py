@@ -8,15 +8,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.core.impact import Cause
+from forewarn.core import ordering
+from forewarn.core.impact import TRAITS, Cause, Target
 from forewarn.core.labels import select
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
+from forewarn.core.order import ORDER_TARGETS_MAX
 from forewarn.core.refusals import WrongState
 from forewarn.core.stimulus import (
     TARGETS_MAX,
     Acknowledge,
     Cancel,
     Complete,
+    PlaceOrder,
     Repair,
     RequestMaintenance,
     Retry,
@@ -24,11 +27,20 @@ from forewarn.core.stimulus import (
 from forewarn.operator_api import request_forms as forms
 from forewarn.operator_api import schemas
 from forewarn.operator_api.lookup import check_named, find
+from forewarn.operator_api.order_routes import ORDER, OrderView, number_of_order
 from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
 from forewarn.store import OperationPage
 from forewarn.validation.durations import read_time_ms
-from forewarn.validation.fields import NAME, Boolean, Choice, Integer, Schema, ValidationFailed
+from forewarn.validation.fields import (
+    NAME,
+    Boolean,
+    Choice,
+    Integer,
+    Schema,
+    Text,
+    ValidationFailed,
+)
 from forewarn.validation.forms import Field, Form, ListOf
 
 if TYPE_CHECKING:
@@ -38,8 +50,23 @@ if TYPE_CHECKING:
 
 #: Operations on one page.
 PAGE_MAX = 500
+#: Hosts of a request that are planned in the one step that answers it; more are an order, which is
+#: accepted in that step and planned in portions.
+AT_ONCE_MAX = 64
 
 _OPERATIONS = listed("operations", schemas.OPERATION.schema())
+_ORDERED: Schema = {
+    "type": "object",
+    "properties": {
+        "operations": {"type": "array", "items": schemas.OPERATION.schema()},
+        "order": {
+            "anyOf": [ORDER.schema(), {"type": "null"}],
+            "description": "Of more than 64 hosts: planned in portions; else null.",
+        },
+    },
+    "required": ["operations", "order"],
+    "additionalProperties": False,
+}
 _FULL: Schema = {
     "type": "object",
     "properties": {
@@ -120,19 +147,45 @@ async def _order(call: ApiCall) -> ApiResponse:
     if selector:
         fleet = await call.desk.fleet()
         targets = await call.desk.compute(lambda: select(fleet.hosts.values(), selector))
-        if len(targets) > TARGETS_MAX:
-            problem = f"it names {len(targets)} hosts; an order takes at most {TARGETS_MAX}"
+        if len(targets) > ORDER_TARGETS_MAX:
+            problem = f"it names {len(targets)} hosts; an order takes at most {ORDER_TARGETS_MAX}"
             raise ValidationFailed(where="selector", problem=problem)
-    return await _ask(call, call.form["cause"], targets)
+    work = _work(call, call.form["cause"], targets)
+    if len(targets) > AT_ONCE_MAX and TRAITS[work.cause].target is Target.HOST:
+        return await _place(call, work)
+    if len(targets) > TARGETS_MAX:  # deletions wait for each other, limits count all (A-8, O-1)
+        problem = f"names {len(targets)} VMs; {TARGETS_MAX} of them can be decided at once"
+        raise ValidationFailed(where="targets", problem=problem)
+    committed = await call.desk.submit(work, call.actor)
+    shown = {"operations": schemas.OPERATION.each(committed.operations), "order": None}
+    return ApiResponse(shown, 202)
+
+
+async def _place(call: ApiCall, work: RequestMaintenance) -> ApiResponse:
+    """Have an order of many hosts accepted; each is checked by the readers' copy before.
+
+    The writer would take 60 ms to check 20,000, and approvals wait for it. What changes from here
+    on is found when the turn of a host comes.
+    """
+    now_ms = call.desk.clock.now_ms()
+    await call.desk.read(lambda view: ordering.check(view.draft(now_ms), work))
+    committed = await call.desk.submit(PlaceOrder(work, checked=True), call.actor)
+    assert committed.order is not None
+    return ApiResponse({"operations": [], "order": ORDER.of(OrderView(committed.order))}, 202)
 
 
 async def _ask(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> ApiResponse:
+    work = _work(call, cause, targets)
+    return _operations(await call.desk.submit(work, call.actor), 202)
+
+
+def _work(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> RequestMaintenance:
     form = call.form
     not_before_ms = 0
     if "not_before" in form:
         # 1 rather than 0 for the epoch itself: 0 means that no time was asked for.
         not_before_ms = max(read_time_ms(form["not_before"], call.desk.clock.now_ms()), 1)
-    asked = RequestMaintenance(
+    return RequestMaintenance(
         cause=cause,
         targets=targets,
         impact=form.get("impact"),
@@ -142,7 +195,6 @@ async def _ask(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> ApiResp
         not_before_ms=not_before_ms,
         destination=form.get("destination", ""),
     )
-    return _operations(await call.desk.submit(asked, call.actor), 202)
 
 
 async def _repair(call: ApiCall) -> ApiResponse:
@@ -158,6 +210,8 @@ async def _list(call: ApiCall) -> ApiResponse:
     live = query.pop("live", False)
     states = frozenset(query.pop("state", ())) or (LIVE_OPERATION if live else frozenset())
     limit = query.pop("limit", 100)
+    if "order" in query:
+        query["order"] = number_of_order(query["order"])
     page = OperationPage(states=states, limit=limit, **query)
     found = await call.desk.look_up(lambda store: store.operations(page))
     if not found:
@@ -244,7 +298,7 @@ _ROUTES = (
         summary="Ask for work on several hosts or VMs; deletions of one order wait for each other.",
         act=_order,
         form=forms.ORDER,
-        answer=_OPERATIONS,
+        answer=_ORDERED,
         status=202,
     ),
     Route(
@@ -259,6 +313,7 @@ _ROUTES = (
             Field("host", NAME, "Only on this host."),
             Field("vm", NAME, "Only those that disturb this VM."),
             Field("group", NAME, "Only those that disturb this group."),
+            Field("order", Text(64), "Only those of this order of many hosts: order-12."),
             Field("before", Integer(1), "Only numbers below this one."),
             Field("limit", Integer(1, PAGE_MAX), "Maximum number of entries (default: 100)."),
         ),

@@ -29,6 +29,7 @@ from forewarn.store.lease import Lease
 from forewarn.store.loading import loaded
 from forewarn.store.maintenances import MaintenanceReader
 from forewarn.store.migrations import migrate
+from forewarn.store.orders import OrderReader
 from forewarn.store.reading import HistoryPage, OperationPage, Recorded, StoreReader
 from forewarn.store.retention import Retention, trim
 
@@ -72,6 +73,7 @@ class Store:
         self._engine = engine
         self._reading = StoreReader(engine)
         self.maintenances = MaintenanceReader(engine, self._reading)
+        self.orders = OrderReader(engine, self._reading)
         self.cursors = OutboxCursors(engine)
         self._writer = Ids().token("writer")
         #: Generation with which this process became the writer: greater than any before it.

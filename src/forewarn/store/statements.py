@@ -12,12 +12,14 @@ from pathlib import Path
 
 from forewarn.core.records import FIXED, KEYS, KINDS, columns_of
 
-#: `group` is a reserved word in SQL; the parts of a maintenance say so.
+#: `group` and `order` are reserved words in SQL; the parts of a maintenance say so.
 TABLE_OF = dict(zip(KINDS, KINDS, strict=True)) | {
     "group": "vm_group",
     "plan": "maintenance_plan",
     "target": "maintenance_target",
     "policy": "maintenance_policy",
+    "order": "work_order",
+    "order_hosts": "work_order_hosts",
 }
 
 

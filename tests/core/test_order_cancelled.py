@@ -1,0 +1,93 @@
+"""Orders of many hosts that are cancelled: nothing more is planned, nothing starts."""
+
+from __future__ import annotations
+
+from forewarn.core.impact import Cause, Source
+from forewarn.core.refusals import UnknownOrder, WrongState
+from forewarn.core.step import PORTION_MAX
+from forewarn.core.stimulus import CancelOrder, ChangeTopology, Enable, PlaceOrder, Proceed, Tick
+from forewarn.core.topology import Group, Host, Vm
+from tests.core.orders import S, apart, begun, one_step, states, work
+from tests.core.rig import MINUTE_MS, Rig
+
+
+def test_cancelled_order_plans_nothing_more_and_withdraws_in_portions() -> None:
+    """What has not started is withdrawn, a few in each step; what runs ends by itself. (L-3)."""
+    rig = apart()
+    number = begun(rig, 2)
+    rig.show()
+    running = next(iter(rig.operations.values()))
+    rig.approve(running.vms[0], running)
+    outcome = one_step(rig, CancelOrder(number, "the wrong fleet"))
+    left = 2 * PORTION_MAX
+    assert outcome.rest == tuple(range(number + 1, number + 1 + left))
+    assert [entry.action for entry in outcome.changes.entries] == [
+        "order.cancelled",
+        "order.hosts-dropped",
+    ]
+    first = one_step(rig, Proceed(outcome.rest))
+    assert sum(o.state is S.CANCELLED for o in first.changes.operations.values()) == PORTION_MAX
+    rig.tell(Proceed(first.rest))
+    assert states(rig).count(S.CANCELLED) == left - 1
+    assert rig.now(number + 2).reason == f"order-{number} is cancelled: the wrong fleet"
+    assert number in rig.state.orders
+    rig.finish(running)
+    assert not rig.state.orders
+    assert len(rig.operations) == left
+    rig.check_replay()
+
+
+def test_cancelled_order_starts_nothing() -> None:
+    """What is not withdrawn yet does not start, though it is due. Source: L-3, L-6."""
+    rig = apart()
+    number = begun(rig, 2)
+    rig.show()
+    one_step(rig, CancelOrder(number))
+    rig.now_ms += 16 * MINUTE_MS
+    rig.tell(Tick())
+    assert set(states(rig)) == {S.CANCELLED}
+    assert not rig.state.orders
+
+
+def test_users_work_of_a_cancelled_order_does_not_go_ahead_of_routine_work() -> None:
+    """Work of others is started before routine work in another domain, but not if withdrawn."""
+    rig = Rig()
+    rig.tell(
+        ChangeTopology(
+            hosts=(Host("h0", 0), Host("h1", 1)),
+            groups=(Group("web"),),
+            vms=(Vm("v0", "h0", "web"), Vm("v1", "h1", "web")),
+        ),
+        Enable("web"),
+    )
+    later_ms = rig.now_ms + 30 * MINUTE_MS
+    routine = rig.ask(Cause.HOST_UPDATE, "h0", not_before_ms=later_ms)
+    users = work("h1", source=Source.USER, not_before_ms=later_ms)
+    [number] = rig.tell(PlaceOrder(users)).operations
+    rig.show()
+    rig.now_ms = later_ms
+    one_step(rig, CancelOrder(number))
+    rig.tell(Tick())
+    assert rig.now(number + 1).state is S.CANCELLED
+    assert rig.now(routine).state is S.RUNNING
+
+
+def test_cancelled_order_withdraws_what_waits_for_other_work() -> None:
+    """What is only planned is withdrawn, too."""
+    rig = apart()
+    rig.ask(Cause.HOST_UPDATE, "h0")
+    [number] = rig.tell(PlaceOrder(work())).operations
+    assert rig.now(number + 1).state is S.PLANNED
+    rig.tell(CancelOrder(number))
+    assert rig.now(number + 1).state is S.CANCELLED
+
+
+def test_only_a_live_order_can_be_cancelled_and_once() -> None:
+    """A second word changes nothing, and is told so."""
+    rig = apart(enabled=False)
+    rig.refuses(CancelOrder(1), UnknownOrder)
+    [number] = rig.tell(PlaceOrder(work())).operations
+    rig.tell(CancelOrder(number))
+    rig.refuses(CancelOrder(number), WrongState)
+    assert set(states(rig)) == {S.RUNNING}
+    rig.tell(PlaceOrder(work(cause=Cause.HOST_UPDATE)))  # what is cancelled may be asked for again
