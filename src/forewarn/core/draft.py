@@ -152,8 +152,9 @@ class Draft:
                 yield operation
 
     def live_count(self) -> int:
-        """How many operations were live before this draft, or will be: orders' hosts, too."""
-        return len(self._state.operations) + self._state.unplanned
+        """How many operations were live before this draft, or will be; costs orders with hosts."""
+        state = self._state
+        return len(state.operations) + sum(state.orders[n].unplanned for n in state.order_hosts)
 
     def every_operation(self) -> list[Operation]:
         """Every operation that was live before this draft; costs all of them: at a start only."""

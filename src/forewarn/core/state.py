@@ -116,9 +116,8 @@ class State:
     targets: dict[str, Target] = field(default_factory=dict)
     #: The maintenance policy that was applied, by its one name; empty before the first one.
     policies: dict[str, AppliedPolicy] = field(default_factory=dict)
-    #: Orders of many hosts that have not ended.
+    #: Orders of many hosts that have not ended; the hosts of those some of which have no turn yet.
     orders: dict[int, Order] = field(default_factory=dict)
-    #: The hosts of those of which some have had no turn yet.
     order_hosts: dict[int, OrderHosts] = field(default_factory=dict)
     #: Highest operation number ever given out.
     last_number: int = 0
@@ -134,8 +133,6 @@ class State:
     waves: Deadlines[int] = field(default_factory=Deadlines, repr=False, compare=False)
     #: How far maintenances have come.
     progress: Maintenances = field(default_factory=Maintenances, repr=False, compare=False)
-    #: How many hosts of orders are still to have their turn.
-    unplanned: int = field(default=0, repr=False, compare=False)
     #: Where operations are found.
     places: Places = field(default_factory=Places, repr=False, compare=False)
     #: What is taken of each budget.
@@ -172,7 +169,9 @@ class State:
         self._adopt_maintenances(changes)
         self.policies.update(changes.policies)
         for number, order in changes.orders.items():
-            self._adopt_order(number, order)
+            self.orders[number] = order
+            if not order.live:
+                del self.orders[number]
         _merge(self.order_hosts, changes.order_hosts)
         self._adopt_derived(changes)
         assert changes.last_number >= self.last_number, changes
@@ -284,12 +283,6 @@ class State:
             self.plans.pop(maintenance.plan, None)
             for host in self.progress.drop(number):
                 del self.targets[target_key(number, host)]
-
-    def _adopt_order(self, number: int, order: Order) -> None:
-        before = self.orders.pop(number, None)
-        self.unplanned += order.unplanned - (before.unplanned if before else 0)
-        if order.live:
-            self.orders[number] = order
 
     def _adopt_derived(self, changes: Changes) -> None:
         for number, blocker in changes.waits.items():

@@ -52,8 +52,7 @@ __all__ = [
     "open_store",
 ]
 
-#: A fleet as large as this is not looked through for garbage again and again: a million VMs took
-#: a collection 1.5 s, and every other thread waited.
+#: VMs from which on a fleet is not looked through for garbage: a million took 1.5 s each time.
 FROZEN_VMS_MIN = 10_000
 
 
