@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -351,3 +352,44 @@ def test_each_call_is_observed_with_its_time_and_end() -> None:
     finally:
         running.loop.stop()
         running.store.close()
+
+
+def test_call_that_hangs_is_observed_and_keeps_no_process_alive() -> None:
+    """It counts as hung after its time, once, and its thread ends with the service's. R-1."""
+    driver, seen = Gated("begin"), []
+    limits = CallLimits(timeout_ms=MINUTE_MS)
+    running = Running(driver, executor=DaemonThreads(), limits=limits)
+    try:
+        running.loop._drivers._calls._observe = lambda call, result, took_ms: seen.append(
+            (call.verb.value, result, took_ms)
+        )
+        operation = started_on(running, "own")
+        assert driver.called.acquire(timeout=WAIT_S)
+        calling = [each for each in threading.enumerate() if each.name == "driver call"]
+        assert [each.daemon for each in calling] == [True] * len(calling) != []
+        running.pass_time(MINUTE_MS + 5)
+        assert seen == [("begin", CallResult.HUNG, MINUTE_MS + 5)]
+        driver.gate.set()
+        wait_until(lambda: running.history(operation)[-1] == "operation.succeeded")
+        assert seen[1:] == [("progress", CallResult.OK, 0)]
+    finally:
+        driver.gate.set()
+        running.loop.stop()
+        running.store.close()
+
+
+def test_what_needs_people_is_logged_as_a_warning(
+    running: Running, driver: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Everything else of history is information. Source: L-8."""
+    caplog.set_level("INFO")
+    driver.fails["begin"] = "its board is dark"
+    started(running)
+    levels = {
+        getattr(each, "action", ""): each.levelname
+        for each in caplog.records
+        if str(getattr(each, "action", "")).startswith("operation.")
+    }
+    assert levels["operation.stuck"] == "WARNING"
+    others = {level for action, level in levels.items() if action != "operation.stuck"}
+    assert others == {"INFO"}

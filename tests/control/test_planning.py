@@ -1,0 +1,289 @@
+"""What a maintenance is planned from: the fleet, live work, rests and notice, and the plan back."""
+
+from __future__ import annotations
+
+from dataclasses import replace as with_fields
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forewarn.control.planning import (
+    Snapshot,
+    asked_of,
+    fleet_of,
+    made,
+    plan_of,
+    planned_here,
+    policy_of,
+    state_of,
+    task_of,
+)
+from forewarn.core.impact import Cause, Impact, Source
+from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.maintenance.records import (
+    Maintenance,
+    Postponement,
+    Target,
+    TargetState,
+    target_key,
+)
+from forewarn.core.policy import Policy
+from forewarn.core.topology import Group, Health, Host, Topology, Vm
+from forewarn.planning.checker import check
+from forewarn.planning.planner import plan as make_plan
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NOW_MS = 1_800_000_000_000
+MINUTE_MS = 60_000
+HOSTS = (
+    Host("h0", fault_domain=0, update_domain=3, zone="z1", labels=(("rack", "r7"), ("row", "2"))),
+    Host("h1", fault_domain=1, update_domain=4, zone="z2"),
+    Host("h2", fault_domain=2, update_domain=5, zone="z2", health=Health.FAILED),
+)
+GROUPS = (Group("web", owner="shop"), Group("db", owner="bank"), Group("free"))
+VMS = (
+    Vm("web_0", "h0", "web"),
+    Vm("db_0", "h0", "db"),
+    Vm("web_1", "h1", "web"),
+    Vm("free_0", "h1", "free"),
+    Vm("db_1", "h2", "db"),
+)
+TOPOLOGY = Topology(
+    {each.name: each for each in HOSTS},
+    {each.name: each for each in GROUPS},
+    {each.name: each for each in VMS},
+)
+MAINTENANCE = Maintenance(
+    7,
+    Cause.HOST_UPDATE,
+    Impact.FREEZE,
+    ("h0", "h1", "h2"),
+    created_ms=1,
+    actor="operator",
+    duration_s=600,
+    earliest_ms=NOW_MS + 1,
+    deadline_ms=NOW_MS + 10**9,
+    canary_hosts=("h1",),
+    postponed=(Postponement("h0", NOW_MS + 5, NOW_MS, "shop"),),
+    rests_until_ms=NOW_MS + 2,
+)
+OPERATION = Operation(
+    4,
+    4,
+    Cause.HOST_REBOOT,
+    Impact.REBOOT,
+    Source.PLATFORM,
+    True,
+    "h1",
+    ("web_1", "free_0"),
+    False,
+    "",
+    duration_s=300,
+    state=OperationState.ANNOUNCED,
+    not_before_ms=NOW_MS + MINUTE_MS,
+)
+
+
+def taken(
+    operations: Iterable[Operation] = (),
+    *,
+    maintenance: Maintenance = MAINTENANCE,
+    policy: Policy | None = None,
+    **facts: object,
+) -> Snapshot:
+    """What is true when a plan is made."""
+    return Snapshot(
+        maintenance,
+        TOPOLOGY,
+        tuple(operations),
+        {},
+        None,
+        policy or Policy(),
+        NOW_MS,
+        **facts,  # type: ignore[arg-type]
+    )
+
+
+def test_planner_sees_the_fleet_as_it_is() -> None:
+    """Places, labels, racks, and whose VMs are where. Source: F-2."""
+    fleet = fleet_of(TOPOLOGY)
+    first, second, _ = fleet.hosts
+    assert (first.name, first.zone, first.fault_domain, first.update_domain) == ("h0", "z1", 0, 3)
+    assert (first.rack, first.labels) == ("r7", ("rack=r7", "row=2"))
+    assert (second.rack, second.labels) == ("", ())
+    assert [(each.name, each.owner) for each in fleet.groups] == [
+        ("web", "shop"),
+        ("db", "bank"),
+        ("free", ""),
+    ]
+    assert [*fleet.vm_hosts] == [0, 0, 1, 1, 2]
+    assert [*fleet.vm_groups] == [0, 1, 0, 2, 1]
+
+
+def test_planner_is_asked_for_what_the_maintenance_says() -> None:
+    """Every part of it reaches the planner. Source: F-1."""
+    asked = asked_of(MAINTENANCE)
+    assert (asked.hosts, asked.duration_s, asked.seed) == (("h0", "h1", "h2"), 600, 7)
+    assert (asked.earliest_ms, asked.deadline_ms) == (NOW_MS + 1, NOW_MS + 10**9)
+    assert asked.canary_hosts == ("h1",)
+    assert asked.postponed == (("h0", NOW_MS + 5, "shop"),)
+
+
+@pytest.mark.parametrize(
+    ("facts", "ends_ms"),
+    [
+        ({}, NOW_MS + 6 * MINUTE_MS),
+        ({"duration_s": 0}, NOW_MS + MINUTE_MS),
+        ({"duration_s": -1}, 0),
+        ({"alerted": True}, 0),
+        ({"cause": Cause.HARDWARE_FAILURE}, 0),
+        ({"maintenance": 7}, NOW_MS + 11 * MINUTE_MS),
+        ({"maintenance": 7, "duration_s": 900}, NOW_MS + 16 * MINUTE_MS),
+        ({"maintenance": 8}, NOW_MS + 6 * MINUTE_MS),
+        (
+            {"state": OperationState.RUNNING, "started_ms": NOW_MS - MINUTE_MS},
+            NOW_MS + 4 * MINUTE_MS,
+        ),
+        (
+            {"state": OperationState.RUNNING, "started_ms": NOW_MS - 5 * MINUTE_MS + 1},
+            NOW_MS + 1,
+        ),
+        (
+            {"state": OperationState.RUNNING, "started_ms": NOW_MS - 5 * MINUTE_MS},
+            NOW_MS + 5 * MINUTE_MS,
+        ),
+        (
+            {"state": OperationState.RUNNING, "started_ms": 1, "duration_s": 60},
+            NOW_MS + 5 * MINUTE_MS,
+        ),
+        (
+            {"state": OperationState.RUNNING, "started_ms": 1, "duration_s": 900},
+            NOW_MS + 15 * MINUTE_MS,
+        ),
+    ],
+)
+def test_live_work_ends_when_it_is_expected_to(facts: dict[str, object], ends_ms: int) -> None:
+    """By its start and length; what is late takes its time once more; stuck work: nobody knows.
+
+    Source: F-3.
+    """
+    [live] = state_of(taken([replace(OPERATION, **facts)])).live
+    assert (live.operation, live.host, live.ends_ms) == ("op-4", "h1", ends_ms)
+
+
+@pytest.mark.parametrize(
+    ("facts", "counts"),
+    [
+        ({}, True),
+        ({"state": OperationState.PLANNED}, False),
+        ({"routine": False}, False),
+        ({"routine": False, "state": OperationState.RUNNING}, True),
+        ({"host": "h2"}, False),
+        ({"host": "h2", "of_vm": True, "vms": ("db_1",)}, True),
+    ],
+)
+def test_work_that_disturbs_is_planned_around(facts: dict[str, object], counts: bool) -> None:
+    """On a host that has failed the whole host counts already. Source: F-3, G-1."""
+    state = state_of(taken([replace(OPERATION, **facts)]))
+    assert bool(state.live) is counts
+    assert state.failed == ("h2",)
+
+
+def test_live_work_says_whom_it_disturbs() -> None:
+    """The host, or of a VM's the groups, where they are now. Source: F-3."""
+    [whole] = state_of(taken([OPERATION])).live
+    assert (whole.whole_host, whole.groups, whole.destinations) == (True, ("free", "web"), ())
+    moved = replace(OPERATION, of_vm=True, host="h1", vms=("db_0", "gone"), destination="h1")
+    [one] = state_of(taken([moved])).live
+    assert (one.whole_host, one.host, one.groups, one.destinations) == (
+        False,
+        "h0",
+        ("db",),
+        ("h1",),
+    )
+    [gone] = state_of(taken([replace(moved, vms=("gone",))])).live
+    assert (gone.host, gone.groups) == ("h1", ())
+
+
+def test_hosts_that_were_touched_are_done() -> None:
+    """By name, and the last of their waves is known. Source: F-2."""
+    targets = {
+        name: Target(target_key(7, name), 7, name, wave, 1, TargetState.DONE)
+        for name, wave in (("h1", 4), ("h0", 2))
+    }
+    state = state_of(with_fields(taken(), targets=targets))
+    assert (state.done, state.last_wave) == (("h0", "h1"), 4)
+    assert state.paused_until_ms == NOW_MS + 2
+    assert state_of(taken()).last_wave == 0
+
+
+def resting(rest_s: int) -> Policy:
+    """A policy by which owners rest."""
+    return replace(Policy(), maintenance=replace(Policy().maintenance, owner_rest_s=rest_s))
+
+
+def test_owners_rest_after_what_disturbs_them_last() -> None:
+    """Live work until its end, failures and what nobody knows until now; the later counts. F-3."""
+    rested = {"shop": NOW_MS + 10**6, "bank": 5, "other": 7}
+    of_vm = replace(OPERATION, of_vm=True, vms=("web_0",), duration_s=3600)
+    assert dict(state_of(taken(policy=resting(0), rested_ms=rested)).owners_disturbed) == {}
+    quiet = state_of(taken(policy=resting(1), rested_ms=rested)).owners_disturbed
+    rested["bank"] = NOW_MS  # a host with a VM of theirs has failed
+    assert quiet == tuple(sorted(rested.items()))
+    busy = dict(
+        state_of(taken([OPERATION, of_vm], policy=resting(1), rested_ms=rested)).owners_disturbed
+    )
+    assert busy == {**rested, "shop": NOW_MS + 61 * MINUTE_MS}
+    stuck = replace(of_vm, alerted=True)
+    found = dict(state_of(taken([stuck], policy=resting(1))).owners_disturbed)
+    assert found == {"shop": NOW_MS, "bank": NOW_MS}
+    whole = replace(OPERATION, host="h0", vms=("web_0", "db_0"))
+    found = dict(state_of(taken([whole], policy=resting(1))).owners_disturbed)
+    assert found == {"shop": NOW_MS + 6 * MINUTE_MS, "bank": NOW_MS + 6 * MINUTE_MS}
+
+
+@pytest.mark.parametrize(
+    ("margin_ms", "planning_ms", "least_s", "notice_s"),
+    [
+        (0, 0, 0, 900 + 60),
+        (1, 0, 0, 900 + 1 + 60),
+        (12_000, 0, 0, 900 + 12 + 60),
+        (12_001, 0, 0, 900 + 13 + 65),
+        (0, 1, 0, 900 + 60 + 1),
+        (0, 20_000, 0, 900 + 60 + 20),
+        (0, 20_001, 0, 900 + 60 + 21),
+        (0, 0, 5000, 5000 + 60),
+    ],
+)
+def test_plan_leaves_time_to_announce(
+    margin_ms: int, planning_ms: int, least_s: int, notice_s: int
+) -> None:
+    """The notice that is owed, its margin, a minute or five margins, and the planning. N-1, F-2."""
+    policy = replace(
+        Policy(),
+        notice_margin_ms=margin_ms,
+        maintenance=replace(Policy().maintenance, notice_s=least_s),
+    )
+    found = policy_of(taken(policy=policy, planning_ms=planning_ms))
+    assert found == replace(policy.maintenance, notice_s=notice_s)
+
+
+def test_plan_that_was_kept_is_the_one_that_was_made() -> None:
+    """Id, parent, waves, blockers and bound; each host with its times. Source: F-2."""
+    maintenance = replace(MAINTENANCE, earliest_ms=0, postponed=(), rests_until_ms=0)
+    now = taken(maintenance=maintenance)
+    task = task_of(now)
+    asked = asked_of(maintenance)
+    plan = make_plan(task.fleet, task.state, task.policy, now_ms=NOW_MS, asked=asked)
+    assert check(plan, task.fleet, state=task.state, policy=task.policy) == ()
+    kept = planned_here(now)
+    again = plan_of(kept, asked)
+    assert (again.id, again.parent, again.made_ms) == (plan.id, "", NOW_MS)
+    assert (again.waves, again.blocked, again.bound) == (plan.waves, plan.blocked, plan.bound)
+    assert [host for host, _ in again.blocked] == ["h0", "h2"]  # one failed, one shares a group
+    assert [replace(each, groups=(), moves=()) for each in plan.entries] == [*again.entries]
+    child = made(task_of(with_fields(now, in_force=kept)))
+    assert (child.parent, child.maintenance, child.made_ms) == (kept.id, 7, NOW_MS)
