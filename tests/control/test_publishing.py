@@ -201,3 +201,75 @@ def test_what_failed_is_published_as_soon_as_the_store_has_told(
     running.pass_time(0)
     assert running.loop.shows
     assert set(running.driver.begun) == {1}  # again for each time the store was asked
+
+
+def tried_at(running: Running, seconds: int) -> list[int]:
+    """The seconds from now at which something is published, of so many."""
+    found = []
+    for second in range(1, seconds + 1):
+        before = len(running.publisher.changes)
+        running.pass_time(1000)
+        if len(running.publisher.changes) > before:
+            found.append(second)
+    return found
+
+
+def test_publishing_is_tried_again_after_pauses_that_double(running: Running) -> None:
+    """From one second to half a minute, and from one second again once it succeeded. L-7."""
+    running.publisher.fails = True
+    running.announce()
+    running.settle()
+    assert tried_at(running, 130) == [1, 3, 7, 15, 31, 61, 91, 121]
+    running.publisher.fails = False
+    assert tried_at(running, 40) == [21]
+    assert running.loop.shows
+    running.publisher.fails = True
+    running.ask(ChangeTopology((), (), (Vm("v3", "h2", "g2"),)))
+    running.settle()
+    assert tried_at(running, 8) == [1, 3, 7]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["in-order", "other-way-round"])
+def test_all_that_waited_for_what_failed_is_done_in_the_end(
+    running: Running, order: tuple[int, int]
+) -> None:
+    """Of several publications that fail, whatever order they fail in. Source: L-7."""
+    first = running.announce()
+    asked = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h2",))
+    second = running.ask(asked).operations[0]
+    running.settle()
+    running.publisher.late = True
+    running.ask(Approve("v", first.events))
+    running.ask(Approve("v2", second.events))
+    running.settle()
+    waiting = list(running.publisher._waiting)
+    running.publisher._waiting.clear()
+    running.publisher.late = False
+    assert len(waiting) == 2
+    for number in order:
+        waiting[number].set_exception(OSError("the feed is broken"))
+    running.settle()
+    assert running.driver.begun == []
+    assert not running.loop.shows
+    running.pass_time()
+    assert running.driver.begun == [1, 1]
+    assert [running.history(each)[-1] for each in (first, second)] == ["operation.begun"] * 2
+
+
+def test_nothing_is_kept_of_publications_that_have_ended(running: Running) -> None:
+    """Whether they succeeded or failed. Source: L-7."""
+    operation = running.announce()
+    running.publisher.fails = True
+    running.ask(Approve("v", operation.events))
+    running.pass_time()
+    running.publisher.fails = False
+    running.pass_time()
+    running.ask(Complete(operation.number))
+    running.pass_time()
+
+    def kept() -> dict[str, object]:
+        found = vars(running.loop._publishing).items()
+        return {name: held for name, held in found if isinstance(held, dict | list) and held}
+
+    assert running.loop.read(lambda _: kept()).result(20) == {}
+    assert running.loop._publishing.next_ms is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -16,7 +17,16 @@ import pytest
 from forewarn.metadata.http import epoll_transport
 from forewarn.metadata.http.addresses import Listener
 from tests.metadata.hostile import GOOD
-from tests.metadata.live import EVENTS, FREEZE, WAIT_S, approval, request, serving, with_settings
+from tests.metadata.live import (
+    EVENTS,
+    FREEZE,
+    WAIT_S,
+    approval,
+    request,
+    serving,
+    wait_for,
+    with_settings,
+)
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -46,7 +56,7 @@ def stalled(live: Live) -> bool:
     return live.call(lambda: any(each.stalled for each in live.server._begun().connections))
 
 
-@pytest.mark.parametrize("last", ["stays", "closes", "half-closed"])
+@pytest.mark.parametrize("last", ["stays", "closes", "half-closed", "waits"])
 def test_client_that_reads_late_gets_every_answer(portable: bool, last: str) -> None:
     """In order, none twice, none cut; and what it asks afterwards is answered, too. E-8."""
     number = 12_000
@@ -56,6 +66,8 @@ def test_client_that_reads_late_gets_every_answer(portable: bool, last: str) -> 
         pieces = [request(f"{asked[n % 3]}") for n in range(number)]
         if last == "closes":
             pieces.append(request(EVENTS, connection="close"))
+        elif last == "waits":
+            pieces += [request(wait_for(30, 1)), GOOD]
         sending = flood(raw, pieces)
         wait_until(lambda: stalled(live), limit_s=WAIT_S)
         assert live.ask(GOOD).status == 200
@@ -66,6 +78,10 @@ def test_client_that_reads_late_gets_every_answer(portable: bool, last: str) -> 
             raw.send(GOOD)
             assert raw.reply().status == 200
             assert raw.silent()
+        elif last == "waits":
+            assert raw.silent()
+            live.show(incarnation=2)
+            assert [b'tion":2' in raw.reply().body for _ in range(2)] == [True, True]
         elif last == "closes":
             reply = raw.reply()
             assert (reply.status, reply.headers["connection"]) == (200, "close")
@@ -161,6 +177,29 @@ class Full:
             return accept(listener)
 
         monkeypatch.setattr(Listener, "accept", accept_or_not)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the event loop reads")
+@pytest.mark.parametrize("what", [EVENTS, wait_for(30), "approval"])
+def test_request_that_comes_with_the_end_is_answered(what: str) -> None:
+    """At once, and the answer says that the connection closes. Source: L-7, E-7."""
+    with serving() as live, live.connect() as raw:
+        raw.send(GOOD)
+        assert raw.reply().status == 200
+        octets = request(what)
+        if what == "approval":
+            live.control.answer = None
+            octets = request(EVENTS, method="POST", body=approval(FREEZE.event_id))
+
+        async def end() -> None:
+            raw.send(octets)  # it is there before anybody could have read it
+            await live.server.stop()
+
+        asyncio.run_coroutine_threadsafe(end(), live.loop).result(WAIT_S)
+        reply = raw.reply()
+        assert reply.status == (503 if what == "approval" else 200)
+        assert reply.headers["connection"] == "close"
+        assert raw.closed()
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the event loop accepts")
