@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,12 +16,14 @@ from forewarn.core.stimulus import (
     Approve,
     ChangeTopology,
     ClockMarked,
+    GroupsPolled,
     RequestMaintenance,
     Retry,
 )
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import OurError
-from tests.control.rig import WAIT_S, Running
+from forewarn.store.errors import StoreFull
+from tests.control.rig import WAIT_S, Running, refuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -236,3 +239,45 @@ def test_bug_in_the_loop_ends_the_service(
     running.loop._thread.join(WAIT_S)
     caplog.clear()  # this bug was to be
     assert [type(error) for error in running.lost] == [OurError]
+
+
+def test_report_that_is_refused_is_no_trouble(
+    running: Running, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for it, and what the store refuses is said once until it succeeds. L-7."""
+    running.loop.note(Approve("nobody", ("EVENT-9",)), "test")
+    running.settle()
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
+    with monkeypatch.context() as patch:
+        patch.setattr(running.store, "commit", refuses(StoreFull(place="here", reason="full")))
+        for _ in range(3):
+            running.loop.note(GroupsPolled(frozenset({"g"})), "test")
+            running.pass_time(120_000)
+    said = [getattr(each, "action", "") for each in caplog.records if each.levelname == "ERROR"]
+    assert said == ["store-full"]
+    running.pass_time()
+    assert running.loop.trouble == ""
+
+
+def test_request_that_was_withdrawn_is_not_done(running: Running) -> None:
+    """Who does not wait any more has changed nothing. Source: L-7."""
+    held = threading.Event()
+    running.loop.read(lambda _: held.wait(WAIT_S))
+    asked = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))
+    withdrawn = running.loop.submit(asked, "test")
+    assert withdrawn.cancel()
+    held.set()
+    running.settle()
+    assert running.plane.state.last_number == 0
+
+
+def test_answer_may_wait_until_it_is_shown(running: Running) -> None:
+    """What changes no document is answered at once, whatever is published meanwhile. M-4."""
+    running.publisher.late = True
+    asked = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))
+    shown = running.loop.submit(asked, "test", shown=True)
+    at_once = running.loop.submit(ChangeTopology(hosts=(Host("h7"),)), "test", shown=True)
+    assert at_once.result(WAIT_S).entries
+    assert not shown.done()
+    running.publisher.catch_up()
+    assert shown.result(WAIT_S).operations[0].number == 1

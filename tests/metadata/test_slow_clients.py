@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.metadata.http import epoll_transport
+from forewarn.metadata.http import asyncio_transport, epoll_transport
 from forewarn.metadata.http.addresses import Listener
 from tests.metadata.hostile import GOOD
 from tests.metadata.live import (
@@ -92,6 +92,26 @@ def test_client_that_reads_late_gets_every_answer(portable: bool, last: str) -> 
         wait_until(lambda: not stalled(live), limit_s=WAIT_S)
 
 
+def test_requests_behind_a_held_one_are_read_only_so_far(portable: bool) -> None:
+    """What is kept of them is bounded, and once it is answered so are they all. Source: E-8."""
+    number, kept_max = 8000, 400 * 1024
+    with serving(portable=portable) as live, live.connect() as raw:
+        raw.send(request(wait_for(30)))
+        view = live.server._begun().responder.snapshot.view("group-1")
+        wait_until(lambda: live.call(lambda: len(view.waiters)))
+        [connection] = live.call(lambda: list(live.server._begun().connections))
+        sending = flood(raw, [GOOD * number])
+        wait_until(lambda: not connection.reading)  # type: ignore[attr-defined]
+        for _ in range(200):
+            live.call(lambda: None)
+        assert len(connection._reader) < kept_max < number * len(GOOD)  # type: ignore[attr-defined]
+        live.show(incarnation=1)
+        assert {raw.reply().status for _ in range(number + 1)} == {200}
+        sending.join(WAIT_S)
+        raw.send(GOOD)
+        assert raw.reply().status == 200
+
+
 def test_client_that_does_not_read_is_cut_off_after_its_time(portable: bool) -> None:
     """And not before; whoever reads then finds only whole answers before the end. E-8."""
     settings = with_settings(stall_timeout_s=3, idle_timeout_s=100)
@@ -135,6 +155,30 @@ def test_request_that_takes_too_long_is_refused(portable: bool) -> None:
         live.control.answer = None
         live.call(live.control.waiting[0].cancel)
         assert held.reply().status == 503
+
+
+TOO_LONG = request(EVENTS, method="POST", content_length="70000")
+
+
+@pytest.mark.parametrize("goes", [True, False], ids=["goes", "stays"])
+def test_refused_client_may_read_its_answer(
+    portable: bool, goes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it goes on sending is passed over, until it goes or its time is up. Source: E-8."""
+    monkeypatch.setattr(epoll_transport, "LINGER_S", 3600.0 if goes else 0.02)
+    monkeypatch.setattr(asyncio_transport, "LINGER_S", 1.0 if goes else 0.02)
+    with serving(portable=portable) as live:
+        with live.connect() as raw:
+            raw.send(TOO_LONG)
+            raw.send(b"x" * 70_000)
+            assert raw.reply().status == 413
+            assert raw.closed()
+            if goes:
+                raw.send(b"x" * 70_000)
+                assert count(live) == 1
+            else:
+                wait_until(lambda: count(live) == 0)
+        wait_until(lambda: count(live) == 0)
 
 
 @pytest.mark.parametrize("octets", [b"", GOOD[:30], GOOD, GOOD * 3])

@@ -65,7 +65,7 @@ class EpollConnection(Connection):
             self.read()
         elif not self.answered(octets):
             self.took(octets)
-        if self._interest < 0 and self._closing < 4:
+        if self._interest < 0:
             self._watch(_IN)
 
     def end_with(self, octets: bytes) -> None:
