@@ -12,6 +12,7 @@ from forewarn.control.driver_setup import DriverSetup
 from forewarn.control.engine import ControlEngine
 from forewarn.control.plane import ControlPlane
 from forewarn.core.impact import Cause
+from forewarn.core.maintenance.why import why_maintenance
 from forewarn.core.policy import Policy
 from forewarn.core.stimulus import Approve, ChangeTopology, Complete, Enable, RequestMaintenance
 from forewarn.core.topology import Group, Host, Vm
@@ -220,6 +221,16 @@ class Running:
         self.pass_time()
         self.ask(Complete(operation.number))
         self.pass_time()
+
+    def why_maintenance(self, number: int) -> str:
+        """Return the sentence of what a maintenance waits for first."""
+
+        def why(plane: ControlPlane) -> str:
+            draft = plane.draft(self.clock.now_ms())
+            found = why_maintenance(draft, plane.state.maintenances[number])
+            return found.sentence(f"m-{number}") if found else ""
+
+        return self.loop.read(why).result(WAIT_S)
 
     def entries(self, operation: Operation) -> list[Entry]:
         """Return what happened to an operation, oldest first."""

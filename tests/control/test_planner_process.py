@@ -19,7 +19,6 @@ from forewarn.core.impact import Cause
 from forewarn.core.maintenance.acts import PLAN_AGAIN_S
 from forewarn.core.maintenance.records import Postponement
 from forewarn.core.maintenance.stimuli import CreateMaintenance, StartMaintenance
-from forewarn.store import HistoryPage
 from forewarn.values import replace
 from tests.control.rig import WAIT_S, Running
 from tests.core.maintenance import MaintenanceRig, fleet
@@ -187,11 +186,13 @@ def test_plan_that_cannot_be_made_is_made_again() -> None:
     running.ask(CreateMaintenance(Cause.HOST_REBOOT, ("h",), 600))
     running.ask(StartMaintenance(1))
     running.settle()
-    entries = running.store.history(HistoryPage(action="maintenance.unplanned"))
+    why = running.why_maintenance(1)
     failing.clear()
     running.pass_time(2 * PLAN_AGAIN_S * 1000)
-    planned = running.plane.state.maintenances[1].plan
+    maintenance, why_now = running.plane.state.maintenances[1], running.why_maintenance(1)
     running.loop.stop()
     running.store.close()
-    assert {"died" in each.entry.text for each in entries} == {True}
-    assert planned
+    assert why == "no plan of m-1 could be made: The process that plans m-1 died."
+    assert maintenance.plan
+    assert not maintenance.halted_by
+    assert "no plan" not in why_now

@@ -6,10 +6,11 @@ import pytest
 
 from forewarn.core.draft import Draft
 from forewarn.core.maintenance import stimuli as words
+from forewarn.core.maintenance.acts import PLAN_AGAIN_S
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.maintenance.refusals import PlanSuperseded
 from forewarn.core.maintenance.targets import silent_groups
-from forewarn.core.stimulus import GroupsPolled, Recover
+from forewarn.core.stimulus import GroupsPolled, Recover, Tick
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import MINUTE_MS
 
@@ -129,3 +130,26 @@ def test_work_that_ended_ahead_of_the_clock_waits_for_polls_by_the_clock() -> No
 def silent(rig: MaintenanceRig, number: int, since_ms: int = 0) -> tuple[str, ...]:
     """The groups that a gate would wait for."""
     return silent_groups(Draft(rig.state, rig.now_ms, rig.terms()), number, since_ms)
+
+
+@pytest.mark.parametrize("paused", [False, True], ids=["running", "paused"])
+def test_maintenance_says_why_it_has_no_plan(paused: bool) -> None:
+    """Until one is made; why it is paused is said first. Source: F-4, F-6."""
+    rig = fleet()
+    number = rig.create("h0", "h1")
+    rig.plans_made = False
+    rig.tell(words.StartMaintenance(number))
+    if paused:
+        rig.tell(words.PauseMaintenance(number, "lunch", keep_announced=True))
+    rig.tell(words.PlanFailed(number, "no memory"))
+    halted_by = rig.maintenance(number).halted_by
+    assert halted_by == ("lunch" if paused else "no memory")
+    assert halted_by in rig.waits(number).sentence("")
+    if paused:
+        rig.tell(words.ResumeMaintenance(number))
+    rig.plans_made = True
+    rig.wait(2 * PLAN_AGAIN_S * 1000)
+    rig.tell(Tick())
+    assert not rig.maintenance(number).halted_by
+    assert "no memory" not in rig.waits(number).sentence("")
+    rig.check_replay()

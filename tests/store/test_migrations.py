@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.maintenance.stimuli import StartMaintenance
 from forewarn.core.records import KINDS, columns_of
 from forewarn.store import HistoryPage, Store, open_store
 from forewarn.store.addresses import engine_of
@@ -19,9 +21,9 @@ from forewarn.store.errors import (
     StoreTooNew,
 )
 from forewarn.store.migrations import Migration, every_step, migrate
-from forewarn.store.statements import TABLE_OF, column
+from forewarn.store.statements import APART, TABLE_OF, column
 from tests.postgres import PostgresServer
-from tests.store.story import begin
+from tests.store.story import Story, begin
 
 Opener = Callable[[str], Store]
 NEXT = len(every_step()) + 1
@@ -51,6 +53,22 @@ INSERT INTO history (
     '[["operation",2,{"number":2,"state":"noticed","noticed_ms":7}]]'
 )
 """
+
+OLD_MAINTENANCE = """
+INSERT INTO maintenance (
+    number, cause, impact, hosts, created_ms, actor, duration_s, reason, description, earliest_ms,
+    deadline_ms, priority, budgets, canary_hosts, max_failures, state, started_ms, ended_ms, plan,
+    plan_wanted, due_ms, plan_due, rests_until_ms, wave, moved_ms, halted_by, keeps_announced,
+    forgiven
+) VALUES (
+    3, 'host-reboot', 'Reboot', '["h0", "h1"]', 1, 'operator', 600, '', '', 0,
+    0, 0, '[]', '[]', 0, 'draft', 0, 0, '',
+    0, 0, 0, 0, 0, 1, '', 0,
+    0
+)
+"""
+#: Steps of the schema before hosts had a table of their own.
+HOSTS_BESIDE = 19
 
 
 def steps_done(store: Store) -> list[int]:
@@ -100,6 +118,28 @@ def test_other_steps_are_refused(address: str, opened: Opener) -> None:
         open_store(address)
 
 
+def carry_on_maintenances(address: str) -> None:
+    """Fill an empty database as a later version did, and load and change it as this one does."""
+    engine = engine_of(address)(must_exist=False)
+    migrate(engine, every_step()[:HOSTS_BESIDE])
+    with engine.writing() as transaction:
+        transaction.run_text(OLD_MAINTENANCE)
+        ended = OLD_MAINTENANCE.replace("    3,", "    4,").replace("'draft'", "'done'")
+        transaction.run_text(ended.replace('"h1"', '"h2"'))
+        transaction.run_text("UPDATE service SET last_number = 4")
+    engine.close()
+    store = open_store(address)
+    story = Story(store, store.load())
+    assert story.state.maintenances[3].hosts == ("h0", "h1")
+    story.tell(StartMaintenance(3))
+    found = [(each.hosts, each.state) for each in store.maintenances.page()]
+    store.close()
+    assert found == [
+        (("h0", "h2"), MaintenanceState.DONE),
+        (("h0", "h1"), MaintenanceState.RUNNING),
+    ]
+
+
 def carry_on(address: str) -> None:
     """Fill an empty database as the first version did, and load it as this one does."""
     engine = engine_of(address)(must_exist=False)
@@ -126,6 +166,7 @@ def carry_on(address: str) -> None:
 def test_store_of_the_first_schema_is_carried_on(tmp_path: Path) -> None:
     """What an older version wrote is read by this one, new columns as it was meant then."""
     carry_on(str(tmp_path / "old.db"))
+    carry_on_maintenances(str(tmp_path / "newer.db"))
 
 
 @pytest.mark.postgres
@@ -133,6 +174,8 @@ def test_server_of_the_first_schema_is_carried_on(server: PostgresServer) -> Non
     """The same on PostgreSQL. Source: DESIGN 11."""
     with server.database("template0") as empty:
         carry_on(empty)
+    with server.database("template0") as empty:
+        carry_on_maintenances(empty)
 
 
 @pytest.mark.postgres
@@ -209,4 +252,5 @@ def test_table_has_the_columns_of_its_records(store: Store, kind: str) -> None:
         cursor = transaction._connection.execute(f"SELECT * FROM {TABLE_OF[kind]}")
         cursor.fetchall()
         found = [each[0] for each in cursor.description]  # type: ignore[attr-defined]
-    assert sorted(found) == sorted(map(column, columns_of(kind)))
+    apart = APART[kind][:1] if kind in APART else ()
+    assert sorted([*found, *apart]) == sorted(map(column, columns_of(kind)))

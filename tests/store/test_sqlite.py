@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import LIVE_OPERATION, OperationState
+from forewarn.core.maintenance.stimuli import CreateMaintenance, StartMaintenance
 from forewarn.core.state import Changes
+from forewarn.core.stimulus import ChangeTopology
+from forewarn.core.topology import Host
 from forewarn.store import HistoryPage, Store, open_store
 from forewarn.store.errors import (
     StoreAddressInvalid,
@@ -309,3 +313,19 @@ def test_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StoreDriverMissing, match="psycopg") as missing:
         open_store("postgresql:///forewarn")
     assert "forewarn[server]" in missing.value.advice_text()
+
+
+def test_progress_of_a_maintenance_writes_none_of_its_hosts(story: Story) -> None:
+    """What an operator's word changes is written, and not thousands of hosts. Source: F-1."""
+    names = tuple(f"host-{n:05}" for n in range(5_000))
+    story.tell(ChangeTopology(hosts=tuple(map(Host, names))))
+    written: list[str] = []
+    writer_of(story.store).set_trace_callback(written.append)
+    story.tell(CreateMaintenance(Cause.HOST_REBOOT, names, 600))
+    [number] = story.state.maintenances
+    described = len("".join(written))
+    written.clear()
+    story.tell(StartMaintenance(number))
+    assert described > len("".join(names))
+    assert len("".join(written)) < 4096
+    assert story.store.load().maintenances[number].hosts == names

@@ -10,8 +10,7 @@ import gc
 import logging
 from typing import TYPE_CHECKING
 
-from forewarn.core.records import to_row
-from forewarn.core.state import OF_TOPOLOGY, Changes, State
+from forewarn.core.state import Changes, State
 from forewarn.errors import ForewarnError
 from forewarn.garbage import uncollected
 from forewarn.ids import Ids
@@ -32,6 +31,7 @@ from forewarn.store.migrations import migrate
 from forewarn.store.orders import OrderReader
 from forewarn.store.reading import HistoryPage, OperationPage, Recorded, StoreReader
 from forewarn.store.retention import Retention, trim
+from forewarn.store.step_rows import StepRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,8 +86,7 @@ class Store:
         self._claimed = True
         #: The commit whose end is unknown, if one is.
         self._uncertain: Changes | None = None
-        #: VMs of live operations as `operation_vm` has them, so that they are written once.
-        self._placed: dict[int, tuple[str, ...]] = {}
+        self._step_rows = StepRows()
 
     @property
     def place(self) -> str:
@@ -135,7 +134,7 @@ class Store:
         self.generation, self._history_seq = generation, history_seq
         self.writer_generation = generation
         self.epoch = str(service[0][5])
-        self._placed = {each.number: each.vms for each in state.operations.values()}
+        self._step_rows = StepRows(state)
         assert state.last_number == last_number
         return state
 
@@ -298,15 +297,11 @@ class Store:
         """Go on after changes that are durable."""
         self.generation += 1
         self._history_seq += len(changes.entries)
-        for number, operation in changes.operations.items():
-            if operation.live:
-                self._placed[number] = operation.vms
-            else:
-                self._placed.pop(number, None)
+        self._step_rows.advance(changes)
 
     def _write(self, changes: Changes, history_seq: int) -> None:
-        written, gone = _rows(changes)
-        come, went = self._places(changes)
+        written, gone = self._step_rows.records(changes)
+        once = self._step_rows.once(changes)
         with self._engine.writing() as transaction:
             advanced = transaction.rows(
                 "advance",
@@ -322,23 +317,12 @@ class Store:
                 transaction.run_many(f"put_{kind}", rows)
             for kind, rows in reversed(gone.items()):  # what others refer to goes last
                 transaction.run_many(f"remove_{kind}", rows)
-            for name, rows in (("displace_vm", went), ("place_vm", come), ("record", entries)):
+            for name, rows in (*once.items(), ("record", entries)):
                 if rows:
                     transaction.run_many(name, rows)
             if changes.mark:
                 transaction.run("mark", boot=changes.mark[0], ahead_ms=changes.mark[1])
             self._engine.tell(transaction)
-
-    def _places(self, changes: Changes) -> tuple[list[Row], list[Row]]:
-        """Return the rows of `operation_vm` that come and go with some changes."""
-        come: list[Row] = []
-        went: list[Row] = []
-        for number, operation in changes.operations.items():
-            known = self._placed.get(number, ())
-            if known != operation.vms:
-                come += [(vm, number) for vm in operation.vms if vm not in known]
-                went += [(vm, number) for vm in known if vm not in operation.vms]
-        return come, went
 
 
 def open_store(address: str, *, must_exist: bool = False) -> Store:
@@ -378,23 +362,3 @@ def check_store_address(address: str) -> None:
         StoreDriverMissing: its engine needs a package that is not installed.
     """
     engine_of(address)
-
-
-def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
-    """Return the rows written and the keys removed, by kind, in the order of foreign keys."""
-    written: dict[str, list[Row]] = {}
-    gone: dict[str, list[Row]] = {}
-    # Of the fleet each record that is written has its image, and the last one has its row.
-    known = {
-        (image.kind, image.key): image.row
-        for entry in changes.entries
-        for image in entry.images
-        if image.kind in OF_TOPOLOGY
-    }
-    for kind, key, record in changes.images():
-        if record is None:
-            gone.setdefault(kind, []).append((key,))
-        else:
-            row = known.get((kind, key)) or to_row(record)
-            written.setdefault(kind, []).append(tuple(row.values()))
-    return written, gone

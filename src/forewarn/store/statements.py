@@ -22,6 +22,10 @@ TABLE_OF = dict(zip(KINDS, KINDS, strict=True)) | {
     "order_hosts": "work_order_hosts",
 }
 
+#: Long lists that never change once a record is there, in tables of their own: a change of the
+#: record writes nothing of them. The column, its table, and what that calls the record.
+APART = {"maintenance": ("hosts", "maintenance_hosts", "maintenance")}
+
 
 def column(name: str) -> str:
     """Return what a record's field is called in the database."""
@@ -36,16 +40,29 @@ def statement_texts() -> dict[str, str]:
     for block in written.split("-- name: ")[1:]:
         name, _, text = block.partition("\n")
         for kind in KINDS:
-            text = text.replace("{" + kind + "}", ", ".join(map(column, columns_of(kind))))
+            text = text.replace("{" + kind + "}", _columns(kind))
         texts[name.strip()] = text.strip()
     for kind in KINDS:
         texts[f"put_{kind}"] = _upsert(kind)
         texts[f"remove_{kind}"] = _delete(kind)
+    for name, table, owner in APART.values():
+        texts[f"put_{table}"] = f"INSERT INTO {table} ({owner}, {name}) VALUES (:{owner}, :{name})"  # noqa: S608 - names
     return texts
 
 
+def _columns(kind: str) -> str:
+    """Return the columns of a kind as they are read, in the record's order."""
+    found = {name: column(name) for name in columns_of(kind)}
+    if kind in APART:
+        name, table, owner = APART[kind]
+        key = f"{TABLE_OF[kind]}.{column(KEYS[kind])}"
+        found[name] = f"(SELECT {name} FROM {table} AS apart WHERE apart.{owner} = {key})"  # noqa: S608 - names
+    return ", ".join(found.values())
+
+
 def _upsert(kind: str) -> str:
-    names = [column(name) for name in columns_of(kind)]
+    apart = APART[kind][0] if kind in APART else ""
+    names = [column(name) for name in columns_of(kind) if name != apart]
     key = column(KEYS[kind])
     marks = ", ".join(f":{name}" for name in names)
     fixed = {key, *map(column, FIXED.get(kind, ()))}

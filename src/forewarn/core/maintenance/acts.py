@@ -247,7 +247,12 @@ def plan_made(draft: Draft, made: stimuli.PlanMade) -> None:
     if called or not (maintenance.running or maintenance.state is MaintenanceState.DRAFT):
         due_ms, plan_due = 0, False  # the plan is for its budgets; what is left is planned later
     planned = replace(
-        maintenance, plan=plan.id, plan_wanted=False, due_ms=due_ms, plan_due=plan_due
+        maintenance,
+        plan=plan.id,
+        plan_wanted=False,
+        due_ms=due_ms,
+        plan_due=plan_due,
+        halted_by=_halted_by(maintenance, ""),
     )
     text = f"{planned.id} is planned in {counted(len(plan.waves), 'wave')}"
     blocked = read_blocked(plan.body)
@@ -289,9 +294,16 @@ def plan_failed(draft: Draft, failed: stimuli.PlanFailed) -> None:
         plan_wanted=False,
         due_ms=draft.now_ms + PLAN_AGAIN_S * SECOND_MS,
         plan_due=True,
+        halted_by=_halted_by(maintenance, failed.reason),
     )
     text = f"no plan could be made for {later.id}: {failed.reason}"
     draft.put("maintenance.unplanned", text, later)
+
+
+def _halted_by(maintenance: Maintenance, unplanned: str) -> str:
+    """Return why it does not go on, where `unplanned` is why no plan of it could be made."""
+    halted = maintenance.state in {MaintenanceState.PAUSED, MaintenanceState.STOPPED}
+    return maintenance.halted_by if halted else unplanned
 
 
 def gate_passed(draft: Draft, passed: stimuli.GatePassed) -> None:

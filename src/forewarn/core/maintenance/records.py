@@ -101,7 +101,7 @@ class Maintenance:
     wave: int = 0
     #: When it came into its state.
     moved_ms: int = 0
-    #: Why it is paused or stopped.
+    #: Why it is paused or stopped; where it is neither, why no plan of it could be made.
     halted_by: str = ""
     #: While it is paused: whether what is announced stays so. Source: F-6.
     keeps_announced: bool = False

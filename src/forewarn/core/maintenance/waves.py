@@ -102,6 +102,7 @@ def _conclude(draft: Draft, number: int) -> None:
             plan_wanted=False,
             due_ms=0,
             wave=0,
+            halted_by="",
         )
         draft.put("maintenance.done", f"{done.id} is done", done)
 

@@ -31,12 +31,14 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
     if maintenance.gate_wanted:
         return Blocker(Code.GATE, maintenance.gate, maintenance.moved_ms)
     if maintenance.plan_wanted:
-        return Blocker(Code.PLANNING, maintenance.id, maintenance.moved_ms)
+        return _planning(maintenance)
     working = draft.maintenances.working(maintenance.number)
     if working:
         number = min(target.operation for target in working)
         operation = draft.operation(number)
         return blocker_of(draft, operation) if operation else None
+    if maintenance.halted_by:
+        return _planning(maintenance, maintenance.due_ms)
     plan = draft.maintenances.plan(maintenance.plan)
     if plan is None or maintenance.plan_due or not plan.waves:
         blocked = read_blocked(plan.body) if plan else ()
@@ -45,9 +47,7 @@ def why_maintenance(draft: Draft, maintenance: Maintenance) -> Blocker | None:
         refused = _refused(draft, maintenance, plan.waves[0]) if plan and plan.waves else None
         if refused is not None:
             return refused
-        return Blocker(
-            Code.PLANNING, maintenance.id, maintenance.moved_ms, clears_ms=maintenance.due_ms
-        )
+        return _planning(maintenance, maintenance.due_ms)
     return _of_wave(plan.waves[0])
 
 
@@ -117,6 +117,18 @@ def _why_halted(maintenance: Maintenance) -> Blocker | None:
     if maintenance.halted_by:
         subject += f" ({maintenance.halted_by})"
     return Blocker(Code.OPERATOR, subject, maintenance.moved_ms)
+
+
+def _planning(maintenance: Maintenance, again_ms: int = 0) -> Blocker:
+    """Return that a plan is made, or will be; and why none could be before."""
+    text = f"no plan of {maintenance.id} could be made: {maintenance.halted_by}"
+    return Blocker(
+        Code.PLANNING,
+        maintenance.id,
+        maintenance.moved_ms,
+        again_ms,
+        text=text if maintenance.halted_by else "",
+    )
 
 
 def _why_postponed(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | None:
