@@ -56,6 +56,7 @@ def test_large_order_is_shown_in_place_of_its_operations(run: Run, hosts: Path) 
     assert run("order", "show", order["id"], "--json").json["order"]["hosts"] == HOSTS
     shown = run("order", "show", order["id"])
     assert "asked by" in shown.out
+    assert run("why", order["id"]).status == OK
 
 
 def test_cancelled_order_says_why(run: Run, live: Live, hosts: Path) -> None:

@@ -57,6 +57,18 @@ def test_order_is_answered_before_its_hosts_are_planned(many: Live) -> None:
     assert (event["EventStatus"], event["EventType"]) == ("Scheduled", "Reboot")
 
 
+def test_what_an_order_waits_for_is_grouped(many: Live) -> None:
+    """Blockers of its operations alone, each with how many wait for it. Source: F-4."""
+    many.post("/v1/operations", cause="host-reboot", targets=["n0"])
+    many.settle()
+    order = planned(many, placed(many))
+    everything = sum(each["count"] for each in many.get("/v1/blockers")["groups"])
+    groups = many.get(f"/v1/blockers?order={order['id']}")["groups"]
+    live = sum(order["operations"][state] for state in ("planned", "announced", "running"))
+    assert 0 < sum(each["count"] for each in groups) == live < everything
+    assert many.call("GET", "/v1/blockers?order=order-999").code == "unknown-order"
+
+
 def test_few_hosts_are_answered_with_their_operations(many: Live) -> None:
     """As many as one step plans are answered as ever."""
     form = {"cause": "host-reboot", "targets": NAMES[:AT_ONCE_MAX]}

@@ -121,17 +121,23 @@ async def _list(call: ApiCall) -> ApiResponse:
 
 
 async def _get(call: ApiCall) -> ApiResponse:
-    return _shown(await _view(call, number_of_order(call.path["id"])))
+    return _shown(await view_of_order(call, number_of_order(call.path["id"])))
 
 
 async def _cancel(call: ApiCall) -> ApiResponse:
     number = number_of_order(call.path["id"])
     cancellation = CancelOrder(number, call.form.get("reason", ""))
     await call.desk.submit(cancellation, call.actor)
-    return _shown(await _view(call, number))
+    return _shown(await view_of_order(call, number))
 
 
-async def _view(call: ApiCall, number: int) -> OrderView:
+async def view_of_order(call: ApiCall, number: int) -> OrderView:
+    """Return an order, ended or not; costs its operations.
+
+    Raises:
+        UnknownOrder: there never was such an order.
+    """
+
     def look(store: Store) -> OrderView | None:
         order = store.orders.get(number)
         return OrderView(order, store.orders.states(number)) if order else None

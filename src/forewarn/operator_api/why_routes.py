@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from forewarn.core.maintenance.refusals import UnknownMaintenance
 from forewarn.core.maintenance.why import blocker_of, why_host, why_maintenance, why_wave
 from forewarn.operator_api.maintenance_schemas import BLOCKER, Waits
+from forewarn.operator_api.order_routes import number_of_order, view_of_order
 from forewarn.operator_api.routes import ApiCall, ApiResponse, Route
 from forewarn.operator_api.schemas import TEXT, TEXTS, TIME, WHOLE
 from forewarn.validation.durations import written
@@ -113,9 +114,16 @@ def _of_host(view: StateView, host: str, now_ms: int) -> list[Waits]:
 
 
 async def _why_all(call: ApiCall) -> ApiResponse:
-    """Group everything that waits by what it waits for; costs all live work, in portions."""
+    """Group what waits by what it waits for; costs the live work it is asked of, in portions."""
     now_ms = call.desk.clock.now_ms()
-    numbers = await call.desk.read(lambda view: list(view.state.operations))
+    order = call.query.get("order")
+    if order is None:
+        numbers = await call.desk.read(lambda view: list(view.state.operations))
+    else:
+        number = (await view_of_order(call, number_of_order(order))).order.number
+        numbers = await call.desk.read(
+            lambda view: sorted(view.state.places.of(("request", number)))
+        )
     waiting: list[Waits] = []
     for start in range(0, len(numbers), PORTION):
         portion = numbers[start : start + PORTION]
@@ -133,7 +141,8 @@ async def _why_all(call: ApiCall) -> ApiResponse:
         pairs = [(m.id, why_maintenance(draft, m)) for m in view.state.maintenances.values()]
         return [Waits(name, blocker) for name, blocker in pairs if blocker]
 
-    waiting += await call.desk.read(maintenances)
+    if order is None:
+        waiting += await call.desk.read(maintenances)
     return ApiResponse({"groups": _grouped(waiting)})
 
 
@@ -178,6 +187,7 @@ def routes() -> tuple[Route, ...]:
             name="list_blockers",
             summary="Say what everything that waits now waits for, grouped.",
             act=_why_all,
+            query=(Field("order", Text(144), "Only operations of this order: order-12."),),
             answer=_GROUPS,
         ),
     )
