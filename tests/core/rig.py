@@ -16,7 +16,6 @@ from forewarn.core.document import View
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.history import Replay
 from forewarn.core.impact import Cause
-from forewarn.core.indexes import Place, places_of
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.order import Order
 from forewarn.core.policy import Policy
@@ -36,15 +35,16 @@ from forewarn.core.stimulus import (
     Tick,
 )
 from forewarn.core.topology import Group, Health, Host, Vm
-from forewarn.core.usage import Usage, share_of_host, share_of_vms
 from forewarn.errors import ForewarnError
 from forewarn.ids import Ids
-from forewarn.planning.policy import Subject
 from forewarn.protocol.documents import ScheduledEvent
+from tests.core import invariants
 
 START_MS = 1_790_000_000_000
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
+CHECKED_MAX = 30
+"""Largest fleet, in hosts, that is looked at as a whole after each step."""
 
 
 @dataclass
@@ -61,6 +61,8 @@ class Rig:
     events: dict[str, Event] = field(default_factory=dict)
     begun: list[int] = field(default_factory=list)
     aborted: list[int] = field(default_factory=list)
+    #: Whether everything is looked at after each step.
+    checked: bool = True
 
     def terms(self, actor: str = "operator") -> Terms:
         """What every step is given."""
@@ -81,11 +83,25 @@ class Rig:
             for number in portion:
                 del rest[number]
             rest.update(dict.fromkeys(self._tell(Proceed(portion)).rest))
+        if self._is_checked():
+            invariants.check_rest(self.state, self.now_ms, self.terms())
+            invariants.check_why(self.state, self.now_ms, self.terms())
+            invariants.check_deadline(self.state, self.policy, self.now_ms)
         return outcome
 
+    def _is_checked(self) -> bool:
+        return self.checked and len(self.state.topology.hosts) <= CHECKED_MAX
+
     def _tell(self, stimulus: Stimulus) -> Outcome:
-        outcome = step(self.state, stimulus, now_ms=self.now_ms, terms=self.terms())
+        terms = self.terms()
+        before = invariants.Before(dict(self.state.views), dict(self.state.maintenances))
+        outcome = step(self.state, stimulus, now_ms=self.now_ms, terms=terms)
         self.state.adopt(outcome.changes)
+        if self._is_checked():
+            invariants.check_history(outcome, now_ms=self.now_ms, actor=terms.actor)
+            invariants.check_outcome(before, outcome, self.state)
+            invariants.check_documents(self.state)
+            invariants.check_indexes(self.state)
         self.replay.extend(outcome.changes.entries)
         self.entries += outcome.changes.entries
         self.operations.update(outcome.changes.operations)
@@ -197,7 +213,7 @@ class Rig:
         assert list(self.replay.records["order_hosts"].values()) == list(
             self.state.order_hosts.values()
         )
-        assert self.state.places.all() == places_in(self.state)
+        assert self.state.places.all() == invariants.places_in(self.state)
         for kind, table in (
             ("host", self.state.topology.hosts),
             ("group", self.state.topology.groups),
@@ -209,27 +225,6 @@ class Rig:
 def _live(record: object) -> bool:
     assert isinstance(record, Operation | Event | Order), record
     return record.live
-
-
-def places_in(state: State) -> dict[Place, set[int]]:
-    """Where each live operation is found, by looking at everything."""
-    found: dict[Place, set[int]] = {}
-    for number, operation in state.operations.items():
-        for place in places_of(operation, state.topology):
-            found.setdefault(place, set()).add(number)
-    return found
-
-
-def usage_of(state: State) -> tuple[dict[Subject, int], dict[Subject, int]]:
-    """What is taken of each budget, by a look at everything: announced or running; and running."""
-    usage = Usage()
-    for name in state.topology.hosts:
-        on = [each for each in state.operations.values() if each.host == name]
-        usage.put(name, share_of_host(state.topology, name, on))
-    for each in state.operations.values():
-        if each.of_vm:
-            usage.put(each.number, share_of_vms(state.topology, each))
-    return usage.taken, usage.running
 
 
 def view_of(rig: Rig, key: str) -> View:

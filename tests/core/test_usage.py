@@ -11,8 +11,9 @@ from forewarn.core.topology import Group
 from forewarn.core.usage import FLEET
 from forewarn.planning.policy import Budget, Scope
 from forewarn.planning.policy import Policy as MaintenancePolicy
+from tests.core.invariants import usage_of
 from tests.core.maintenance import MaintenanceRig, fleet
-from tests.core.rig import DAY_MS, MINUTE_MS, usage_of
+from tests.core.rig import DAY_MS, MINUTE_MS
 
 
 def budgeted(limit: int, scope: Scope = Scope.FLEET) -> MaintenanceRig:

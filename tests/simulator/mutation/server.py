@@ -20,6 +20,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 
 import pytest
+from hypothesis.internal.conjecture import engine
 
 from tests.postgres import drop_shared_databases
 from tests.simulator.mutation.generated import ROOT, SOUND, Breakage, broken
@@ -199,6 +200,7 @@ def noticed(room: str, items: list[pytest.Item], say: Callable[[str], None]) -> 
     failures = _Failures()
     if items:
         items[0].config.pluginmanager.register(failures)
+    engine.MAX_SHRINKS = 1  # nobody reads what hypothesis has found
     for item, following in zip(items, [*items[1:], None], strict=True):
         say(item.nodeid)
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)

@@ -1,0 +1,231 @@
+"""What holds after every step of the core, whatever was told: each test's rig looks at it.
+
+No test may go in here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forewarn.core.actions import ACTIONS
+from forewarn.core.draft import Draft
+from forewarn.core.indexes import Place, places_of
+from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
+from forewarn.core.maintenance.index import Progress
+from forewarn.core.maintenance.records import Target, TargetState
+from forewarn.core.maintenance.why import blocker_of, why_host, why_maintenance
+from forewarn.core.records import from_row
+from forewarn.core.step import next_deadline_ms, step
+from forewarn.core.stimulus import Proceed
+from forewarn.core.topology import Group, Host, Topology, Vm
+from forewarn.core.usage import Usage, share_of_host, share_of_vms
+from forewarn.planning.blockers import Code
+
+if TYPE_CHECKING:
+    from forewarn.core.document import View
+    from forewarn.core.draft import Terms
+    from forewarn.core.maintenance.records import Maintenance
+    from forewarn.core.policy import Policy
+    from forewarn.core.state import Entry, State
+    from forewarn.core.step import Outcome
+    from forewarn.planning.blockers import Blocker
+    from forewarn.planning.policy import Subject
+
+S, E = OperationState, EventState
+
+
+def check_history(outcome: Outcome, *, now_ms: int, actor: str) -> None:
+    """Each line is known by its name, says something, and is found by what it is about. A-6."""
+    for entry in outcome.changes.entries:
+        assert (entry.at_ms, entry.actor) == (now_ms, actor)
+        assert entry.action in ACTIONS, entry
+        assert entry.text, entry
+        assert entry.text not in ACTIONS, entry
+        _check_about(entry)
+
+
+def _check_about(entry: Entry) -> None:
+    first = entry.images[0]
+    if first.row is None or entry.action == "document.updated":
+        return
+    match from_row(first.kind, first.row):
+        case Operation() as operation:
+            vm = operation.target if operation.of_vm else ""
+            assert (entry.operation, entry.host, entry.vm) == (operation.number, operation.host, vm)
+        case Event() as event:
+            found = (entry.operation, entry.event, entry.group)
+            assert found == (event.operation, event.id, event.group)
+        case Target() as target:
+            assert (entry.operation, entry.host) == (target.operation, target.host)
+        case Vm() as machine:
+            assert (entry.vm, entry.group, entry.host) == (
+                machine.name,
+                machine.group,
+                machine.host,
+            )
+        case Host() as host:
+            assert entry.host == host.name
+        case Group() as group:
+            assert entry.group == group.name
+        case _:
+            assert not entry.operation, entry
+
+
+@dataclass(frozen=True)
+class Before:
+    """What a step may replace."""
+
+    views: dict[str, View]
+    maintenances: dict[int, Maintenance]
+
+
+def check_outcome(before: Before, outcome: Outcome, state: State) -> None:
+    """What is to be published, begun, aborted and planned is what the step has made so. L-7."""
+    changed = [key for key, view in state.views.items() if before.views.get(key) != view]
+    assert list(outcome.publish) == sorted(changed)
+    assert all(state.operations[number].state is S.RUNNING for number in outcome.begin)
+    assert all(number in state.aborts for number in outcome.abort)
+    for number, maintenance in state.maintenances.items():
+        known = before.maintenances.get(number)
+        is_wanted = maintenance.plan_wanted and not (known and known.plan_wanted)
+        is_wanted |= maintenance.gate_wanted and not (known and known.gate_wanted)
+        assert number in outcome.plan or not is_wanted, maintenance
+
+
+def check_rest(state: State, now_ms: int, terms: Terms) -> None:
+    """Nothing follows from another look: what may go on has gone on. Source: L-1, F-3, F-4."""
+    everything = Proceed((*state.operations, *state.maintenances))
+    again = step(state, everything, now_ms=now_ms, terms=terms)
+    assert not again.changes.entries, again.changes.entries
+    assert (again.begin, again.abort, again.plan) == ((), (), ())
+    _check_waits(state)
+
+
+def check_documents(state: State) -> None:
+    """Every document of an enabled group is there, and shows what it should. D-1, S-1, S-3."""
+    keys = {key for group in state.enrolments for key in state.topology.views_of(group)}
+    assert state.views.keys() == keys
+    for key, view in state.views.items():
+        own = key.partition("/")[2]
+        mine = [each for each in state.events.values() if each.group == view.group]
+        seen = [each for each in mine if not own or own in each.resources]
+        seen.sort(key=lambda each: each.operation)
+        assert [each.event_id for each in view.document.events] == [each.id for each in seen]
+        for event, shown in zip(seen, view.document.events, strict=True):
+            operation = state.operations[event.operation]
+            started = event.state is E.STARTED
+            assert shown.status == ("Started" if started else "Scheduled")
+            assert shown.not_before_ms == (None if started else operation.not_before_ms)
+            assert shown.resources == event.resources
+
+
+def check_indexes(state: State) -> None:
+    """What is found by key is what is found by a look at everything."""
+    fleet = state.topology
+    whole = Topology(dict(fleet.hosts), dict(fleet.groups), dict(fleet.vms))
+    for table in ("_on_host", "_in_group", "_known_by"):
+        assert getattr(fleet, table) == getattr(whole, table)
+    operations = state.operations.values()
+    announced = [each for each in operations if each.state is S.ANNOUNCED]
+    running = [each for each in operations if each.state is S.RUNNING and not each.alerted]
+    due = [each for each in state.maintenances.values() if each.running and each.due_ms]
+    assert state.starts._at == {each.number: each.not_before_ms for each in announced}
+    assert state.holds._at == {each.number: each.hold_ms for each in announced if each.hold_ms}
+    assert state.ends._at == {each.number: each.overdue_ms(0) for each in running}
+    assert state.waves._at == {each.number: each.due_ms for each in due}
+    assert state.polls._at == {group: each.polled_ms for group, each in state.enrolments.items()}
+    by_group: dict[str, set[str]] = {}
+    for event in state.events.values():
+        by_group.setdefault(event.group, set()).add(event.id)
+    assert {group: set(state.event_ids_of(group)) for group in state._by_group} == by_group
+    assert state.places.all() == places_in(state)
+    assert (state.usage.taken, state.usage.running) == usage_of(state)
+    _check_progress(state)
+
+
+def _check_waits(state: State) -> None:
+    assert all(blocker in state.operations for blocker in state.waits.values())
+    waiting: dict[int, set[int]] = {}
+    for number, blocker in state.waits.items():
+        waiting.setdefault(blocker, set()).add(number)
+    assert state.waiting.all() == waiting
+
+
+def _check_progress(state: State) -> None:
+    """Maintenances, their plans and the hosts they have touched belong together. Source: F-1."""
+    found: dict[int, Progress] = {}
+    for key, target in state.targets.items():
+        assert key == f"{target.maintenance}/{target.host}"
+        progress = found.setdefault(target.maintenance, Progress())
+        progress.targets[target.host] = target
+        if target.state is TargetState.WORKING:
+            progress.working[target.host] = None
+        if target.state is TargetState.FAILED or target.reason:
+            progress.failed[target.host] = None
+    assert found.keys() <= state.maintenances.keys()
+    for number, maintenance in state.maintenances.items():
+        assert state.progress.of(number) == found.get(number, Progress())
+        assert not maintenance.plan or maintenance.plan in state.plans
+    assert len(state.plans) == sum(bool(each.plan) for each in state.maintenances.values())
+
+
+def places_in(state: State) -> dict[Place, set[int]]:
+    """Where each live operation is found, by looking at everything."""
+    found: dict[Place, set[int]] = {}
+    for number, operation in state.operations.items():
+        for place in places_of(operation, state.topology):
+            found.setdefault(place, set()).add(number)
+    return found
+
+
+def usage_of(state: State) -> tuple[dict[Subject, int], dict[Subject, int]]:
+    """What is taken of each budget, by a look at everything: announced or running; and running."""
+    usage = Usage()
+    for name in state.topology.hosts:
+        on = [each for each in state.operations.values() if each.host == name]
+        usage.put(name, share_of_host(state.topology, name, on))
+    for each in state.operations.values():
+        if each.of_vm:
+            usage.put(each.number, share_of_vms(state.topology, each))
+    return usage.taken, usage.running
+
+
+def check_deadline(state: State, policy: Policy, now_ms: int) -> None:
+    """The loop is woken for the next thing that time alone makes due, and for nothing else."""
+    operations = state.operations.values()
+    announced = [each for each in operations if each.state is S.ANNOUNCED]
+    running = [each for each in operations if each.state is S.RUNNING and not each.alerted]
+    times = [
+        *(each.not_before_ms for each in announced),
+        *(each.hold_ms for each in announced),
+        *(each.overdue_ms(policy.overdue_after_s) for each in running),
+        *(each.due_ms for each in state.maintenances.values() if each.running),
+        *(
+            each.polled_ms + (policy.disable_after_s + 60) * 1000
+            for each in state.enrolments.values()
+        ),
+    ]
+    later = [at_ms for at_ms in times if at_ms > now_ms]
+    assert next_deadline_ms(state, policy, now_ms) == min(later, default=None)
+
+
+def check_why(state: State, now_ms: int, terms: Terms) -> None:
+    """Whatever is not over says what it waits for, in words, since when and till when. F-4."""
+    draft = Draft(state, now_ms, terms)
+    for operation in state.operations.values():
+        _check_said(blocker_of(draft, operation))
+    for number, maintenance in state.maintenances.items():
+        _check_said(why_maintenance(draft, maintenance))
+        for host in maintenance.hosts:
+            target = state.targets.get(f"{number}/{host}")
+            if target is None or target.state is TargetState.WORKING:
+                _check_said(why_host(draft, maintenance, host))
+
+
+def _check_said(blocker: Blocker | None) -> None:
+    assert blocker is not None
+    assert blocker.subject or blocker.code is Code.EARLIEST_START, blocker
+    assert blocker.sentence("one of them")
+    assert blocker.since_ms > 0
+    assert blocker.clears_ms >= 0
