@@ -1,0 +1,408 @@
+"""What people read in history, and in `why`: each sentence names what it is about, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from forewarn.core.impact import Cause
+from forewarn.core.maintenance import stimuli as words
+from forewarn.core.policy import Policy
+from forewarn.core.stimulus import (
+    DRIVER_REASON_LENGTH_MAX,
+    Approve,
+    Cancel,
+    ChangeTopology,
+    Complete,
+    DriverAborted,
+    DriverBegun,
+    DriverFailed,
+    DriverProgressed,
+    Enable,
+    NoticeShown,
+    NotShown,
+    PutOff,
+    Recover,
+    Retry,
+)
+from forewarn.core.topology import Group, GroupKind, Vm
+from forewarn.planning.policy import Budget, Scope
+from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.windows import Window
+from tests.core.maintenance import MaintenanceRig, fleet
+from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet
+
+
+def texts(rig: Rig, action: str) -> list[str]:
+    """What history says under a name, in order."""
+    return [entry.text for entry in rig.entries if entry.action == action]
+
+
+def running(rig: Rig) -> None:
+    """Have a host rebooted that nobody is asked about: it runs at once."""
+    rig.ask(Cause.HOST_REBOOT, "h2")
+
+
+def progressed(rig: Rig, text: str, percent: int, *placements: tuple[str, str]) -> None:
+    """Have a driver tell how far it is."""
+    rig.ask(Cause.HOST_LOST, "h0")
+    rig.tell(DriverProgressed(1, 1, text, percent, placements))
+
+
+def asked(rig: Rig) -> None:
+    """Have work asked for that is announced."""
+    rig.tell(Enable("web"))
+    rig.ask(Cause.HOST_REBOOT, "h0")
+
+
+def after(*stimuli: object, first: Callable[[Rig], None] = running) -> Callable[[Rig], None]:
+    """Tell a rig these things once something is under way."""
+
+    def tell(rig: Rig) -> None:
+        first(rig)
+        for each in stimuli:
+            rig.tell(each)  # type: ignore[arg-type]
+
+    return tell
+
+
+@pytest.mark.parametrize(
+    ("story", "action", "said"),
+    [
+        (running, "operation.planned", "op-1: host-reboot of host h2 (Reboot) is asked for"),
+        (
+            lambda rig: rig.ask(Cause.REDEPLOY, "far_0"),
+            "operation.planned",
+            "op-1: redeploy of vm far_0 (Redeploy) is asked for",
+        ),
+        (running, "operation.started", "op-1 is running: nobody is to be asked"),
+        (
+            lambda rig: rig.ask(Cause.HARDWARE_FAILURE, "h2"),
+            "operation.unannounced",
+            "op-1 started without notice",
+        ),
+        (
+            lambda rig: rig.ask(Cause.HARDWARE_FAILURE, "h2"),
+            "operation.started",
+            "op-1 is running",
+        ),
+        (
+            lambda rig: rig.ask(Cause.HARDWARE_FAILURE, "h2"),
+            "host.failed",
+            "host h2 is failed",
+        ),
+        (after(DriverBegun(1, 1)), "operation.begun", "the driver has begun op-1"),
+        (
+            after(DriverFailed(1, 1, "no power")),
+            "operation.stuck",
+            "op-1 is stuck: no power",
+        ),
+        (after(Retry(1)), "operation.retried", "op-1 is begun again"),
+        (after(Complete(1)), "operation.succeeded", "op-1 has succeeded"),
+        (
+            after(Complete(1, failed=True, reason="seen on site")),
+            "operation.failed",
+            "op-1 has failed: seen on site",
+        ),
+        (
+            after(Complete(1), DriverAborted(1)),
+            "operation.aborted",
+            "the driver was told that op-1 has ended",
+        ),
+        (
+            after(Complete(1), DriverAborted(1, "it is\ngone")),
+            "operation.abort-failed",
+            r"the driver could not be told that op-1 has ended: it is\ngone",
+        ),
+        (
+            lambda rig: progressed(rig, "moving", 10),
+            "operation.progressed",
+            "op-1: moving, 10 % done",
+        ),
+        (
+            lambda rig: progressed(rig, "", -1, ("db_0", "h1")),
+            "operation.progressed",
+            "op-1: db_0 goes to h1",
+        ),
+        (
+            lambda rig: progressed(rig, "", 0, ("db_0", "h1"), ("web_0", "h2"), ("far_0", "h1")),
+            "operation.progressed",
+            "op-1: 0 % done: db_0 goes to h1 and 1 others elsewhere",
+        ),
+        (
+            after(Cancel(1, "not today"), first=asked),
+            "operation.cancelled",
+            "op-1 is cancelled: not today",
+        ),
+        (after(Cancel(1), first=asked), "operation.cancelled", "op-1 is cancelled"),
+        (
+            after(Recover(), first=asked),
+            "operation.renewed",
+            "op-1 is given its notice again",
+        ),
+        (
+            after(NoticeShown((1,)), first=asked),
+            "operation.shown",
+            "the notice of op-1 is published",
+        ),
+        (
+            after(PutOff(60_001), first=asked),
+            "operation.put-off",
+            "op-1 is put off by 61 s: the service's clock is put ahead",
+        ),
+        (asked, "group.enabled", "Scheduled Events is enabled for web"),
+        (asked, "document.updated", "document web is at 1"),
+        (
+            lambda rig: rig.tell(ChangeTopology(vms=(Vm("far_0", "h1", "far"),))),
+            "vm.changed",
+            "vm far_0 is changed",
+        ),
+        (
+            lambda rig: rig.tell(ChangeTopology(removed=(("vm", "far_0"), ("host", "h2")))),
+            "host.removed",
+            "host h2 is removed",
+        ),
+    ],
+)
+def test_history_says_what_has_happened(
+    story: Callable[[Rig], None], action: str, said: str
+) -> None:
+    """Each line is a sentence that names its work, and the reason where there is one. A-6."""
+    rig = small(enabled=())
+    story(rig)
+    assert texts(rig, action)[-1] == said
+
+
+def test_history_says_who_approved_for_whom() -> None:
+    """An approval names its event, its group, and the VM that gave it. Source: A-6, A-7."""
+    rig = Rig()
+    rig.tell(
+        small_fleet(web=Group("web", strict_approval=True)),
+        ChangeTopology(vms=(Vm("web_2", "h0", "web"),)),
+        Enable("web"),
+    )
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    event_id = rig.event_of(operation, "web").id
+    rig.tell(Approve("web_2", (event_id,)))
+    assert texts(rig, "event.counted") == [f"event {event_id} is approved by web_2, not yet by all"]
+    rig.tell(ChangeTopology(groups=(Group("web"),)))
+    why = "the group is not strict any more"
+    assert texts(rig, "event.approved") == [f"event {event_id} is approved for web: {why}"]
+    assert texts(rig, "operation.started") == ["op-1 is running: everybody approved"]
+    assert [entry.vm for entry in rig.entries if entry.action == "event.counted"] == ["web_2"]
+
+
+def test_history_says_that_a_notice_has_passed() -> None:
+    """Work that starts unapproved starts since its time has come. Source: A-6, L-1."""
+    rig = small()
+    rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.show()
+    rig.wait(15 * MINUTE_MS)
+    assert texts(rig, "operation.started") == ["op-1 is running: NotBefore is reached"]
+    rig.wait(60 * MINUTE_MS)
+    assert texts(rig, "operation.overdue") == ["op-1 runs longer than it should"]
+
+
+def test_history_says_why_a_group_is_disabled() -> None:
+    """A silent group's documents go with one line. Source: B-2."""
+    rig = small(enabled=("web",))
+    rig.wait(DAY_MS + MINUTE_MS)
+    assert texts(rig, "group.disabled") == ["Scheduled Events is disabled for web: nobody asked"]
+
+
+def test_history_tells_of_documents_that_come_and_go() -> None:
+    """A VM's own document is opened, and dropped when nobody reads it. Source: S-3, D-1."""
+    rig = Rig()
+    gpus = Group("web", GroupKind.SCALE_SET, fault_domain_count=1)
+    rig.tell(small_fleet(web=gpus), Enable("web"))
+    rig.tell(ChangeTopology(vms=(Vm("web_1", "h1", "web", gpu=True),)))
+    assert texts(rig, "document.opened") == ["document web/web_1 is opened"]
+    rig.ask(Cause.REBOOT, "web_1")
+    assert texts(rig, "document.updated") == ["2 documents are updated for op-1"]
+    rig.tell(Cancel(1))
+    rig.tell(ChangeTopology(vms=(Vm("web_1", "h1", "web"),)))
+    assert texts(rig, "document.dropped") == ["document web/web_1 is read by nobody"]
+
+
+def test_history_tells_of_vms_that_arrive_in_a_failure() -> None:
+    """Who is hit by it, too, is named. Source: L-5."""
+    rig = small()
+    lost = rig.ask(Cause.HOST_LOST, "h0", destination="h2")
+    rig.ask(Cause.HARDWARE_FAILURE, "h2")
+    rig.finish(lost)
+    assert texts(rig, "operation.joined") == [
+        "vm db_0, web_0 has arrived on h2 and is hit by op-2, too"
+    ]
+
+
+def test_history_tells_of_work_that_takes_another_s_place() -> None:
+    """Work that is announced anew for VMs that have arrived says so on both sides. L-5, N-1."""
+    rig = small()
+    rig.ask(Cause.HOST_REBOOT, "h2")
+    lost = rig.ask(Cause.HOST_LOST, "h0", destination="h2")
+    rig.finish(lost)
+    told = "op-1 is cancelled: VMs have arrived on h2; asked for again as op-3"
+    assert texts(rig, "operation.cancelled") == [told]
+    assert texts(rig, "operation.planned")[-1] == "op-3 takes the place of op-1"
+
+
+def test_history_tells_of_vms_that_are_not_waited_for() -> None:
+    """An approval that nobody is left to give is explained. Source: L-2, A-7."""
+    rig = small()
+    rig.ask(Cause.HOST_REBOOT, "h0")
+    event = rig.event_of(1, "web")
+    rig.finish(rig.ask(Cause.DELETION, "web_0"))
+    said = f"event {event.id} is approved for web: vm web_0 is gone"
+    assert texts(rig, "event.approved") == [said]
+
+
+def test_nodes_that_did_not_show_it_are_named_with_their_vms() -> None:
+    """People hear who may not know, by name where the node's hosts have VMs. Source: M-4."""
+    rig = small()
+    rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.tell(NotShown((1, 99), ("n1", "n2"), ()))
+    rig.tell(NotShown((1,), ("n1",), ("h0", "h1")))
+    rig.tell(NotShown((1,), ("n1",), ("h2",)))
+    others = "other VMs of its groups on host h2"
+    assert texts(rig, "operation.not-shown") == [
+        "node n1, n2 did not show op-1 in time: vm db_0, web_0 may not know of it",
+        "node n1 did not show op-1 in time: vm db_0, web_0 may not know of it",
+        f"node n1 did not show op-1 in time: {others} may not know of it",
+    ]
+
+
+@pytest.mark.parametrize(("count", "more"), [(20, ""), (21, " and 1 more"), (25, " and 5 more")])
+def test_sentence_names_no_more_than_it_can(count: int, more: str) -> None:
+    """A sentence names twenty VMs, and counts the others. Source: M-4."""
+    rig = small()
+    names = tuple(f"v{n:02}" for n in range(count))
+    rig.tell(ChangeTopology(vms=tuple(Vm(name, "h2", "far") for name in names)))
+    rig.tell(ChangeTopology(removed=(("vm", "far_0"),)))
+    rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.tell(NotShown((1,), ("n1",)))
+    named = ", ".join(names[:20])
+    [said] = texts(rig, "operation.not-shown")
+    assert said == f"node n1 did not show op-1 in time: vm {named}{more} may not know of it"
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("x" * DRIVER_REASON_LENGTH_MAX, "x" * DRIVER_REASON_LENGTH_MAX),
+        ("x" * (DRIVER_REASON_LENGTH_MAX + 1), "x" * (DRIVER_REASON_LENGTH_MAX - 1) + "…"),
+        ("two\nlines \x00 'q'", r"two\nlines \x00 'q'"),
+        ("\n" * DRIVER_REASON_LENGTH_MAX, r"\n" * 499 + "\\…"),
+    ],
+    ids=["longest", "too-long", "unprintable", "too-long-once-escaped"],
+)
+def test_reason_of_a_driver_is_one_line_of_bounded_length(said: str, kept: str) -> None:
+    """What a driver says is kept so that every store and terminal takes it. Source: L-8."""
+    rig = small(enabled=())
+    running(rig)
+    rig.tell(DriverFailed(1, 1, said))
+    assert rig.now(1).reason == kept
+
+
+def test_life_of_a_maintenance_is_told() -> None:
+    """From its draft to its end, wave by wave. Source: F-1, A-6."""
+    rig = fleet()
+    rig.start("h0", "h3", "h1", "h4", "h2")
+    rig.run()
+    told = [e.text for e in rig.entries if e.action.startswith("maintenance.")]
+    assert told == [
+        "m-1 is a draft: host-reboot of 5 hosts",
+        "m-1 is planned in 3 waves",
+        "m-1 is running",
+        "m-1 is planned in 3 waves",
+        "wave 1 of m-1 begins: 1 host",
+        "wave 1 of m-1 is announced",
+        "host h2 of m-1 is done",
+        "wave 1 of m-1 is over; 4 hosts left",
+        "m-1 is planned in 2 waves",
+        "wave 2 of m-1 begins: 2 hosts",
+        "wave 2 of m-1 is announced",
+        "host h0 of m-1 is done",
+        "host h3 of m-1 is done",
+        "wave 2 of m-1 is over; 2 hosts left",
+        "m-1 is planned in 1 wave",
+        "wave 3 of m-1 begins: 2 hosts",
+        "wave 3 of m-1 is announced",
+        "host h1 of m-1 is done",
+        "host h4 of m-1 is done",
+        "m-1 is done",
+    ]
+    planned = [text for text in texts(rig, "operation.planned") if "h3" in text]
+    assert planned == ["op-4: host h3 is in wave 2 of m-1"]
+
+
+def told(rig: MaintenanceRig, action: str) -> str:
+    """What history says last of maintenances under a name."""
+    return texts(rig, f"maintenance.{action}")[-1]
+
+
+def test_words_about_a_maintenance_are_told() -> None:
+    """Whoever reads history finds each word, its reason, and what became of the hosts. F-1."""
+    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    rig.start("h0", "h1")
+    until_ms = rig.now_ms + 60 * MINUTE_MS
+    rig.tell(words.PostponeHosts(1, ("h1", "h0"), until_ms, "alice", "a release"))
+    said = "h1, h0 of m-1 postponed until 2026-09-21T15:13:20Z for alice"
+    assert told(rig, "postponed") == f"{said}: a release"
+    assert texts(rig, "operation.cancelled") == ["op-2 is cancelled: postponed for alice"]
+    assert told(rig, "host-withdrawn") == "host h0 is still to be done by m-1"
+    rig.tell(words.PostponeHosts(1, ("h1", "h0"), until_ms, "alice"))
+    assert told(rig, "postponed") == said
+    rig.tell(words.PauseMaintenance(1, "a game is on"))
+    assert told(rig, "paused") == "m-1 is paused: a game is on"
+    rig.tell(words.ResumeMaintenance(1))
+    assert told(rig, "resumed") == "m-1 goes on"
+    rig.tell(words.GateFailed(1, "errors"))
+    assert told(rig, "stopped") == "m-1 is stopped: errors"
+    rig.tell(words.CancelMaintenance(1))
+    assert told(rig, "cancelled") == "m-1 is cancelled"
+
+
+def test_checks_and_plans_that_fail_are_told() -> None:
+    """Why a plan is missing, what a gate has found, and which hosts count against it. F-2, F-5."""
+    rig = fleet()
+    rig.start("h0", "h1", gate="errors", max_failures=1)
+    rig.show()
+    rig.wait(20 * MINUTE_MS)
+    rig.tell(DriverFailed(2, 1, "no power"))
+    assert told(rig, "host-failed") == "host h0 counts as a failure of m-1: no power"
+    rig.tell(Complete(2, failed=True))
+    assert told(rig, "host-failed") == "host h0 of m-1 failed"
+    assert rig.state.targets["1/h0"].reason == "its operation failed"
+    rig.tell(words.GatePassed(1))
+    assert told(rig, "gate-passed") == "gate errors lets m-1 go on"
+    rig.tell(words.GateFailed(1, "errors"))
+    rig.tell(words.ResumeMaintenance(1))
+    assert told(rig, "retried") == "1 host of m-1 that failed: tried again"
+    rig.plans_made = False
+    number = rig.create("h2", "h5")
+    rig.tell(words.PlanFailed(number, "it took too long"))
+    said = f"no plan could be made for m-{number}: it took too long"
+    assert told(rig, "unplanned") == said
+
+
+def test_applied_policy_is_told() -> None:
+    """History says how much a new policy has of each kind, and what follows. Source: F-3."""
+    rig = fleet()
+    rig.start("h0", "h1")
+    closed = (rig.now_ms, rig.now_ms + DAY_MS)
+    policy = MaintenancePolicy(
+        budgets=(Budget(Scope.FLEET, 3), Budget(Scope.RACK, 1)),
+        windows=(Window("always"),),
+        freezes=(closed,),
+    )
+    rig.tell(words.ApplyPolicy(policy))
+    assert texts(rig, "policy.applied") == [
+        "the maintenance policy has 2 budgets, 1 window, 1 freeze"
+    ]
+    assert texts(rig, "operation.cancelled") == [
+        "op-2 is cancelled: the new policy closes its time"
+    ]
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(pause_s=60)))
+    assert texts(rig, "policy.applied")[-1].endswith("0 budgets, 0 windows, 0 freezes")
+    assert told(rig, "replanning") == "m-1 is planned by the new policy"
