@@ -1,0 +1,323 @@
+"""What work waits for: the code, whom or what, since when and until when. Source: F-4."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.core.admission import why
+from forewarn.core.draft import Draft
+from forewarn.core.impact import Cause
+from forewarn.core.lifecycle import OperationState
+from forewarn.core.maintenance import stimuli as words
+from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.maintenance.refusals import PostponementRefused
+from forewarn.core.maintenance.why import blocker_of, why_host, why_maintenance, why_wave
+from forewarn.core.policy import Policy
+from forewarn.core.stimulus import (
+    ChangeTopology,
+    DriverBegun,
+    DriverFailed,
+    DriverProgressed,
+    Enable,
+    Repair,
+)
+from forewarn.core.topology import Group, Host, Vm
+from forewarn.planning.blockers import Blocker, Code
+from forewarn.planning.policy import Budget, Scope
+from forewarn.planning.policy import Policy as MaintenancePolicy
+from tests.core.maintenance import MaintenanceRig, fleet
+from tests.core.rig import DAY_MS, MINUTE_MS, START_MS, Rig, small
+
+HOUR_MS = 60 * MINUTE_MS
+
+
+def blocker(rig: Rig, number: int) -> Blocker:
+    """What an operation waits for first."""
+    draft = Draft(rig.state, rig.now_ms, rig.terms())
+    found = blocker_of(draft, rig.now(number))
+    assert found is not None
+    return found
+
+
+def test_announced_work_waits_for_approval_or_its_time() -> None:
+    """Since it was announced, until its NotBefore. Source: L-2, B-3."""
+    rig = small()
+    rig.now_ms += MINUTE_MS
+    operation = rig.ask(Cause.HOST_REBOOT, "h2")
+    event_id = rig.event_of(operation, "far").id
+    rig.now_ms += MINUTE_MS
+    text = f"op-1 of h2: group far has not approved event {event_id}"
+    until_ms = operation.not_before_ms
+    since_ms = START_MS + MINUTE_MS
+    assert blocker(rig, 1) == Blocker(Code.APPROVAL, "far", since_ms, until_ms, text)
+    later = rig.ask(Cause.DELETION, "db_0", not_before_ms=rig.now_ms + HOUR_MS)
+    text = "op-2 of db_0: its NotBefore is not reached"
+    assert blocker(rig, 2) == Blocker(Code.TIME, "op-2", rig.now_ms, later.not_before_ms, text)
+
+
+def test_coupled_work_names_who_must_approve() -> None:
+    """An approved deletion waits for the others of its request by name. Source: A-8."""
+    rig = Rig()
+    rig.tell(
+        ChangeTopology(
+            hosts=(Host("h"),),
+            groups=(Group("g", terminate_notice_s=300),),
+            vms=tuple(Vm(f"v{n}", "h", "g") for n in range(3)),
+        ),
+        Enable("g"),
+    )
+    first = rig.ask(Cause.DELETION, "v0", "v1", "v2")
+    rig.approve("v0", first)
+    text = "op-1 of v0: the same request's op-2, op-3 is not approved"
+    expected = Blocker(Code.COUPLED, "op-2, op-3", START_MS, first.not_before_ms, text)
+    assert blocker(rig, 1) == expected
+
+
+def test_work_waits_for_other_work_by_name() -> None:
+    """What runs or is announced on the host, or is on its way there, is named. Source: G-1."""
+    rig = small()
+    rig.ask(Cause.HOST_REBOOT, "h2")
+    rig.ask(Cause.HOST_REBOOT, "h2")
+    text = "op-2 of h2: op-1 is already announced on host h2"
+    assert blocker(rig, 2) == Blocker(Code.HOST_BUSY, "op-1", START_MS, text=text)
+    rig.approve("far_0", 1)
+    text = "op-2 of h2: op-1 is already running on host h2"
+    assert blocker(rig, 2).text == text
+    rig.finish(1)
+    rig.approve("far_0", 2)
+    rig.finish(2)
+    rig.ask(Cause.LIVE_MIGRATION, "h0", destination="h2")
+    rig.ask(Cause.HOST_REBOOT, "h2")
+    assert blocker(rig, 4).text == "op-4 of h2: op-3 is moving VMs to host h2"
+
+
+def test_running_work_waits_for_its_driver() -> None:
+    """Whether it has begun, how far it is, until when it should take, and that it is late. L-8."""
+    rig = small(enabled=())
+    rig.ask(Cause.HOST_UPDATE, "h2", duration_s=120)
+    due_ms = START_MS + 120_000
+    text = "op-1 of h2: the driver has not begun to work on h2"
+    assert blocker(rig, 1) == Blocker(Code.DRIVER, "h2", START_MS, due_ms, text)
+    rig.tell(DriverBegun(1, 1))
+    assert blocker(rig, 1).text == "op-1 of h2: the driver works on h2"
+    rig.tell(DriverProgressed(1, 1, "copying", 40))
+    assert blocker(rig, 1).text == "op-1 of h2: the driver works on h2: copying, 40 % done"
+    rig.wait(120_000 - 1)
+    assert blocker(rig, 1).clears_ms == due_ms
+    rig.wait(1)
+    assert blocker(rig, 1).clears_ms == 0
+    rig.wait(HOUR_MS)
+    late = "the driver works on h2: copying, 40 % done; it takes longer than it should"
+    assert blocker(rig, 1).text == f"op-1 of h2: {late}"
+
+
+def test_running_work_waits_for_whom_its_driver_says() -> None:
+    """What a driver says it waits for is what the work waits for. Source: L-8."""
+    rig = small(enabled=())
+    rig.ask(Cause.HOST_REBOOT, "h2")
+    draft = Draft(rig.state, rig.now_ms, rig.terms())
+    [waiting] = why(draft, rig.now(1), driver="somebody must push a button")
+    assert (waiting.reason, waiting.on) == ("operator", ("h2",))
+    assert waiting.text == "somebody must push a button"
+    rig.wait(HOUR_MS)
+    draft = Draft(rig.state, rig.now_ms, rig.terms())
+    [waiting] = why(draft, rig.now(1), driver="somebody must push a button")
+    assert waiting.text == "somebody must push a button; it takes longer than it should"
+    rig.tell(DriverFailed(1, 1, "no power"))
+    text = "op-1 of h2: the driver failed: no power; retry, complete or fail it"
+    assert blocker(rig, 1) == Blocker(Code.OPERATOR, "h2", START_MS, text=text)
+
+
+def of_wave(rig: MaintenanceRig, number: int, wave: int) -> Blocker | None:
+    """What a wave waits for first."""
+    draft = Draft(rig.state, rig.now_ms, rig.terms())
+    return why_wave(draft, rig.maintenance(number), wave)
+
+
+def test_wave_waits_for_the_one_before_it() -> None:
+    """Each wave of the plan in force says what it waits for; others say nothing. F-4."""
+    rig = fleet()
+    number = rig.start("h0", "h1", "h2")
+    first, second = of_wave(rig, number, 1), of_wave(rig, number, 2)
+    assert first is not None
+    assert second is not None
+    assert first == rig.waits(number)
+    assert (first.code, first.subject) == (Code.APPROVAL, "web")
+    assert (second.code, second.subject) == (Code.PREVIOUS_WAVE, "wave 1")
+    told_ms = rig.state.plans[rig.maintenance(number).plan].waves[1].told_ms
+    assert second.clears_ms == told_ms
+    assert second.text == "wave 2 waits for wave 1 to end"
+    assert rig.waits(number, "h1") == second
+    assert of_wave(rig, number, 9) is None
+    rig.tell(words.PauseMaintenance(number, "a game is on"))
+    halted = f"resume m-{number}, which is paused (a game is on)"
+    expected = Blocker(Code.OPERATOR, halted, rig.now_ms)
+    assert of_wave(rig, number, 1) == of_wave(rig, number, 2) == expected
+    assert rig.waits(number) == rig.waits(number, "h0") == expected
+    rig.tell(words.CancelMaintenance(number))
+    assert of_wave(rig, number, 1) is None
+    draft = Draft(rig.state, rig.now_ms, rig.terms())
+    assert why_maintenance(draft, rig.maintenance(number)) is None
+    assert why_host(draft, rig.maintenance(number), "h0") is None
+
+
+def test_maintenance_that_stands_still_names_its_operator() -> None:
+    """A draft is to be started, what was stopped to be looked at; since when is said. F-4."""
+    rig = fleet()
+    number = rig.create("h0")
+    assert rig.waits(number) == Blocker(Code.OPERATOR, f"start m-{number}", START_MS)
+    rig.wait(MINUTE_MS)
+    rig.tell(words.StartMaintenance(number), words.GateFailed(number, "errors"))
+    subject = f"look at m-{number}, which is stopped, and resume it (errors)"
+    assert rig.waits(number) == Blocker(Code.OPERATOR, subject, rig.now_ms)
+
+
+def test_host_says_what_it_waits_for_before_its_wave() -> None:
+    """A failed, removed, postponed or done host says so; a plan to come, too. Source: F-4, F-8."""
+    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    rig.plans_made = False
+    number = rig.start("h0", "h1", "h2", "h4")
+    moved_ms = rig.now_ms
+    planning = Blocker(Code.PLANNING, f"m-{number}", moved_ms)
+    assert rig.waits(number, "h0") == planning
+    rig.make_plan(number)
+    rig.plans_made = True
+    until_ms = rig.now_ms + 5 * HOUR_MS
+    rig.tell(words.PostponeHosts(number, ("h2",), until_ms, "alice"))
+    assert rig.waits(number, "h2") == Blocker(Code.POSTPONED, "alice", moved_ms, until_ms)
+    rig.ask(Cause.HARDWARE_FAILURE, "h1")
+    assert rig.waits(number, "h1") == Blocker(Code.HOST_FAILED, "h1", moved_ms)
+    gone = ChangeTopology(removed=(("vm", "web_4"), ("host", "h4")))
+    rig.tell(gone)
+    assert rig.waits(number, "h4") == Blocker(Code.UNKNOWN_HOST, "h4", moved_ms)
+    rig.tell(Repair("h1"))
+    rig.run(limit=2)
+    draft = Draft(rig.state, rig.now_ms, rig.terms())
+    done = [each.host for each in rig.state.targets.values()]
+    assert done
+    assert why_host(draft, rig.maintenance(number), done[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "subject"),
+    [
+        ("fail", Code.HOST_FAILED, "h0"),
+        ("remove", Code.UNKNOWN_HOST, "h0"),
+        ("busy", Code.HOST_BUSY, "op-2"),
+        ("beside", Code.FAULT_DOMAIN, "op-2"),
+        ("limit", Code.BUDGET, "operations of the service"),
+        ("budget", Code.BUDGET, "fleet"),
+    ],
+)
+def test_wave_that_is_due_is_kept_back(spoil: str, code: Code, subject: str) -> None:
+    """What has come since the plan was made keeps a host from being announced. F-3, F-4."""
+    rig = fleet(policy=Policy(max_operations=1))
+    budgets = (Budget(Scope.FLEET, 1),)
+    more = {"budgets": budgets} if spoil == "budget" else {}
+    number = rig.start("h0", earliest_ms=START_MS + DAY_MS, **more)
+    rig.plans_made = False
+    if spoil == "fail":
+        rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    elif spoil == "remove":
+        rig.tell(ChangeTopology(removed=(("vm", "web_0"), ("host", "h0"))))
+    elif spoil == "busy":
+        rig.ask(Cause.HOST_REBOOT, "h0", not_before_ms=START_MS + 9 * DAY_MS)
+    elif spoil == "beside":
+        rig.ask(Cause.HOST_REBOOT, "h1", not_before_ms=START_MS + 9 * DAY_MS)
+    elif spoil == "limit":
+        vm = Vm("lone", "h5", "lone")
+        rig.tell(ChangeTopology(groups=(Group("lone"),), vms=(vm,)))
+        rig.ask(Cause.REBOOT, "lone", not_before_ms=START_MS + 9 * DAY_MS)
+    else:
+        rig.ask(Cause.HARDWARE_FAILURE, "h3")
+    if spoil != "limit":
+        rig.policy = Policy()
+    due_ms = rig.maintenance(number).due_ms
+    rig.wait(due_ms - rig.now_ms)
+    blocked = rig.maintenance(number)
+    assert not rig.working(number)
+    assert (blocked.wave, blocked.plan_due) == (0, True)
+    assert blocked.due_ms == due_ms + 30_000
+    found = rig.waits(number)
+    assert (found.code, found.subject, found.since_ms) == (code, subject, due_ms)
+    rig.wait(30_000)
+    assert rig.maintenance(number).plan_wanted
+
+
+def test_postponed_host_is_kept_back_from_a_wave_that_comes_too_soon() -> None:
+    """Whose wish keeps it back is said, and until when. Source: F-4, F-8."""
+    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=2 * 86_400)))
+    number = rig.start("h0", earliest_ms=START_MS + DAY_MS)
+    until_ms = START_MS + DAY_MS + 12 * HOUR_MS
+    rig.tell(words.PostponeHosts(number, ("h0",), until_ms, "alice"))
+    assert rig.waits(number).code is Code.POSTPONED
+    assert rig.waits(number).subject == "alice"
+    assert rig.run() == [{"h0"}]
+    [operation] = rig.operations.values()
+    assert operation.started_ms >= until_ms
+
+
+@pytest.mark.parametrize(
+    ("host", "hours", "problem"),
+    [
+        ("h9", 5, "it is not among its hosts"),
+        ("h0", 5, "its work has started already"),
+        ("h1", 0, "has passed"),
+        ("h1", 24 * 9, "the policy allows 2026-09-2"),
+    ],
+)
+def test_postponement_is_refused_with_its_reason(host: str, hours: int, problem: str) -> None:
+    """Each refusal says why, and which host and maintenance it is about. Source: F-8."""
+    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    number = rig.start("h0", "h1")
+    rig.show()
+    rig.wait(20 * MINUTE_MS)
+    assert rig.working(number)["h0"].state is OperationState.RUNNING
+    asked = words.PostponeHosts(number, (host,), rig.now_ms + hours * HOUR_MS, "alice")
+    error = rig.refuses(asked, PostponementRefused)
+    assert problem in str(error)
+    assert f"Host {host} of m-{number} " in str(error)
+
+
+def test_postponement_counts_from_the_latest_start() -> None:
+    """Of announced work from its NotBefore, of a planned wave from its latest start. F-8."""
+    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=3600)))
+    number = rig.start("h0", "h1")
+    starts = {"h0": rig.working(number)["h0"].not_before_ms}
+    [wave] = [w for w in rig.state.plans[rig.maintenance(number).plan].waves if "h1" in w.hosts]
+    starts["h1"] = wave.latest_start_ms
+    for host, from_ms in starts.items():
+        late = words.PostponeHosts(number, (host,), from_ms + HOUR_MS + 1, "alice")
+        rig.refuses(late, PostponementRefused)
+    rig.plans_made = False
+    rig.tell(words.PostponeHosts(number, ("h0", "h1"), max(starts.values()) + 1000, "alice"))
+    kept = {each.host: each.from_ms for each in rig.maintenance(number).postponed}
+    assert kept == starts
+
+
+def test_draft_without_a_plan_is_postponed_from_its_earliest_start() -> None:
+    """Where nothing is planned yet, the limit counts from when it could start. Source: F-8."""
+    for earliest_ms in (0, START_MS + DAY_MS):
+        rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=3600)))
+        rig.plans_made = False
+        number = rig.create("h0", earliest_ms=earliest_ms)
+        from_ms = max(earliest_ms, rig.now_ms)
+        late = words.PostponeHosts(number, ("h0",), from_ms + HOUR_MS + 1, "alice")
+        rig.refuses(late, PostponementRefused)
+        rig.tell(words.PostponeHosts(number, ("h0",), from_ms + HOUR_MS, "alice"))
+        assert rig.maintenance(number).postponed[0].from_ms == from_ms
+
+
+def test_postponing_leaves_a_paused_maintenance_paused() -> None:
+    """What stands still is planned when it goes on. Source: F-6, F-8."""
+    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    number = rig.start("h0", "h1")
+    rig.tell(words.PauseMaintenance(number))
+    until_ms = rig.now_ms + 5 * HOUR_MS
+    outcome = rig.tell(words.PostponeHosts(number, ("h1",), until_ms, "alice"))
+    assert outcome.plan == ()
+    assert rig.maintenance(number).state is MaintenanceState.PAUSED
+    rig.tell(words.ResumeMaintenance(number))
+    rig.run()
+    [late] = [each for each in rig.operations.values() if each.host == "h1" and each.started_ms]
+    assert late.started_ms >= until_ms
