@@ -194,7 +194,7 @@ def test_plan_of_a_maintenance_that_has_ended_is_refused() -> None:
 
 def stopped(rig: MaintenanceRig, *hosts: str, **more: object) -> int:
     """A maintenance whose first wave's first host has failed, which has stopped it."""
-    number = rig.start(*hosts, **more)  # type: ignore[arg-type]
+    number = rig.start(*hosts, **more)
     rig.show()
     rig.wait(20 * MINUTE_MS)
     first = min(rig.working(number).values(), key=lambda each: each.number)

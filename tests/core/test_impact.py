@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core.impact import NOTICE_S, REMOVES_VM, TRAITS, Cause, Impact, Source
+from forewarn.core.impact import NOTICE_S, REMOVES_VM, TRAITS, Cause, Impact, Source, Target
 from forewarn.core.policy import Policy
 from tests.core.rig import Rig, small
 
@@ -69,10 +69,38 @@ def test_description_is_what_clients_match_on(cause: Cause, text: str) -> None:
     assert TRAITS[cause].description == text
 
 
-def test_network_update_interrupts_nothing() -> None:
+@pytest.mark.parametrize(
+    ("cause", "duration_s"),
+    [
+        (Cause.LIVE_MIGRATION, 5),
+        (Cause.HOST_UPDATE, 9),
+        (Cause.NETWORK_UPDATE, 0),
+        *((cause, -1) for cause in (Cause.HOST_REBOOT, Cause.HARDWARE_DEGRADED, Cause.EVICTION)),
+    ],
+    ids=lambda each: each.value if isinstance(each, Cause) else "",
+)
+def test_interruption_of_each_cause(cause: Cause, duration_s: int) -> None:
     """A network-only update has duration 0, an unknown one -1. Source: D-9."""
-    assert TRAITS[Cause.NETWORK_UPDATE].duration_s == 0
-    assert TRAITS[Cause.HOST_REBOOT].duration_s == -1
+    assert TRAITS[cause].duration_s == duration_s
+
+
+def test_causes_that_move_vms_and_causes_without_notice() -> None:
+    """Only these may have a destination, and only these are recorded as they begin. L-4, L-5."""
+    assert {cause for cause, traits in TRAITS.items() if traits.moves} == {
+        Cause.LIVE_MIGRATION,
+        Cause.HARDWARE_DEGRADED,
+        Cause.HOST_LOST,
+        Cause.REDEPLOY,
+    }
+    faults = {cause for cause, traits in TRAITS.items() if traits.fault}
+    assert faults == {Cause.HARDWARE_FAILURE, Cause.HOST_LOST}
+
+
+@pytest.mark.parametrize("cause", Cause, ids=lambda cause: cause.value)
+def test_cause_is_of_a_host_or_of_a_vm(cause: Cause) -> None:
+    """What the platform does to machines is done to hosts, what users ask for to VMs."""
+    of_vm = TRAITS[cause].source is Source.USER or cause is Cause.EVICTION
+    assert TRAITS[cause].target is (Target.VM if of_vm else Target.HOST)
 
 
 def test_recoveries_and_what_removes_a_vm_are_not_routine() -> None:

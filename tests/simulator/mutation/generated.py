@@ -144,7 +144,12 @@ def _is_elsewhere(node: ast.AST) -> TypeGuard[ast.If]:
 
 
 def _is_out_of_reach(node: ast.AST) -> bool:
-    """Whether nothing in a node can be wrong for anybody: assertions, types, texts for people."""
+    """Whether nothing in a node can be wrong for anybody: assertions, types, texts for people.
+
+    Nor how a value is shown to whoever looks for a bug of ours (`repr=False`).
+    """
+    if isinstance(node, ast.keyword):
+        return node.arg == "repr"
     if isinstance(node, ast.Expr) and _is_unheard(node.value):
         return True
     if isinstance(node, ast.If):

@@ -1,0 +1,166 @@
+"""What clients and operators may rely on in numbers: defaults, statuses and limits, as a table."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from enum import Enum
+
+import pytest
+
+from forewarn.core import admission, handlers, impact, naming, refusals, stimulus
+from forewarn.core.admission import Waiting
+from forewarn.core.labels import NothingSelected, SelectorInvalid
+from forewarn.core.maintenance import acts, postponing, records, targets, waves
+from forewarn.core.maintenance import refusals as of_maintenance
+from forewarn.core.maintenance import stimuli as words
+from forewarn.core.policy import Policy
+from forewarn.core.records import KINDS, columns_of, from_row, to_row
+from forewarn.core.state import Changes, Entry, State
+from forewarn.core.topology import Health
+from forewarn.errors import CallerError
+from tests.core.maintenance import fleet
+from tests.core.rig import small
+
+SAID: dict[str, object] = {
+    "Group.kind": "availability-set",
+    "Host.health": "healthy",
+    "Maintenance.state": "draft",
+    "Target.state": "working",
+    "Operation.state": "planned",
+    "Operation.duration_s": -1,
+    "Operation.progress_percent": -1,
+    "Event.state": "scheduled",
+    "Vm.os_type": "Linux",
+    "DriverProgressed.percent": -1,
+    "State.mark": ("", 0),
+    "Policy.max_user_operations": 10,
+    "Policy.max_operations": 200_000,
+    "Policy.disable_after_s": 86_400,
+    "Policy.overdue_after_s": 3600,
+    "Policy.prediction_s": 7 * 86_400,
+}
+"""Defaults that mean something."""
+VALUES = (
+    *KINDS.values(),
+    *(each for each in vars(stimulus).values() if isinstance(each, type)),
+    *(each for each in vars(words).values() if isinstance(each, type)),
+    *(Waiting, Entry, Policy, Changes, State, records.Postponement),
+)
+OF_VALUES = [
+    pytest.param(kind, each.name, each.default, id=f"{kind.__name__}.{each.name}")
+    for kind in dict.fromkeys(VALUES)
+    if hasattr(kind, "__dataclass_fields__")
+    for each in fields(kind)
+    if each.default is not MISSING
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "default"), OF_VALUES)
+def test_what_is_not_given_is_nothing(kind: type, name: str, default: object) -> None:
+    """A field that nobody gave is empty, zero or no, but for a few that say what they are."""
+    plain = default.value if isinstance(default, Enum) else default
+    expected = SAID.get(f"{kind.__name__}.{name}")
+    assert plain == expected if expected is not None else not plain
+
+
+STATUSES: dict[type[CallerError], int] = {
+    refusals.FleetContradiction: 422,
+    refusals.FleetBusy: 409,
+    refusals.AlreadyExists: 409,
+    refusals.Unknown: 404,
+    refusals.UnknownOperation: 404,
+    refusals.UnknownEvent: 400,
+    refusals.InUse: 409,
+    refusals.OperationInvalid: 422,
+    refusals.NoticeTooShort: 422,
+    refusals.TooManyOperations: 409,
+    refusals.TooManyUserOperations: 409,
+    refusals.AlreadyAsked: 409,
+    refusals.WrongState: 409,
+    of_maintenance.UnknownMaintenance: 404,
+    of_maintenance.MaintenanceInvalid: 422,
+    of_maintenance.MaintenanceWrongState: 409,
+    of_maintenance.PostponementRefused: 409,
+    of_maintenance.PlanSuperseded: 409,
+    NothingSelected: 404,
+    SelectorInvalid: 400,
+}
+
+
+def test_refusal_has_its_status() -> None:
+    """The HTTP status by which a client tells what kind of refusal it is. Source: A-3, O-1."""
+    found = {
+        each
+        for module in (refusals, of_maintenance)
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, CallerError) and each is not CallerError
+    }
+    assert found <= set(STATUSES)
+    assert {each: each.status for each in STATUSES} == STATUSES
+
+
+@pytest.mark.parametrize(
+    ("limit", "of"),
+    [
+        (admission.DURATION_S_MAX, 86_400),
+        (admission.AHEAD_S_MAX, 366 * 86_400),
+        (stimulus.TARGETS_MAX, 2000),
+        (stimulus.DRIVER_REASON_LENGTH_MAX, 1000),
+        (naming.DOMAIN_MAX, 999),
+        (naming.ADDRESSES_MAX, 64),
+        (naming.TAGS_MAX, 64),
+        (naming.TEXT_LENGTH_MAX, 256),
+        (naming.INSTANCE_MAX, 64),
+        (naming.INSTANCE_LENGTH_MAX, 16_384),
+        (naming.LABELS_MAX, 16),
+        (records.HOSTS_MAX, 100_000),
+        (acts.DURATION_S_MAX, 86_400),
+        (postponing.POSTPONED_MAX, 1000),
+        (handlers.MARK_COARSENESS_S, 60),
+        (handlers.AWAY_S_MIN, 120),
+        (acts.PLAN_AGAIN_S, 60),
+        (acts.PLAN_AGAIN_S_MAX, 600),
+        (waves.PLAN_AGAIN_S, 30),
+        (targets.FAILURE_AFTER_S, 3600),
+        (targets.POLLED_BEFORE_S, 3600),
+        (impact.TERMINATE_NOTICE_S_MIN, 300),
+        (impact.TERMINATE_NOTICE_S_MAX, 900),
+        (impact.PREDICTION_S, 7 * 86_400),
+        (impact.MIGRATION_S, 5),
+    ],
+)
+def test_limit_is_what_it_was(limit: int, of: int) -> None:
+    """What fits today fits tomorrow, and is as late: another limit is a change for users."""
+    assert limit == of
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["operation", "vm", "host", "maintenance"],
+)
+def test_row_from_before_a_column_means_what_it_meant(kind: str) -> None:
+    """A row of an older version is the record that it was, column by column. Source: L-7."""
+    rig = fleet()
+    number = rig.create("h0")
+    rig.ask(impact.Cause.HOST_REBOOT, "h1", not_before_ms=rig.now_ms + 86_400_000)
+    table = {
+        "operation": rig.state.operations[number + 1],
+        "vm": rig.state.topology.vms["web_0"],
+        "host": rig.state.topology.hosts["h0"],
+        "maintenance": rig.state.maintenances[number],
+    }
+    record, left = table[kind], 0
+    for column in columns_of(kind):
+        row = {name: value for name, value in to_row(record).items() if name != column}
+        try:
+            assert from_row(kind, row) == record
+        except KeyError:
+            left += 1  # it was there from the first
+    added = {"operation": 8, "vm": 1, "host": 1, "maintenance": 3}
+    assert len(columns_of(kind)) - left == added[kind]
+
+
+def test_health_is_told_by_its_word() -> None:
+    """What is known of a host stands in the API as one of three words."""
+    assert [each.value for each in Health] == ["healthy", "degraded", "failed"]
+    assert small().health("h0") is Health.HEALTHY
