@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from typing import TYPE_CHECKING
 
 from forewarn.agent.core.engine import AgentEngine
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.rules import Match, PreparationStep, Rule
-from forewarn.agent.core.values import DocumentPolled, HookEnded, HookIntent
+from forewarn.agent.core.values import (
+    ApproveIntent,
+    DocumentPolled,
+    HookEnded,
+    HookIntent,
+    TimePassed,
+)
 from forewarn.protocol.documents import Document, ScheduledEvent
 
 if TYPE_CHECKING:
-    from forewarn.agent.core.values import Intent
+    from forewarn.agent.core.values import Intent, Stimulus
 
 ME = Identity("vm_0")
 NOW = 1_795_000_000_000
 NOTICE_MS = 15 * 60 * 1000
+DAY_MS = 24 * 3_600_000
 DRAIN = PreparationStep("drain")
 STOP = PreparationStep("stop")
 BOTH = ("vm_0", "vm_1")
@@ -50,16 +59,43 @@ def rule(*groups: tuple[PreparationStep, ...], **fields: object) -> Rule:
     return Rule("test", match, **{**known, **fields})  # type: ignore[arg-type]
 
 
+class Watched(AgentEngine):
+    """An engine that is held to what it promises whoever drives it, at each step."""
+
+    def kept(self) -> dict[str, object]:
+        """What is written as soon as it changes; an incarnation alone is not."""
+        return self.journal() | {"incarnation": 0}
+
+    def step(self, stimulus: Stimulus, now_ms: int) -> tuple[Intent, ...]:
+        """Step; what must be written is known to be, and nothing is due before it is said to be."""
+        before, generation = self.kept(), self.generation
+        intents = super().step(stimulus, now_ms)
+        journal = self.kept()
+        asked = any(isinstance(intent, ApproveIntent) for intent in intents)
+        assert (journal != before or asked) >= (self.generation > generation), "written in vain"
+        assert journal == before or self.generation > generation, "it would not be written"
+        again = Watched(self._identity, (), journal=json.loads(json.dumps(self.journal())))
+        assert again.kept() == journal
+        due_ms = self.next_deadline()
+        assert due_ms is None or due_ms > now_ms, "it would be woken again and again"
+        last_ms = now_ms + DAY_MS if due_ms is None else due_ms - 1
+        for at_ms in (now_ms, max(now_ms, last_ms)):
+            later = copy.deepcopy(self)
+            assert AgentEngine.step(later, TimePassed(), at_ms) == ()
+            assert later.kept() == journal
+        return intents
+
+
 def core(*groups: tuple[PreparationStep, ...], **fields: object) -> AgentEngine:
     """Return a core with one rule."""
-    return AgentEngine(ME, (rule(*groups, **fields),))
+    return Watched(ME, (rule(*groups, **fields),))
 
 
 def restarted(
     before: AgentEngine, *groups: tuple[PreparationStep, ...], **fields: object
 ) -> AgentEngine:
     """Return the core of a new process that found the journal of an earlier one."""
-    return AgentEngine(ME, (rule(*groups, **fields),), journal=before.journal())
+    return Watched(ME, (rule(*groups, **fields),), journal=before.journal())
 
 
 def brief(intents: tuple[Intent, ...]) -> list[str]:

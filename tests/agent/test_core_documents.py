@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.agent.core.engine import AgentEngine
 from forewarn.agent.core.event_tracking import EVENTS_MAX, FINISHED_MAX, MISSING_MS
 from forewarn.agent.core.rules import Match, PreparationStep
 from forewarn.agent.core.values import (
@@ -19,6 +18,7 @@ from tests.agent.making import (
     NOW,
     STARTED,
     STOP,
+    Watched,
     brief,
     core,
     event,
@@ -125,7 +125,7 @@ def test_event_that_comes_back_takes_back_only_its_own_undoing() -> None:
         rule((DRAIN,), match=Match(types=("Reboot",))),
         rule((STOP,), match=Match(types=("Freeze",))),
     )
-    agent = AgentEngine(ME, rules)
+    agent = Watched(ME, rules)
     agent.step(polled(1, event(), event("E2", event_type="Freeze")), NOW)
     for key in ("drain", "stop"):
         agent.step(HookEnded(key, 0), NOW)
@@ -186,7 +186,7 @@ def test_time_of_an_event_moves_only_its_own_hooks() -> None:
         rule((DRAIN,), match=Match(types=("Reboot",))),
         rule((STOP,), match=Match(types=("Freeze",))),
     )
-    agent = AgentEngine(ME, rules)
+    agent = Watched(ME, rules)
     other = event("E2", event_type="Freeze")
     agent.step(polled(1, event(), other), NOW)
     agent.step(polled(2, event(not_before_ms=NOW + 2 * NOTICE_MS), other), NOW + 1000)

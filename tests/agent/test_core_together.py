@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.agent.core.coordination import LEADER_ANSWER_S, LEADER_ASK_S
-from forewarn.agent.core.engine import AgentEngine
 from forewarn.agent.core.rules import default_rules
 from forewarn.agent.core.values import (
     AnnounceIntent,
@@ -21,6 +20,7 @@ from tests.agent.making import (
     DRAIN,
     ME,
     NOW,
+    Watched,
     brief,
     core,
     event,
@@ -119,7 +119,7 @@ def test_status_tells_who_decides(fields: dict[str, object], word: str) -> None:
 )
 def test_at_once_waits_for_no_leader(second: ScheduledEvent) -> None:
     """The default rules approve at once whoever else is named first. Source: C-4, A-1."""
-    agent = AgentEngine(ME, default_rules())
+    agent = Watched(ME, default_rules())
     assert brief(agent.step(polled(1, second), NOW)) == ["Approve E1"]
 
 

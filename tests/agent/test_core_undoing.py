@@ -25,6 +25,7 @@ from tests.agent.making import (
     NOW,
     STARTED,
     STOP,
+    Watched,
     brief,
     core,
     event,
@@ -150,7 +151,7 @@ def test_journal_is_json_and_reads_back_the_same() -> None:
     agent.step(polled(1, event()), NOW)
     agent.step(HookEnded("drain", 0), NOW)
     form = json.loads(json.dumps(agent.journal()))
-    again = AgentEngine(ME, (rule(),), journal=form)
+    again = Watched(ME, (rule(),), journal=form)
     assert again.journal() == agent.journal()
     assert again.running() == {"stop": 2}
 
@@ -336,7 +337,7 @@ def test_pauses_between_recoveries_outlive_a_restart() -> None:
 
 def test_event_left_alone_under_another_name_is_judged_again() -> None:
     """A VM that was named wrongly prepares once it knows its name. Source: C-3, C-9."""
-    stranger = AgentEngine(Identity("host"), (rule((DRAIN,)),))
+    stranger = Watched(Identity("host"), (rule((DRAIN,)),))
     assert brief(stranger.step(polled(1, event()), NOW)) == []
     agent = restarted(stranger, (DRAIN,))
     assert brief(agent.step(Resumed({}), NOW)) == []
@@ -348,6 +349,6 @@ def test_preparation_goes_on_under_a_further_name() -> None:
     before = core((DRAIN,))
     before.step(polled(1, event()), NOW)
     rules = (rule((DRAIN,)),)
-    agent = AgentEngine(Identity("vm_0", ("other",)), rules, journal=before.journal())
+    agent = Watched(Identity("vm_0", ("other",)), rules, journal=before.journal())
     assert brief(agent.step(Resumed({"drain": "running"}), NOW)) == []
     assert brief(agent.step(polled(1, event()), NOW)) == []

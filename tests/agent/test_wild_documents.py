@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.agent.core.engine import AgentEngine
 from forewarn.agent.core.identity import Identity
 from forewarn.agent.core.rules import default_rules
 from forewarn.agent.core.values import DocumentPolled, HookEnded
 from forewarn.protocol.documents import Document, ScheduledEvent, read_document
-from tests.agent.making import DRAIN, NOW, brief
+from tests.agent.making import DRAIN, NOW, Watched, brief
 
 LINES = [
     json.loads(line)
@@ -24,7 +23,7 @@ DOCUMENTS = [read_document(json.dumps(line["document"])) for line in LINES]
 def seen_by(name: str, document: Document) -> list[str]:
     """Return what an agent of that name wants done on first reading the document."""
     first = min((e.not_before_ms for e in document.events if e.not_before_ms), default=NOW)
-    agent = AgentEngine(Identity(name), default_rules(((DRAIN,),)))
+    agent = Watched(Identity(name), default_rules(((DRAIN,),)))
     wanted = brief(agent.step(DocumentPolled(document), first - 60_000))
     if "Prepare drain" in wanted:
         wanted += brief(agent.step(HookEnded("drain", 0), first - 50_000))

@@ -14,7 +14,7 @@ from forewarn.core.maintenance import acts, postponing, records, targets, waves
 from forewarn.core.maintenance import refusals as of_maintenance
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.policy import Policy
-from forewarn.core.records import KINDS, columns_of, from_row, to_row
+from forewarn.core.records import KINDS, Record, columns_of, from_row, to_row
 from forewarn.core.state import Changes, Entry, State
 from forewarn.core.topology import Health
 from forewarn.errors import CallerError
@@ -143,7 +143,7 @@ def test_row_from_before_a_column_means_what_it_meant(kind: str) -> None:
     rig = fleet()
     number = rig.create("h0")
     rig.ask(impact.Cause.HOST_REBOOT, "h1", not_before_ms=rig.now_ms + 86_400_000)
-    table = {
+    table: dict[str, Record] = {
         "operation": rig.state.operations[number + 1],
         "vm": rig.state.topology.vms["web_0"],
         "host": rig.state.topology.hosts["h0"],

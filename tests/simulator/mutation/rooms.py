@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 AGENT = (
-    "core core_documents core_together core_undoing coordination rules journal core_worlds doubt "
-    "wild_documents"
+    "core core_details core_documents core_together core_undoing coordination rules journal "
+    "core_worlds doubt wild_documents"
 )
 PAGES = "tests/test_docs.py::test_generated_page_is_up_to_date"
 """Compares errors, settings and commands with what their pages say."""

@@ -379,6 +379,7 @@ class AgentEngine:
                 record.next_ms = now_ms
             if resumed.rebooted and not record.gone:
                 record.hit = True
+                self._mark()
                 if record.plan:
                     record.group = 0  # the other VMs, too, must not count on what may be undone
                     self._unannounce(record)

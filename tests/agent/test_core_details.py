@@ -1,0 +1,328 @@
+"""What the agent's core says and keeps beside its decisions: texts, attempts, times, marks."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.agent.core.event_tracking import FINISHED_MAX
+from forewarn.agent.core.identity import NAME_CHARACTERS_MAX, is_name
+from forewarn.agent.core.rules import PreparationStep
+from forewarn.agent.core.values import (
+    AnnounceIntent,
+    ApprovalEnded,
+    AskPeersIntent,
+    HookEnded,
+    HookIntent,
+    Intent,
+    NotifyIntent,
+    PeersSeen,
+    PersonAsked,
+    Resumed,
+    TimePassed,
+)
+from forewarn.agent.json_fields import FieldInvalid
+from tests.agent.making import (
+    BOTH,
+    DRAIN,
+    ME,
+    NOTICE_MS,
+    NOW,
+    STARTED,
+    STOP,
+    Watched,
+    brief,
+    core,
+    event,
+    polled,
+    prepared,
+    restarted,
+    rule,
+    said,
+    told,
+)
+
+
+def announced(intents: tuple[Intent, ...]) -> list[tuple[bool, bool]]:
+    """What the other VMs are told: whether this one is prepared, and whether it holds."""
+    return [(one.prepared, one.holds) for one in intents if isinstance(one, AnnounceIntent)]
+
+
+def hooks(intents: tuple[Intent, ...]) -> list[tuple[str, int, int]]:
+    """Hooks that begin: key, attempt and run."""
+    return [(one.key, one.attempt, one.run) for one in intents if isinstance(one, HookIntent)]
+
+
+def levels(intents: tuple[Intent, ...]) -> list[str]:
+    """How serious each notification is."""
+    return [one.level for one in intents if isinstance(one, NotifyIntent)]
+
+
+def test_life_of_an_event_is_told() -> None:
+    """Each turn is one sentence, with what people need to know. Source: C-2, C-6."""
+    agent = core((DRAIN,))
+    intents = agent.step(polled(1, event()), NOW)
+    assert (said(intents), levels(intents)) == (
+        ["Reboot E1 is announced; rule: test."],
+        ["warning"],
+    )
+    intents = agent.step(HookEnded("drain", 0), NOW)
+    assert (said(intents), levels(intents)) == (["Reboot E1 is prepared for."], ["info"])
+    assert said(agent.step(ApprovalEnded("E1", accepted=True), NOW)) == ["Reboot E1 is approved."]
+    later = event(not_before_ms=NOW + 2 * NOTICE_MS)
+    assert said(agent.step(polled(2, later), NOW)) == ["Reboot E1 is announced differently."]
+    intents = agent.step(polled(3, STARTED), NOW)
+    assert (said(intents), levels(intents)) == (["Reboot E1 has started."], ["warning"])
+    intents = agent.step(polled(4), NOW)
+    assert (said(intents), levels(intents)) == (["Reboot E1 is over."], ["info"])
+    intents = agent.step(HookEnded("drain", 0), NOW)
+    assert said(intents) == ["Reboot E1 is over, and what was done for it is undone."]
+
+
+@pytest.mark.parametrize(
+    ("stimuli", "sentence", "level"),
+    [
+        (
+            [polled(1, STARTED)],
+            "Reboot E1 is announced and has already started; rule: test.",
+            "warning",
+        ),
+        (
+            [polled(1, event(resources=("vm_9",)))],
+            "Reboot E1 is announced; rule: events that do not name this VM.",
+            "info",
+        ),
+        (
+            [polled(1, event()), polled(2)],
+            "Reboot E1 is cancelled.",
+            "info",
+        ),
+        (
+            [polled(1, event()), HookEnded("drain", 77)],
+            "Reboot E1 is not prepared for: a step asked to abort.",
+            "error",
+        ),
+        (
+            [polled(1, event()), HookEnded("drain", 1)],
+            "Reboot E1 is not approved from here: a step failed or asked to hold.",
+            "warning",
+        ),
+        (
+            [polled(1, event()), HookEnded("drain", 0), polled(2, STARTED)],
+            "Reboot E1 has started, with the approval on its way.",
+            "warning",
+        ),
+        (
+            [
+                polled(1, event()),
+                HookEnded("drain", 0),
+                polled(2, STARTED),
+                ApprovalEnded("E1", accepted=True),
+            ],
+            "Reboot E1 was approved.",
+            "info",
+        ),
+        (
+            [
+                polled(1, event()),
+                HookEnded("drain", 0),
+                ApprovalEnded("E1", accepted=False, reason="no answer"),
+            ],
+            "Reboot E1 is not approved: no answer.",
+            "error",
+        ),
+    ],
+)
+def test_turn_is_told_with_its_weight(stimuli: list[object], sentence: str, level: str) -> None:
+    """What people must see is a warning or an error, the rest is information. Source: C-6."""
+    agent = core((DRAIN,))
+    intents: tuple[Intent, ...] = ()
+    for stimulus in stimuli:
+        intents = agent.step(stimulus, NOW)  # type: ignore[arg-type]
+    last = [one for one in intents if isinstance(one, NotifyIntent)][-1]
+    assert (last.text, last.level) == (sentence, level)
+
+
+@pytest.mark.parametrize(
+    ("exit_status", "reason", "text"),
+    [
+        (1, "", "exit status 1"),
+        (-9, "", "it was killed"),
+        (-9, "its time is up", "its time is up"),
+    ],
+)
+def test_failure_of_a_step_says_how(exit_status: int, reason: str, text: str) -> None:
+    """The sentence has the exit status, or that it was killed, or why it was stopped."""
+    agent = core((DRAIN,))
+    agent.step(polled(1, event()), NOW)
+    intents = agent.step(HookEnded("drain", exit_status, reason=reason), NOW)
+    assert said(intents)[0] == f"Reboot E1: prepare drain did not succeed: {text}."
+    assert levels(intents)[0] == "error"
+
+
+def test_attempts_and_runs_are_counted() -> None:
+    """A hook is told which attempt it is; no two runs have one number. Source: C-9."""
+    agent = core((DRAIN,))
+    assert hooks(agent.step(polled(1, event()), NOW)) == [("drain", 1, 1)]
+    agent.step(HookEnded("drain", 0), NOW)
+    assert hooks(agent.step(polled(2), NOW)) == [("drain", 1, 2)]
+    agent.step(HookEnded("drain", 1), NOW)
+    assert hooks(agent.step(PersonAsked("undo", "drain"), NOW)) == [("drain", 2, 3)]
+    again = restarted(agent, (DRAIN,))
+    again.step(Resumed({"drain": "1"}), NOW)
+    due_ms = again.next_deadline() or 0
+    assert hooks(again.step(TimePassed(), due_ms)) == [("drain", 3, 4)]
+
+
+def test_step_of_an_event_that_is_announced_again_is_a_further_attempt() -> None:
+    """What is to be undone and fails is taken back: nothing waits for another try. C-9, D-3."""
+    agent = core((DRAIN,))
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    agent.step(polled(2), NOW)
+    agent.step(HookEnded("drain", 1), NOW)
+    intents = agent.step(polled(3, event()), NOW)
+    assert hooks(intents) == [("drain", 2, 3)]
+    assert said(intents) == ["Reboot E1 is announced again."]
+    agent.step(HookEnded("drain", 0), NOW)
+    agent.step(polled(4), NOW)
+    intents = agent.step(HookEnded("drain", 1), NOW)
+    assert "is tried again in 10 s" in said(intents)[0], "failures are counted anew"
+
+
+def test_step_that_waits_behind_one_that_is_prepared_again_wakes_nobody() -> None:
+    """After a restart of the VM, undoing of a later step is given up for an event. C-9."""
+    first = PreparationStep("first", repeatable=True)
+    agent = core((first,), (STOP,))
+    agent.step(polled(1, event()), NOW)
+    agent.step(HookEnded("first", 0), NOW)
+    agent.step(HookEnded("stop", 0), NOW)
+    agent.step(polled(2), NOW)
+    agent.step(HookEnded("stop", 1), NOW)
+    again = restarted(agent, (first,), (STOP,))
+    again.step(Resumed({}, rebooted=True), NOW)
+    assert brief(again.step(polled(3, event()), NOW)) == ["Prepare first"]
+    assert again.next_deadline() == NOW + 300_000
+    assert brief(again.step(HookEnded("first", 0), NOW)) == ["Prepare stop"]
+
+
+def test_failures_are_a_persons_affair_from_the_third() -> None:
+    """Two may pass; the third is in the status. Source: C-9."""
+    agent, now_ms = prepared(), NOW
+    agent.step(polled(2), NOW)
+    for count in range(1, 5):
+        agent.step(HookEnded("drain", 1), now_ms)
+        assert agent.unrecovered == ({"drain": "exit status 1"} if count >= 3 else {})
+        now_ms = agent.next_deadline() or 0
+        agent.step(TimePassed(), now_ms)
+
+
+def test_others_are_told_that_this_vm_is_prepared() -> None:
+    """Also where it will not approve; and that it is not, once it undoes. Source: C-5."""
+    agent = core((DRAIN,), coordination="all")
+    agent.step(polled(1, event(resources=BOTH)), NOW)
+    intents = agent.step(HookEnded("drain", 0), NOW)
+    assert announced(intents) == [(True, False), (True, False)]
+    [asked] = [one for one in intents if isinstance(one, AskPeersIntent)]
+    assert asked.names == ("vm_1",)
+    assert announced(agent.step(TimePassed(), NOW + 5000)) == [(True, False)]
+    assert announced(agent.step(polled(2), NOW + 5000)) == [(False, False)]
+    held = core((DRAIN,), coordination="all", then="hold")
+    held.step(polled(1, event(resources=BOTH)), NOW)
+    assert announced(held.step(HookEnded("drain", 0), NOW)) == [(True, False), (True, True)]
+
+
+def test_late_event_is_not_prepared_further() -> None:
+    """Past its NotBefore no further step begins, and this VM does not approve. Source: D-7."""
+    lenient = PreparationStep("drain", on_failure="go-on")
+    agent = core((lenient,), (STOP,))
+    agent.step(polled(1, event()), NOW)
+    assert brief(agent.step(TimePassed(), NOW + NOTICE_MS)) == ["Stop drain"]
+    intents = agent.step(HookEnded("drain", -15), NOW + NOTICE_MS)
+    assert brief(intents) == []
+    why = "the event came before every step had begun"
+    assert said(intents)[-1] == f"Reboot E1 is not approved from here: {why}."
+    assert agent.events[0].stage == "held"
+
+
+def test_hit_is_known_of_the_events_that_name_this_vm() -> None:
+    """Status tells which events have disturbed this VM. Source: C-3."""
+    agent = core(action="notify")
+    others = event("E2", resources=("vm_9",))
+    agent.step(polled(1, event(), others), NOW)
+    assert [each.hit for each in agent.events] == [False, False]
+    started = event("E2", resources=("vm_9",), status="Started")
+    agent.step(polled(2, STARTED, started), NOW)
+    assert {each.event_id: each.hit for each in agent.events} == {"E1": True, "E2": False}
+    agent.step(polled(3, STARTED, started, event("E3", status="Started")), NOW)
+    assert agent.events[-1].hit
+
+
+def test_event_that_changes_is_asked_about_anew() -> None:
+    """A stand-in that had asked about it before asks again, and waits for the answer. C-5."""
+    agent = core((DRAIN,), stand_in_s=100)
+    agent.step(polled(1, event(resources=("vm_1", "vm_0"))), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    assert brief(agent.step(TimePassed(), NOW + 100_000)) == ["AskPeers E1"]
+    changed = event(resources=("vm_1", "vm_0"), description="other")
+    agent.step(polled(2, changed), NOW + 101_000)
+    due_ms = agent.next_deadline() or 0
+    assert brief(agent.step(TimePassed(), due_ms)) == ["AskPeers E1"]
+    assert brief(agent.step(PeersSeen("E1", ()), due_ms)) == ["Approve E1"]
+
+
+@pytest.mark.parametrize("stage", ["approved", "held"])
+def test_event_that_changes_is_not_decided_again(stage: str) -> None:
+    """What is approved, or held, stays so when its text or time changes. Source: A-1, C-4."""
+    fields = {"action": "approve"} if stage == "approved" else {"then": "hold"}
+    agent = core(**fields)
+    agent.step(polled(1, event()), NOW)
+    agent.step(ApprovalEnded("E1", accepted=True), NOW)
+    assert agent.events[0].stage == stage
+    intents = agent.step(polled(2, event(description="other")), NOW)
+    assert (brief(intents), told(intents)) == ([], ["changed"])
+
+
+def test_journal_without_a_version_is_not_read() -> None:
+    """What nobody can vouch for is not believed. Source: C-9."""
+    form = core().journal()
+    del form["version"]
+    with pytest.raises(FieldInvalid):
+        Watched(ME, (rule(),), journal=form)
+
+
+def test_event_that_ends_again_is_remembered_from_then() -> None:
+    """An id is forgotten so many ends after its last one. Source: D-3."""
+    agent, incarnation = core(action="notify"), 0
+
+    def end(event_id: str, *, started: bool) -> None:
+        nonlocal incarnation
+        shown = event(event_id, status="Started") if started else event(event_id)
+        for document in ((shown,), ()):
+            incarnation += 1
+            agent.step(polled(incarnation, *document), NOW)
+
+    end("E0", started=False)
+    for number in range(1, FINISHED_MAX):
+        end(f"E{number}", started=False)
+    end("E0", started=True)
+    end("E99", started=True)
+    agent.step(polled(incarnation + 1, event("E0"), event("E1")), NOW)
+    assert [each.event_id for each in agent.events] == ["E1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("vm_0", True),
+        ("a" * NAME_CHARACTERS_MAX, True),
+        ("a" * (NAME_CHARACTERS_MAX + 1), False),
+        ("", False),
+        ("ü", True),
+        ("a\nb", False),
+        ("<html>", False),
+        ("a b", False),
+    ],
+)
+def test_name_is_no_page_of_another_server(text: str, *, is_one: bool) -> None:
+    """What cannot be a VM's name is not taken for one. Source: C-3."""
+    assert is_name(text) is is_one
