@@ -270,6 +270,38 @@ def test_event_that_changes_is_asked_about_anew() -> None:
     assert brief(agent.step(PeersSeen("E1", ()), due_ms)) == ["Approve E1"]
 
 
+def test_hook_may_run_its_whole_time_where_notbefore_has_passed() -> None:
+    """A NotBefore that is moved into the past is no deadline of what has begun. Source: D-7."""
+    agent = core((DRAIN,))
+    agent.step(polled(1, event()), NOW)
+    agent.step(polled(2, event(not_before_ms=NOW)), NOW + 1000)
+    assert agent.next_deadline() == NOW + 300_000
+
+
+def test_leader_that_decides_is_not_checked_for() -> None:
+    """Approve hooks run only where this VM may approve. Source: C-5."""
+    agent = core((DRAIN,), stand_in_s=100, checks=(PreparationStep("ask"),))
+    agent.step(polled(1, event(resources=("vm_1", "vm_0"))), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    agent.step(TimePassed(), NOW + 100_000)
+    decides = PeersSeen("E1", ("vm_1",), deciding=("vm_1",))
+    assert brief(agent.step(decides, NOW + 100_000)) == []
+    assert agent.events[0].stage == "ready"
+
+
+def test_event_that_is_missed_is_not_over_at_a_further_look() -> None:
+    """However often the same document is read, half a minute passes first. Source: C-7, D-1."""
+    agent = core((DRAIN,))
+    agent.step(polled(1, event()), NOW)
+    for second in range(1, 31):
+        assert brief(agent.step(polled(1), NOW + second * 1000)) == []
+        assert not agent.events[0].gone
+    agent.step(polled(1, event()), NOW + 31_000)
+    agent.step(TimePassed(), NOW + 90_000)
+    assert not agent.doubts, "it is shown again"
+    assert not core().doubts, "nothing was read yet"
+
+
 @pytest.mark.parametrize("stage", ["approved", "held"])
 def test_event_that_changes_is_not_decided_again(stage: str) -> None:
     """What is approved, or held, stays so when its text or time changes. Source: A-1, C-4."""
@@ -306,8 +338,11 @@ def test_event_that_ends_again_is_remembered_from_then() -> None:
         end(f"E{number}", started=False)
     end("E0", started=True)
     end("E99", started=True)
-    agent.step(polled(incarnation + 1, event("E0"), event("E1")), NOW)
-    assert [each.event_id for each in agent.events] == ["E1"]
+    others = event("E98", resources=("vm_9",), status="Started")
+    agent.step(polled(incarnation + 1, others), NOW)
+    agent.step(polled(incarnation + 2), NOW)
+    agent.step(polled(incarnation + 3, event("E0"), event("E4"), others), NOW)
+    assert [each.event_id for each in agent.events] == ["E4"]
 
 
 @pytest.mark.parametrize(

@@ -99,13 +99,12 @@ def is_silent(record: EventRecord, ahead: tuple[str, ...], *, now_ms: int) -> bo
         record.next_ms = now_ms + LEADER_ASK_S * 1000
         record.asked_ms, record.deciding = 0, None
         return False
-    overdue = bool(record.asked_ms) and now_ms >= record.asked_ms + LEADER_ANSWER_S * 1000
-    if record.deciding is not None or overdue:
+    if record.deciding is not None or record.asked_ms:  # none decides, or the time has passed
         record.asked_ms, record.deciding = 0, None
         return True
-    record.asked_ms = record.asked_ms or now_ms
+    record.asked_ms = now_ms
     record.why = f"{ahead[0]} has not approved and is asked whether it will"
-    record.next_ms = record.asked_ms + LEADER_ANSWER_S * 1000
+    record.next_ms = now_ms + LEADER_ANSWER_S * 1000
     return False
 
 

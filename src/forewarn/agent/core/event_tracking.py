@@ -47,7 +47,7 @@ class Following:
         self._doubted: Document | None = None
         self._overdue = False
         self._beyond = ""
-        self.sighted = True
+        self.sighted = False
         """Whether a document was believed since the start or restart."""
         self.generation = 0
         """Grows with every change that must be written."""
@@ -257,7 +257,6 @@ class Following:
         self._records = {record.event_id: record for record in events}
         self._finished = texts(form, "finished")
         self._incarnation = member(form, "incarnation", NO_INCARNATION)
-        self.sighted = False
 
     def _mark(self) -> None:
         self.generation += 1
