@@ -392,8 +392,6 @@ class AgentEngine:
         self._following.read(journal)
         self._table.read(journal)
 
-    # ---- small things --------------------------------------------------------------------------
-
     def _mark(self) -> None:
         self._generation += 1
 
