@@ -186,7 +186,7 @@ def test_step_of_an_event_that_is_announced_again_is_a_further_attempt() -> None
     agent.step(HookEnded("drain", 0), NOW)
     agent.step(polled(4), NOW)
     intents = agent.step(HookEnded("drain", 1), NOW)
-    assert "is tried again in 10 s" in said(intents)[0], "failures are counted anew"
+    assert "is tried again in 10 s" in said(intents)[0], "failures are counted from the start"
 
 
 def test_step_that_waits_behind_one_that_is_prepared_again_wakes_nobody() -> None:
@@ -271,7 +271,7 @@ def test_event_that_changes_is_asked_about_anew() -> None:
 
 
 def test_hook_may_run_its_whole_time_where_notbefore_has_passed() -> None:
-    """A NotBefore that is moved into the past is no deadline of what has begun. Source: D-7."""
+    """A NotBefore that is moved into the past does not end what has begun. Source: D-7."""
     agent = core((DRAIN,))
     agent.step(polled(1, event()), NOW)
     agent.step(polled(2, event(not_before_ms=NOW)), NOW + 1000)
@@ -323,7 +323,7 @@ def test_journal_without_a_version_is_not_read() -> None:
 
 
 def test_event_that_ends_again_is_remembered_from_then() -> None:
-    """An id is forgotten so many ends after its last one. Source: D-3."""
+    """An id is forgotten after a fixed number of further ends. Source: D-3."""
     agent, incarnation = core(action="notify"), 0
 
     def end(event_id: str, *, started: bool) -> None:

@@ -283,7 +283,7 @@ def test_what_has_ended_wants_nothing() -> None:
 
 
 def test_portion_of_waves_is_as_large_as_it_may_be() -> None:
-    """A step announces so many hosts, of all maintenances together, and no fewer. F-3."""
+    """A step announces a full portion of hosts, of all maintenances together, and no fewer. F-3."""
     count = PORTION_MAX + 2
     rig = fleet(2 * count, domains=1)
     numbers = [

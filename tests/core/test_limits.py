@@ -82,7 +82,7 @@ def test_request_takes_what_is_just_within(more: dict[str, object]) -> None:
 
 
 def test_request_names_as_many_targets_as_that() -> None:
-    """A request names so many targets and no more. Source: O-1."""
+    """A request names as many targets as its limit and no more. Source: O-1."""
     rig = Rig()
     hosts = tuple(Host(f"h{n}") for n in range(TARGETS_MAX))
     rig.tell(ChangeTopology(hosts=hosts))

@@ -231,7 +231,7 @@ def test_history_tells_of_vms_that_arrive_in_a_failure() -> None:
 
 
 def test_history_tells_of_work_that_takes_another_s_place() -> None:
-    """Work that is announced anew for VMs that have arrived says so on both sides. L-5, N-1."""
+    """Work that is announced again for VMs that have arrived says so on both sides. L-5, N-1."""
     rig = small()
     rig.ask(Cause.HOST_REBOOT, "h2")
     lost = rig.ask(Cause.HOST_LOST, "h0", destination="h2")
