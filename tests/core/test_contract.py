@@ -7,7 +7,7 @@ from enum import Enum
 
 import pytest
 
-from forewarn.core import admission, handlers, impact, naming, refusals, stimulus
+from forewarn.core import admission, handlers, impact, naming, order, refusals, stimulus
 from forewarn.core.admission import Waiting
 from forewarn.core.labels import NothingSelected, SelectorInvalid
 from forewarn.core.maintenance import acts, postponing, records, targets, waves
@@ -69,6 +69,8 @@ STATUSES: dict[type[CallerError], int] = {
     refusals.AlreadyExists: 409,
     refusals.Unknown: 404,
     refusals.UnknownOperation: 404,
+    refusals.UnknownOrder: 404,
+    refusals.AlreadyOrdered: 409,
     refusals.UnknownEvent: 400,
     refusals.InUse: 409,
     refusals.OperationInvalid: 422,
@@ -105,6 +107,7 @@ def test_refusal_has_its_status() -> None:
         (admission.DURATION_S_MAX, 86_400),
         (admission.AHEAD_S_MAX, 366 * 86_400),
         (stimulus.TARGETS_MAX, 2000),
+        (order.ORDER_TARGETS_MAX, 100_000),
         (stimulus.DRIVER_REASON_LENGTH_MAX, 1000),
         (naming.DOMAIN_MAX, 999),
         (naming.ADDRESSES_MAX, 64),
