@@ -51,7 +51,8 @@ def test_plan_that_failed_is_made_again_after_a_minute() -> None:
     again_ms = rig.now_ms + MINUTE_MS
     assert due(rig, number) == (again_ms, True)
     assert not rig.maintenance(number).plan_wanted
-    expected = Blocker(Code.PLANNING, f"m-{number}", rig.now_ms, again_ms)
+    text = f"no plan of m-{number} could be made: it took too long"
+    expected = Blocker(Code.PLANNING, f"m-{number}", rig.now_ms, again_ms, text)
     assert rig.waits(number) == expected
     assert rig.waits(number, "h1") == expected
     for late in (words.PlanFailed(number, "again"), words.PlanFailed(99, "what?")):
