@@ -164,6 +164,9 @@ def test_older_version_shows_less(live: Live) -> None:
         ("/compute/tagsList/1/value", "2"),
         ("/network/interface/0/ipv4/ipAddress/0/privateIpAddress", "127.0.0.1"),
         ("/network", "interface/"),
+        ("/network/interface", "0/"),
+        ("/compute/tagsList", "0/\n1/"),
+        ("/compute/tagsList/0", "name\nvalue"),
         ("", "compute/\nnetwork/"),
     ],
 )
@@ -184,11 +187,79 @@ def test_leaf_needs_the_text_format(live: Live) -> None:
 
 @pytest.mark.parametrize(
     "path", ["/nothing", "/compute/name/x", "/network/interface/7", "/network/interface/x",
-             "/compute/" + "x/" * 20]
+             "/network/interface/1", "/compute/tagsList/2", "/compute/tagsList/" + "0" * 5000,
+             "/network/interface/0/0", "/compute/" + "x/" * 20, "/compute/name/0"]
 )  # fmt: skip
 def test_unknown_part_is_not_found(live: Live, path: str) -> None:
     """A part that does not exist is 404. Source: I-2, E-5."""
     assert live.get(f"{INSTANCE}{path}?{NEW}&format=text").status == 404
+
+
+@pytest.mark.parametrize(
+    ("facts", "resource_id"),
+    [
+        ({}, ""),
+        ({"subscriptionId": "s"}, ""),
+        ({"resourceGroupName": "r"}, ""),
+        (
+            {"subscriptionId": "s", "resourceGroupName": "r"},
+            "/subscriptions/s/resourceGroups/r/providers/Microsoft.Compute/virtualMachines/set_7",
+        ),
+        (
+            {"subscriptionId": "s", "resourceGroupName": "r", "vmScaleSetName": "set"},
+            "/subscriptions/s/resourceGroups/r/providers/Microsoft.Compute"
+            "/virtualMachineScaleSets/set/virtualMachines/7",
+        ),
+        (
+            {"subscriptionId": "s", "resourceGroupName": "r", "vmScaleSetName": "other"},
+            "/subscriptions/s/resourceGroups/r/providers/Microsoft.Compute"
+            "/virtualMachineScaleSets/other/virtualMachines/set_7",
+        ),
+    ],
+)
+def test_vm_has_the_name_that_azures_tools_know(facts: dict[str, str], resource_id: str) -> None:
+    """Where both of its first parts are known; an instance of a scale set by its number. I-1."""
+    caller = replace(VM_A, vm="set_7", instance=facts)
+    found = render(caller, INSTANCE_VERSIONS[-1], path="compute/resourceId", form="text")
+    assert found == (resource_id.encode(), True)
+
+
+def test_keys_belong_to_the_user_who_is_named() -> None:
+    """One a line; whoever has keys needs no password. Source: I-1."""
+    version, path = INSTANCE_VERSIONS[-1], "compute"
+    for user, file in (("eve", "/home/eve/.ssh/authorized_keys"), ("", "")):
+        facts = {"publicKeys": "ssh-rsa A\n\nssh-rsa B\n", "osProfile.adminUsername": user}
+        body, _ = render(replace(VM_A, instance=facts), version, path=path, form="")
+        shown = json.loads(body)
+        assert shown["publicKeys"] == [
+            {"keyData": "ssh-rsa A", "path": file},
+            {"keyData": "ssh-rsa B", "path": file},
+        ]
+        assert shown["osProfile"]["disablePasswordAuthentication"] == "true"
+    body, _ = render(replace(VM_A, instance={}), version, path=path, form="json")
+    shown = json.loads(body)
+    assert shown["publicKeys"] == []
+    assert shown["osProfile"]["disablePasswordAuthentication"] == "false"
+
+
+def test_network_that_was_described_is_shown_as_it_is() -> None:
+    """An interface, a subnet and a hardware address that facts name go before made ones. I-1."""
+    version = INSTANCE_VERSIONS[-1]
+    facts: dict[str, Fact] = {"subnet": "10.1.2.3/20", "macAddress": "00-0d:3a.ff"}
+    body, _ = render(replace(VM_A, instance=facts), version, path="network", form="")
+    [interface] = json.loads(body)["interface"]
+    assert interface["ipv4"]["subnet"] == [{"address": "10.1.0.0", "prefix": "20"}]
+    assert interface["macAddress"] == "000D3AFF"
+    body, _ = render(replace(VM_A, addresses=(), instance={}), version, path="network", form="")
+    [interface] = json.loads(body)["interface"]
+    assert interface == {
+        "ipv4": {"ipAddress": [], "subnet": []},
+        "ipv6": {"ipAddress": [], "subnet": []},
+        "macAddress": "024200000000",
+    }
+    given: dict[str, Fact] = {"interface": [{"macAddress": "x", "up": True, "none": None}]}
+    body, _ = render(replace(VM_A, instance=given), version, path="network", form="")
+    assert json.loads(body)["interface"] == [{"macAddress": "x", "none": "", "up": "true"}]
 
 
 def test_instance_has_versions_of_its_own(live: Live) -> None:

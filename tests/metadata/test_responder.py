@@ -191,6 +191,13 @@ def test_outcomes_of_approvals_are_counted(responder: Responder) -> None:
     ) == (1, 2, 1)
 
 
+def test_node_begins_with_nothing_counted() -> None:
+    """Whatever is counted later. Source: M-1."""
+    figures = Responder(SETTINGS).figures.counts()
+    assert figures
+    assert {*figures.values()} == {0}
+
+
 def test_polls_are_noted_and_nothing_else(responder: Responder) -> None:
     """Whoever asks for the document has polled, throttled or not; other paths are none. B-2."""
     asked_of(responder, request("/metadata/versions"))

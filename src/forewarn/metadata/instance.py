@@ -16,7 +16,6 @@ from forewarn.metadata.instance_fields import COMPUTE, DATA_DISK, INSTANCE_VERSI
 if TYPE_CHECKING:
     from forewarn.replication.messages import Caller, Fact
 
-PATH_PARTS_MAX = 16
 KEYS_PATH = "/home/{user}/.ssh/authorized_keys"
 SUBNET_PREFIX = 24
 """Length of a subnet that nobody has said, as the public cloud has them by default."""
@@ -226,8 +225,6 @@ def _text_of(value: object) -> str:
 
 
 def _walk(root: Mapping[str, object], parts: list[str]) -> object:
-    if len(parts) > PATH_PARTS_MAX:
-        raise InstancePathUnknown
     part: object = root
     for name in parts:
         if isinstance(part, Mapping):
