@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.clock import VirtualClock
+from forewarn.metadata import service
 from forewarn.metadata.fault import Disturbance
 from forewarn.metadata.http.response import Response
 from forewarn.metadata.http.reuseport import processes_of
@@ -212,3 +213,26 @@ def test_bucket_of_shared_processes_follows_the_addresses() -> None:
         live.call(lambda: setattr(limit, "shared", 2))
         live.know(Caller("vm-a", "group-1", "group-1", ("127.0.0.1", "10.0.0.8")))
         assert "vm-a" not in limit._buckets
+
+
+def test_addresses_that_are_remembered_are_bounded(
+    portable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many VMs ask, each is answered, and what is kept of them stays small. E-8."""
+    monkeypatch.setattr(service, "DOORS_MAX", 3)
+    with serving(portable=portable) as live:
+        sources = [f"127.0.0.{n + 100}" for n in range(8)]
+        live.know(*(Caller(f"vm-{each}", "group-1", "group-1", (each,)) for each in sources))
+        doors = live.server._begun().doors
+        for source in (*sources, *sources):
+            for _ in range(2):
+                with live.connect(source=source) as raw:
+                    raw.send(request(EVENTS, connection="close"))
+                    assert raw.reply().status == 200
+            assert source in doors
+            assert len(doors) <= 3
+        live.know(Caller("vm-new", "group-2", "group-2", (sources[-1],)))
+        assert not doors
+        with live.connect(source=sources[-1]) as raw:
+            raw.send(request(EVENTS))
+            assert b"[]" in raw.reply().body
