@@ -182,6 +182,7 @@ def test_approve_of_an_operation_covers_its_groups(fleet: Live) -> None:
     fleet.daemon.control.on_committed.add(commits.append)
     approved = one(fleet.post(f"/v1/operations/{operation['id']}/approve"))
     assert approved["state"] == "running"
+    fleet.settle()  # who listens is told after whoever waits for the answer
     actions = [entry.action for entry in commits[0].entries]
     assert actions[:3] == ["event.approved", "event.approved", "operation.started"]
     again = one(fleet.post(f"/v1/operations/{operation['id']}/approve"))
