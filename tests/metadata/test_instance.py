@@ -7,7 +7,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from forewarn.metadata.instance import render
+from forewarn.metadata.instance import KEYS_PATH, render
 from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
 from forewarn.replication.messages import Fact
 from tests.metadata.live import VM_A, Live
@@ -226,7 +226,7 @@ def test_vm_has_the_name_that_azures_tools_know(facts: dict[str, str], resource_
 def test_keys_belong_to_the_user_who_is_named() -> None:
     """One a line; whoever has keys needs no password. Source: I-1."""
     version, path = INSTANCE_VERSIONS[-1], "compute"
-    for user, file in (("eve", "/home/eve/.ssh/authorized_keys"), ("", "")):
+    for user, file in (("eve", KEYS_PATH.format(user="eve")), ("", "")):
         facts = {"publicKeys": "ssh-rsa A\n\nssh-rsa B\n", "osProfile.adminUsername": user}
         body, _ = render(replace(VM_A, instance=facts), version, path=path, form="")
         shown = json.loads(body)
