@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.cli.output import note, print_json
+from forewarn.cli.output import note, print_json, print_json_line
 from forewarn.cli.topology_kubernetes import add_import_kubernetes
 from forewarn.cli.topology_libvirt import add_import_libvirt
 from forewarn.cli.topology_nova import add_import_nova
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
+from forewarn.garbage import uncollected
 
 if TYPE_CHECKING:
     import argparse
@@ -28,6 +29,9 @@ _MEDIA = {
     ".yml": "application/yaml",
     ".json": "application/json",
 }
+#: Changed records that `--json` prints with indents; nobody reads more of them, and indenting took
+#: as long as all that the command itself does.
+INDENTED_MAX = 10_000
 _SIGNS = {"added": "+", "changed": "~", "removed": "-"}
 
 
@@ -90,11 +94,15 @@ def _apply(arguments: argparse.Namespace) -> int:
 
     body, media = described(arguments, TopologyUnreadable)
     try:
-        portions = portions_of(body, media)
-        asked = {"prune": arguments.prune, "dry_run": arguments.dry_run}
-        answer = apply_portions(client_of(arguments), portions, asked)
+        with uncollected():  # a large file is a million objects, and none of them is garbage
+            portions = portions_of(body, media)
+            asked = {"prune": arguments.prune, "dry_run": arguments.dry_run}
+            answer = apply_portions(client_of(arguments), portions, asked)
     except FileUnreadable as refusal:
         raise TopologyUnreadable(path=arguments.file, reason=refusal) from refusal
+    if arguments.json and sum(len(answer[verb]) for verb in _SIGNS) > INDENTED_MAX:
+        print_json_line(answer)
+        return OK
     if arguments.json:
         return print_json(answer)
     for verb, sign in _SIGNS.items():

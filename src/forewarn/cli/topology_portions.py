@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlencode
@@ -20,6 +21,7 @@ from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from concurrent.futures import Future
 
     from forewarn.cli.api_client import ApiClient
 
@@ -75,11 +77,8 @@ def apply_portions(
     if portions.fleet is None:
         return _sent(client, portions.body, portions.media, asked)
     found: dict[str, dict[tuple[str, str], None]] = {v: {} for v in ("added", "changed", "removed")}
-    parts = list(divided(portions.fleet))
     dry_run = {"dry_run": asked.get("dry_run", False)}
-    for number, part in enumerate(parts, start=1):
-        note(f"portion {number} of {len(parts)}; each is applied whole or not at all")
-        answer = _sent(client, json.dumps(part).encode(), "application/json", dry_run)
+    for answer in _answers(client, portions.fleet, dry_run):
         for verb, known in found.items():
             known.update(dict.fromkeys((each["kind"], each["name"]) for each in answer[verb]))
     if asked.get("prune"):
@@ -90,6 +89,27 @@ def apply_portions(
                 _remove(client, kind, gone)
     shown = {verb: [{"kind": k, "name": n} for k, n in known] for verb, known in found.items()}
     return {**shown, "applied": not dry_run["dry_run"]}
+
+
+def _answers(
+    client: ApiClient, fleet: Fleet, asked: Mapping[str, bool]
+) -> Iterator[dict[str, Any]]:
+    """Send one portion after another, and yield what each changed.
+
+    The next is written, and the last answer looked at, while the server works.
+    """
+    parts = list(divided(fleet))
+    with ThreadPoolExecutor(1) as pool:
+        working: Future[dict[str, Any]] | None = None
+        for number, part in enumerate(parts, start=1):
+            body = json.dumps(part).encode()
+            answer = working.result() if working else None
+            note(f"portion {number} of {len(parts)}; each is applied whole or not at all")
+            working = pool.submit(_sent, client, body, "application/json", asked)
+            if answer is not None:
+                yield answer
+        if working is not None:
+            yield working.result()
 
 
 def divided(fleet: Fleet) -> Iterator[Fleet]:

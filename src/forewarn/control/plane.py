@@ -7,6 +7,7 @@ broken in the simulator: `commit`, then the caller publishes `Committed.change`,
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from forewarn.control import publication
@@ -22,11 +23,13 @@ from forewarn.core.step import next_deadline_ms, step
 from forewarn.core.stimulus import (
     Cancel,
     CancelOrder,
+    ChangeTopology,
     Complete,
     GroupsPolled,
     Recover,
     Retry,
 )
+from forewarn.garbage import uncollected
 from forewarn.store import HistoryPage
 from forewarn.values import value
 
@@ -188,6 +191,11 @@ class ControlPlane(StateView):
             ForewarnError: the store could not write; nothing was changed here. After
                 `StoreUncertain`, `settle` before anything else.
         """
+        # A change of the fleet may be thousands of records, which stay and are no garbage.
+        with uncollected() if isinstance(stimulus, ChangeTopology) else nullcontext():
+            return self._committed(stimulus, actor=actor, now_ms=now_ms)
+
+    def _committed(self, stimulus: Stimulus, *, actor: str, now_ms: int) -> Committed:
         terms = Terms(self.policy, actor, self._new_guid, self.default_driver)
         try:
             outcome = step(self.state, stimulus, now_ms=now_ms, terms=terms)

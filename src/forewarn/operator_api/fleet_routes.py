@@ -15,6 +15,7 @@ from forewarn.core.labels import pairs_of, read_selector
 from forewarn.core.refusals import Unknown
 from forewarn.core.step import step
 from forewarn.core.stimulus import ChangeTopology
+from forewarn.garbage import uncollected
 from forewarn.operator_api import request_forms as forms
 from forewarn.operator_api import schemas
 from forewarn.operator_api.part_stream import PartStream
@@ -204,7 +205,7 @@ class _Records:
 
 async def _apply(call: ApiCall) -> ApiResponse:
     desk, dry_run = call.desk, call.query.get("dry_run", False)
-    change = await desk.compute(partial(read_topology, call.body, call.media))
+    change = await desk.compute(partial(_read, call))
     if call.query.get("prune", False):
         change = await desk.compute(partial(pruned, change, await desk.fleet()))
     if dry_run:
@@ -212,6 +213,11 @@ async def _apply(call: ApiCall) -> ApiResponse:
     else:
         entries = (await desk.submit(change, call.actor)).entries
     return ApiResponse(await desk.compute(partial(_result, entries, applied=not dry_run)))
+
+
+def _read(call: ApiCall) -> ChangeTopology:
+    with uncollected():
+        return read_topology(call.body, call.media)
 
 
 def _result(entries: Iterable[Entry], *, applied: bool) -> bytes:
