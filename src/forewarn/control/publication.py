@@ -31,10 +31,17 @@ _NO_MOVES: Moves = ("", ())
 
 def whole(state: State, sequence: int, *, hidden: Collection[str] = ()) -> DocumentChange:
     """Everything a metadata node must know, but for the documents of hidden groups."""
+    running = state.places.of(("state", OperationState.RUNNING.value))
+    moving = {vm for number in running for vm in state.operations[number].vms}
     return DocumentChange(
         sequence=sequence,
         whole=True,
-        callers=tuple(_caller(state, vm) for vm in state.topology.vms.values()),
+        callers=tuple(
+            [
+                _caller(state.topology, vm, _destinations(state, vm) if name in moving else ())
+                for name, vm in state.topology.vms.items()
+            ]
+        ),
         publications=tuple(
             Publication(view.key, enabled=True, document=view.document)
             for view in state.views.values()
@@ -92,7 +99,8 @@ def difference(
         for key, view in changes.views.items()
     )
     names = _vms_to_tell(state.topology, changes, before)
-    callers = tuple(_caller(state, state.topology.vms[name]) for name in names)
+    vms = [state.topology.vms[name] for name in names]
+    callers = tuple([_caller(state.topology, vm, _destinations(state, vm)) for vm in vms])
     gone = tuple(name for name, vm in changes.vms.items() if vm is None)
     if not (publications or callers or gone):
         return None
@@ -141,8 +149,7 @@ def _destinations(state: State, vm: Vm) -> tuple[str, ...]:
     return tuple(sorted(hosts - {vm.host, ""}))
 
 
-def _caller(state: State, vm: Vm) -> Caller:
-    topology = state.topology
+def _caller(topology: Topology, vm: Vm, destinations: tuple[str, ...]) -> Caller:
     return Caller(
         vm=vm.name,
         group=vm.group,
@@ -152,7 +159,7 @@ def _caller(state: State, vm: Vm) -> Caller:
         instance_id=vm.instance_id,
         instance=instance_facts(topology, vm),
         host=vm.host,
-        destinations=_destinations(state, vm),
+        destinations=destinations,
     )
 
 

@@ -10,6 +10,7 @@ import json
 from enum import Enum
 from functools import cache, lru_cache
 from operator import attrgetter, itemgetter
+from sys import intern
 from typing import TYPE_CHECKING, TypeAlias
 
 from forewarn.core.document import Enrolment, View
@@ -105,7 +106,7 @@ FIXED: dict[str, tuple[str, ...]] = {
     "order": ("cause", "impact", "source", "hosts", "digest", "created_ms", "actor"),
 }
 
-#: Columns whose texts many records share: whoever makes records of texts keeps each once.
+#: Columns whose texts many records share: each text is kept once.
 SHARED: dict[str, tuple[str, ...]] = {
     "host": ("name", "zone", "driver"),
     "group": ("name", "owner"),
@@ -211,7 +212,7 @@ def from_values(kind: str, row: Sequence[str | int]) -> Record:
     """Return the record that has these values in its columns' order.
 
     Raises:
-        TypeError: there are too few or too many.
+        TypeError: there are too few or too many, or one that many records share is no text.
         ValueError: a value is none its column may have.
     """
     values: list[object] = [*row]
@@ -233,8 +234,10 @@ def _writing(kind: str) -> _Writing:
 def _reading(kind: str) -> _Reading:
     """Return what makes a record, what takes all columns at once, and how those not plain read."""
     names = columns_of(kind)
-    formed = tuple((names.index(name), read) for name, (_, read) in _FORMS[kind].items())
-    return itemgetter(*names), formed
+    formed = {name: read for name, (_, read) in _FORMS[kind].items()}
+    shared: _Read = intern  # type: ignore[assignment]  # these are columns of texts
+    formed |= dict.fromkeys(SHARED.get(kind, ()), shared)
+    return itemgetter(*names), tuple((names.index(name), read) for name, read in formed.items())
 
 
 def _number(truth: object) -> int:

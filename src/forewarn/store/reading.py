@@ -5,8 +5,6 @@ Nothing may be written in here. Every read is bounded by a page.
 
 from __future__ import annotations
 
-from functools import cache
-from sys import intern
 from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.core.document import Enrolment, View
@@ -15,7 +13,7 @@ from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan, Target
 from forewarn.core.order import Order, OrderHosts
 from forewarn.core.policy import AppliedPolicy
-from forewarn.core.records import KIND_OF, SHARED, Record, columns_of, from_values
+from forewarn.core.records import KIND_OF, Record, from_values
 from forewarn.core.state import Entry, Image
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.errors import ForewarnError
@@ -271,10 +269,7 @@ class StoreReader:
 
     def record(self, kind: str, row: Row) -> Record:
         """Return the record a row of a kind's table holds."""
-        values = list(row)
-        for place in _shared_places(kind):
-            values[place] = intern(str(values[place]))
-        return from_values(kind, values)
+        return from_values(kind, row)
 
     def decoded(self, kind: type[R], rows: list[Row]) -> list[R]:
         """Return the records that rows of a kind's table hold."""
@@ -291,12 +286,6 @@ class StoreReader:
                 ) from error
             assert isinstance(record, kind)
             yield record
-
-
-@cache
-def _shared_places(kind: str) -> tuple[int, ...]:
-    columns = columns_of(kind)
-    return tuple(columns.index(name) for name in SHARED.get(kind, ()))
 
 
 def _given(page: HistoryPage | OperationPage, filters: Iterable[str]) -> dict[str, Value]:
