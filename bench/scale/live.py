@@ -156,10 +156,10 @@ class Watched:
 
     def announce(self) -> None:
         """Have every group polled, then work announced on each host."""
-        operator = Line(self._service.operator_port)
         vm = Line(self._service.metadata_port)
         for name in self._vms:
             vm.ask(poll(name))
+        operator = Line(self._service.operator_port)  # only now: one that is silent is closed
         targets = [f"h{n}" for n in self._hosts]
         operator.ask(call("POST", "/v1/operations", {"cause": "host-update", "targets": targets}))
 
