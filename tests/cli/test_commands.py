@@ -10,8 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from forewarn.cli import topology as topology_commands
-from forewarn.cli import topology_portions
 from forewarn.exit_codes import OK, REFUSED, USAGE
 from forewarn.protocol.documents import read_document
 from tests.cli.conftest import Run
@@ -105,67 +103,6 @@ def test_topology_apply_says_what_it_does(
     text = json.dumps(FLEET).encode()
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
     assert run("topology", "apply", "-", "--format", "json", "--json").json["applied"] is True
-
-
-@pytest.mark.parametrize("ending", ["json", "toml", "yaml"])
-def test_large_topology_goes_in_portions(
-    run: Run, live: Live, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file of any size is applied, tried and pruned as one request would do it."""
-    monkeypatch.setattr(topology_portions, "WHOLE_BYTES_MAX", 10)
-    monkeypatch.setattr(topology_portions, "PORTION", 3)
-    monkeypatch.setattr(topology_portions, "REMOVED", 2)
-    hosts = {f"n{n}": {"fault_domain": n} for n in range(8)}
-    groups = {"app": {"owner": "shop"}, "empty": {}}
-    vms = {f"app-{n}": {"host": f"n{n}", "group": "app"} for n in range(5)}
-    vms |= {f"solo-{n}": {"host": "n6"} for n in range(2)}
-    live.call("PUT", "/v1/topology?prune=true", {"hosts": hosts, "groups": groups, "vms": vms})
-    whole = run("topology", "show", "--format", ending).out
-    live.call("PUT", "/v1/topology?prune=true", FLEET)
-    before = live.get("/v1/topology")
-    file = tmp_path / f"fleet.{ending}"
-    file.write_text(whole, "utf-8")
-    tried = run("topology", "apply", str(file), "--prune", "--dry-run", "--json")
-    assert live.get("/v1/topology") == before
-    done = run("topology", "apply", str(file), "--prune", "--json")
-    assert "portion 1 of " in done.err
-    assert {**tried.json, "applied": True} == done.json
-    assert len(done.json["added"]) == 8 + 4 + 7
-    assert len(done.json["removed"]) == 2 + 2 + 3
-    assert json.loads(run("topology", "show", "--format", "json").out) == {
-        "hosts": hosts | {"n0": {}},
-        "groups": groups | {f"solo-{n}": {"kind": "lone"} for n in range(2)},
-        "vms": {name: {"group": name, **form} for name, form in vms.items()},
-    }
-
-
-def test_portion_that_is_refused_is_the_last(
-    run: Run, live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was applied before it stays, and nothing that follows it is sent."""
-    monkeypatch.setattr(topology_portions, "WHOLE_BYTES_MAX", 10)
-    monkeypatch.setattr(topology_portions, "PORTION", 1)
-    vms: dict[str, object] = {f"p-{n}": {"host": "p", "group": "p"} for n in range(4)}
-    vms["p-1"] = {"host": "p", "group": "p", "addresses": ["0.0.0.0"]}
-    file = tmp_path / "fleet.json"
-    file.write_text(json.dumps({"hosts": {"p": {}}, "groups": {"p": {}}, "vms": vms}))
-    refused = run("topology", "apply", str(file))
-    assert refused.status == REFUSED
-    assert "vms.p-1.addresses[0] must be the address of one machine" in refused.err
-    assert [name for name in live.get("/v1/topology")["vms"] if name in vms] == ["p-0"]
-
-
-def test_answer_of_many_records_is_one_line(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With --json a large answer is as complete as a small one, on one line."""
-    file = tmp_path / "fleet.json"
-    file.write_text(json.dumps({"hosts": {"q": {}, "r": {}}}))
-    small = run("topology", "apply", str(file), "--dry-run", "--json")
-    monkeypatch.setattr(topology_commands, "INDENTED_MAX", 1)
-    large = run("topology", "apply", str(file), "--dry-run", "--json")
-    assert large.json == small.json
-    assert large.out.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["none.toml", "fleet.txt", "fleet"])

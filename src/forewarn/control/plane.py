@@ -191,7 +191,7 @@ class ControlPlane(StateView):
             ForewarnError: the store could not write; nothing was changed here. After
                 `StoreUncertain`, `settle` before anything else.
         """
-        # A change of the fleet may be thousands of records, which stay and are no garbage.
+        # A change of the fleet may be thousands of records, all of which stay.
         with uncollected() if isinstance(stimulus, ChangeTopology) else nullcontext():
             return self._committed(stimulus, actor=actor, now_ms=now_ms)
 

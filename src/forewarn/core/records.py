@@ -212,7 +212,7 @@ def from_values(kind: str, row: Sequence[str | int]) -> Record:
     """Return the record that has these values in its columns' order.
 
     Raises:
-        TypeError: there are too few or too many, or one that many records share is no text.
+        TypeError: there are too few or too many, or a text that many records share is a number.
         ValueError: a value is none its column may have.
     """
     values: list[object] = [*row]
