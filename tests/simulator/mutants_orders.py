@@ -262,4 +262,40 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         caught_by="exploration routine: 6",
     ),
+    Mutant(
+        "order-forgotten-by-a-crash",
+        "an order of many hosts does not go on after a restart",
+        (
+            (
+                ACTS,
+                "    draft.due_orders.update(order.number for order in draft.orders.live())\n",
+                "",
+            ),
+        ),
+        caught_by="transcript L-7-order-after-a-crash",
+    ),
+    Mutant(
+        "order-plans-a-host-twice",
+        "the last host of a portion of an order has its turn again",
+        (
+            (
+                ORDERING,
+                "planned=order.planned + len(portion),",
+                "planned=order.planned + len(portion) - 1,",
+            ),
+        ),
+        caught_by="transcript L-7-order-left-out",
+    ),
+    Mutant(
+        "cancelled-order-starts",
+        "work of an order that is cancelled starts all the same",
+        ((ORDERING, "if order is None or not order.cancelled_ms:", "if order is None or order:"),),
+        caught_by="transcript L-3-order-cancelled",
+    ),
+    Mutant(
+        "order-never-ends",
+        "an order of which nothing is left does not end",
+        ((WORK, "        draft.touched_orders.add(ended.request)\n", "        pass\n"),),
+        caught_by="transcript L-3-order-cancelled",
+    ),
 )

@@ -17,6 +17,7 @@ from forewarn.core.stimulus import (
     DriverDone,
     DriverFailed,
     Enable,
+    PlaceOrder,
     Repair,
     RequestMaintenance,
     Retry,
@@ -192,14 +193,17 @@ class CommandRunner:
     def _operator(self, words: Words, options: Options) -> list[str]:
         verb, rest = words[0], words[1:]
         if verb in CAUSES:
-            return self._ask(CAUSES[verb], rest, options)
+            return self._tell(_asked(CAUSES[verb], rest, options))
+        if verb == "order":
+            self._maintenances.follow()
+            return self._tell(PlaceOrder(_asked(CAUSES[rest[0]], rest[1:], options)))
         if verb == "repair":
             return self._tell(Repair(rest[0]))
         if verb == "acknowledge":
             event_ids = tuple(self._report.id_of(each) for each in rest)
             self.deployment.checker.acknowledged.update(event_ids)
             return self._tell(Acknowledge(event_ids))
-        if verb in {"maintenance", "policy"} or (rest and rest[0].startswith("m-")):
+        if verb in {"maintenance", "policy"} or (rest and rest[0].startswith(("m-", "order-"))):
             return self._maintenances.operator(verb, rest, options)
         number = int(rest[0].removeprefix("op-"))
         reason = " ".join(rest[1:])
@@ -218,26 +222,10 @@ class CommandRunner:
         return self._tell(Retry(number))
 
     def _user(self, words: Words, options: Options) -> list[str]:
-        return self._ask(VM_CAUSES[words[0]], words[1:], options, "user")
+        return self._tell(_asked(VM_CAUSES[words[0]], words[1:], options), "user")
 
     def _platform(self, words: Words, options: Options) -> list[str]:
-        return self._ask(VM_CAUSES[words[0]], words[1:], options, "platform")
-
-    def _ask(
-        self, cause: Cause, targets: Words, options: Options, actor: str = "operator"
-    ) -> list[str]:
-        after = options.get("not-before")
-        ask = RequestMaintenance(
-            cause=cause,
-            targets=tuple(targets),
-            impact=Impact(options["impact"]) if "impact" in options else None,
-            description=options.get("description"),
-            source=Source(options["source"]) if "source" in options else None,
-            duration_s=seconds(options["duration"]) if "duration" in options else None,
-            not_before_ms=START_MS + clock_time(after) * 1000 if after else 0,
-            destination=options.get("to", ""),
-        )
-        return self._tell(ask, actor)
+        return self._tell(_asked(VM_CAUSES[words[0]], words[1:], options), "platform")
 
     def _tell(self, stimulus: Stimulus, actor: str = "operator") -> list[str]:
         answer = self.deployment.service.submit(stimulus, actor)
@@ -279,3 +267,18 @@ class CommandRunner:
         if number not in known:
             raise ValueError(f"there is no {name}{meant(name, (f'op-{each}' for each in known))}")
         return known[number]
+
+
+def _asked(cause: Cause, targets: Words, options: Options) -> RequestMaintenance:
+    """Return what is asked for, with what else is said of it."""
+    after = options.get("not-before")
+    return RequestMaintenance(
+        cause=cause,
+        targets=tuple(targets),
+        impact=Impact(options["impact"]) if "impact" in options else None,
+        description=options.get("description"),
+        source=Source(options["source"]) if "source" in options else None,
+        duration_s=seconds(options["duration"]) if "duration" in options else None,
+        not_before_ms=START_MS + clock_time(after) * 1000 if after else 0,
+        destination=options.get("to", ""),
+    )
