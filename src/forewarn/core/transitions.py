@@ -122,10 +122,12 @@ def start_unannounced(draft: Draft, operation: Operation) -> Operation:
 def start(draft: Draft, operation: Operation, why: str) -> Operation:
     """Let a announced operation run: its events become Started. Source: L-1, D-7."""
     running = _running(draft, move_operation(operation, Move.DUE))
-    started = [move_event(event, Move.DUE) for event in draft.events_of(operation)]
+    events = draft.events_of(operation)
+    started = [move_event(event, Move.DUE) for event in events]
     draft.put("operation.started", f"{running.id} is running: {why}", running, *started)
     _touch(draft, running, started)
-    wake_coupled(draft, running, deletion_key(running))
+    if any(event.state is EventState.SCHEDULED for event in events):  # an approval has woken them
+        wake_coupled(draft, running, deletion_key(running))
     draft.begin.append(running.number)
     return running
 
@@ -217,6 +219,9 @@ def approve(draft: Draft, event: Event, *, by: tuple[str, ...], reason: str = ""
     text = _because(f"event {event.id} is approved for {event.group}", reason)
     draft.put("event.approved", text, approved, vm=by[-1] if by else "")
     draft.candidates.add(event.operation)
+    operation = draft.operation(event.operation)
+    assert operation is not None, event
+    wake_coupled(draft, operation, deletion_key(operation))
     return approved
 
 
