@@ -200,7 +200,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "start-shown-to-nobody",
         "the start of announced work changes no document",
-        ((WORK, "    _touch(draft, running, started)\n    wake_coupled(", "    wake_coupled("),),
+        ((WORK, "    _touch(draft, running, started)\n    if any(", "    if any("),),
         caught_by="exploration routine: 13",
     ),
     Mutant(
