@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+from bisect import bisect_left, bisect_right
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from forewarn.errors import CallerError
@@ -23,6 +25,12 @@ _DAY_MIN = 1440
 _SAMPLE_S = 6 * 3600
 #: Longest time that may be asked for, in days; a little more than a year.
 SPANS_DAYS_MAX = 800
+#: What windows open is worked out once for each such block of time, in seconds.
+_BLOCK_S = 32 * _DAY_S
+#: Blocks of one window each that are kept; the longest time that may be asked for has 26.
+_BLOCKS_MAX = 1024
+#: Sets of windows whose open time is kept, each for one run of blocks.
+_RUNS_MAX = 32
 
 Span = tuple[int, int]
 
@@ -93,13 +101,20 @@ def open_spans(windows: Iterable[Window], from_ms: int, to_ms: int) -> tuple[Spa
         to_ms: the same; at most `SPANS_DAYS_MAX` days later, what is later is cut off.
     """
     to_ms = min(to_ms, from_ms + SPANS_DAYS_MAX * _DAY_S * 1000)
-    found: list[Span] = []
-    everything = list(windows)
+    if from_ms >= to_ms:
+        return ()
+    everything = tuple(windows)
     if not everything:
-        return ((from_ms, to_ms),) if from_ms < to_ms else ()
-    for window in everything:
-        found += _spans_of(window, from_ms, to_ms)
-    return merged(found)
+        return ((from_ms, to_ms),)
+    block_ms = _BLOCK_S * 1000
+    around = _spans_of_blocks(everything, from_ms // block_ms, -(-to_ms // block_ms))
+    first = bisect_right(around, from_ms, key=itemgetter(1))
+    last = bisect_left(around, to_ms, key=itemgetter(0))
+    found = list(around[first:last])
+    if found:
+        found[0] = (max(found[0][0], from_ms), found[0][1])
+        found[-1] = (found[-1][0], min(found[-1][1], to_ms))
+    return tuple(found)
 
 
 def open_now(windows: Iterable[Window], freezes: Sequence[Span], span: Span) -> bool:
@@ -133,21 +148,28 @@ def without(spans: Iterable[Span], closed: Sequence[Span]) -> tuple[Span, ...]:
     return merged(left)
 
 
-def _spans_of(window: Window, from_ms: int, to_ms: int) -> list[Span]:
-    """Return the spans of one window: local days cut to stretches of one offset from UTC."""
+@functools.lru_cache(_RUNS_MAX)
+def _spans_of_blocks(windows: tuple[Window, ...], first: int, end: int) -> tuple[Span, ...]:
+    """Return when at least one of some windows is open in a run of blocks, `end` not included."""
+    return merged(
+        span for window in windows for block in range(first, end) for span in _spans(window, block)
+    )
+
+
+@functools.lru_cache(_BLOCKS_MAX)
+def _spans(window: Window, block: int) -> tuple[Span, ...]:
+    """Return the spans of a window in one block: local days cut to stretches of one offset."""
     found: list[Span] = []
-    for start_s, end_s, offset_s in _stretches(
-        window.time_zone, from_ms // 1000, -(-to_ms // 1000)
-    ):
+    for start_s, end_s, offset_s in _stretches(window.time_zone, block):
         first_day = (start_s + offset_s) // _DAY_S - 1
         last_day = (end_s + offset_s) // _DAY_S
         for day in range(first_day, last_day + 1):
             for local_from, local_to in _local_spans(window, day):
-                opens = max(start_s, local_from - offset_s) * 1000
-                closes = min(end_s, local_to - offset_s) * 1000
-                if max(opens, from_ms) < min(closes, to_ms):
-                    found.append((max(opens, from_ms), min(closes, to_ms)))
-    return found
+                opens = max(start_s, local_from - offset_s)
+                closes = min(end_s, local_to - offset_s)
+                if opens < closes:
+                    found.append((opens * 1000, closes * 1000))
+    return tuple(found)
 
 
 def _local_spans(window: Window, day: int) -> list[Span]:
@@ -169,10 +191,11 @@ def _days(dates: tuple[str, ...]) -> frozenset[int]:
     return frozenset(dt.date.fromisoformat(date).toordinal() - epoch for date in dates)
 
 
-@functools.lru_cache(256)
-def _stretches(name: str, from_s: int, to_s: int) -> tuple[tuple[int, int, int], ...]:
-    """Return stretches of time with one offset from UTC: (from, to, offset), all in seconds."""
+@functools.lru_cache(_BLOCKS_MAX)
+def _stretches(name: str, block: int) -> tuple[tuple[int, int, int], ...]:
+    """Return a block's stretches with one offset from UTC: (from, to, offset), all in seconds."""
     zone = _zone(name)
+    from_s, to_s = block * _BLOCK_S, (block + 1) * _BLOCK_S
     found: list[tuple[int, int, int]] = []
     begun, offset = from_s, _offset_s(zone, from_s)
     at = from_s
