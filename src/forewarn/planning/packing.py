@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from forewarn.planning.prng import Prng
 
 
+#: Orders in a row that save no wave, after which no other is tried: a few hosts that cannot be
+#: done in fewer waves would be fitted tens of thousands of times.
+FRUITLESS_MAX = 1000
+
+
 class Problem:
     """Some hosts, by place, with what keeps two of them out of one wave.
 
@@ -213,11 +218,12 @@ def _repacked(
     Source: Culberson's iterated greedy; it holds for every rule that a part of a wave keeps when
     the wave does, as G-1 and limits are.
     """
-    turn = 0
-    while count_of(waves) > target and steps >= len(waves):
+    turn = fruitless = 0
+    while count_of(waves) > target and steps >= len(waves) and fruitless < FRUITLESS_MAX:
         steps -= len(waves)
         again = first_fit(problem, _reordered(waves, turn, prng))
         assert count_of(again) <= count_of(waves)
+        fruitless = fruitless + 1 if count_of(again) == count_of(waves) else 0
         waves, turn = again, turn + 1
     return waves
 

@@ -138,8 +138,9 @@ def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
 def without(spans: Iterable[Span], closed: Sequence[Span]) -> tuple[Span, ...]:
     """Return what is left of spans when others are taken out of them."""
     left: list[Span] = []
+    closed = merged(closed)
     for start, end in spans:
-        for closed_from, closed_to in merged(closed):
+        for closed_from, closed_to in closed:
             if closed_to <= start or closed_from >= end:
                 continue
             left.append((start, closed_from))
