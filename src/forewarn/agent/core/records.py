@@ -80,6 +80,7 @@ class EventRecord:
         "checks",
         "deciding",
         "event",
+        "event_id",
         "missing_ms",
         "next_ms",
         "peers",
@@ -92,6 +93,8 @@ class EventRecord:
     def __init__(self, event: ScheduledEvent, seen_ms: int) -> None:
         """Begin with an event just seen, for which nothing is decided."""
         self.event = event
+        self.event_id = event.event_id.upper()
+        """The id under which the event is followed; compared without case. Source: D-3."""
         self.seen_ms = seen_ms
         self.rule = ""
         self.action = "ignore"
@@ -126,11 +129,6 @@ class EventRecord:
         """When those who come before this VM were asked whether they decide; 0: they were not."""
         self.deciding: tuple[str, ...] | None = None
         """Which of them answered so; None before an answer."""
-
-    @property
-    def event_id(self) -> str:
-        """The id under which the event is followed; compared without case. Source: D-3."""
-        return self.event.event_id.upper()
 
     def is_late(self, now_ms: int) -> bool:
         """Return whether the event has come, or may at any moment."""

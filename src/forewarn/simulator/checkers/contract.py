@@ -81,15 +81,21 @@ def is_prediction(operation: Operation) -> bool:
 
 def view_owed(vm: Vm, group: Group) -> str:
     """The document a VM reads: its group's, or its own. Source: S-1, S-3."""
-    splits = group.kind.value == "scale-set" and group.fault_domain_count == 1
     has_gpu = vm.gpu or vm.size.startswith(GPU_SIZES)
-    return f"{group.name}/{vm.name}" if splits and has_gpu else group.name
+    return f"{group.name}/{vm.name}" if has_gpu and _splits(group) else group.name
 
 
 def views_owed(group: str, topology: Topology) -> set[str]:
     """The documents a group has, its own among them."""
     known = topology.groups[group]
+    if not _splits(known):
+        return {group}
     return {group, *(view_owed(topology.vms[name], known) for name in topology.vms_in(group))}
+
+
+def _splits(group: Group) -> bool:
+    """Whether VMs with GPUs read documents of their own."""
+    return group.fault_domain_count == 1 and group.kind.value == "scale-set"
 
 
 def is_a_users_wish(operation: Operation) -> bool:

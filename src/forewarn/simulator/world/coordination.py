@@ -1,15 +1,21 @@
 """What a machine needs of those who coordinate approvals: to speak, to ask, and to be checked.
 
-Only the interfaces; words travel in `peers.py` and are checked in `coordination_checker.py`.
+The interfaces, and whether an agent waits for others; words travel in `peers.py` and are checked in
+`coordination_checker.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from forewarn.agent.core.coordination import turn
+from forewarn.agent.core.records import DONE, FAILED, READY
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forewarn.agent.core.engine import AgentEngine
+    from forewarn.agent.core.identity import Identity
     from forewarn.agent.core.values import PeersSeen
     from forewarn.protocol.documents import ScheduledEvent
 
@@ -52,3 +58,14 @@ class Coordination(Protocol[M_contra]):
 
     def returned(self, name: str) -> None:
         """A VM is back, with what its journal says."""
+
+
+def only_asks(core: AgentEngine, identity: Identity, now_ms: int) -> bool:
+    """Whether all that an agent waits for is another answer of its peers."""
+    if any(held.status not in {DONE, FAILED} for held in core.steps):
+        return False
+    return all(
+        record.stage == READY and bool(turn(record, identity, now_ms=now_ms).missing)
+        for record in core.events
+        if record.next_ms is not None
+    )

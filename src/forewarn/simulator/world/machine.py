@@ -9,10 +9,8 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forewarn.agent.core.coordination import turn
 from forewarn.agent.core.engine import AgentEngine
 from forewarn.agent.core.identity import Identity
-from forewarn.agent.core.records import DONE, FAILED, READY
 from forewarn.agent.core.values import (
     AnnounceIntent,
     ApprovalEnded,
@@ -21,6 +19,7 @@ from forewarn.agent.core.values import (
     DocumentPolled,
     HookEnded,
     HookIntent,
+    NotifyIntent,
     PrepareIntent,
     Resumed,
     StopIntent,
@@ -31,6 +30,7 @@ from forewarn.protocol.documents import ScheduledEvent
 from forewarn.simulator.checkers.state_checker import RATE_PPM_MAX
 from forewarn.simulator.world.agent_disk import AgentDisk
 from forewarn.simulator.world.agent_habits import AFTER, BEFORE, DRAIN, RETRY_MS, rules_of
+from forewarn.simulator.world.coordination import only_asks
 from forewarn.simulator.world.document_cache import read
 
 if TYPE_CHECKING:
@@ -272,7 +272,15 @@ class Machine:
         if self._tick_ms and self._queue.now_ms < self._tick_ms <= at_ms:
             return
         self._tick_ms = at_ms
-        self._later(at_ms - self._queue.now_ms, lambda: self._step(TimePassed()))
+        self._later(at_ms - self._queue.now_ms, self._tick)
+
+    def _tick(self) -> None:
+        """Tell the agent that time has passed, unless what was due has been done since."""
+        due_ms = self._core.next_deadline() if self._core is not None else None
+        if due_ms is None or due_ms > self._queue.now_ms + self.ahead_ms:
+            self._plan_tick()
+        else:
+            self._step(TimePassed())
 
     def look_again(self) -> None:
         """A peer has said something new: ask at the next time for it."""
@@ -281,19 +289,12 @@ class Machine:
 
     def _only_asks(self) -> bool:
         """Whether all it waits for is another answer of its peers, which will be announced."""
-        core = self._core
-        if core is None or self.unheard:
-            return False
-        if any(held.status not in {DONE, FAILED} for held in core.steps):
-            return False
-        now_ms = self._queue.now_ms + self.ahead_ms
-        return all(
-            record.stage == READY and bool(turn(record, self.identity, now_ms=now_ms).missing)
-            for record in core.events
-            if record.next_ms is not None
-        )
+        now_ms, core = self._queue.now_ms + self.ahead_ms, self._core
+        return core is not None and not self.unheard and only_asks(core, self.identity, now_ms)
 
     def _do(self, intent: Intent) -> None:
+        if isinstance(intent, NotifyIntent):
+            return
         if isinstance(intent, HookIntent):
             self._begin_hook(intent)
         elif isinstance(intent, StopIntent):

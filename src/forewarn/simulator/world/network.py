@@ -199,10 +199,10 @@ class Network:
 
     def _meets(self, fate: str, permille: int) -> bool:
         """Draw whether something meets its fate, and count it if so."""
-        met = self._dice.chance(permille)
+        met = permille and self._dice.chance(permille)
         if met:
             self.fault_counts[fate] += 1
-        return met
+        return bool(met)
 
     def _failure_delay_ms(self, timeout_ms: int) -> int:
         """How long until it is noticed that no answer comes: a line that broke, or silence."""

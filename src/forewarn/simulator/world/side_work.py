@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 SLOW_PERMILLE = 100
 """How often in a thousand a plan takes long."""
-SAME_PLANS_MAX = 5
-"""Plans in a row for a maintenance that stays as it is: each was refused for what came meanwhile.
-One that is refused for what it is itself would be made for ever."""
+SAME_PLANS_MAX = 300
+"""Plans in a row for a maintenance that stays as it is: after each loss of a commit, of which a bad
+time of the store has at most two hundred. One that can take no force would be made for ever."""
 
 
 class InlineExecutor:

@@ -130,13 +130,13 @@ class World(RandomFleet):
 
     def _check_blockers(self) -> None:
         """Invariant 17, of one maintenance that is drawn, in a copy of the world."""
-        live = list(self.checker.state.maintenances)
-        loop, store = self.service.loop, self.service.store
-        if not live or loop is None or store is None or not loop.settled or not self.is_calm():
+        state, loop = self.checker.state, self.service.loop
+        live = list(state.maintenances)
+        if not live or loop is None or not loop.settled or not self.is_calm():
             return
         number = self._blocker_dice.pick(live)
         now_ms, premises = self.service.clock.now_ms(), self.checker.premises
-        check_blockers(store.load(), self.policy, now_ms=now_ms, number=number, premises=premises)
+        check_blockers(state.copy(), self.policy, now_ms=now_ms, number=number, premises=premises)
 
     def _check_machines(self) -> None:
         """Invariant 14: every prepared machine has recovered."""
