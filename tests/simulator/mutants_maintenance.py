@@ -104,7 +104,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "early-approval-before-the-wave",
         "approved work starts before its wave may",
-        ((WAVES, "hold_ms=wave.earliest_start_ms if wave", "hold_ms=0 if wave"),),
+        ((WAVES, "        return wave.earliest_start_ms\n", "        return 0\n"),),
         caught_by="transcript F-7-window-across-midnight",
     ),
     Mutant(

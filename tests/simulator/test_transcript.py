@@ -197,6 +197,17 @@ def test_progress_is_told_now_and_then_where_nobody_looks(
     assert told == ["2 of 40 worlds, 90 times real time", "5 of 40 worlds, 60 times real time"]
 
 
+def test_speed_says_how_many_processes_it_took(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is of the time that the run lasted; what one process came to stands beside it."""
+    clock = VirtualClock()
+    summary = Summary(2, 2, progress=False, clock=clock)
+    for _ in range(2):
+        clock.advance(30_000)
+        summary.add(WorldResult(WorldPlan(1), lasted_ms=3_600_000, steps=1, digest=""))
+    summary.print(json=False)
+    assert "120 times real time by 2 processes, 60 by each" in capsys.readouterr().err
+
+
 def test_interrupted_simulation_tells_what_it_came_to() -> None:
     """Ctrl-C ends all processes; the worlds that were finished are summed up."""
     command = [sys.executable, "-m", "forewarn.cli.main", "simulate", "--random", "--runs", "5000"]

@@ -168,7 +168,8 @@ def _plans(arguments: argparse.Namespace) -> Iterator[WorldPlan]:
 def _worlds(arguments: argparse.Namespace) -> int:
     from forewarn.cli.simulation_report import Summary, print_violation  # noqa: PLC0415
 
-    summary = Summary(arguments.runs, progress=not arguments.json)
+    jobs = min(arguments.jobs, arguments.runs)
+    summary = Summary(arguments.runs, jobs, progress=not arguments.json)
     interrupted = False
     try:
         for result in _results(arguments):

@@ -31,9 +31,15 @@ LINE_MS = 60_000
 class Summary:
     """Adds results up as they come."""
 
-    def __init__(self, runs: int, *, progress: bool, clock: Clock | None = None) -> None:
-        """Begin to count; progress is one line on a terminal, elsewhere a line now and then."""
+    def __init__(
+        self, runs: int, jobs: int = 1, *, progress: bool, clock: Clock | None = None
+    ) -> None:
+        """Begin to count worlds, of which `jobs` run at a time.
+
+        Progress is one line on a terminal, elsewhere a line now and then.
+        """
         self._runs = runs
+        self._jobs = jobs
         self._progress = progress
         self._on_terminal = progress and sys.stderr.isatty()
         self._clock = clock or SystemClock()
@@ -109,7 +115,7 @@ class Summary:
         days = round(self._lasted_ms / DAY_MS)
         note(
             f"{self._counted()}, {days:,} {noun(days, 'day')}, "
-            f"{self._steps:,} {noun(self._steps, 'step')}, {self._speed():,.0f} times real time, "
+            f"{self._steps:,} {noun(self._steps, 'step')}, {self._speed_text()}, "
             f"{len(self.broken)} {noun(len(self.broken), 'broken promise')}"
         )
 
@@ -138,6 +144,13 @@ class Summary:
             effects.setdefault(kind, {})[effect] = count
         return effects
 
+    def _speed_text(self) -> str:
+        """How fast simulated time has passed while the run lasted, and for each process."""
+        text = f"{self._speed():,.0f} times real time"
+        if self._jobs == 1:
+            return text
+        return f"{text} by {self._jobs} processes, {self._speed() / self._jobs:,.0f} by each"
+
     def _speed(self) -> float:
         return self._lasted_ms / max(self._clock.now_ms() - self._begun_ms, 1)
 
@@ -147,6 +160,7 @@ class Summary:
             "simulated_s": self._lasted_ms // 1000,
             "steps": self._steps,
             "times_real_time": round(self._speed()),
+            "processes": self._jobs,
             "operations": [
                 {"cause": cause, "state": state, "count": count}
                 for (cause, state), count in sorted(self._operations.items())
