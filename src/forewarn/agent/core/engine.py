@@ -124,7 +124,7 @@ class AgentEngine:
         if isinstance(stimulus, DocumentPolled):
             before = self._following.generation
             self._following.polled(stimulus.document, now_ms)
-            if self._following.generation != before:
+            if self._following.generation != before and self._table.records:
                 for record in self._following.records:
                     self._table.reschedule(record.event)
         elif isinstance(stimulus, HookEnded):
@@ -143,9 +143,9 @@ class AgentEngine:
         times = self._table.deadlines()
         if self._following.sighted:
             times += self._following.deadlines()
-            awaited = (rec.READY, rec.APPROVING)
-            waiting = [r for r in self._following.records if r.stage in awaited]
-            times += [record.next_ms for record in waiting if record.next_ms is not None]
+            for record in self._following.records:
+                if record.next_ms is not None and record.stage in (rec.READY, rec.APPROVING):
+                    times.append(record.next_ms)
         return min(times, default=None)
 
     def journal(self) -> dict[str, object]:

@@ -44,6 +44,7 @@ class Following:
         self._finished: dict[str, str] = {}
         self._incarnation = NO_INCARNATION
         self._last: Document | None = None
+        self._last_events: dict[str, ScheduledEvent] = {}  # of that document, by upper-case id
         self._doubted: Document | None = None
         self._overdue = False
         self._beyond = ""
@@ -71,7 +72,10 @@ class Following:
 
     def time_passed(self, now_ms: int) -> None:
         """Have the document read again once an event has been missed for long enough."""
-        self._overdue = any(_is_overdue(record, now_ms) for record in self._records.values())
+        self._overdue = False
+        for record in self._records.values():
+            if record.missing_ms and _is_overdue(record, now_ms):
+                self._overdue = True
 
     def get(self, event_id: str) -> EventRecord | None:
         """Return the record of an event, its id compared without case."""
@@ -90,6 +94,7 @@ class Following:
             return
         newer = document.incarnation > self._incarnation or document.incarnation == NO_INCARNATION
         self._last = document
+        self._last_events = {event.event_id.upper(): event for event in reversed(document.events)}
         self._incarnation = document.incarnation
         for event in sorted(document.events, key=self._is_of_others):
             record = self.get(event.event_id)
@@ -109,7 +114,7 @@ class Following:
         """
         self._overdue = False
         for record in self._records.values():
-            if record.gone or self._shown(record.event_id) is not None:
+            if record.gone or record.event_id in self._last_events:
                 continue
             if at_once or _is_overdue(record, now_ms):
                 self._vanished(record, now_ms)
@@ -133,8 +138,7 @@ class Following:
         self._tell("seen", record, "is announced again", level="warning")
 
     def _shown(self, event_id: str) -> ScheduledEvent | None:
-        events = self._last.events if self._last is not None else ()
-        return next((event for event in events if event.event_id.upper() == event_id), None)
+        return self._last_events.get(event_id)
 
     def _is_of_others(self, event: ScheduledEvent) -> bool:
         return not self._identity.named_in(event.resources)
