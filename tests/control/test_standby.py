@@ -30,6 +30,18 @@ class SystemTime:
 
 
 @dataclass
+class Ticking:
+    """A clock that is a third of a term further at each look, however slow the machine is."""
+
+    at_ms: int = 0
+
+    def now_ms(self) -> int:
+        """Move on, and say when that is."""
+        self.at_ms += TERM_MS // 3
+        return self.at_ms
+
+
+@dataclass
 class LeaseTable:
     """Where the lease is kept: as the database has it, which may be away for some looks."""
 
@@ -55,26 +67,27 @@ class LeaseTable:
         return self.held
 
 
-def wait_for_lease(table: LeaseTable) -> tuple[Tenure, list[int]]:
+def wait_for_lease(table: LeaseTable) -> list[int]:
     """Become the writer, and note after how many looks this process said that it stands by."""
-    tenure, stood_by = Tenure(table, TERM_MS), []
+    tenure, clock, stood_by = Tenure(table, TERM_MS), Ticking(), []
 
     async def note() -> None:
         stood_by.append(table.looks)
 
     async def become() -> None:
-        await asyncio.wait_for(become_writer(tenure, SystemTime(), note), 20)  # type: ignore[arg-type]
+        await asyncio.wait_for(become_writer(tenure, clock, note), 20)  # type: ignore[arg-type]
 
     asyncio.run(become())
-    return tenure, stood_by
+    assert tenure.held(clock.at_ms + TERM_MS - 1)
+    assert not tenure.held(clock.at_ms + TERM_MS)
+    return stood_by
 
 
 def test_free_lease_makes_nobody_stand_by() -> None:
     """The first process writes at once. Source: L-7."""
     table = LeaseTable()
-    tenure, stood_by = wait_for_lease(table)
-    assert stood_by == []
-    assert tenure.held(SystemTime().now_ms() - TERM_MS)
+    assert wait_for_lease(table) == []
+    assert table.looks == 1
 
 
 def test_standby_takes_over_from_a_writer_that_fell_silent(
@@ -83,11 +96,9 @@ def test_standby_takes_over_from_a_writer_that_fell_silent(
     """It stands by from the first look on, is told so once, and writes after a term. L-7."""
     caplog.set_level("INFO")
     table = LeaseTable(Lease("another", 7))
-    tenure, stood_by = wait_for_lease(table)
-    assert stood_by == [1]
-    assert table.looks > 2
+    assert wait_for_lease(table) == [1]
+    assert table.looks == 4
     assert table.held.beat == 8
-    assert tenure.held(SystemTime().now_ms() - TERM_MS)
     said = [each.message for each in caplog.records if "standing by" in each.message]
     assert said == ["standing by: another process is the writer"]
 
@@ -96,8 +107,8 @@ def test_standby_waits_through_an_outage(caplog: pytest.LogCaptureFixture) -> No
     """A database that is away is waited for; each reason is said once. Source: L-7."""
     caplog.set_level("INFO")
     table = LeaseTable(outages=["one", "one", "two", "two"])
-    _, stood_by = wait_for_lease(table)
-    assert stood_by == [1]
+    assert wait_for_lease(table) == [1]
+    assert table.looks == 5
     said = [each.message for each in caplog.records if "standing by" in each.message]
     assert [("one" in each, "two" in each) for each in said] == [(True, False), (False, True)]
 
