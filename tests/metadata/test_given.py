@@ -127,7 +127,7 @@ def test_view_that_is_dropped_wakes_whoever_waits(portable: bool) -> None:
 
 def test_group_that_another_node_enabled_is_not_enabled_again(portable: bool) -> None:
     """After the delay that is seen; disabled again, it is enabled once more. Source: B-1, B-2."""
-    settings = with_settings(enable_delay_s=0.05, enable_timeout_s=20.0)
+    settings = with_settings(enable_delay_s=0.5, enable_timeout_s=20.0)
     with serving(settings, portable=portable) as live:
 
         def disable() -> None:

@@ -255,7 +255,7 @@ def test_process_without_descriptors_accepts_again_later(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: int
 ) -> None:
     """It does not turn in circles meanwhile, says so once, and serves whoever waited. E-8."""
-    monkeypatch.setattr(epoll_transport, "FULL_S", 0.02)
+    monkeypatch.setattr(epoll_transport, "FULL_S", 0.1)
     with serving() as live:
         full = Full(monkeypatch, error)
         with live.connect() as first, live.connect() as second:
