@@ -75,7 +75,8 @@ def test_coupled_deletions_start_together(
     monkeypatch: pytest.MonkeyPatch, *, approved: bool
 ) -> None:
     """A portion of many deletions looks at each a few times, not once for each other. (A-8)."""
-    rig = coupled(TARGETS_MAX)
+    count = 50 * PORTION_MAX
+    rig = coupled(count)
     looks = count_looks(monkeypatch)
     if approved:
         rig.tell(Approve("v0", tuple(rig.state.events)))
@@ -83,7 +84,7 @@ def test_coupled_deletions_start_together(
         rig.now_ms += 6 * MINUTE_MS
         rig.tell(Tick())
     assert {each.state for each in rig.operations.values()} == {S.RUNNING}
-    assert looks[0] < TARGETS_MAX * (TARGETS_MAX // PORTION_MAX)
+    assert looks[0] < count * (count // PORTION_MAX)
 
 
 @pytest.mark.slow
