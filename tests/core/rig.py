@@ -203,6 +203,9 @@ class Rig:
     def check_replay(self) -> None:
         """Assert DESIGN invariant 10, poll marks aside: they are not transitions."""
         replayed = self.replayed()
+        copied = self.state.copy()
+        assert copied == self.state
+        invariants.check_indexes(copied)
         assert replayed.operations == self.state.operations
         assert replayed.aborts == self.state.aborts
         assert replayed.events == self.state.events

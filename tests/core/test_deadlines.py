@@ -72,3 +72,21 @@ def test_dropped_deadlines_leave_nothing() -> None:
         deadlines.drop(number)
     assert len(deadlines._heap) <= SLACK + 1
     assert deadlines.next_ms(0) is None
+
+
+def test_deadlines_stay_in_order_when_many_are_dropped() -> None:
+    """What is left comes due one after another, whatever was dropped or put off. Source: L-1."""
+    deadlines: Deadlines[int] = Deadlines()
+    count = 8 * SLACK
+    for number in range(count):
+        deadlines.put(number, (number * 7919) % count + 1)
+    left = {number: (number * 7919) % count + 1 for number in range(0, count, 9)}
+    for number in range(count):
+        if number not in left:
+            deadlines.drop(number)
+    now_ms, came = 0, []
+    while (next_ms := deadlines.next_ms(now_ms)) is not None:
+        now_ms = next_ms
+        came += deadlines.due(now_ms)
+        deadlines.passed(now_ms)
+    assert came == sorted(left, key=left.__getitem__)

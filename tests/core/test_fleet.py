@@ -166,3 +166,13 @@ def test_group_removed_under_an_event_of_a_deleted_vm() -> None:
     rig.approve("web_0", reboot)
     rig.finish(reboot)
     rig.check_replay()
+
+
+def test_lone_group_stays_lone() -> None:
+    """No second VM joins it, and a group of two does not become one. Source: S-2."""
+    rig = small()
+    lone = Group("far", GroupKind.LONE)
+    rig.tell(ChangeTopology(groups=(lone,)))
+    rig.refuses(ChangeTopology(vms=(Vm("far_1", "h2", "far"),)), FleetContradiction)
+    web = Group("web", GroupKind.LONE)
+    rig.refuses(ChangeTopology(groups=(web,)), FleetContradiction)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from forewarn.core.draft import Draft
+from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.maintenance.acts import PLAN_AGAIN_S
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.maintenance.refusals import PlanSuperseded
 from forewarn.core.maintenance.targets import silent_groups
-from forewarn.core.stimulus import GroupsPolled, Recover, Tick
+from forewarn.core.stimulus import ChangeTopology, Complete, Enable, GroupsPolled, Recover, Tick
+from forewarn.core.topology import Group, Vm
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import MINUTE_MS
 
@@ -153,3 +155,38 @@ def test_maintenance_says_why_it_has_no_plan(paused: bool) -> None:
     assert not rig.maintenance(number).halted_by
     assert "no memory" not in rig.waits(number).sentence("")
     rig.check_replay()
+
+
+def test_group_is_expected_an_hour_before_its_work_began() -> None:
+    """The hour counts from the beginning of the work, not from its end. Source: F-5."""
+    for late_ms, found in ((0, ("web",)), (1, ())):
+        rig, number = at_its_gate()
+        [target] = rig.state.targets.values()
+        polled_ms = rig.state.enrolments["web"].polled_ms
+        spare_ms = (3600 + 600) * 1000 - (target.ended_ms - polled_ms)
+        rig, number = at_its_gate(quiet_ms=spare_ms + late_ms)
+        assert silent(rig, number) == found
+
+
+def test_gate_looks_at_the_hosts_that_its_wave_has_done() -> None:
+    """Neither a host of an earlier wave, nor one that has failed, has a say in it. F-5."""
+    rig = fleet()
+    groups = tuple(Group(f"g{n}") for n in (0, 1, 3, 4))
+    vms = tuple(Vm(f"vm_{n}", f"h{n}", f"g{n}") for n in (0, 1, 3, 4))
+    gone = tuple(("vm", f"web_{n}") for n in (0, 1, 3, 4))
+    rig.tell(ChangeTopology(groups=groups, vms=vms, removed=gone))
+    rig.tell(*(Enable(group.name) for group in groups))
+    number = rig.start("h0", "h1", "h3", "h4", gate="errors", max_failures=1)
+    done: list[str] = []
+    for _ in range(40):
+        if rig.gates:
+            break
+        rig.show()
+        for operation in rig.working(number).values():
+            if operation.state is OperationState.RUNNING and done:
+                rig.tell(Complete(operation.number, failed=True))
+            elif operation.state is OperationState.RUNNING:
+                rig.finish(operation)
+                done.append(operation.host)
+        rig.wait(MINUTE_MS)
+    assert silent(rig, number) == (f"g{done[0][1:]}",)

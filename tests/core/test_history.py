@@ -121,6 +121,7 @@ def test_images_are_made_whole_again() -> None:
     found = [rows.whole(entry).images[0].row for entry in entries]
     assert found == [{"name": "h", "zone": "1"}, {"name": "h", "zone": "2"}]
     assert first.row == {"name": "h", "zone": "1"}
-    assert [image.row for image in rows.live()] == [{"name": "h", "zone": "2"}]
+    whole = [(image.kind, image.key, image.row) for image in rows.live()]
+    assert whole == [("host", "h", {"name": "h", "zone": "2"})]
     assert rows.merged(Image("host", "h", None)) is None
     assert list(rows.live()) == []

@@ -215,3 +215,24 @@ def test_time_that_stands_still_changes_nothing() -> None:
     rig = small()
     rig.ask(Cause.HOST_REBOOT, "h0")
     assert not rig.tell(Tick()).changes
+
+
+def test_notice_given_again_frees_the_other_deletions_of_its_request() -> None:
+    """A deletion whose notice was shown late is no longer waited for by the others. A-8, L-7."""
+    rig = with_web(TALKATIVE)
+    first = rig.ask(Cause.DELETION, "web_0", "web_1")
+    rig.approve("web_0", first)
+    assert rig.now(first).state is S.ANNOUNCED
+    rig.now_ms += 2 * MINUTE_MS
+    rig.tell(NoticeShown((first.number + 1,)))
+    assert rig.now(first.number + 1).not_before_ms > first.not_before_ms
+    assert rig.now(first).state is S.RUNNING
+
+
+def test_notice_shown_in_the_very_moment_of_its_end_counts() -> None:
+    """Silent work that is confirmed as its time comes starts then. Source: B-3, L-1."""
+    rig = with_web(Group("web"))
+    operation = rig.ask(Cause.DELETION, "web_0", not_before_ms=rig.now_ms + MINUTE_MS)
+    rig.now_ms += MINUTE_MS
+    rig.tell(NoticeShown((operation.number,)))
+    assert rig.now(operation).state is S.RUNNING

@@ -239,6 +239,10 @@ def test_history_tells_of_work_that_takes_another_s_place() -> None:
     told = "op-1 is cancelled: VMs have arrived on h2; asked for again as op-3"
     assert texts(rig, "operation.cancelled") == [told]
     assert texts(rig, "operation.planned")[-1] == "op-3 takes the place of op-1"
+    [image] = [e for e in rig.entries if e.action == "operation.planned"][-1].images
+    assert image.row is not None
+    for name in ("not_before_ms", "announced_ms", "shown_ms", "alerted"):
+        assert not image.row[name]
 
 
 def test_history_tells_of_vms_that_are_not_waited_for() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from forewarn.core.document import View, fresh, refreshed
+import pytest
+
+from forewarn.core.document import View, ahead_of, fresh, refreshed
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import Cancel, ChangeTopology, Enable
 from forewarn.core.topology import Group, GroupKind, Vm
+from forewarn.protocol.documents import Document, ScheduledEvent
 from tests.core.rig import MINUTE_MS, Rig, small, small_fleet
 
 
@@ -112,3 +115,17 @@ def test_same_events_leave_the_view_alone() -> None:
     view: View = fresh("web", "web")
     assert refreshed(view, ()) is view
     assert (view.vm, fresh("web/a", "web").vm) == ("", "a")
+
+
+@pytest.mark.parametrize(
+    ("own", "shared"),
+    [((5, True), 6), ((3, True), 4), ((2, True), 3), ((3, False), 3), ((5, False), 6)],
+    ids=["ahead", "as far", "behind", "the same", "ahead, nothing shown"],
+)
+def test_shared_document_is_ahead_of_a_dropped_one(own: tuple[int, bool], shared: int) -> None:
+    """A VM that reads the shared one from now on sees it move if it shows something else. D-1."""
+    incarnation, is_other = own
+    events = (ScheduledEvent(event_id="E"),) if is_other else ()
+    dropped = View("web/a", "web", Document(incarnation, events))
+    view = View("web", "web", Document(3, ()))
+    assert ahead_of(view, [dropped]).document == Document(shared, ())

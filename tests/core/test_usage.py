@@ -7,10 +7,11 @@ from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.policy import Policy
 from forewarn.core.stimulus import ChangeTopology, Complete, Repair
-from forewarn.core.topology import Group
+from forewarn.core.topology import Group, Vm
 from forewarn.core.usage import FLEET
 from forewarn.planning.policy import Budget, Scope
 from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.values import replace
 from tests.core.invariants import usage_of
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS
@@ -107,3 +108,44 @@ def test_copy_knows_who_has_rested() -> None:
     rig.run()
     assert "anna" in rig.state.rested_ms
     assert rig.state.copy().rested_ms == rig.state.rested_ms
+
+
+def test_what_comes_to_a_failed_host_takes_room() -> None:
+    """A VM that is put on a host that has failed counts from then. Source: F-3."""
+    rig = budgeted(1, Scope.OWNER)
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h3")
+    rig.tell(Complete(failure.number, failed=True))
+    rig.tell(ChangeTopology(vms=(Vm("new", "h3", "web"),)))
+    assert rig.state.usage.taken[Scope.OWNER, ""] == 2
+
+
+def test_start_that_waits_is_woken_when_a_vm_leaves() -> None:
+    """Room that a VM leaves on a failed host is used at once. Source: F-3, F-4."""
+    rig = budgeted(1, Scope.GROUP)
+    number = rig.start("h0")
+    rig.show()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h3")
+    rig.tell(Complete(failure.number, failed=True))
+    rig.approve("web_0", rig.working(number)["h0"])
+    assert rig.working(number)["h0"].state is OperationState.ANNOUNCED
+    rig.tell(ChangeTopology(removed=(("vm", "web_3"),)))
+    assert rig.working(number)["h0"].state is OperationState.RUNNING
+
+
+def test_start_that_waits_is_woken_when_a_host_goes_to_another_rack() -> None:
+    """A budget of a rack counts its hosts where they are now. Source: F-3."""
+    rig = budgeted(1, Scope.RACK)
+    racks = {"h0": "r1", "h3": "r1", "h6": "r2"}
+    hosts = [
+        replace(rig.state.topology.hosts[name], labels=(("rack", rack),))
+        for name, rack in racks.items()
+    ]
+    rig.tell(ChangeTopology(hosts=tuple(hosts)))
+    number = rig.start("h0")
+    rig.show()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h3")
+    rig.tell(Complete(failure.number, failed=True))
+    rig.approve("web_0", rig.working(number)["h0"])
+    assert rig.working(number)["h0"].state is OperationState.ANNOUNCED
+    rig.tell(ChangeTopology(hosts=(replace(hosts[1], labels=(("rack", "r2"),)),)))
+    assert rig.working(number)["h0"].state is OperationState.RUNNING

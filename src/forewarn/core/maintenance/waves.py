@@ -51,9 +51,8 @@ def advance(draft: Draft, room: int) -> tuple[int, ...]:
         if maintenance is not None and _is_due(draft, maintenance):
             announced = _announce_wave(draft, maintenance, room)
             room -= announced
-            if room <= 0:
+            if not room:
                 more.append(number)
-                room = 0
     return tuple(more)
 
 
