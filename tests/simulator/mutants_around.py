@@ -271,7 +271,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 "forewarn.agent.core.event_tracking",
-                ("            if record.gone or self._shown(record.event_id) is not None:\n"),
+                "            if record.gone or record.event_id in self._last_events:\n",
                 "            if record:\n",
             ),
         ),
