@@ -22,6 +22,7 @@ from forewarn.protocol.documents import Document
 from forewarn.replication.access import NodeAccess
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.messages import Caller, DocumentChange, Publication
+from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
 from forewarn.replication.server import FeedServer
 from tests.metadata.live import FREEZE, Control
@@ -63,7 +64,7 @@ async def child(address: str, directory: Path, names: list[str]) -> None:
     """Run some nodes until standard input ends; print a line once all follow."""
     nodes = []
     for name in names:
-        store = NodeStore(directory / name)
+        store = NodeStore(NodeDirectory(directory / name))
         follower = Follower(
             address, lambda _: None, identity=NodeIdentity(name, token="t"), store=store
         )

@@ -6,9 +6,10 @@ import pytest
 
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import EventState, OperationState
-from forewarn.core.refusals import Unknown, UnknownEvent
+from forewarn.core.refusals import Unknown
 from forewarn.core.stimulus import Acknowledge, Approve, Cancel, ChangeTopology, Enable, Tick
 from forewarn.core.topology import Group, GroupKind, Vm
+from forewarn.protocol.approvals import UnknownEvent
 from forewarn.values import replace
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet
 

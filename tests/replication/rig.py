@@ -11,6 +11,7 @@ from forewarn.protocol.documents import Document
 from forewarn.replication.access import NodeAccess
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.replication.messages import Caller, DocumentChange, Publication
+from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
 from forewarn.replication.server import FeedServer
 from tests.metadata.live import FREEZE, Control
@@ -50,7 +51,7 @@ class Node:
     def __init__(self, address: str, name: str, directory: Path, *, token: str = "") -> None:
         """Take possession of its directory."""
         self.told: list[DocumentChange] = []
-        self.store = NodeStore(directory / name)
+        self.store = NodeStore(NodeDirectory(directory / name))
         identity = NodeIdentity(name, token=token or f"t{name[-1]}")
         self.follower = Follower(address, self.told.append, identity=identity, store=self.store)
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forewarn.replication import node_store
+from forewarn.replication import node_files, node_store
 from forewarn.replication.messages import DocumentChange
-from forewarn.replication.node_store import FILE, NodeStore, NodeStoreUnusable, Position
+from forewarn.replication.node_files import NodeDirectory, NodeStoreUnusable
+from forewarn.replication.node_store import FILE, NodeStore, Position
 from forewarn.replication.portions import cut
 from tests.metadata.feeds import run, until
 from tests.replication.rig import DB_0, WEB_0, WHOLE, Feed, Node, shown
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def kept(directory: Path) -> DocumentChange | None:
     """Return what a store has, as another process would read it."""
-    store = NodeStore(directory)
+    store = NodeStore(NodeDirectory(directory))
     whole = store.load()
     store.close()
     return whole
@@ -27,7 +28,7 @@ def kept(directory: Path) -> DocumentChange | None:
 
 def written(directory: Path) -> NodeStore:
     """Return a store with a whole and two changes."""
-    store = NodeStore(directory)
+    store = NodeStore(NodeDirectory(directory))
     assert store.load() is None
     store.keep(WHOLE, Position("e", 1, 11))
     for sequence in (2, 3):
@@ -170,7 +171,7 @@ def test_full_disk_leaves_nothing_old_behind(
 
     store = written(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(node_store, "_written", full)
+        patch.setattr(node_files, "_written", full)
         store.keep(DocumentChange(4, publications=(shown("web", 4),)), Position("e", 4, 0))
     assert store.trouble == "No space left on device"
     assert not (tmp_path / FILE).exists()
@@ -184,7 +185,7 @@ def test_full_disk_leaves_nothing_old_behind(
 
 def test_directory_has_one_node(tmp_path: Path) -> None:
     """Two nodes never write the same file. Source: M-2."""
-    store = NodeStore(tmp_path)
+    store = NodeStore(NodeDirectory(tmp_path))
     with pytest.raises(NodeStoreUnusable):
-        NodeStore(tmp_path)
+        NodeDirectory(tmp_path)
     store.close()

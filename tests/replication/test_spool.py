@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.protocol.approvals import UnknownEvent
 from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, DocumentChange
 from forewarn.replication.spool import FILE, Spool
 from tests.metadata.feeds import run, until
@@ -88,11 +89,12 @@ def test_approval_under_way_is_taken_over(tmp_path: Path) -> None:
 def test_node_accepts_only_what_its_vms_are_shown(
     tmp_path: Path, request_: ApprovalRequest
 ) -> None:
-    """It refuses what the control plane would refuse. Source: A-3, M-5."""
+    """It refuses what the control plane would refuse, in its words. Source: A-3, S-4, M-5."""
 
     async def story() -> None:
         _, node, spool = await away(tmp_path)
-        assert not (await spool.approve(request_)).accepted
+        error = str(UnknownEvent(event_id=request_.event_ids[0]))
+        assert await spool.approve(request_) == ApprovalAnswer(accepted=False, error=error)
         assert spool.waiting == 0
         await spool.stop()
         await node.stop()
@@ -124,9 +126,10 @@ def test_full_disk_accepts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     async def story() -> None:
         _, node, spool = await away(tmp_path)
         with monkeypatch.context() as patch:
-            patch.setattr("forewarn.replication.spool.os.fsync", full)
+            patch.setattr("forewarn.replication.node_files.os.fsync", full)
             assert spool.approve(OWN).cancelled()
         assert spool.waiting == 0
+        assert (tmp_path / "n1" / FILE).stat().st_size == 0
         assert await spool.approve(OWN) == ACCEPTED
         await spool.stop()
         again = spool_of(node)
@@ -169,5 +172,27 @@ def test_approval_goes_to_the_control_plane_while_it_is_there(tmp_path: Path) ->
         await spool.stop()
         await node.stop()
         await feed.server.stop()
+
+    run(story())
+
+
+def test_what_was_written_and_not_synced_is_synced_before_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process killed between the two leaves a line that a loss of power takes. Source: M-3."""
+    synced: list[int] = []
+
+    async def story() -> None:
+        _, node, spool = await away(tmp_path)
+        assert await spool.approve(OWN) == ACCEPTED
+        await spool.stop()
+        with monkeypatch.context() as patch:
+            patch.setattr("forewarn.replication.node_files.os.fsync", synced.append)
+            again = spool_of(node)
+        assert synced
+        assert await again.approve(OWN) == ACCEPTED
+        assert (tmp_path / "n1" / FILE).read_bytes().count(b"\n") == 1
+        await again.stop()
+        await node.stop()
 
     run(story())

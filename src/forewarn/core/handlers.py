@@ -15,9 +15,10 @@ from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import EventState, Operation, OperationState
 from forewarn.core.maintenance import targets
-from forewarn.core.refusals import Unknown, UnknownEvent, UnknownOperation, WrongState
+from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
 from forewarn.core.stimulus import plain_reason
 from forewarn.core.topology import Health
+from forewarn.protocol.approvals import UnknownEvent
 from forewarn.values import replace
 
 if TYPE_CHECKING:

@@ -60,15 +60,6 @@ class UnknownOrder(Unknown):
     advice = "List what there is with `forewarn order list`."
 
 
-class UnknownEvent(CallerError):
-    """An approval of an event its VM is not shown; the sentence tells nothing more. Source: S-4."""
-
-    code = "unknown-event"
-    status = 400
-    message = "Bad request. EventId {event_id} is not a scheduled event of this VM."
-    advice = "Read the document again: the event may be over."
-
-
 class InUse(CallerError):
     """A removal of something others still stand on."""
 

@@ -20,6 +20,15 @@ class ApprovalMalformed(CallerError):
     advice = 'Send {{"StartRequests":[{{"EventId":"..."}}]}}.'
 
 
+class UnknownEvent(CallerError):
+    """An approval of an event its VM is not shown; the sentence tells nothing more. Source: S-4."""
+
+    code = "unknown-event"
+    status = 400
+    message = "Bad request. EventId {event_id} is not a scheduled event of this VM."
+    advice = "Read the document again: the event may be over."
+
+
 class ApprovalTooLarge(CallerError):
     """An approval exceeds the limits of A-5; nothing was approved."""
 

@@ -7,13 +7,9 @@ is damage, and everything is fetched again. Nothing may be served or decided in 
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.errors import OurError
 from forewarn.replication import messages as feed
 from forewarn.replication.feed_state import FeedState
 from forewarn.replication.messages import FeedPortion, FeedStart, FeedUnreadable
@@ -22,9 +18,9 @@ from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import BinaryIO
 
     from forewarn.replication.messages import DocumentChange
+    from forewarn.replication.node_files import NodeFiles
 
 FILE = "feed"
 """Name of the file in the node's directory."""
@@ -45,47 +41,28 @@ class Position:
     checksum: int = 0
 
 
-class NodeStoreUnusable(OurError):
-    """The directory of a metadata node cannot be used."""
-
-    code = "node-store-unusable"
-    message = "The directory {place} of the metadata node cannot be used: {reason}."
-    advice = "Give a directory that the user of the node may write, used by no other node."
-
-
 class NodeStore:
     """The file of one node, and what it says."""
 
-    def __init__(self, directory: Path) -> None:
-        """Take possession of a directory, which is made if it is not there.
-
-        Raises:
-            NodeStoreUnusable: it cannot be made or written, or another node has it.
-        """
-        self._path = directory / FILE
-        self._file: BinaryIO | None = None
+    def __init__(self, files: NodeFiles) -> None:
+        """Begin with nothing read of a node's files."""
+        self.files = files
+        self._on_disk = False
         self._whole_bytes = self._grown_bytes = 0
         self.position = Position()
         self.state = FeedState()
-        self.directory = directory
         #: Why what is shown is not on the disk; empty if it is.
         self.trouble = ""
-        try:
-            directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-            self._held = _hold(directory)
-        except OSError as error:
-            raise NodeStoreUnusable(place=directory, reason=error.strerror) from error
 
     def load(self) -> DocumentChange | None:
         """Return all that was kept, as one whole; None if there is nothing that can be used."""
         try:
-            with self._path.open("rb") as lines:
-                self._whole_bytes = self._replay(lines)
+            self._whole_bytes = self._replay(self.files.lines(FILE))
         except FileNotFoundError:
             return None
         except (OSError, FeedUnreadable, FeedBroken) as error:
             text = "what the metadata node had kept in %s is damaged, and fetched again: %s"
-            _LOG.error(text, self._path, error, extra={"action": "node-store.damaged"})
+            _LOG.error(text, self.files.place, error, extra={"action": "node-store.damaged"})
             self._forget()
             return None
         if not self.position.epoch:
@@ -102,7 +79,7 @@ class NodeStore:
         before, self.position = self.position, position
         self.state.apply(change)
         grown = self._grown_bytes > max(GROWTH_BYTES_MIN, self._whole_bytes)
-        if change.whole or grown or self._file is None:
+        if change.whole or grown or not self._on_disk:
             self._rewrite()
             return
         portions = tuple(cut(change, before.checksum))
@@ -110,7 +87,7 @@ class NodeStore:
             self._rewrite()
             return
         try:
-            self._grown_bytes += _written(self._file, (each.line for each in portions))
+            self._grown_bytes += self.files.append(FILE, (each.line for each in portions))
         except OSError as error:
             self._failed(error)
 
@@ -120,13 +97,10 @@ class NodeStore:
         self._rewrite()
 
     def close(self) -> None:
-        """Let go of the directory."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        os.close(self._held)
+        """Let go of the files."""
+        self.files.close()
 
-    def _replay(self, lines: BinaryIO) -> int:
+    def _replay(self, lines: Iterable[bytes]) -> int:
         """Read the file up to its end, or to where it was cut off; return its size in bytes."""
         start: FeedStart | None = None
         assembly: ChangeAssembly | None = None
@@ -152,30 +126,22 @@ class NodeStore:
         return size
 
     def _rewrite(self) -> None:
-        """Write everything to a new file and put it in the place of the old one."""
+        """Write everything to a new file, which takes the place of the old one."""
         position = self.position
-        new = self._path.with_suffix(".new")
         start = FeedStart(position.epoch, position.sequence, position.checksum, whole=True)
+        portions = cut(self.state.whole(position.sequence), 0)
+        self._on_disk = False
         try:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
-            file = new.open("wb")
-            try:
-                portions = cut(self.state.whole(position.sequence), 0)
-                size = _written(file, (feed.line_of(start), *(each.line for each in portions)))
-                new.replace(self._path)
-                os.fsync(self._held)
-            except OSError:
-                file.close()
-                raise
+            size = self.files.replace(
+                FILE, (feed.line_of(start), *(each.line for each in portions))
+            )
         except OSError as error:
             self._failed(error)
             return
         if self.trouble:
             text = "the metadata node keeps what it shows in %s again"
-            _LOG.warning(text, self._path, extra={"action": "node-store.kept"})
-        self._file, self.trouble = file, ""
+            _LOG.warning(text, self.files.place, extra={"action": "node-store.kept"})
+        self._on_disk, self.trouble = True, ""
         self._whole_bytes, self._grown_bytes = size, 0
 
     def _failed(self, error: OSError) -> None:
@@ -183,42 +149,12 @@ class NodeStore:
         if reason != self.trouble:
             self.trouble = reason
             text = "the metadata node cannot keep what it shows in %s: %s"
-            _LOG.error(text, self._path, reason, extra={"action": "node-store.failed"})
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.close()
-            self._file = None
+            _LOG.error(text, self.files.place, reason, extra={"action": "node-store.failed"})
+        self._on_disk = False
         self._forget()
 
     def _forget(self) -> None:
         self._whole_bytes = self._grown_bytes = 0
-        for path in (self._path, self._path.with_suffix(".new")):
-            with contextlib.suppress(OSError):
-                path.unlink()
-        with contextlib.suppress(OSError):
-            os.fsync(self._held)
-        if self._file is None and not self.trouble:
+        self.files.remove(FILE)
+        if not self.trouble:
             self.position, self.state = Position(), FeedState()
-
-
-def _written(file: BinaryIO, lines: Iterable[bytes]) -> int:
-    """Append lines and make them durable; return their size."""
-    size = sum(file.write(line) for line in lines)
-    file.flush()
-    os.fsync(file.fileno())
-    return size
-
-
-def _hold(directory: Path) -> int:
-    """Open a directory and lock it for as long as it is open, where directories can be."""
-    held = os.open(directory, os.O_RDONLY)
-    try:
-        import fcntl  # noqa: PLC0415 - not everywhere
-
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:
-        pass
-    except OSError:
-        os.close(held)
-        raise
-    return held

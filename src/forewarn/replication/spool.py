@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from typing import TYPE_CHECKING
 
 from forewarn.errors import ForewarnError
+from forewarn.protocol.approvals import UnknownEvent
 from forewarn.replication import messages as feed
 from forewarn.replication.messages import ApprovalAnswer, ApproveMessage, FeedUnreadable
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 FILE = "approvals"
 """Name of the file in the node's directory."""
 
-UNKNOWN = "Bad request. An event id is not known"
 RETRY_S = 1.0
 """Pause before an approval is handed on again that could not be."""
 
@@ -40,17 +39,16 @@ class Spool:
 
         Args:
             follower: hands requests on.
-            store: what the node shows, and whose directory this is kept in, too.
+            store: what the node shows, and beside which this is kept.
             size_max: how many approvals may wait.
         """
         self._follower = follower
         self._store = store
-        self._path = store.directory / FILE
+        self._files = store.files
         self._size_max = size_max
         self._waiting: dict[bytes, ApprovalRequest] = {}
         self._under_way: dict[asyncio.Future[ApprovalAnswer], ApprovalRequest] = {}
         self._arrived = asyncio.Event()
-        self._file = self._path.open("a+b")
         self._load()
         follower.on_lost = self._take_over
         self._task = asyncio.get_running_loop().create_task(self._deliver())
@@ -86,7 +84,6 @@ class Spool:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         self._follower.on_lost = lambda: None
-        self._file.close()
 
     def _answered(
         self, asked: asyncio.Future[ApprovalAnswer], answer: asyncio.Future[ApprovalAnswer]
@@ -109,8 +106,10 @@ class Spool:
 
     def _accept(self, request: ApprovalRequest, answer: asyncio.Future[ApprovalAnswer]) -> None:
         """Make an approval durable here and answer it; one that cannot be is not answered."""
-        if not self._shows(request):
-            answer.set_result(ApprovalAnswer(accepted=False, error=UNKNOWN))
+        unknown = self._unknown(request)
+        if unknown:
+            error = str(UnknownEvent(event_id=unknown[0]))
+            answer.set_result(ApprovalAnswer(accepted=False, error=error))
             return
         line = feed.line_of(ApproveMessage(0, request))
         if line not in self._waiting:
@@ -128,43 +127,43 @@ class Spool:
             _LOG.info(text, request.vm, extra=facts)
         answer.set_result(ApprovalAnswer(accepted=True))
 
-    def _shows(self, request: ApprovalRequest) -> bool:
-        """Whether the VM is shown all these events now. Source: A-3, M-5."""
+    def _unknown(self, request: ApprovalRequest) -> list[str]:
+        """Return the events among these that the VM is not shown now. Source: A-3, M-5."""
         caller = self._store.state.callers.get(request.vm)
         shown = self._store.state.publications.get(caller.view) if caller else None
         ids = {event.event_id.upper() for event in shown.document.events} if shown else set()
-        return bool(request.event_ids) and ids.issuperset(request.event_ids)
+        return [event_id for event_id in request.event_ids if event_id not in ids]
 
     def _append(self, line: bytes) -> str:
         """Write a line through to the disk; return why that failed, empty if it did not."""
-        end = self._file.seek(0, os.SEEK_END)
         try:
-            self._file.write(line)
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            self._files.append(FILE, (line,))
         except OSError as error:
-            with contextlib.suppress(OSError):  # half a line would spoil the next
-                self._file.truncate(end)
             return error.strerror or str(error)
         return ""
 
     def _load(self) -> None:
-        """Read what waits; half a line at the end was never answered."""
-        self._file.seek(0)
+        """Read what waits; half a line at the end was never answered.
+
+        A process that was killed may have written what it had no time to sync: that is done now,
+        since whoever repeats it is told at once that it is safe.
+        """
         whole = 0
-        for line in self._file:
-            try:
-                message = feed.read_asked(line)
-            except FeedUnreadable:
-                if line.endswith(b"\n"):
-                    text = "a line of %s is damaged: one approval is lost"
-                    _LOG.error(text, self._path, extra={"action": "spool.damaged"})
-                    whole += len(line)
-                continue
-            if line.endswith(b"\n") and isinstance(message, ApproveMessage):
-                self._waiting[line] = message.request
+        with contextlib.suppress(FileNotFoundError):
+            for line in self._files.lines(FILE):
+                if not line.endswith(b"\n"):
+                    break
                 whole += len(line)
-        self._file.truncate(whole)
+                try:
+                    message = feed.read_asked(line)
+                except FeedUnreadable:
+                    text = "a line of %s in %s is damaged: one approval is lost"
+                    facts = {"action": "spool.damaged"}
+                    _LOG.error(text, FILE, self._files.place, extra=facts)
+                    continue
+                if isinstance(message, ApproveMessage):
+                    self._waiting[line] = message.request
+            self._files.shorten(FILE, whole)
         if self._waiting:
             self._arrived.set()
 
@@ -188,5 +187,4 @@ class Spool:
             if not self._waiting:
                 self._arrived.clear()
                 with contextlib.suppress(OSError):
-                    self._file.truncate(0)
-                    os.fsync(self._file.fileno())
+                    self._files.shorten(FILE, 0)

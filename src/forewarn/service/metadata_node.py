@@ -19,6 +19,7 @@ from forewarn.garbage import freeze_garbage
 from forewarn.metadata.server import MetadataServer
 from forewarn.replication.access import TlsFiles
 from forewarn.replication.follower import Follower, NodeIdentity
+from forewarn.replication.node_files import NodeDirectory
 from forewarn.replication.node_store import NodeStore
 from forewarn.replication.spool import Spool
 from forewarn.service.process import notify
@@ -56,7 +57,7 @@ class MetadataNode:
             from forewarn.replication.tls import client_context  # noqa: PLC0415 - not on a socket
 
             tls = client_context(TlsFiles(node.certificate, node.key, node.ca))
-        self._store = NodeStore(Path(node.store))
+        self._store = NodeStore(NodeDirectory(Path(node.store)))
         identity = NodeIdentity(
             str(node.name) or socket.gethostname(),
             hosts=tuple(map(str, node.hosts)),

@@ -1,0 +1,169 @@
+"""The files of one metadata node: lines that are on the disk once a call has returned.
+
+What the lines say is decided in `node_store.py` and `spool.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Protocol
+
+from forewarn.errors import OurError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+_MODE = 0o640
+
+
+class NodeStoreUnusable(OurError):
+    """The directory of a metadata node cannot be used."""
+
+    code = "node-store-unusable"
+    message = "The directory {place} of the metadata node cannot be used: {reason}."
+    advice = "Give a directory that the user of the node may write, used by no other node."
+
+
+class NodeFiles(Protocol):
+    """What a node needs of a disk; each call raises `OSError` where the disk refuses it."""
+
+    @property
+    def place(self) -> str:
+        """Where they are, for people."""
+
+    def lines(self, name: str) -> Iterator[bytes]:
+        """Yield a file's lines; the last may have no end."""
+
+    def append(self, name: str, lines: Iterable[bytes]) -> int:
+        """Add lines to a file and return their bytes; none is added where it fails."""
+
+    def replace(self, name: str, lines: Iterable[bytes]) -> int:
+        """Let a file have these lines alone, all or none of them; return their bytes."""
+
+    def shorten(self, name: str, size: int) -> None:
+        """Keep a file's first bytes alone."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file; nothing happens where there is none, or where it cannot be."""
+
+    def close(self) -> None:
+        """Let go of them."""
+
+
+class NodeDirectory:
+    """The files in a directory that one node has."""
+
+    def __init__(self, directory: Path) -> None:
+        """Take possession of a directory, which is made if it is not there.
+
+        Raises:
+            NodeStoreUnusable: it cannot be made or written, or another node has it.
+        """
+        self._directory = directory
+        self._open: dict[str, int] = {}
+        try:
+            directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+            self._held = _hold(directory)
+        except OSError as error:
+            raise NodeStoreUnusable(place=directory, reason=error.strerror) from error
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people."""
+        return str(self._directory)
+
+    def lines(self, name: str) -> Iterator[bytes]:
+        """Yield a file's lines."""
+        with (self._directory / name).open("rb") as lines:
+            yield from lines
+
+    def append(self, name: str, lines: Iterable[bytes]) -> int:
+        """Add lines; half a line would spoil the next, so what fails is taken back."""
+        file = self._file(name)
+        end = os.fstat(file).st_size
+        try:
+            return _written(file, lines)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(file, end)
+            raise
+
+    def replace(self, name: str, lines: Iterable[bytes]) -> int:
+        """Write a new file and put it in the place of the old one."""
+        self._close(name)
+        path = self._directory / name
+        new = path.with_suffix(".new")
+        file = os.open(new, _NEW, _MODE)
+        try:
+            size = _written(file, lines)
+        finally:
+            os.close(file)
+        new.replace(path)
+        os.fsync(self._held)
+        return size
+
+    def shorten(self, name: str, size: int) -> None:
+        """Cut a file off."""
+        file = self._file(name)
+        os.ftruncate(file, size)
+        os.fsync(file)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, and what was to take its place."""
+        self._close(name)
+        path = self._directory / name
+        for each in (path, path.with_suffix(".new")):
+            with contextlib.suppress(OSError):
+                each.unlink()
+        with contextlib.suppress(OSError):
+            os.fsync(self._held)
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        for name in tuple(self._open):
+            self._close(name)
+        os.close(self._held)
+
+    def _file(self, name: str) -> int:
+        file = self._open.get(name)
+        if file is None:
+            file = self._open[name] = os.open(self._directory / name, _APPEND, _MODE)
+            os.fsync(self._held)  # else a new file may be gone with all that was synced of it
+        return file
+
+    def _close(self, name: str) -> None:
+        file = self._open.pop(name, None)
+        if file is not None:
+            with contextlib.suppress(OSError):
+                os.close(file)
+
+
+def _written(file: int, lines: Iterable[bytes]) -> int:
+    """Write lines and make them durable; return their size."""
+    size = 0
+    for line in lines:
+        left = memoryview(line)
+        while left:
+            left = left[os.write(file, left) :]
+        size += len(line)
+    os.fsync(file)
+    return size
+
+
+def _hold(directory: Path) -> int:
+    """Open a directory and lock it for as long as it is open, where directories can be."""
+    held = os.open(directory, os.O_RDONLY)
+    try:
+        import fcntl  # noqa: PLC0415 - not everywhere
+
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:
+        pass
+    except OSError:
+        os.close(held)
+        raise
+    return held
