@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.replication.follower import FeedLost
-from forewarn.replication.messages import ApprovalRequest, DocumentChange
+from forewarn.replication.messages import ApprovalRequest, Caller, DocumentChange
 from tests.metadata.feeds import run, until
-from tests.replication.rig import WEB_0, Feed, Node, caller, shown
+from tests.replication.rig import WEB_0, WHOLE, Feed, Node, caller, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,6 +138,62 @@ def test_vm_stays_with_its_old_node_while_the_new_one_is_away(tmp_path: Path) ->
         await until(lambda: one.vms == {"web_0"})
         assert two.incarnation("db") == 2
         await one.stop()
+        await two.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_vm_moved_while_its_new_node_was_away_leaves_the_old_one(tmp_path: Path) -> None:
+    """The new node comes after the whole move: it has the VM, the other one lets go. M-1, M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        one = await feed.node("n1")
+        feed.server.apply(DocumentChange(2, callers=(caller("db_0", "h1", destinations=("h3",)),)))
+        feed.server.apply(DocumentChange(3, callers=(caller("db_0", "h3"),)))
+        two = await feed.node("n2")
+        await until(lambda: "db_0" not in one.vms)
+        assert two.vms == {"web_1", "db_0"}
+        assert await feed.shows(DocumentChange(4, publications=(shown("db", 2),))) == ()
+        assert two.incarnation("db") == 2
+        assert feed.server.connected == 2
+        await one.stop()
+        await two.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_everything_is_awaited_at_the_nodes_that_are_named(tmp_path: Path) -> None:
+    """After a restart nobody has come yet, and work waits for the nodes all the same. M-4."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        concerned = feed.server.apply(WHOLE)
+        assert concerned == frozenset({"n1", "n2"})
+        confirmed = feed.server.confirmed(WHOLE.sequence, 0.2, concerned)
+        one = await feed.node("n1")
+        assert await confirmed == ("n2",)
+        await one.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_node_shows_no_document_that_its_vms_do_not_read(tmp_path: Path) -> None:
+    """A VM reads another document from now on: the one before leaves its node. M-1, M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        two = await feed.node("n2")
+        own = Caller("web_1", "web", "web/web_1", host="h2")
+        opened = DocumentChange(2, callers=(own,), publications=(shown("web/web_1", 2),))
+        assert await feed.shows(opened) == ()
+        assert (two.incarnation("web/web_1"), two.incarnation("web")) == (2, None)
+        feed.server.apply(DocumentChange(3, publications=(shown("web", 2),)))
+        assert await feed.shows(DocumentChange(4, publications=(shown("web/web_1", 3),))) == ()
+        assert (two.incarnation("web/web_1"), two.incarnation("web")) == (3, None)
         await two.stop()
         await feed.server.stop()
 

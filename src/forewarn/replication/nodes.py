@@ -24,10 +24,12 @@ SILENT_S_MAX = 10.0
 
 @value
 class FeedPace:
-    """Signs of life of a feed; in seconds."""
+    """Signs of life of a feed, in seconds, and how large the portions are it travels in."""
 
     heartbeat_s: float
     silent_s_max: float
+    portion_bytes: int = 0
+    """0: as usual."""
 
 
 def usual_pace() -> FeedPace:

@@ -36,8 +36,15 @@ class Portion(NamedTuple):
     checksum: int
 
 
-def cut(change: DocumentChange, checksum: int) -> Iterator[Portion]:
-    """Cut a change into portions, each made when it is asked for; costs what the change holds."""
+def cut(change: DocumentChange, checksum: int, portion_bytes: int = 0) -> Iterator[Portion]:
+    """Cut a change into portions, each made when it is asked for; costs what the change holds.
+
+    Args:
+        change: what to cut.
+        checksum: that of what was before it.
+        portion_bytes: the largest content of more than one item; 0: as usual.
+    """
+    largest = portion_bytes or PORTION_BYTES
     batch: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
     size = 0
     kinds: tuple[Sequence[Caller | Publication | str], ...] = (
@@ -48,7 +55,7 @@ def cut(change: DocumentChange, checksum: int) -> Iterator[Portion]:
     for texts, items in zip(batch, kinds, strict=True):
         for item in items:
             text = feed.encoded(item)
-            if size and size + len(text) > PORTION_BYTES:
+            if size and size + len(text) > largest:
                 portion = _portion(change.sequence, batch, checksum, last=False)
                 checksum = portion.checksum
                 yield portion

@@ -92,7 +92,9 @@ class Scopes:
         self._by_host: dict[str, dict[ScopedFeed, None]] = {}
         self._vms_on: dict[str, dict[str, None]] = {}
         self._hosts_of: dict[str, dict[str, int]] = {}
-        """View, or group -> host -> how many VMs there are shown it, or belong to it."""
+        """View -> host -> how many VMs there are shown it."""
+        self._hosts_of_group: dict[str, dict[str, int]] = {}
+        """Group -> host -> how many VMs there belong to it."""
 
     def __iter__(self) -> Iterator[ScopedFeed]:
         """Yield every feed."""
@@ -152,7 +154,9 @@ class Scopes:
 
     def shows_group(self, feed: ScopedFeed, group: str) -> bool:
         """Whether VMs of a group are on a feed's hosts."""
-        return self._uses(feed, group)
+        hosts = self._hosts_of_group.get(group, {})
+        leaving = (self.state.callers[vm].group for vm in feed.leaving)
+        return any(host in hosts for host in feed.hosts or ()) or group in leaving
 
     def hosts_shown(self, change: DocumentChange) -> frozenset[str]:
         """Return the hosts with VMs that a change is about, as they are after it."""
@@ -174,6 +178,7 @@ class Scopes:
         if change.whole:
             self._vms_on.clear()
             self._hosts_of.clear()
+            self._hosts_of_group.clear()
             for feed in self._feeds.values():
                 feed.leaving.clear()
         else:
@@ -242,6 +247,9 @@ class Scopes:
                     draft.publications[caller.view] = shown
         if before is None:
             return
+        for feed in was:
+            if feed in here and before.view != caller.view:
+                self._withdraw(feed, before.view, drafts)
         for feed in left:
             if here:
                 feed.leaving[caller.vm] = before.view
@@ -264,10 +272,13 @@ class Scopes:
         draft = drafts.setdefault(feed, _Draft())
         draft.gone.append(caller.vm)
         feed.dropped(caller)
-        if not self._uses(feed, caller.view):
-            draft.publications[caller.view] = Publication(
-                caller.view, enabled=False, document=_NOTHING
-            )
+        self._withdraw(feed, caller.view, drafts)
+
+    def _withdraw(self, feed: ScopedFeed, view: str, drafts: dict[ScopedFeed, _Draft]) -> None:
+        """Let a node show a document no more that none of its VMs is shown."""
+        if not self._uses(feed, view):
+            draft = drafts.setdefault(feed, _Draft())
+            draft.publications[view] = Publication(view, enabled=False, document=_NOTHING)
 
     def _showing(self, view: str) -> dict[ScopedFeed, None]:
         """Return the feeds that have VMs which are shown this view."""
@@ -288,17 +299,20 @@ class Scopes:
     def _place(self, caller: Caller) -> None:
         for host in caller.hosts:
             self._vms_on.setdefault(host, {})[caller.vm] = None
-            for name in {caller.view, caller.group}:
-                hosts = self._hosts_of.setdefault(name, {})
+            for of, name in self._counted(caller):
+                hosts = of.setdefault(name, {})
                 hosts[host] = hosts.get(host, 0) + 1
 
     def _unplace(self, caller: Caller) -> None:
         for host in caller.hosts:
             self._vms_on[host].pop(caller.vm)
-            for name in {caller.view, caller.group}:
-                hosts = self._hosts_of[name]
+            for of, name in self._counted(caller):
+                hosts = of[name]
                 hosts[host] -= 1
                 if not hosts[host]:
                     del hosts[host]
                     if not hosts:
-                        del self._hosts_of[name]
+                        del of[name]
+
+    def _counted(self, caller: Caller) -> tuple[tuple[dict[str, dict[str, int]], str], ...]:
+        return (self._hosts_of, caller.view), (self._hosts_of_group, caller.group)

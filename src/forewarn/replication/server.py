@@ -23,7 +23,7 @@ from forewarn.replication.messages import FeedStart, FeedUnreadable, NodeTrouble
 from forewarn.replication.node_requests import NodeRequests
 from forewarn.replication.node_session import ASKED_LINE_BYTES_MAX, NodeSession, read_greeting
 from forewarn.replication.nodes import NodeTable, usual_pace
-from forewarn.replication.portions import Portion, cut
+from forewarn.replication.portions import cut
 from forewarn.replication.scopes import Scopes
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class FeedServer:
             upstream: whom they are for.
             epoch: names the sequence of changes: no other may ever have the same name.
             access: which nodes may come over the network; None: none, only workers.
-            pace: how often nodes are asked for a sign of life; None: as usual.
+            pace: how often nodes are asked for a sign of life, and its portions; None: as usual.
         """
         self._pace = pace or usual_pace()
         self.nodes = NodeTable(self._pace.silent_s_max)
@@ -200,7 +200,7 @@ class FeedServer:
             _Move(part.feed.name, change.sequence, part.arrived) for part in parts if part.arrived
         ]
         self._wake()
-        if self._access is None or change.whole:
+        if self._access is None:
             return None
         concerned.update(self._access.expected(self._scopes.hosts_shown(change)))
         return frozenset(concerned)
@@ -254,7 +254,7 @@ class FeedServer:
         if change.whole or size > LOGGED_ITEMS_MAX:
             log.reset(change.sequence)
             return
-        portions: tuple[Portion, ...] = tuple(cut(change, log.checksum))
+        portions = tuple(cut(change, log.checksum, self._pace.portion_bytes))
         lines = tuple(portion.line for portion in portions)
         log.append(change.sequence, lines, portions[-1].checksum)
 
@@ -281,7 +281,7 @@ class FeedServer:
             return
         self._moves = [move for move in self._moves if move not in settled]
         waits = {vm for move in self._moves for vm in move.vms}
-        vms = [vm for move in settled for vm in move.vms if vm not in waits]
+        vms = dict.fromkeys(vm for move in settled for vm in move.vms if vm not in waits)
         for scoped in self._scopes:
             change = self._scopes.left(scoped, vms)
             if change is not None:
@@ -368,7 +368,7 @@ class FeedServer:
         whole = self._scopes.whole(session.feed)
         start = FeedStart(self._epoch, log.sequence, log.checksum, whole=True)
         await session.send(feed.line_of(start))
-        for portion in cut(whole, 0):
+        for portion in cut(whole, 0, self._pace.portion_bytes):
             await session.send(portion.line)
             await asyncio.sleep(0)  # others are served between portions
         session.send_answers()
