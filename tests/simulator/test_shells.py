@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from contextlib import closing
 
 import pytest
 
 from forewarn.cli.main import main
 from forewarn.simulator.checkers.premises import SHELL_PREMISES
-from forewarn.simulator.runs import run_world
+from forewarn.simulator.runs import command, run_world
 from forewarn.simulator.world.event_queue import START_MS, EventQueue
+from forewarn.simulator.world.faults import KINDS
+from forewarn.simulator.world.node_faults import NODE_EFFECTS
 from forewarn.simulator.world.virtual_loop import VirtualLoop
 from forewarn.simulator.world.world import World, WorldPlan
 
 SMALL = WorldPlan(1, 6, 40, 0.5, shells=True)
+NODE_SEEDS_MAX = 12
 
 
 def test_loop_keeps_simulated_time() -> None:
@@ -54,6 +58,40 @@ def test_shells_keep_every_promise() -> None:
     assert premises["E-6: a VM asks too often"]
     assert premises["E-7: a document is not sent again"]
     assert premises["E-9: a long poll hears of a change"]
+
+
+@pytest.mark.slow
+def test_nodes_on_hypervisors_keep_every_promise() -> None:
+    """Nodes that serve some hosts are killed, cut off and lie; VMs move from one to another.
+
+    All of that happens in a few worlds, and every rule has something to be held against.
+    Source: M-1, M-2, M-3, M-4, M-5.
+    """
+    met: Counter[str] = Counter()
+    for seed in range(1, NODE_SEEDS_MAX):
+        result = run_world(WorldPlan(seed, 8, 40, 1.0, rate=6, shells=True))
+        assert not result.invariant, f"{result.text}\nrepeat it with: {command(result.plan)}"
+        met.update({name: result.premises[name] for name in SHELL_PREMISES})
+        met.update({effect: result.faults["node", effect] for effect in NODE_EFFECTS})
+        if all(met.values()):
+            break
+    assert [name for name, count in met.items() if not count] == []
+
+
+def test_world_of_nodes_by_host_moves_vms_between_them() -> None:
+    """A VM asks the node of the host it is on, and no node knows others' VMs. Source: M-5."""
+    world = World(WorldPlan(4, 8, 24, 0.5, frozenset(KINDS), rate=6, shells=True))
+    with closing(world.disk):
+        world.run()
+    assert world.by_host
+    assert world.checker.premises["M-2: a VM runs where another node answers"]
+    for name, vm in world.topology.vms.items():
+        node = world.network.node_of(name)
+        assert node is world.node_of_host(vm.host)
+        assert name in node.readers[world.topology.view_of(name)]
+    for node in world.nodes_by_host:
+        known = {name for readers in node.readers.values() for name in readers}
+        assert known == {name for host in node.hosts or () for name in world.topology.vms_on(host)}
 
 
 def test_simulate_leaves_the_shells_out_on_request(capsys: pytest.CaptureFixture[str]) -> None:

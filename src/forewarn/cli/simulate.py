@@ -49,7 +49,10 @@ NUMBERS: dict[str, int | float] = {
 """What they are where they are not given."""
 DEFAULTS: dict[str, object] = {**NUMBERS, "without": "", "no_shrink": False}
 """Every option of random worlds; beside a FILE none of them may be given."""
-FAULTS = "crash, failover, store, wire, cut, lag, publish, clock, host, silence, drivers, disk, odd"
+FAULTS = (
+    "crash, failover, store, wire, cut, lag, publish, clock, host, silence, drivers, disk, odd,"
+    " node"
+)
 ACTIVITIES = (
     "routine, prediction, users, evictions, changes, meddling, maintenances, policies, steering"
 )

@@ -16,6 +16,8 @@ from forewarn.simulator.world.crash_points import Violation
 from forewarn.simulator.world.document_cache import read
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forewarn.core.lifecycle import Operation
     from forewarn.core.policy import Policy
     from forewarn.core.state import Changes
@@ -73,6 +75,8 @@ class ClientChecker:
         self.whole_ms = 0
         #: How long the first answer to a group is held; 0 where requests are not seen. Source: B-1.
         self.enable_delay_ms = 0
+        #: Told of a document that is not the newest, and since when it is not.
+        self.check_age: Callable[..., None] = lambda *_, **__: None
         #: Whether nodes report every request; without connections only some are. Source: B-2.
         self.polls_are_marked = False
 
@@ -132,6 +136,8 @@ class ClientChecker:
             return
         self._premises["S-1: an older document read"] += 1
         since_ms = self._superseded.get((view, resets, incarnation), 0)
+        if since_ms:
+            self.check_age(vm, node, view, superseded_ms=since_ms)
         oldest_ms = max(since_ms, self._superseded.get((view, resets, -1), 0))
         if max(oldest_ms, self._states.sound_since_ms(node)) + STALE_MS < self._queue.now_ms:
             age_s = (self._queue.now_ms - oldest_ms) // 1000
@@ -207,13 +213,17 @@ class ClientChecker:
         status: int,
         answered_ms: int,
     ) -> None:
-        """A VM's approval was answered by a node now."""
+        """A VM's approval was answered by a node now; 202 where it only is on its way. M-3."""
         now_ms = self._queue.now_ms
         self.history.add(Exchange(vm, node.name, now_ms, answered_ms, status, event_ids))
         if status == 200:
             for event_id in event_ids:
-                self._accepted.setdefault(event_id, set()).add(vm)
-                self._await_event(event_id)
+                self.accepts(vm, event_id)
+
+    def accepts(self, vm: str, event_id: str) -> None:
+        """A VM's approval counts."""
+        self._accepted.setdefault(event_id, set()).add(vm)
+        self._await_event(event_id)
 
     def acknowledged(self, event_ids: tuple[str, ...]) -> None:
         """An operator's approval was accepted. Source: A-9."""

@@ -15,13 +15,14 @@ from forewarn.ids import Ids
 from forewarn.simulator.checkers.client_checker import ClientChecker
 from forewarn.simulator.checkers.contract import DAY_MS, body_owed, view_owed, views_owed
 from forewarn.simulator.checkers.maintenance_checker import MaintenanceChecker
+from forewarn.simulator.checkers.node_checker import NodeChecker
 from forewarn.simulator.checkers.state_checker import ABORT_TRIES, StateChecker
 from forewarn.simulator.world.crash_points import Violation
 from forewarn.simulator.world.document_cache import read
 from forewarn.simulator.world.history_reader import HistoryReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from forewarn.core.lifecycle import Event, Operation
     from forewarn.core.policy import Policy
@@ -66,7 +67,9 @@ class InvariantChecker(StateChecker):
         #: When a policy was applied last, in true time.
         self._policy_ms = 0
         #: The nodes away from the service, where it waits for them.
-        self.far_nodes: Sequence[SimulatedNode] = ()
+        self.nodes = NodeChecker(self, self._counts)
+        self.nodes.delivered = self.clients.accepts
+        self.clients.check_age = self.nodes.check_age
 
     def take(self, changes: Changes, service_ms: int) -> None:
         """Take a change that has become durable, at this time of the service."""
@@ -74,6 +77,7 @@ class InvariantChecker(StateChecker):
             self._policy_ms = self.queue.now_ms
         self.clients.durable(changes, service_ms)
         self.durable(changes)
+        self.nodes.durable(changes)
         self.maintenance.durable(changes, service_ms, service_ms - self.queue.now_ms)
         self.clients.is_durable(changes)
 
@@ -178,15 +182,31 @@ class InvariantChecker(StateChecker):
         elif isinstance(stimulus, Retry):
             self.retries[stimulus.operation] -= 1
 
-    def approved(self, vm: str, event_ids: tuple[str, ...]) -> None:
-        """Invariant 11: a VM was answered 200, so its approval is durable."""
+    def approved(self, vm: str, node: SimulatedNode, event_ids: tuple[str, ...]) -> bool:
+        """Invariant 11: a VM was answered 200, so its approval is durable.
+
+        Returns:
+            whether it is at the control plane; else the node has it. Source: M-3.
+        """
+        delivered = True
         self.premises["11: an approval is answered 200"] += 1
         for event_id in event_ids:
             event = self.events.get(event_id)
             if event is None or event.group not in self.groups_of[vm]:
                 raise Violation("7", f"{vm} approved {event_id}, which it is not shown")
             if event.state is E.SCHEDULED and not self._counts(event, vm):
-                raise Violation("11", f"{vm} was answered 200, its approval of {event_id} is not")
+                delivered = False
+                if not self.nodes.keeps(node, vm, event_id):
+                    text = f"{vm} was answered 200, its approval of {event_id} is not"
+                    raise Violation("11", text)
+        if delivered:
+            self.nodes.answered_approval(vm, node, event_ids)
+        return delivered
+
+    def hears_polls(self, groups: frozenset[str], service_ms: int) -> None:
+        """The service hears which groups asked, at this time of its own."""
+        self.clients.marked(groups, service_ms)
+        self.nodes.marked(groups)
 
     def _counts(self, event: Event, vm: str) -> bool:
         group = self.state.topology.groups[event.group]
@@ -226,13 +246,15 @@ class InvariantChecker(StateChecker):
         if self._begun.get(key) == self.recoveries:
             raise Violation("9", f"{operation.id} is begun twice")
         self._begun[key] = self.recoveries
+        self.nodes.notice.begins(operation)
         sound_ms = self.queue.now_ms - SHOWN_MS
-        sound = [node for node in self.far_nodes if self.sound_since_ms(node) <= sound_ms]
-        if sound:
-            self.premises["8: a node away from the service shows what begins"] += 1
+        sound = [node for node in self.nodes.far if self.nodes.sound_since_ms(node) <= sound_ms]
         for view, event_id in self._views_told(operation):
             shown = {"the service": self.shown.get(view)}
-            shown.update((node.name, node.snapshot.view(view).document) for node in sound)
+            for node in sound:
+                if self.nodes.serves(node, view, sound_ms):
+                    self.premises["8: a node away from the service shows what begins"] += 1
+                    shown[node.name] = self.nodes.shown(node, view)
             for where, document in shown.items():
                 told = {e.event_id: e.status for e in document.events} if document else {}
                 if told.get(event_id) != "Started":
@@ -343,6 +365,9 @@ class InvariantChecker(StateChecker):
             if view.document.events:
                 raise Violation("13", f"{view.key} still shows events")
             for node in nodes:
+                far = self.nodes.find(node)
+                if far is not None and not self.nodes.serves(far, view.key):
+                    continue
                 shown = node.snapshot.view(view.key)
                 if not shown.enabled or shown.document != view.document:
                     text = f"{node.name} shows {view.key} {shown.document} for {view.document}"

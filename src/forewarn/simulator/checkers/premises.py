@@ -66,9 +66,23 @@ PREMISES = (
 
 SHELL_PREMISES = (
     "8: a node away from the service shows what begins",
+    "A-6: an approval is answered after what it changed",
     "B-1: a group is enabled after the delay",
     "E-6: a VM asks too often",
     "E-7: a document is not sent again",
     "E-9: a long poll hears of a change",
+    "M-1: a VM leaves its old node",
+    "M-1: a node equals what is durable",
+    "M-2: a VM runs where another node answers",
+    "M-2: a node answers while the service is away",
+    "M-2: a node comes back by itself",
+    "M-2: an older document is read at a node",
+    "M-3: a node accepts an approval on its own",
+    "M-3: a node's own approval is delivered",
+    "M-4: notice counts from what nodes show",
+    "M-4: notice counts though a node is away",
+    "M-4: work begins though a node is away",
+    "M-5: a node asks for a VM that is not its own",
+    "M-5: a node of some hosts is told of a VM",
 )
 """Those that only worlds with connections can meet."""

@@ -86,7 +86,9 @@ class StateChecker:
         self.retries: dict[int, int] = {}
         #: Operation -> true ms from when it was announced until it started, once it has.
         self.waited_ms: dict[int, int] = {}
-        self._announced_ms: dict[int, int] = {}
+        #: Operation -> when it was announced; view -> when its document changed last: true ms.
+        self.announced_ms: dict[int, int] = {}
+        self.view_changed_ms: dict[str, int] = {}
         #: Operations whose VMs asked not to be told of such work when it was asked for.
         self._untold: set[int] = set()
         #: Operation -> true time its notice was first shown, less what clocks had jumped by then,
@@ -120,6 +122,7 @@ class StateChecker:
         for operation in changes.operations.values():
             self._check_operation(operation, topology, changes)
         self.documents.durable(changes)
+        self.view_changed_ms.update(dict.fromkeys(changes.views, self.queue.now_ms))
         self.state.adopt(changes)
         self.operations.update(changes.operations)
         self.events.update(changes.events)
@@ -189,11 +192,11 @@ class StateChecker:
     def _note_times(self, operation: Operation, before: Operation | None) -> None:
         number, now_ms = operation.number, self.queue.now_ms
         if operation.state is S.ANNOUNCED:
-            self._announced_ms.setdefault(number, now_ms)
+            self.announced_ms.setdefault(number, now_ms)
         if operation.state is S.RUNNING:
             self.running_ms.setdefault((number, operation.attempt), now_ms)
-            if number in self._announced_ms and before and before.state is not S.RUNNING:
-                self.waited_ms[number] = now_ms - self._announced_ms[number]
+            if number in self.announced_ms and before and before.state is not S.RUNNING:
+                self.waited_ms[number] = now_ms - self.announced_ms[number]
 
     def _check_silence(self, operation: Operation, topology: Topology) -> None:
         """SPEC 7 and 10: work is kept from those it hits only where they asked for no notice."""

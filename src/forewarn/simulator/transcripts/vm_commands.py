@@ -142,7 +142,8 @@ class VmCommands:
     def _approve(self, name: str, body: bytes, ids: tuple[str, ...], options: Options) -> list[str]:
         reply = self._send(name, nodes.post(options.get("version", VERSIONS[-1])), body, ids)
         if reply.status == 200:
-            self.deployment.checker.approved(name, ids)
+            node = self.deployment.network.node_of(name)
+            self.deployment.checker.approved(name, node, ids)
             return []
         return self._answered(name, reply)
 

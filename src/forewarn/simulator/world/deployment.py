@@ -61,6 +61,7 @@ class Deployment:
     ) -> None:
         """Join the parts; the first driver is the default one, the first node the service's."""
         self.publish_lag_ms = self._trouble_ms = 0
+        self._node_trouble_ms: dict[SimulatedNode, int] = {}
         #: Whether changes cannot be handed to nodes, and how many could not.
         self.publish_fails = False
         self.not_handed_on = 0
@@ -243,9 +244,12 @@ class Deployment:
             elif name not in self.machines:
                 self.build_machine(vm)
 
-    def note_trouble(self) -> None:
-        """Something is, or was until now, wrong that keeps changes from nodes."""
-        self._trouble_ms = self.queue.now_ms
+    def note_trouble(self, node: SimulatedNode | None = None) -> None:
+        """Something is, or was until now, wrong that keeps changes from this node, or from all."""
+        if node is None:
+            self._trouble_ms = self.queue.now_ms
+        else:
+            self._node_trouble_ms[node] = self.queue.now_ms
 
     def sound_since_ms(self, node: SimulatedNode | None) -> int:
         """Since when a change reaches a node at once, true time in ms; now, where none does.
@@ -258,14 +262,19 @@ class Deployment:
             or service.paused
             or self.publish_fails
             or self.publish_lag_ms
+            or service.late_shows
             or self.disk_fault_rates.permille
             or self.replaced_writer is not None
             or (service.store is not None and service.store.cut)
-            or (node is not None and not self.follows(node))
         )
         if wrong:
             self.note_trouble()
-        return max(self._trouble_ms, self.checker.recovered_ms)
+        since_ms = max(self._trouble_ms, self.checker.recovered_ms)
+        if node is None:
+            return since_ms
+        if not self.follows(node):
+            self.note_trouble(node)
+        return max(since_ms, self._node_trouble_ms.get(node, 0))
 
     def follows(self, node: SimulatedNode) -> bool:
         """Whether changes of the service reach a node."""
@@ -320,9 +329,7 @@ class Deployment:
         if service.loop is loop:
             service.late_shows -= 1
             self.note_trouble()
-            self.show_own(service, change)
-            shown.set_result(feed.PublishResult())
-            service.turn()
+            self.show_own(service, change).add_done_callback(partial(_pass_on, service, shown))
 
     def _deliver(self, node: SimulatedNode, change: feed.DocumentChange) -> None:
         if not node.is_cut:
@@ -353,7 +360,7 @@ class Deployment:
         if not node.is_cut:
             return
         node.join()
-        self.note_trouble()
+        self.note_trouble(node)
         self.service.once_awake(partial(self.tell_all, node))
 
     def tell_all(self, node: SimulatedNode) -> None:
@@ -362,6 +369,20 @@ class Deployment:
             told = _travelled(self.service.plane.whole())
             at_ms = self._in_order(self.nodes.index(node), FOLLOWER_LAG_MS)
             self.queue.at(at_ms, partial(self._deliver, node, told))
+
+
+def _pass_on(
+    service: SimulatedControl,
+    shown: Future[feed.PublishResult],
+    done: Future[feed.PublishResult],
+) -> None:
+    """Tell the service what became of a publication that began late."""
+    error = done.exception()
+    if error is None:
+        shown.set_result(done.result())
+    else:
+        shown.set_exception(error)
+    service.turn()
 
 
 def _travelled(change: feed.DocumentChange) -> feed.DocumentChange:

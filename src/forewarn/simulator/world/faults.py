@@ -7,6 +7,7 @@ were tried. No promise may be checked here.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.driver import MODES, NOT_HEARD
 from forewarn.simulator.world.event_queue import HOUR_MS, MINUTE_MS, SECOND_MS
 from forewarn.simulator.world.network import NetworkFaultRates
+from forewarn.simulator.world.node_faults import NODE_EFFECTS
 from forewarn.simulator.world.simulated_store import TROUBLES
 
 if TYPE_CHECKING:
@@ -93,11 +95,13 @@ class Faults:
             "cut": {"change missed": world.missed},
             "lag": {"shown late": world.shown_late},
             "publish": {"not handed on": world.not_handed_on},
+            "node": sum((node.disk.counts for node in world.nodes_by_host), Counter()),
         }
         return {
             (kind, effect): world.fault_counts[kind, effect]
             + elsewhere.get(kind, {}).get(effect, 0)
             for kind, effects in EFFECTS.items()
+            if kind != "node" or world.plan.shells
             for effect in effects
         }
 
@@ -197,6 +201,11 @@ def _publish(faults: Faults, dice: Dice) -> None:
     world.queue.after(dice.between(1, MINUTE_MS), clear)
 
 
+def _node(faults: Faults, dice: Dice) -> None:
+    """Hurt a node away from the service that serves some hosts, where there is one."""
+    faults.world.node_faults.strike(dice)
+
+
 def _clock(faults: Faults, dice: Dice) -> None:
     """Step the wall clock of the service's machine; a time server puts it right again."""
     world = faults.world
@@ -279,6 +288,7 @@ KINDS: dict[str, tuple[int, Callable[[Faults, Dice], None]]] = {
     "drivers": (12 * HOUR_MS, _drivers),
     "disk": (8 * HOUR_MS, _full),
     "odd": (4 * HOUR_MS, _odd),
+    "node": (2 * HOUR_MS, _node),
 }
 """Every kind of fault, how often it comes on average in ms, and what it does."""
 
@@ -295,6 +305,7 @@ EFFECTS: dict[str, tuple[str, ...]] = {
     "silence": ("fallen silent", "disabled"),
     "disk": ("not written",),
     "odd": ("odd answer",),
+    "node": NODE_EFFECTS,
     "drivers": (*(mode for mode, permille in MODES if permille), NOT_HEARD),
 }
 """What each kind of fault can do; each is counted where it is done."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 LAG_MS = 120
 """The longest that bytes are under way while nothing is wrong."""
+HELD_BYTES_MAX = 200
+"""What the wire holds before whoever writes has to wait for it."""
 TORN_PERMILLE = 20
 """How often in a thousand only a part of what was written arrives at first."""
 TORN_MS_MAX = 2000
@@ -92,6 +94,15 @@ class FeedWire:
         if near is not None and not near.carries and not self.dice.chance(SILENT_PERMILLE):
             self._reset(near)
 
+    def die(self, *, silent: bool) -> None:
+        """End the node's end with its process; where its machine goes, too, nobody is told."""
+        near = self._near
+        if near is None:
+            return
+        if silent:
+            near.carries = near.peer.carries = False
+        near.die()
+
     def _reset(self, near: WireEnd) -> None:
         near.end()
         near.peer.end()
@@ -120,7 +131,7 @@ class WireEnd(asyncio.Transport):
         self._protocol.connection_made(self)
         self.writer = _Writer(self, self._protocol, self.reader, loop)
         self._wire = wire
-        self._closing = self._flushes = self._reads_not = False
+        self._closing = self._flushes = self._reads_not = self._is_full = False
         self._written: list[bytes] = []
         self._unread: list[bytes] = []
 
@@ -130,6 +141,9 @@ class WireEnd(asyncio.Transport):
         """Send this to the other end."""
         if not self.is_closing():
             self._written.append(bytes(data))
+            if not self._is_full and self.get_write_buffer_size() > HELD_BYTES_MAX:
+                self._is_full = True
+                self._protocol.pause_writing()
             self._plan_flush()
 
     def close(self) -> None:
@@ -145,11 +159,11 @@ class WireEnd(asyncio.Transport):
         return self._closing or self.loop.ended
 
     def get_write_buffer_size(self) -> int:
-        """Return the bytes that wait: none, the wire takes them all."""
-        return 0
+        """Return the bytes that wait."""
+        return sum(map(len, self._written))
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Do nothing: the wire takes everything."""
+        """Do nothing: the wire has a limit of its own."""
 
     def pause_reading(self) -> None:
         """Leave what comes unread."""
@@ -209,6 +223,9 @@ class WireEnd(asyncio.Transport):
             self._written.append(octets[at:])
             self._plan_flush(wire.dice.between(1, TORN_MS_MAX))
             octets = octets[:at]
+        elif self._is_full and not self.is_closing():
+            self._is_full = False
+            self.loop.call_soon(self._protocol.resume_writing)
         if octets:
             self.peer.arrive(octets)
         if self.is_closing() and not self._flushes:

@@ -77,6 +77,8 @@ class HttpLine:
             if end.transport is None:
                 self.finish(end, NO_ANSWER)
                 return
+        else:
+            node.asked()
         self._sending = True
         self._send(end, parts, self._number)
         self._sending = False
@@ -87,7 +89,7 @@ class HttpLine:
             self._queue.after(timeout_ms, partial(self._expire, self._number))
 
     def drop(self) -> None:
-        """Close the connection from this side; who waits for an answer is told nothing more."""
+        """Lose the connection; who waits for an answer is told nothing more, and gives it up."""
         end, self._end = self._end, None
         if end is not None and end.transport is not None and not end.over:
             end.over = True

@@ -6,7 +6,10 @@ What is sent, when, and what becomes of it is decided by whoever holds the clien
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
+
+from forewarn.simulator.world.virtual_loop import ProcessKilled
 
 if TYPE_CHECKING:
     from forewarn.simulator.world.virtual_loop import VirtualLoop
@@ -71,7 +74,8 @@ class MemoryTransport(asyncio.Transport):
             return
         if self._reading and self._loop.runs:
             assert self._protocol is not None
-            self._loop.run(self._protocol.data_received, octets)
+            with suppress(ProcessKilled):
+                self._loop.run(self._protocol.data_received, octets)
         else:
             self._unread.append(octets)
             if self._reading:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 LOST = 0
 """Status of a request that got no answer at all."""
+KEPT = 202
+"""What stands for 200 where an approval is safe at its node alone. Source: M-3."""
 HELD = -1
 """Status of a first request that is held until its group is enabled. Source: B-1."""
 

@@ -87,7 +87,7 @@ class Network:
         self.calm_since_ms = self._queue.now_ms if rates == NetworkFaultRates() else NEVER_MS
 
     def connect(self, machine: str, node: SimulatedNode) -> None:
-        """Say which node a machine's requests reach."""
+        """Say which node a machine's requests reach from now on."""
         self._nodes[machine] = node
 
     def move(self, old: SimulatedNode, new: SimulatedNode) -> list[str]:
@@ -131,6 +131,7 @@ class Network:
             answered_ms += self._dice.between(1, ANSWER_MS - 1)
             self._queue.at(answered_ms, partial(answered, body))
         self._checker.clients.polled(machine.name, node, reply, answered_ms=answered_ms)
+        self._checker.nodes.polled(machine.name, node, reply, calm_since_ms=self.calm_since_ms)
         if answered_ms == self._queue.now_ms:
             answered(body)
 
@@ -182,8 +183,9 @@ class Network:
         reply: SimulatedReply,
     ) -> None:
         """Let a machine have the answer to its approval: now, later or never."""
-        if reply.status == 200:
-            self._checker.approved(machine.name, sending.event_ids)
+        status = reply.status
+        if status == 200 and not self._checker.approved(machine.name, node, sending.event_ids):
+            status = nodes.KEPT
         told, answered_ms = partial(sending.end, reply.status), self._queue.now_ms
         if self._meets("answer lost", self.rates.answer_lost):
             answered_ms = 0
@@ -192,7 +194,7 @@ class Network:
             answered_ms += self._dice.between(1, APPROVAL_MS - 1)
             self._queue.at(answered_ms, told)
         self._checker.clients.approval(
-            machine.name, node, sending.event_ids, status=reply.status, answered_ms=answered_ms
+            machine.name, node, sending.event_ids, status=status, answered_ms=answered_ms
         )
         if answered_ms == self._queue.now_ms:
             told()

@@ -26,8 +26,10 @@ from forewarn.simulator.world.failover import Failover
 from forewarn.simulator.world.machine import Machine
 from forewarn.simulator.world.machine_profile import MachineProfile
 from forewarn.simulator.world.maintainers import GATE, POLLS
+from forewarn.simulator.world.node_faults import NodeFaults
 from forewarn.simulator.world.shell_deployment import ShellDeployment
 from forewarn.simulator.world.side_work import SideWork
+from forewarn.simulator.world.vm_places import VmPlaces
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -35,9 +37,11 @@ if TYPE_CHECKING:
 
     from forewarn.core.lifecycle import Operation
     from forewarn.core.state import Changes
+    from forewarn.replication.messages import DocumentChange
     from forewarn.simulator.world.control_process import SimulatedControl
+    from forewarn.simulator.world.far_node import FarNode
+    from forewarn.simulator.world.metadata_node import SimulatedNode
 
-NODES = 3
 TOGETHER_PERMILLE = 300
 """How many groups in a thousand approve only when all their named VMs are prepared."""
 STEPS_PER_VM = 20
@@ -82,7 +86,8 @@ class RandomFleet(ShellDeployment):
         self._runs_true = "clock" in plan.without
         policy = Policy(notice_margin_ms=500, max_user_operations=USER_OPERATIONS_MAX)
         drivers = {self.driver.name: self.driver}
-        super().__init__(plan.seed, policy, nodes=NODES, drivers=drivers, shells=plan.shells)
+        super().__init__(plan.seed, policy, hosts=plan.hosts, drivers=drivers, shells=plan.shells)
+        self.places = VmPlaces(self, self.driver)
         self.driver.connect(self.queue, self.crash_point, self.machines)
         self.driver.begins = self.begun
         self.driver.aborts = lambda operation, heard: self.checker.aborts(operation, heard=heard)
@@ -92,6 +97,7 @@ class RandomFleet(ShellDeployment):
         self.healing = False
         #: (kind of fault, what it did) -> how often, for what no part of the world counts itself.
         self.fault_counts: Counter[tuple[str, str]] = Counter()
+        self.node_faults = NodeFaults(self, self.fault_counts)
         self._dice = Dice(plan.seed, "world")
         self._side_dice = Dice(plan.seed, "plans and gates")
         self._restart_planned = False
@@ -258,12 +264,16 @@ class RandomFleet(ShellDeployment):
     def durable(self, changes: Changes) -> None:
         """A change is durable: machines come and go, and who was silent for a day is disabled."""
         super().durable(changes)
+        if self.by_host:
+            self.places.follow()
         gone = [group for group, enrolment in changes.enrolments.items() if enrolment is None]
         self.fault_counts["silence", "disabled"] += len(gone)
 
     def begun(self, operation: Operation) -> None:
         """A driver begins an operation."""
         self.checker.begins(operation)
+        if self.by_host:
+            self.places.begun(operation)
 
     def replaced(self, why: str | None) -> None:
         """A standby is the writer now, or the old one has ended."""
@@ -273,9 +283,20 @@ class RandomFleet(ShellDeployment):
     def process_ended(self, why: str) -> None:
         """The process ended; whoever looks after it starts it again."""
         super().process_ended(why)
+        self.node_faults.service_ended()
         self.crashed()
         if not self._restart_planned:
             self._plan_restart()
+
+    def apply(self, node: SimulatedNode, change: DocumentChange) -> None:
+        """Have a node show a change; something may happen to it then."""
+        super().apply(node, change)
+        if self.by_host:
+            self.node_faults.shows(node, change)
+
+    def node_died(self, node: FarNode) -> None:
+        """A node's process ended in the middle of what it wrote."""
+        self.node_faults.dies(node)
 
     def crashed(self) -> None:
         """The process has just ended."""
@@ -298,8 +319,10 @@ class RandomFleet(ShellDeployment):
         machine.habit_counts = self.habit_counts
         machine.fault_counts = self.fault_counts
         self.machines[vm.name] = machine
-        host = vm.host.removeprefix("h")
-        self.network.connect(vm.name, self.nodes[int(host) % NODES])
+        if self.by_host:
+            self.places.build(vm)
+        else:
+            self.network.connect(vm.name, self.node_of_host(vm.host))
         self.queue.after(dice.between(1, 60_000), machine.boot)
 
     def _version_of(self, group: str) -> str:

@@ -88,6 +88,14 @@ class ShellNetwork(Network):
             for line in (client.polls, client.approvals, client.waits):
                 line.forget()
 
+    def connect(self, machine: str, node: SimulatedNode) -> None:
+        """Say which node a machine's requests reach; what was under way to another one is lost."""
+        client = self._clients.get(machine)
+        if client is not None and self._nodes.get(machine) is not node:
+            for line in (client.polls, client.approvals, client.waits):
+                line.drop()
+        super().connect(machine, node)
+
     # ---- requests ------------------------------------------------------------------------------
 
     def _poll(

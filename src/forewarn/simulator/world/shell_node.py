@@ -78,7 +78,7 @@ class ShellNode(SimulatedNode):
         for transport in tuple(self._open):
             transport.cut()
         self._begun_ms, self._next_ms = self._queue.now_ms, 0
-        upstream = self._new_upstream(self)
+        upstream = self.loop.run(self._new_upstream, self)
         self.shell = self.loop.run(self._new_shell, upstream)
         self._responder = self.shell.responder
 
@@ -106,6 +106,11 @@ class ShellNode(SimulatedNode):
         self._plan_second()
         return transport
 
+    def asked(self) -> None:
+        """Something comes on a connection that is open: its mark is handed on with the second."""
+        self._catch_up()
+        self._plan_second()
+
     def ask(self, address: str, raw: bytes, body: bytes = b"") -> SimulatedReply:
         """Answer nothing that came on no connection."""
         raise NotImplementedError
@@ -121,10 +126,11 @@ class ShellNode(SimulatedNode):
 
     def _plan_second(self) -> None:
         """Have the next second happen in which a connection, or a mark, may need it."""
-        if self._next_ms > self._queue.now_ms:
+        now_ms = self._queue.now_ms
+        next_ms = now_ms + SECOND_MS - (now_ms - self._begun_ms) % SECOND_MS
+        if now_ms < self._next_ms <= next_ms:
             return
-        rest_ms = SECOND_MS - (self._queue.now_ms - self._begun_ms) % SECOND_MS
-        self._next_ms = self._queue.now_ms + rest_ms
+        self._next_ms = next_ms
         loop = self.loop
         self._queue.at(self._next_ms, lambda: self._second(loop))
 

@@ -27,6 +27,13 @@ ROUNDS_MAX = 1_000_000
 """Callbacks run at one instant; more would mean that they call each other without an end."""
 
 
+class ProcessKilled(BaseException):
+    """The process of a loop ends here and now, in the middle of what it does.
+
+    No `Exception`: nothing in the product may catch it, as nothing can catch SIGKILL.
+    """
+
+
 class VirtualLoop(asyncio.AbstractEventLoop):
     """The event loop of one simulated process; it ends with it, or stands still with it."""
 

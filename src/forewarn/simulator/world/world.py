@@ -78,6 +78,7 @@ class World(RandomFleet):
         """End every fault, and let nobody ask for anything new."""
         self.healing = True
         self.faults.stop()
+        self.node_faults.heal()
         self.people.heal()
         self.crash_point.armed = ""
         self.disk_fault_rates.permille = 0
@@ -110,6 +111,9 @@ class World(RandomFleet):
         for node in self.nodes[1:]:
             if not self.follows(node):
                 return f"{node.name} does not follow"
+        for far in self.nodes_by_host:
+            if far.waits_to_deliver:
+                return f"{far.name} has approvals to deliver"
         if self.replaced_writer is not None:  # VMs may still ask its node
             return "the writer before has not ended"
         return ""
@@ -125,6 +129,7 @@ class World(RandomFleet):
         return ""
 
     def _check_progress(self) -> None:
+        self.checker.nodes.look_at_all()
         if self.is_calm():
             self.checker.check_progress(self.service)
 
