@@ -18,6 +18,7 @@ from forewarn.core.records import KINDS, Record, columns_of, from_row, to_row
 from forewarn.core.state import Changes, Entry, State
 from forewarn.core.topology import Health
 from forewarn.errors import CallerError
+from forewarn.protocol import approvals
 from tests.core.maintenance import fleet
 from tests.core.rig import small
 
@@ -71,7 +72,7 @@ STATUSES: dict[type[CallerError], int] = {
     refusals.UnknownOperation: 404,
     refusals.UnknownOrder: 404,
     refusals.AlreadyOrdered: 409,
-    refusals.UnknownEvent: 400,
+    approvals.UnknownEvent: 400,
     refusals.InUse: 409,
     refusals.OperationInvalid: 422,
     refusals.NoticeTooShort: 422,
