@@ -54,7 +54,8 @@ FAULTS = (
     " node"
 )
 ACTIVITIES = (
-    "routine, prediction, users, evictions, changes, meddling, maintenances, policies, steering"
+    "routine, orders, prediction, users, evictions, changes, meddling, maintenances, policies,"
+    " steering"
 )
 """Kinds that can be left out: named here, too, so that the help needs no simulator."""
 
