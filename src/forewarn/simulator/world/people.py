@@ -43,7 +43,7 @@ TELL_MS = 30_000
 BOOT_FAILED_MS = 10 * MINUTE_MS
 """How often it is seen whether a failed host can hold its machines again."""
 ORDERS_EVERY = 4
-"""In every so many worlds, by their seeds, many hosts are ordered at once."""
+"""Many hosts are ordered at once in the worlds whose seeds this divides."""
 MARK_MS = 6 * HOUR_MS
 """How often poll marks are reported: only that a group is not silent for a day matters (B-2)."""
 
