@@ -26,8 +26,8 @@ from tests.core.maintenance import MaintenanceRig, fleet
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from forewarn.control.planning import FleetColumns
     from forewarn.core.maintenance.records import MaintenancePlan
-    from forewarn.planning.fleet import Fleet
 
 WORKER = (sys.executable, "-m", "forewarn.control.planner_worker")
 #: A limit that nothing reaches that works at all, and one that is reached at once; in seconds.
@@ -147,7 +147,7 @@ class Endless(PlannerTask):
     """A task that is never done: its process says so, and goes on for ever."""
 
     @property
-    def fleet(self) -> Fleet:
+    def fleet(self) -> FleetColumns:
         """Say on standard error that it has begun."""
         os.write(2, b"begun\n")
         while True:

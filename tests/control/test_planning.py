@@ -10,6 +10,7 @@ import pytest
 from forewarn.control.planning import (
     Snapshot,
     asked_of,
+    columns_of,
     fleet_of,
     made,
     plan_of,
@@ -109,7 +110,7 @@ def taken(
 
 def test_planner_sees_the_fleet_as_it_is() -> None:
     """Places, labels, racks, and whose VMs are where. Source: F-2."""
-    fleet = fleet_of(TOPOLOGY)
+    fleet = fleet_of(columns_of(TOPOLOGY))
     first, second, _ = fleet.hosts
     assert (first.name, first.zone, first.fault_domain, first.update_domain) == ("h0", "z1", 0, 3)
     assert (first.rack, first.labels) == ("r7", ("rack=r7", "row=2"))
@@ -277,8 +278,9 @@ def test_plan_that_was_kept_is_the_one_that_was_made() -> None:
     now = taken(maintenance=maintenance)
     task = task_of(now)
     asked = asked_of(maintenance)
-    plan = make_plan(task.fleet, task.state, task.policy, now_ms=NOW_MS, asked=asked)
-    assert check(plan, task.fleet, state=task.state, policy=task.policy) == ()
+    fleet = fleet_of(task.fleet)
+    plan = make_plan(fleet, task.state, task.policy, now_ms=NOW_MS, asked=asked)
+    assert check(plan, fleet, state=task.state, policy=task.policy) == ()
     kept = planned_here(now)
     again = plan_of(kept, asked)
     assert (again.id, again.parent, again.made_ms) == (plan.id, "", NOW_MS)

@@ -107,6 +107,22 @@ def snapshot(
     )
 
 
+@value
+class FleetColumns:
+    """A fleet as lists and arrays: no object of each host is made or written where it is sent."""
+
+    hosts: list[str]
+    zones: list[str]
+    fault_domains: list[int]
+    update_domains: list[int]
+    labels: list[tuple[tuple[str, str], ...]]
+    groups: list[str]
+    owners: list[str]
+    #: For each VM the numbers of its host and its group.
+    vm_hosts: array[int]
+    vm_groups: array[int]
+
+
 #: Makes a plan; see `planned_here`.
 Planner: TypeAlias = "Callable[[Snapshot], MaintenancePlan]"
 
@@ -117,7 +133,7 @@ class PlannerTask:
 
     #: Number of the maintenance; 0 for a plan that is only looked at.
     maintenance: int
-    fleet: planned.Fleet
+    fleet: FleetColumns
     #: Without the plan in force, which stands beside it as it is kept: that is a tenth as long.
     state: State
     in_force: MaintenancePlan | None
@@ -151,7 +167,7 @@ def task_of(taken: Snapshot) -> PlannerTask:
     """Return what the planner is to do; costs hosts and VMs."""
     return PlannerTask(
         taken.maintenance.number,
-        fleet_of(taken.topology),
+        columns_of(taken.topology),
         state_of(taken),
         taken.in_force,
         policy_of(taken),
@@ -166,7 +182,7 @@ def made(task: PlannerTask) -> MaintenancePlan:
     Raises:
         PlanRefused: the plan breaks a rule.
     """
-    fleet, policy = task.fleet, task.policy
+    fleet, policy = fleet_of(task.fleet), task.policy
     in_force = plan_of(task.in_force, task.asked) if task.in_force else None
     state = replace(task.state, in_force=in_force)
     plan = make_plan(fleet, state, policy, now_ms=task.now_ms, asked=task.asked)
@@ -176,29 +192,50 @@ def made(task: PlannerTask) -> MaintenancePlan:
     return MaintenancePlan(plan.id, task.maintenance, plan.parent, plan.made_ms, plan_body(plan))
 
 
-def fleet_of(topology: Topology) -> planned.Fleet:
-    """Return the fleet as the planner sees it; costs hosts and VMs."""
-    hosts = [
-        planned.Host(
-            host.name,
-            zone=host.zone,
-            fault_domain=host.fault_domain,
-            update_domain=host.update_domain,
-            rack=dict(host.labels).get(RACK, ""),
-            labels=tuple(f"{key}={text}" for key, text in host.labels),
-        )
-        for host in topology.hosts.values()
-    ]
-    groups = [planned.Group(group.name, group.owner) for group in topology.groups.values()]
-    host_of = {host.name: number for number, host in enumerate(hosts)}
-    group_of = {group.name: number for number, group in enumerate(groups)}
-    vms = topology.vms.values()
-    return planned.Fleet(
-        tuple(hosts),
-        tuple(groups),
+def columns_of(topology: Topology) -> FleetColumns:
+    """Return the fleet in columns; costs hosts and VMs."""
+    hosts, groups, vms = topology.hosts, topology.groups, topology.vms.values()
+    host_of = {name: number for number, name in enumerate(hosts)}
+    group_of = {name: number for number, name in enumerate(groups)}
+    return FleetColumns(
+        [*hosts],
+        [host.zone for host in hosts.values()],
+        [host.fault_domain for host in hosts.values()],
+        [host.update_domain for host in hosts.values()],
+        [host.labels for host in hosts.values()],
+        [*groups],
+        [group.owner for group in groups.values()],
         array("i", [host_of[vm.host] for vm in vms]),
         array("i", [group_of[vm.group] for vm in vms]),
-        array("i", [1] * len(vms)),
+    )
+
+
+def fleet_of(columns: FleetColumns) -> planned.Fleet:
+    """Return the fleet as the planner sees it; costs hosts and VMs."""
+    hosts = zip(
+        columns.hosts,
+        columns.zones,
+        columns.fault_domains,
+        columns.update_domains,
+        columns.labels,
+        strict=True,
+    )
+    return planned.Fleet(
+        tuple(
+            planned.Host(
+                name,
+                zone=zone,
+                fault_domain=fault_domain,
+                update_domain=update_domain,
+                rack=dict(labels).get(RACK, ""),
+                labels=tuple(f"{key}={text}" for key, text in labels),
+            )
+            for name, zone, fault_domain, update_domain, labels in hosts
+        ),
+        tuple(map(planned.Group, columns.groups, columns.owners)),
+        columns.vm_hosts,
+        columns.vm_groups,
+        array("i", [1]) * len(columns.vm_hosts),
     )
 
 
