@@ -163,6 +163,7 @@ bench-start: $(DEV)  ## from typing `forewarn emulate` to its first answer, and 
 bench-scale: $(DEV)  ## a step's cost as the fleet grows to a million VMs; ARGS=--quick for less
 	$(BIN)/python -m bench.scale $(ARGS)
 	$(BIN)/python -m bench.scale.portion
+	$(BIN)/python -m bench.scale.planned
 	$(BIN)/python -m bench.scale.live $(ARGS)
 
 bench-nodes: $(DEV)  ## metadata nodes: how late, what one takes, how they begin; ARGS=--quick

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -127,6 +128,11 @@ class Emulator:
         text = Path(f"/proc/{self._process.pid}/statm").read_text("ascii")
         return int(text.split()[1]) * resource.getpagesize() / 2**20
 
+    def processor_s(self) -> float:
+        """Return the processor time of the process, without that of plans in processes."""
+        text = Path(f"/proc/{self._process.pid}/stat").read_text("ascii").rpartition(")")[2]
+        return sum(map(int, text.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self) -> None:
         """End it."""
         self._process.terminate()
@@ -216,10 +222,12 @@ def main() -> None:
         try:
             put_fleet(emulator, hosts)
             emulator.call("PUT", "/v1/policy", policy())
+            before_s = emulator.processor_s()
             took_s, guests = asyncio.run(
                 carry_out(emulator, hosts, until=given.until, prepare_s=given.prepare)
             )
             resident_mib = emulator.resident_mib()
+            processor_s = emulator.processor_s() - before_s
         finally:
             emulator.stop()
         work = work_of(emulator.store)
@@ -237,7 +245,8 @@ def main() -> None:
     found = [] if given.until else judge(work, limits)
     ends = Counter(each.state.value for each in work)
     times = statistics.quantiles(guests.approval_ms, n=100)
-    print(f"\n{hosts:,} hosts in {took_s:.0f} s; operations: {dict(ends)}; {resident_mib:.0f} MiB")
+    print(f"\n{hosts:,} hosts in {took_s:.0f} s; operations: {dict(ends)}")
+    print(f"the service: {processor_s:.1f} s of a processor, {resident_mib:.0f} MiB")
     print(f"{guests.approved:,} approvals: {times[49]:.1f} ms median, {times[98]:.1f} ms p99")
     times = statistics.quantiles(guests.poll_ms, n=100)
     print(f"{len(guests.poll_ms):,} polls: {times[49]:.1f} ms median, {times[98]:.1f} ms p99")

@@ -1,0 +1,91 @@
+"""What a plan of a whole fleet costs the service: making it, and each commit that follows.
+
+    python -m bench.scale.planned [--hosts N]
+
+Processor time of this process alone, and the bytes it writes; the fleet is that of `portion.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.scale.portion import NOW_MS, fleet
+from forewarn.control.plane import ControlPlane
+from forewarn.control.planner_process import PlannerProcess
+from forewarn.control.planning import plan_made, planned_here, snapshot
+from forewarn.core.impact import Cause
+from forewarn.core.maintenance import stimuli
+from forewarn.core.policy import Policy
+from forewarn.ids import Ids
+from forewarn.planning.policy import Budget, Scope
+from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def written() -> int:
+    """Return the bytes that this process has written to files."""
+    lines = Path("/proc/self/io").read_text("ascii").splitlines()
+    return int(next(line for line in lines if line.startswith("wchar")).split()[1])
+
+
+@contextmanager
+def measured(what: str) -> Iterator[None]:
+    """Print what a piece of work took."""
+    gc.collect()
+    begun, before = time.process_time(), written()
+    yield
+    took_ms = (time.process_time() - begun) * 1000
+    print(f"{what:40} {took_ms:8.1f} ms {(written() - before) / 1024:8.0f} KB written")
+
+
+def measure(hosts: int, folder: Path) -> None:
+    """Plan a maintenance of a whole fleet on a thread and in a process, and commit it."""
+    ids = Ids(1)
+    budgets = (Budget(Scope.FLEET, hosts // 10), Budget(Scope.RACK, 8))
+    policy = Policy(maintenance=MaintenancePolicy(budgets=budgets))
+    plane = ControlPlane(open_store(str(folder / "s.db")), policy, lambda: ids.guid("event"))
+
+    def commit(what: str, stimulus: object) -> None:
+        with measured(what):
+            plane.commit(stimulus, actor="bench", now_ms=NOW_MS)  # type: ignore[arg-type]
+
+    commit("the fleet is taken", fleet(hosts))
+    names = tuple(sorted(plane.state.topology.hosts))
+    commit("the maintenance is described", stimuli.CreateMaintenance(Cause.HOST_REBOOT, names, 600))
+    [number] = plane.state.maintenances
+    commit("it is started", stimuli.StartMaintenance(number))
+    taken = snapshot(
+        plane.state,
+        plane.state.maintenances[number],
+        topology=plane.fleet(),
+        policy=policy,
+        now_ms=NOW_MS,
+    )
+    with measured("a plan is made on a thread"):
+        planned_here(taken)
+    with measured("a plan is made in a process"):
+        made = plan_made(taken, PlannerProcess())
+    commit("it takes force", made)
+    commit("the maintenance is paused", stimuli.PauseMaintenance(number, "", keep_announced=True))
+    plane.store.close()
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hosts", type=int, default=20_000)
+    with tempfile.TemporaryDirectory() as folder:
+        measure(parser.parse_args().hosts, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
