@@ -6,8 +6,9 @@ import pytest
 
 from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import OperationState
-from forewarn.core.stimulus import Cancel, ChangeTopology, Complete, Enable
+from forewarn.core.stimulus import Cancel, ChangeTopology, Complete, DriverDone, Enable
 from forewarn.core.topology import Host, Vm
+from tests.core.maintenance import fleet
 from tests.core.rig import MINUTE_MS, Rig, small
 
 S = OperationState
@@ -161,3 +162,21 @@ def test_platform_work_on_a_vm_and_on_a_host_take_turns() -> None:
     assert rig.now(beside).state is S.ANNOUNCED
     rig.finish(image)
     assert [waiting.on for waiting in rig.why(update)] == [(beside.id,)]
+
+
+def test_work_that_waits_for_what_is_withdrawn_in_the_same_step_goes_on() -> None:
+    """What ends frees work that is too late by then, and that frees the next. Source: G-1, F-4."""
+    rig = fleet()
+    own = rig.ask(Cause.HOST_REBOOT, "h2", source=Source.USER)
+    number = rig.start("h0", deadline_ms=rig.now_ms + 40 * MINUTE_MS)
+    rig.show()
+    rig.approve("web_2", own)
+    other = rig.ask(Cause.HOST_REBOOT, "h1")
+    assert [waiting.on for waiting in rig.why(other)] == [(own.id,)]
+    rig.checked = False  # what is late is withdrawn when what it waits for has ended
+    rig.wait(60 * MINUTE_MS)
+    rig.checked, rig.plans_made = True, False
+    assert set(rig.working(number)) == {"h0"}
+    rig.tell(DriverDone(own.number, 1))
+    assert not rig.working(number), "it would end after the deadline"
+    assert rig.now(other).state is S.ANNOUNCED

@@ -186,9 +186,11 @@ def test_strict_group_needs_every_named_vm() -> None:
     """In a strict group every VM of the resources must approve. Source: A-7."""
     rig = strict()
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
-    rig.approve("web_1", operation)  # it is not named: its word does not count
+    event_id = rig.event_of(operation, "web").id
+    assert not rig.tell(Approve("web_1", (event_id,))).changes, "it is not named"
     rig.approve("web_2", operation)
-    rig.approve("web_2", operation)
+    assert not rig.tell(Approve("web_2", (event_id,))).changes, "it has approved"
+    assert rig.events[event_id].approved_by == ("web_2",)
     assert rig.now(operation).state is S.ANNOUNCED
     assert "missing: web_0" in rig.why(operation)[0].text
     rig.approve("web_0", operation)

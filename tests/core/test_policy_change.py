@@ -180,3 +180,19 @@ def test_new_budget_holds_for_what_a_pause_keeps_announced() -> None:
     rig.make_plan(number)
     assert [len(started) for started in rig.run()] == [1] * 3
     rig.check_replay()
+
+
+def test_pause_between_waves_is_as_long_as_the_new_policy_says() -> None:
+    """A pause that has begun grows and shrinks with the policy, and history says so. F-2, F-3."""
+    rig = fleet()
+    rig.tell(words.ApplyPolicy(Policy(pause_s=3600)))
+    number = rig.start("h0", "h1")
+    while not rig.maintenance(number).rests_until_ms:
+        rig.run(limit=1)
+    ended_ms = rig.maintenance(number).rests_until_ms - 60 * MINUTE_MS
+    for pause_s in (7200, 1800):
+        rig.tell(words.ApplyPolicy(Policy(pause_s=pause_s)))
+        assert rig.maintenance(number).rests_until_ms == ended_ms + pause_s * 1000
+        changed = [each for each in rig.entries if each.action == "maintenance.pause-changed"]
+        assert changed[-1].text == f"m-{number} pauses as long as the new policy says"
+    rig.check_replay()

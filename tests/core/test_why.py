@@ -244,6 +244,25 @@ def test_wave_that_is_due_is_kept_back(spoil: str, code: Code, subject: str) -> 
     assert rig.maintenance(number).plan_wanted
 
 
+def test_owner_rests_until_a_time_that_is_said() -> None:
+    """A wave that is due too soon after other work names the owner, and when they have rested."""
+    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(owner_rest_s=3600)))
+    rig.tell(ChangeTopology(groups=(Group("web", owner="anna"),)))
+    number = rig.start("h0", earliest_ms=START_MS + DAY_MS)
+    rig.plans_made = False
+    due_ms = rig.maintenance(number).due_ms
+    rig.wait(due_ms - rig.now_ms - MINUTE_MS)
+    by_hand = rig.ask(Cause.HOST_REBOOT, "h3")
+    rig.approve("web_3", by_hand)
+    rig.finish(by_hand)
+    ended_ms = rig.now_ms
+    rig.wait(MINUTE_MS)
+    assert not rig.working(number)
+    expected = (Code.OWNER_REST, "anna", due_ms, ended_ms + HOUR_MS)
+    found = rig.waits(number)
+    assert (found.code, found.subject, found.since_ms, found.clears_ms) == expected
+
+
 def test_postponed_host_is_kept_back_from_a_wave_that_comes_too_soon() -> None:
     """Whose wish keeps it back is said, and until when. Source: F-4, F-8."""
     rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=2 * 86_400)))
