@@ -7,7 +7,7 @@ from forewarn.core.refusals import UnknownOrder, WrongState
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import CancelOrder, ChangeTopology, Enable, PlaceOrder, Proceed, Tick
 from forewarn.core.topology import Group, Host, Vm
-from tests.core.orders import S, apart, begun, one_step, states, work
+from tests.core.orders import HOSTS, S, actions, apart, begun, one_step, states, work
 from tests.core.rig import MINUTE_MS, Rig
 
 
@@ -91,3 +91,31 @@ def test_only_a_live_order_can_be_cancelled_and_once() -> None:
     rig.refuses(CancelOrder(number), WrongState)
     assert set(states(rig)) == {S.RUNNING}
     rig.tell(PlaceOrder(work(cause=Cause.HOST_UPDATE)))  # what is cancelled may be asked for again
+
+
+def test_life_of_an_order_is_told() -> None:
+    """History says what was asked for, what had no turn, and how much was done. Source: A-6."""
+    rig = apart()
+    number = begun(rig, 1)
+    one_step(rig, CancelOrder(number, "the wrong fleet"))
+    left = HOSTS - PORTION_MAX
+    assert actions(rig, "order.accepted") == [
+        f"order-{number}: host-reboot of {HOSTS} hosts (Reboot) is asked for"
+    ]
+    assert actions(rig, "order.cancelled") == [
+        f"order-{number} is cancelled; {left} of its hosts had not had their turn: the wrong fleet"
+    ]
+    assert actions(rig, "order.hosts-dropped") == [
+        f"{left} hosts of order-{number} will have no turn"
+    ]
+    rig.tell(Proceed(tuple(rig.state.operations)))
+    assert actions(rig, "order.ended") == [
+        f"order-{number} has ended: {PORTION_MAX} hosts had their turn"
+    ]
+    whole = apart()
+    [number] = whole.tell(PlaceOrder(work())).operations
+    assert actions(whole, "order.planned") == [f"every host of order-{number} has had its turn"]
+    one_step(whole, CancelOrder(number))
+    assert actions(whole, "order.cancelled") == [
+        f"order-{number} is cancelled; 0 of its hosts had not had their turn"
+    ]
