@@ -23,7 +23,7 @@ def held_back(**more: object) -> tuple[MaintenanceRig, int, int]:
     window = Window("night", from_min=0, to_min=240)
     policy = MaintenancePolicy(windows=(window,)) if more.pop("in_window", False) else None
     rig = fleet(policy=Policy(maintenance=policy) if policy else None)
-    number = rig.start("h0", **more)  # type: ignore[arg-type]
+    number = rig.start("h0", **more)
     while not rig.working(number):
         rig.wait(rig.maintenance(number).due_ms - rig.now_ms)
     rig.show()
