@@ -20,6 +20,7 @@ from forewarn.core.stimulus import (
     DriverProgressed,
     Enable,
     Repair,
+    Retry,
 )
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.planning.blockers import Blocker, Code
@@ -109,6 +110,9 @@ def test_running_work_waits_for_its_driver() -> None:
     rig.wait(HOUR_MS)
     late = "the driver works on h2: copying, 40 % done; it takes longer than it should"
     assert blocker(rig, 1).text == f"op-1 of h2: {late}"
+    rig.tell(Retry(1))
+    assert (rig.now(1).progress, rig.now(1).progress_percent) == ("", -1)
+    assert blocker(rig, 1).text == "op-1 of h2: the driver has not begun to work on h2"
 
 
 def test_running_work_waits_for_whom_its_driver_says() -> None:
