@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.metadata import server
 from forewarn.metadata.http import asyncio_transport, epoll_transport
 from forewarn.metadata.http.addresses import Listener
+from forewarn.replication.messages import ApprovalAnswer
 from tests.metadata.hostile import GOOD
 from tests.metadata.live import (
     EVENTS,
@@ -56,7 +58,7 @@ def stalled(live: Live) -> bool:
     return live.call(lambda: any(each.stalled for each in live.server._begun().connections))
 
 
-@pytest.mark.parametrize("last", ["stays", "closes", "half-closed", "waits"])
+@pytest.mark.parametrize("last", ["stays", "closes", "half-closed", "waits", "refused"])
 def test_client_that_reads_late_gets_every_answer(portable: bool, last: str) -> None:
     """In order, none twice, none cut; and what it asks afterwards is answered, too. E-8."""
     number = 12_000
@@ -68,6 +70,8 @@ def test_client_that_reads_late_gets_every_answer(portable: bool, last: str) -> 
             pieces.append(request(EVENTS, connection="close"))
         elif last == "waits":
             pieces += [request(wait_for(30, 1)), GOOD]
+        elif last == "refused":
+            pieces += [request(EVENTS, method="POST", content_length="70000"), b"x" * 70_000]
         sending = flood(raw, pieces)
         wait_until(lambda: stalled(live), limit_s=WAIT_S)
         assert live.ask(GOOD).status == 200
@@ -78,6 +82,9 @@ def test_client_that_reads_late_gets_every_answer(portable: bool, last: str) -> 
             raw.send(GOOD)
             assert raw.reply().status == 200
             assert raw.silent()
+        elif last == "refused":
+            assert raw.reply().status == 413
+            assert raw.closed()
         elif last == "waits":
             assert raw.silent()
             live.show(incarnation=2)
@@ -243,6 +250,24 @@ def test_request_that_comes_with_the_end_is_answered(what: str) -> None:
         reply = raw.reply()
         assert reply.status == (503 if what == "approval" else 200)
         assert reply.headers["connection"] == "close"
+        assert raw.closed()
+
+
+def test_server_stops_as_soon_as_the_last_answer_is_sent(
+    portable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for answers under way, and for nothing else. Source: L-7."""
+    monkeypatch.setattr(server, "STOP_S", 3600.0)
+    with serving(portable=portable) as live, live.connect() as raw:
+        live.control.answer = None
+        raw.send(request(EVENTS, method="POST", body=approval(FREEZE.event_id)))
+        wait_until(lambda: live.control.waiting)
+        stopping = asyncio.run_coroutine_threadsafe(live.server.stop(), live.loop)
+        wait_until(lambda: live.server._begun().emptied is not None)
+        assert not stopping.done()
+        live.call(lambda: live.control.waiting[0].set_result(ApprovalAnswer(True)))
+        stopping.result(WAIT_S)
+        assert raw.reply().status == 200
         assert raw.closed()
 
 
