@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import pytest
 
 from forewarn.errors import CallerError
 from forewarn.metadata.http.request import ChunkedBody, check_unfinished, parse_head
 from forewarn.metadata.http.request_reader import PendingRequest, RequestReader
+from forewarn.metadata.http.response import Response, head_of
 from forewarn.metadata.responder import Responder
 from tests.metadata.live import EVENTS, SETTINGS, request
 
@@ -179,3 +182,14 @@ def test_requests_are_remembered_within_limits() -> None:
     assert (len(responder.known), small in responder.known) == (1024, True)
     responder.read(request("/last"))
     assert (len(responder.known), small in responder.known) == (1024, False)
+
+
+STATUSES = (200, 304, 400, 404, 405, 408, 410, 413, 417, 429, 431, 500, 503, 505)
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_status_has_its_reason(status: int) -> None:
+    """Whatever is answered, people who look at the line see the usual words. Source: E-7."""
+    line = head_of(Response(status), "x").split(b"\r\n")[0].decode()
+    reason = "Content Too Large" if status == 413 else HTTPStatus(status).phrase
+    assert line == f"HTTP/1.1 {status} {reason}"
