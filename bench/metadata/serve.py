@@ -9,7 +9,7 @@ from pathlib import Path
 
 from forewarn.clock import SystemClock
 from forewarn.garbage import freeze_garbage
-from forewarn.metadata.server import MetadataServer
+from forewarn.metadata.server import MetadataServer, new_event_loop
 from forewarn.protocol.documents import read_document
 from forewarn.replication.messages import (
     ApprovalAnswer,
@@ -53,4 +53,5 @@ async def main(listen: str, body: bytes, rate_per_s: float) -> None:
     await server.stop()
 
 
-asyncio.run(main(sys.argv[1], Path(sys.argv[2]).read_bytes(), float(sys.argv[3])))
+with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    runner.run(main(sys.argv[1], Path(sys.argv[2]).read_bytes(), float(sys.argv[3])))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forewarn.clock import VirtualClock
 from forewarn.ids import Ids
-from forewarn.metadata.server import MetadataServer
+from forewarn.metadata.server import MetadataServer, new_event_loop
 from forewarn.protocol.documents import Document, ScheduledEvent
 from forewarn.replication.messages import ApprovalAnswer, Caller, DocumentChange, Publication
 from forewarn.settings import MetadataSettings
@@ -275,9 +275,10 @@ def serving(
     listen: tuple[str, ...] = ("127.0.0.1:0",),
     portable: bool = False,
     control: Control | None = None,
+    event_loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop,
 ) -> Iterator[Live]:
     """Run a server in a thread of its own, with vm-a at this address, group-1 empty."""
-    loop = asyncio.new_event_loop()
+    loop = event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     control = control or Control()

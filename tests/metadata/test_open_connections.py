@@ -37,6 +37,12 @@ class Line:
     became: list[str] = field(default_factory=list)
     connections: OpenConnections | None = None
 
+    @property
+    def ready(self) -> dict[bytes, object]:
+        """What it answers from memory: something, unless anything is under way."""
+        is_free = self.idle and not (self.over or self.stalled or self.unfinished)
+        return {b"GET": None} if is_free else {}
+
     def make_way(self) -> bool:
         """Go, unless an approval is under way."""
         if self.stays:

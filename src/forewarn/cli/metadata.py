@@ -62,6 +62,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 def metadata(arguments: argparse.Namespace) -> int:
     """Run a metadata node; return its exit status."""
     from forewarn.log_format import configure_logs  # noqa: PLC0415 - the client side needs it not
+    from forewarn.metadata.server import new_event_loop  # noqa: PLC0415
     from forewarn.service.metadata_node import check_node, run_node  # noqa: PLC0415
     from forewarn.service.process import run  # noqa: PLC0415
     from forewarn.service.settings_check import check_settings  # noqa: PLC0415
@@ -72,7 +73,7 @@ def metadata(arguments: argparse.Namespace) -> int:
     check_settings(settings)
     check_node(settings)
     configure_logs(settings.log.level, settings.log.format)
-    status = run(lambda: run_node(settings))
+    status = run(lambda: run_node(settings), new_event_loop)
     if status:
         print("forewarn: the node could not go on; its log says why", file=sys.stderr)
     return status

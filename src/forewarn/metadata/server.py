@@ -29,6 +29,15 @@ STOP_S = 0.8
 """How long answers under way may take once the service is told to stop."""
 
 
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop for a process that does little but serve VMs."""
+    if sys.platform != "linux":
+        return asyncio.new_event_loop()
+    from forewarn.metadata.http.event_loop import PollingEventLoop  # noqa: PLC0415  Linux only
+
+    return PollingEventLoop()
+
+
 class MetadataServer:
     """Serves documents on any number of addresses. Use it on one event loop only."""
 

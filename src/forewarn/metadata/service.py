@@ -76,7 +76,7 @@ class MetadataService:
         if found.dated != self.dated:
             self.responder.polled[found.view] = None
             head, body, close, old = found.pieces
-            found.answer = head + self._tails[close, old] + body
+            found.answer = b"".join((head, self._tails[close, old], body))
             found.dated = self.dated
         return found.answer
 

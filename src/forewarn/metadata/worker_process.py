@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from forewarn.clock import SystemClock
 from forewarn.errors import ForewarnError
 from forewarn.garbage import freeze_garbage
-from forewarn.metadata.server import MetadataServer
+from forewarn.metadata.server import MetadataServer, new_event_loop
 from forewarn.replication.follower import Follower, NodeIdentity
 from forewarn.settings import MetadataSettings
 from forewarn.values import value
@@ -141,7 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = read_settings(sys.stdin.readline(SETTINGS_BYTES_MAX))
     place = WorkerPlace(options.feed, options.name, tuple(options.listen), options.of)
     try:
-        return asyncio.run(work(settings, place))
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(work(settings, place))
     except ForewarnError as error:  # its parent says what that means for the service
         sys.stderr.write(f"forewarn: {error}\n")
         return 1

@@ -37,14 +37,17 @@ NOTIFY_VARIABLE = "NOTIFY_SOCKET"
 SWITCH_S = 0.0001
 
 
-def run(main: Callable[[], Awaitable[int]]) -> int:
+def run(
+    main: Callable[[], Awaitable[int]],
+    new_event_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> int:
     """Run an asynchronous main on the fastest event loop there is; return its exit status."""
 
     async def whole() -> int:
         return await main()
 
     sys.setswitchinterval(SWITCH_S)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop or _loop_factory()) as runner:
         status = runner.run(whole())
         watch = _end_by_force_after(STOP_S_MAX)  # closing waits for every thread that works
     watch.cancel()

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING
 
 from forewarn.metadata.http.addresses import BACKLOG, Listener, interface_of
 from forewarn.metadata.http.connection import NOTHING, Connection
+from forewarn.metadata.http.event_loop import watch
 from forewarn.metadata.identity import UNIX, Peer, canonical
 
 if TYPE_CHECKING:
+    from forewarn.metadata.http.event_loop import Events
     from forewarn.metadata.http.open_connections import Client
     from forewarn.metadata.rate_limit import Bucket
     from forewarn.metadata.service import MetadataService
     from forewarn.metadata.snapshot import PublishedView
 
 READ_BYTES = 4096  # a poll has 150 to 600 bytes; a long approval is read in several goes
-EVENTS_MAX = 256  # sockets served in one round
-ROUNDS_MAX = 4  # rounds before the event loop's other work has its turn
-ACCEPTS_MAX = 64  # connections accepted before the event loop's other work has its turn
+ACCEPTS_MAX = 64  # connections accepted in one round
 LINGER_S = 2.0  # how long a refused client may go on sending before it is cut off
 FULL_S = 0.1  # pause of accepting when the process has no file descriptor left
 
@@ -206,14 +206,16 @@ class EpollTransport:
     """Listens, accepts, reads, answers what is remembered, and hands on the rest."""
 
     def __init__(self, service: MetadataService) -> None:
-        """Open the epoll set and let the event loop watch it."""
+        """Open the epoll set and have the event loop serve it."""
         self.service = service
         self._epoll = select.epoll()
         self._listeners: dict[int, Listener] = {}
         self._connections: dict[int, EpollConnection] = {}
         self._told_full = False
         self._accepts_left = 0
-        service.loop.add_reader(self._epoll.fileno(), self._ready)
+        self._limit = service.responder.limit
+        self._now_s = service.loop.time
+        self._let_go = watch(service.loop, self._epoll, self._serve)
 
     async def listen(self, listener: Listener) -> None:
         """Accept connections from now on."""
@@ -240,7 +242,7 @@ class EpollTransport:
     def close(self) -> None:
         """Give the epoll set back; every connection must be closed."""
         assert not self._connections
-        self.service.loop.remove_reader(self._epoll.fileno())
+        self._let_go()
         self._epoll.close()
 
     def watch(self, connection: EpollConnection, interest: int, *, new: bool) -> None:
@@ -255,28 +257,25 @@ class EpollTransport:
         """Forget a socket that is about to be closed; the kernel takes it out of the set."""
         del self._connections[fd]
 
-    def _ready(self) -> None:
-        self._accepts_left = ACCEPTS_MAX
-        for _ in range(ROUNDS_MAX):
-            events = self._epoll.poll(0, EVENTS_MAX)
-            if not events:
-                return
-            self._serve(events)
-            if self._accepts_left <= 0:
-                return
+    def _serve(self, events: Events) -> bool:
+        """Serve every socket that is ready: the hot path, where a call costs more than a line.
 
-    def _serve(self, events: list[tuple[int, int]]) -> None:
-        """Serve every socket that is ready: the hot path, where a call costs more than a line."""
+        Returns:
+            whether something else was done than to answer from memory.
+        """
+        more, self._accepts_left = False, ACCEPTS_MAX
         service, connections = self.service, self._connections
-        tick, dated, times = service.tick, service.dated, service.times()
-        now, full_at_max = times
+        tick, dated = service.tick, service.dated
+        now, full_at_max = times = self._limit.times(self._now_s())
         for fd, event in events:
             try:
                 connection = connections[fd]
             except KeyError:
+                more = True  # also where it is the event loop's own set
                 self._accept(fd, times)
                 continue
             if event != _IN or connection.ready is NOTHING:
+                more = True
                 connection.happened(event)
                 continue
             try:
@@ -284,10 +283,12 @@ class EpollTransport:
             except BlockingIOError:
                 continue
             except OSError:
+                more = True
                 connection.gone()
                 continue
             found = connection.ready.get(octets)
             if found is None or not connection.bucket.take(now, full_at_max):
+                more = True
                 connection.took(octets)
                 continue
             connection.stamp = tick
@@ -297,7 +298,9 @@ class EpollTransport:
             except OSError:
                 sent = 0  # the next attempt says why
             if sent < len(answer):
+                more = True
                 connection._write(answer[sent:])  # noqa: SLF001  as above
+        return more
 
     def _accept(self, fd: int, times: tuple[float, float]) -> None:
         listener = self._listeners.get(fd)

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from forewarn.metadata.identity import Callers, Peer
     from forewarn.settings import MetadataSettings
@@ -44,6 +44,10 @@ class OpenConnection(Protocol):
     """Second in which an unfinished request began."""
     over: bool
     stalled: bool
+
+    @property
+    def ready(self) -> Mapping[bytes, object]:
+        """What it answers from memory; empty while anything is under way."""
 
     @property
     def idle(self) -> bool:
@@ -179,6 +183,8 @@ class OpenConnections:
         slow_from = tick - settings.request_timeout_s
         stall_from = tick - settings.stall_timeout_s
         for connection in tuple(self._known):
+            if connection.ready and connection.stamp > idle_from:  # most are polled again and again
+                continue
             if connection.over or connection.stalled:
                 if connection.stamp <= stall_from:
                     connection.abandon()

@@ -1,0 +1,99 @@
+"""An event loop for processes that mostly serve VMs: polls are answered before asyncio hears.
+
+A node that is polled a hundred times a second sleeps between any two, and asyncio's own way from
+the kernel to a callback costs as much as the answer. Here the loop sleeps on the transport's set of
+sockets, in which asyncio's own set is one more. No request may be read in here. Linux only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from select import epoll
+
+EVENTS_MAX = 256  # sockets served in one round
+ROUNDS_MAX = 4  # rounds before the event loop's other work has its turn
+
+Events: TypeAlias = list[tuple[int, int]]
+
+
+def watch(
+    loop: asyncio.AbstractEventLoop, sockets: epoll, serve: Callable[[Events], bool]
+) -> Callable[[], object]:
+    """Have an event loop serve the sockets of a set; return what ends that.
+
+    `serve` is given what is ready, and returns whether the event loop may have more to do then.
+    """
+    if isinstance(loop, PollingEventLoop) and not loop.selector.is_given:
+        loop.selector.give(sockets, serve)
+        return loop.selector.take_back
+
+    def ready() -> None:
+        for _ in range(ROUNDS_MAX):
+            events = sockets.poll(0, EVENTS_MAX)
+            serve(events)
+            if len(events) <= 1:  # one alone is seldom followed at once
+                return
+
+    loop.add_reader(sockets.fileno(), ready)
+    return partial(loop.remove_reader, sockets.fileno())
+
+
+class PollingSelector(selectors.EpollSelector):
+    """asyncio's selector, behind sockets that are served by somebody else."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        """Begin as asyncio's alone; `now_s` is the event loop's clock."""
+        super().__init__()
+        self._now_s = now_s
+        self._sockets: epoll | None = None
+        self._serve: Callable[[Events], bool] = _nobody
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there are such sockets."""
+        return self._sockets is not None
+
+    def give(self, sockets: epoll, serve: Callable[[Events], bool]) -> None:
+        """Have the sockets of a set served from now on, as `watch` says; this one is added."""
+        assert not self.is_given
+        sockets.register(self.fileno(), selectors.EVENT_READ)
+        self._sockets, self._serve = sockets, serve
+
+    def take_back(self) -> None:
+        """Be asyncio's alone again; the set is about to be closed."""
+        self._sockets, self._serve = None, _nobody
+
+    def select(self, timeout_s: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return what is ready for asyncio in `timeout_s` seconds; meanwhile serve the others."""
+        sockets, serve, now_s = self._sockets, self._serve, self._now_s
+        if sockets is None:
+            return super().select(timeout_s)
+        left_s = -1.0 if timeout_s is None else max(timeout_s, 0.0)
+        ends_s = now_s() + left_s
+        while events := sockets.poll(left_s, EVENTS_MAX):
+            if serve(events):
+                return super().select(0)
+            if timeout_s is not None:
+                left_s = ends_s - now_s()
+                if left_s <= 0:
+                    break
+        return []
+
+
+class PollingEventLoop(asyncio.SelectorEventLoop):
+    """asyncio's event loop on such a selector."""
+
+    def __init__(self) -> None:
+        """Begin without anybody else's sockets."""
+        self.selector = PollingSelector(self.time)
+        super().__init__(self.selector)
+
+
+def _nobody(_: Events) -> bool:
+    return True
