@@ -6,16 +6,32 @@ names has all of these. `zone` is a key like a label's; no label may be called t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from forewarn.core.naming import ZONE
 from forewarn.errors import CallerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from forewarn.core.naming import Labels
-    from forewarn.core.topology import Host
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+#: What selectors call a host's zone; no label may be called that.
+ZONE = "zone"
+
+
+class Labelled(Protocol):
+    """A host, as far as selectors know it."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def zone(self) -> str:
+        """Where it stands."""
+
+    @property
+    def labels(self) -> Labels:
+        """Its labels."""
 
 
 class SelectorInvalid(CallerError):
@@ -52,7 +68,7 @@ def read_selector(text: str) -> Labels:
     return tuple(pairs.items())
 
 
-def select(hosts: Iterable[Host], selector: str) -> tuple[str, ...]:
+def select(hosts: Iterable[Labelled], selector: str) -> tuple[str, ...]:
     """Return the names of the hosts that have all a selector demands; costs the hosts.
 
     Raises:
@@ -66,11 +82,11 @@ def select(hosts: Iterable[Host], selector: str) -> tuple[str, ...]:
     return found
 
 
-def pairs_of(host: Host) -> frozenset[tuple[str, str]]:
+def pairs_of(host: Labelled) -> frozenset[tuple[str, str]]:
     """Return everything of a host that selectors, windows and budgets may name."""
     return frozenset((*host.labels, (ZONE, host.zone)))
 
 
-def words_of(host: Host) -> frozenset[str]:
+def words_of(host: Labelled) -> frozenset[str]:
     """Return the same as `key=value`, as a policy writes it."""
     return frozenset(f"{key}={value}" for key, value in pairs_of(host))

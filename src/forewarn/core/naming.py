@@ -6,8 +6,8 @@ No layout may be known in here: whether a host is there is looked up in `topolog
 from __future__ import annotations
 
 import re
-from typing import TypeAlias
 
+from forewarn.core.labels import ZONE
 from forewarn.core.refusals import FleetContradiction
 
 #: What a host, group or VM may be called: it stands in URLs, documents and shell commands.
@@ -23,11 +23,8 @@ TEXT_LENGTH_MAX = 256
 INSTANCE_MAX = 64
 INSTANCE_LENGTH_MAX = 16_384
 
-Labels: TypeAlias = tuple[tuple[str, str], ...]
 #: Labels one host may have.
 LABELS_MAX = 16
-#: What selectors call a host's zone; no label may be called that.
-ZONE = "zone"
 #: The label that budgets and waves know as a rack.
 RACK = "rack"
 #: What a label's key looks like.

@@ -17,11 +17,11 @@ from forewarn.core.impact import (
     TERMINATE_NOTICE_S_MIN,
     Impact,
 )
+from forewarn.core.labels import Labels
 from forewarn.core.naming import (
     ADDRESSES_MAX,
     DOMAIN_MAX,
     TAGS_MAX,
-    Labels,
     check_instance,
     check_labels,
     check_name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from forewarn.core import naming
+from forewarn.core.labels import ZONE as OWN_ZONE
 from forewarn.core.naming import ADDRESSES_MAX, DOMAIN_MAX, KEY_PATTERN, LABELS_MAX, NAME_PATTERN
 from forewarn.drivers.found import Found
 from forewarn.drivers.kubernetes.client import MISSING, KubernetesRefused, KubernetesUnreachable
@@ -225,7 +225,7 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
     shown = [
         each
         for each in labels
-        if each != ZONE and _KEY.fullmatch(each) and not _UNTOLD.match(each) and each != naming.ZONE
+        if each != ZONE and _KEY.fullmatch(each) and not _UNTOLD.match(each) and each != OWN_ZONE
     ]
     shown.sort(key=lambda each: (bool(_KUBERNETES.match(each)), each))
     return {each: labels[each] or PRESENT for each in sorted(shown[:LABELS_MAX])}

@@ -9,7 +9,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from forewarn.core.naming import DOMAIN_MAX, LABELS_MAX, NAME_PATTERN, ZONE
+from forewarn.core.labels import ZONE
+from forewarn.core.naming import DOMAIN_MAX, LABELS_MAX, NAME_PATTERN
 from forewarn.drivers.found import Found
 from forewarn.drivers.nova.config import BY_ID
 from forewarn.drivers.nova.hosts import UP
