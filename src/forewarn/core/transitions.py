@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core import fleet_changes
 from forewarn.core.coupling import wake_coupled
-from forewarn.core.impact import REMOVES_VM, SECOND_MS, Cause, Source
+from forewarn.core.impact import REMOVES_VM, SECOND_MS, Cause, Impact, Source
 from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import (
     Event,
@@ -221,7 +221,8 @@ def approve(draft: Draft, event: Event, *, by: tuple[str, ...], reason: str = ""
     draft.candidates.add(event.operation)
     operation = draft.operation(event.operation)
     assert operation is not None, event
-    wake_coupled(draft, operation, deletion_key(operation))
+    if operation.impact is Impact.TERMINATE:
+        wake_coupled(draft, operation, deletion_key(operation))
     return approved
 
 
