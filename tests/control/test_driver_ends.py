@@ -129,7 +129,7 @@ def test_driver_that_is_gone_leaves_its_work_to_people(
     assert ended.action == "operation.abort-failed"
     assert "There is no driver scripted" in ended.text
     said = [getattr(each, "action", "") for each in caplog.records]
-    assert said.count("driver.not-told") == 1
+    assert said.count("driver.abort-failed") == 1
 
 
 def test_driver_that_does_not_hear_of_an_end_is_told_again(

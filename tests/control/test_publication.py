@@ -71,7 +71,7 @@ def test_what_is_left_out_reads_as_empty(vm: Vm, kind: GroupKind, shown: dict[st
     state = State()
     state.topology = Topology({"h": host}, {"g": Group("g", kind)}, {"v": vm})
     [(line, _)] = cut(whole(state, 1), 0)
-    told = feed.read_told(line)
+    told = feed.read_server_message(line)
     assert isinstance(told, feed.FeedPortion)
     [caller] = feed.read_content(told.content).callers
     body, plain = instance.render(caller, NEWEST, path="compute", form="json")

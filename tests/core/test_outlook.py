@@ -30,7 +30,7 @@ def counted(rig: MaintenanceRig, number: int, occupied: set[str]) -> dict[str, t
         hits = [entry for entry in entries for vm in vms if vm.host == entry.host]
         if hits:
             waves = Counter(entry.wave for entry in hits)
-            told = [entry.told_ms for entry in hits]
+            told = [entry.shown_ms for entry in hits]
             least = max(up - max(waves.values()), 0)
             times = len(waves), min(told), max(told)
             found[group.name] = (group.owner, len(vms), up, least, *times)

@@ -148,8 +148,8 @@ def test_wave_waits_for_the_one_before_it() -> None:
     assert first == rig.waits(number)
     assert (first.code, first.subject) == (Code.APPROVAL, "web")
     assert (second.code, second.subject) == (Code.PREVIOUS_WAVE, "wave 1")
-    told_ms = rig.state.plans[rig.maintenance(number).plan].waves[1].told_ms
-    assert second.clears_ms == told_ms
+    shown_ms = rig.state.plans[rig.maintenance(number).plan].waves[1].shown_ms
+    assert second.clears_ms == shown_ms
     assert second.text == "wave 2 waits for wave 1 to end"
     assert rig.waits(number, "h1") == second
     assert of_wave(rig, number, 9) is None

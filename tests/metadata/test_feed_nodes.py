@@ -16,7 +16,7 @@ from forewarn.replication.messages import (
     FeedPortion,
     Follow,
     line_of,
-    read_told,
+    read_server_message,
 )
 from forewarn.replication.nodes import usual_pace
 from forewarn.replication.route import connect, next_line
@@ -142,7 +142,9 @@ def test_large_fleet_is_taken_over_in_portions(feed: Feed, monkeypatch: pytest.M
         assert len(feed.told[0].callers) == BIG
         assert session.writer.transport.get_write_buffer_size() < 2 * portions.PORTION_BYTES
         sizes, told = 0, []
-        while not isinstance(message := read_told(line := await slow.readline()), FeedCurrent):
+        while not isinstance(
+            message := read_server_message(line := await slow.readline()), FeedCurrent
+        ):
             sizes += len(line)
             if isinstance(message, FeedPortion) and message.last:
                 told.append(message.sequence)

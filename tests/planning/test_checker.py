@@ -67,7 +67,7 @@ def shifted(found: Plan, host: str, by_ms: int) -> Plan:
     """Return a plan in which a host is done at another time."""
     entry = found.entry_of(host)
     assert entry is not None
-    names = ("told_ms", "earliest_start_ms", "latest_start_ms", "earliest_end_ms", "latest_end_ms")
+    names = ("shown_ms", "earliest_start_ms", "latest_start_ms", "earliest_end_ms", "latest_end_ms")
     return with_entry(found, host, **{name: getattr(entry, name) + by_ms for name in names})
 
 
@@ -103,12 +103,12 @@ BREAKAGES: dict[str, tuple[str, Callable[[], Plan]]] = {
     "label budget": ("budget", lambda: joined(joined(PLAN, "h5", "h3"), "h3", "h3")),
     "told late": (
         "notice",
-        lambda: with_entry(PLAN, "h0", told_ms=entry_of("h0").told_ms + 2 * MINUTE_MS),
+        lambda: with_entry(PLAN, "h0", shown_ms=entry_of("h0").shown_ms + 2 * MINUTE_MS),
     ),
     "told in the past": ("notice", lambda: shifted(PLAN, "h0", -DAY_MS)),
     "end too early": (
         "times",
-        lambda: with_entry(PLAN, "h0", latest_end_ms=entry_of("h0").told_ms),
+        lambda: with_entry(PLAN, "h0", latest_end_ms=entry_of("h0").shown_ms),
     ),
     "start too early": (
         "earliest",
@@ -124,7 +124,7 @@ BREAKAGES: dict[str, tuple[str, Callable[[], Plan]]] = {
         "waves",
         lambda: shifted(PLAN, PLAN.waves[1].hosts[0], -20 * MINUTE_MS),
     ),
-    "not all told": ("told", lambda: with_entry(PLAN, "h0", groups=())),
+    "not all get notice": ("groups", lambda: with_entry(PLAN, "h0", groups=())),
     "VM forgotten": ("moves", lambda: with_entry(MOVED, "h4", moves=())),
     "VM where work is": ("arrivals", lambda: with_entry(MOVED, "h4", moves=(Move(4, "h4"),))),
     "no room": (

@@ -117,7 +117,7 @@ def test_budget_that_is_free_later_delays() -> None:
         now_ms=NOW_MS,
         asked=Asked(("h0",), 600),
     )
-    assert found.waves[0].told_ms == NOW_MS + HOUR_MS
+    assert found.waves[0].shown_ms == NOW_MS + HOUR_MS
     assert found.waves[0].waits.code is Code.BUDGET
 
 
@@ -138,7 +138,7 @@ def test_live_work_blocks(live: Live, code: Code) -> None:
     ended = replace(live, ends_ms=NOW_MS + HOUR_MS)
     later = planned(fleet, state=State((ended,)))
     wave = next(wave for wave in later.waves if "h0" in wave.hosts)
-    assert wave.told_ms >= NOW_MS + HOUR_MS
+    assert wave.shown_ms >= NOW_MS + HOUR_MS
 
 
 def test_unknown_host_is_blocked() -> None:
@@ -153,7 +153,7 @@ def test_waves_keep_notice_and_pause() -> None:
     found = planned(LONE, Policy((Budget(Scope.FLEET, 2),), pause_s=1800))
     first, second = found.waves
     assert first.latest_start_ms == NOW_MS + 15 * MINUTE_MS
-    assert first.earliest_start_ms == first.told_ms == NOW_MS
+    assert first.earliest_start_ms == first.shown_ms == NOW_MS
     assert first.waits.code is Code.NOTICE
     assert second.earliest_start_ms == first.latest_end_ms + 30 * MINUTE_MS
     assert (second.waits.code, second.waits.subject) == (Code.PAUSE, "wave 1")

@@ -30,11 +30,11 @@ from forewarn.replication.messages import (
     PollMessage,
     Pong,
     Publication,
-    Told,
+    ServerMessage,
     line_of,
     read_asked,
     read_content,
-    read_told,
+    read_server_message,
 )
 from forewarn.replication.portions import ChangeAssembly, FeedBroken, cut
 from tests.protocol.test_documents import DOCUMENTS
@@ -90,12 +90,12 @@ ASKED = st.one_of(
 
 
 @given(TOLD)
-def test_what_a_node_is_told_reads_back_as_it_was(message: Told) -> None:
+def test_what_a_node_is_told_reads_back_as_it_was(message: ServerMessage) -> None:
     """A message is one line, and comes out as it went in. Source: L-7, S-1."""
     line = line_of(message)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
-    assert read_told(line) == message
+    assert read_server_message(line) == message
 
 
 @given(CHANGES, NUMBERS.map(lambda number: number & 0xFFFFFFFF))
@@ -107,7 +107,7 @@ def test_change_is_what_its_portions_are_together(change: DocumentChange, checks
             assembly, told = ChangeAssembly(checksum, whole=change.whole), None
             for line, _ in cut(change, checksum):
                 assert told is None
-                portion = read_told(line)
+                portion = read_server_message(line)
                 assert isinstance(portion, FeedPortion)
                 told = assembly.add(portion)
             assert told == change
@@ -123,7 +123,7 @@ def test_portion_that_is_missing_is_noticed(lost: int, monkeypatch: pytest.Monke
 
     def take_all() -> None:
         for line in lines[:lost] + lines[lost + 1 :]:
-            portion = read_told(line)
+            portion = read_server_message(line)
             assert isinstance(portion, FeedPortion)
             assert assembly.add(portion) is None
 
@@ -191,7 +191,7 @@ def test_content_of_another_make_is_refused(form: object) -> None:
 def test_line_of_another_make_is_refused(form: object) -> None:
     """A line that is not ours is refused, not half understood. Source: L-7."""
     line = json.dumps(form).encode()
-    for read in (read_told, read_asked):
+    for read in (read_server_message, read_asked):
         with pytest.raises(FeedUnreadable):
             read(line)
 
@@ -203,6 +203,6 @@ def test_line_of_another_make_is_refused(form: object) -> None:
 )
 def test_line_that_is_no_message_is_refused(line: bytes) -> None:
     """Nothing but our own messages is taken. Source: L-7."""
-    for read in (read_told, read_asked):
+    for read in (read_server_message, read_asked):
         with pytest.raises(FeedUnreadable):
             read(line)

@@ -123,7 +123,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "begun-before-shown",
-        "a driver is told to begin before nodes show the start",
+        "a driver is called to begin before nodes show the start",
         (
             (
                 PUBLISHING,
@@ -138,7 +138,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "asked-before-begun-again",
-        "a driver is asked after a retry that it was not yet told to begin",
+        "a driver is asked after a retry that it was not yet called to begin",
         (
             (
                 DRIVERS,
@@ -150,13 +150,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "abort-forgotten",
-        "a driver that a crash kept from being told to abort is not told after the restart",
+        "a driver that a crash kept from being called to abort is not called after the restart",
         ((PLANE, " or state.aborts.get(n)\n", "\n"),),
         caught_by="world 3: L-7",
     ),
     Mutant(
         "abort-not-owed",
-        "a driver is not told of an end that came without it",
+        "a driver is not notified of an end that came without it",
         (
             (
                 "forewarn.core.transitions",

@@ -128,7 +128,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "driver-begun-twice",
-        "a driver is told to begin twice",
+        "a driver is called to begin twice",
         (
             (
                 "forewarn.control.driver_calls",
@@ -344,8 +344,8 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="world 2: 2",
     ),
     Mutant(
-        "arrivals-not-told",
-        "VMs that arrive on a host are not told of the work announced there",
+        "arrivals-without-notice",
+        "VMs that arrive on a host get no notice of the work announced there",
         ((WORK, "            _announce_anew(draft, other)\n", "            pass\n"),),
         caught_by="transcript L-5-nothing-more-without-an-event",
     ),

@@ -134,8 +134,8 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="shells 1: B-2",
     ),
     Mutant(
-        "nodes-told-of-all-vms",
-        "a node is told of VMs that are not on its hosts",
+        "nodes-sent-all-vms",
+        "a node is sent VMs that are not on its hosts",
         (
             (
                 SCOPES,
@@ -183,7 +183,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "moved-vm-brings-no-document",
-        "a node is told of a VM that moves there, and not of its document",
+        "a node is sent a VM that moves there, and not its document",
         (
             (
                 SCOPES,
@@ -195,7 +195,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "moves-unannounced",
-        "the node of the host that a VM is being moved to is not told of it",
+        "the node of the host that a VM is being moved to is not sent it",
         (
             (
                 "forewarn.control.publication",
@@ -263,7 +263,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "node-comes-back-empty",
-        "a node shows nothing after a restart until it is told",
+        "a node shows nothing after a restart until it is sent something",
         (
             (
                 STORE,
@@ -344,8 +344,8 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="shells 1: M-4",
     ),
     Mutant(
-        "nobody-told-of-absent-nodes",
-        "nobody is told which nodes do not show what begins",
+        "absent-nodes-unreported",
+        "nothing reports which nodes do not show what begins",
         (
             (
                 "forewarn.control.engine",

@@ -1,4 +1,4 @@
-"""Breakages of what follows what: who is woken, told, coupled or kept clear of, in which order.
+"""Breakages of what follows what: who is woken, notified, coupled or kept clear of, in which order.
 
 Nothing is run in here: `mutate.py` runs one in a process of its own, never in the checkout.
 """
@@ -54,8 +54,8 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="transcript L-2-a-vm-is-gone",
     ),
     Mutant(
-        "arrivals-on-a-failed-host-untold",
-        "VMs that arrive on a host that has failed meanwhile are not told",
+        "arrivals-on-a-failed-host-without-notice",
+        "VMs that arrive on a host that has failed meanwhile get no notice",
         (
             (
                 WORK,
@@ -148,7 +148,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "failure-aborts-nothing",
-        "the driver is not told that a failure has ended its work",
+        "the driver is not notified that a failure has ended its work",
         (
             (
                 ASKING,
@@ -160,19 +160,19 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "failed-abort-owed-for-ever",
-        "a driver that could not be told is owed the word for ever",
+        "a driver that could not be notified is owed the call for ever",
         (
             (
                 ACTS,
-                "told = replace(operation, abort_owed=False)",
-                "told = replace(operation, abort_owed=bool(report.failed))",
+                "settled = replace(operation, abort_owed=False)",
+                "settled = replace(operation, abort_owed=bool(report.failed))",
             ),
         ),
         caught_by="exploration failures: L-7",
     ),
     Mutant(
         "owed-abort-forgotten",
-        "the state forgets operations whose driver is still to be told",
+        "the state forgets operations whose driver is still to be notified",
         (
             (
                 STATE,

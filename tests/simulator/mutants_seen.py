@@ -1,4 +1,4 @@
-"""Breakages of what is told, read and carried out, and who is expected to notice each.
+"""Breakages of what is shown, read and carried out, and who is expected to notice each.
 
 Nothing is run in here: `mutate.py` runs one in a process of its own, never in the checkout.
 """
@@ -13,8 +13,8 @@ STEPS = "forewarn.agent.core.step_table"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
-        "second-group-not-told",
-        "only the first group on a host is told of work there",
+        "second-group-without-notice",
+        "only the first group on a host gets notice of work there",
         (
             (
                 WORK,
@@ -70,8 +70,8 @@ MUTANTS: tuple[Mutant, ...] = (
         caught_by="world 1: 13",
     ),
     Mutant(
-        "driver-never-told",
-        "a driver is not told to begin what starts because its time has come",
+        "driver-never-called",
+        "a driver is not called to begin what starts because its time has come",
         (
             (
                 WORK,

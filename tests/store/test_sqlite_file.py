@@ -122,7 +122,7 @@ def test_commit_into_a_file_just_removed_is_uncertain(
     changes = large(story)
     elsewhere = path.with_name("elsewhere.db")
     with monkeypatch.context() as patch:  # the last thing before COMMIT
-        patch.setattr(story.store._engine, "tell", lambda _: path.rename(elsewhere))
+        patch.setattr(story.store._engine, "notify", lambda _: path.rename(elsewhere))
         with pytest.raises(StoreUncertain, match="was removed"):
             story.store.commit(changes)
     elsewhere.rename(path)

@@ -87,6 +87,25 @@ def no_stilted_words(source: Source) -> Found:
             yield number, f"{found[0]!r} is stilted: write what people usually say"
 
 
+#: Verbs and pronouns that documents and the product's own text say in plainer words.
+QUAINT = re.compile(r"\b(wh[o]ever|t[o]ld|t[e]lls?(?=\b(?!\()))\b", re.IGNORECASE)
+
+
+@check(
+    *("src/*.py", "src/*.js", "docs/*.md", "README.md", "ARCHITECTURE.md"),
+    bad="Returns what the node is t" + "old.\n",
+    good="Returns what the node is sent; file.tell() is a method.\n",
+    at="docs/sample.md",
+)
+def no_quaint_words(source: Source) -> Found:
+    """Return, report, notify, show, send or say: the verb that says what happens."""
+    if source.path.startswith("docs/adr/"):
+        return
+    for number, line in enumerate(source.lines, 1):
+        if found := QUAINT.search(line):
+            yield number, f"{found[0]!r}: name the act (report, show, send, return) or the actor"
+
+
 @check("*", bad="# FIX" + "ME later\n", good="# Fixed before it landed.\n")
 def no_unfinished_marks(source: Source) -> Found:
     """What is unfinished is finished, or described where users look for it, before it lands."""

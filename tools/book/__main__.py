@@ -32,7 +32,7 @@ EXTENSIONS: list[object] = [
 
 
 def configuration() -> dict[str, object]:
-    """Return what mkdocs is told."""
+    """Return the settings of mkdocs."""
     palette = [
         {
             "media": f"(prefers-color-scheme: {kind})",

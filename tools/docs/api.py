@@ -42,7 +42,7 @@ def api_page() -> str:
     lines += ["", "## Shapes"]
     for name, schema in document["components"]["schemas"].items():
         lines += ["", f"### {name}", "", *shape(schema)]
-    lines += ["", "## Actions", "", "What history tells of, by its stable names.", ""]
+    lines += ["", "## Actions", "", "The entries of history, by their stable names.", ""]
     lines += table(("action", "meaning"), ((f"`{name}`", text) for name, text in ACTIONS.items()))
     return page("Operator API", *lines)
 
@@ -69,9 +69,9 @@ def described(operation: Json) -> Iterator[str]:
     yield ""
     for status, answer in operation["responses"].items():
         if status.isdigit():
-            told = ", ".join(filter(None, (status, media_of(answer))))
+            shown = ", ".join(filter(None, (status, media_of(answer))))
             also = answer["description"].removesuffix("Done.")
-            yield f"Answers {told}{': ' + also if also else '.'}"
+            yield f"Answers {shown}{': ' + also if also else '.'}"
 
 
 def media_of(body: Json) -> str:

@@ -31,7 +31,7 @@ def cli_page() -> str:
     common = own_arguments(root)
     known = {option for action in common for option in action.option_strings}
     lines = [
-        "Every command, as `forewarn COMMAND --help` tells it.",
+        "Every command, as `forewarn COMMAND --help` prints it.",
         "Those that talk to a service find it by `--server`, or by `FOREWARN_SERVER`.",
         "What they answer is JSON with `--json`.",
         "",

@@ -32,7 +32,7 @@ def causes_page() -> str:
     rows = []
     for cause, traits in TRAITS.items():
         kinds = (traits.impact, *traits.also)
-        told = [traits.told(kind) for kind in kinds]
+        shown = [traits.shown(kind) for kind in kinds]
         rows.append((
             f"`{cause.value}`",
             traits.target.value,
@@ -42,8 +42,8 @@ def causes_page() -> str:
             "none: it has happened"
             if traits.fault
             else _either(duration(NOTICE_S[kind]) for kind in kinds),
-            _either({-1: "unknown", 0: "none"}.get(each, duration(each)) for _, each in told),
-            _either(text or "(empty)" for text, _ in told),
+            _either({-1: "unknown", 0: "none"}.get(each, duration(each)) for _, each in shown),
+            _either(text or "(empty)" for text, _ in shown),
         ))  # fmt: skip
     return page(
         "Causes and what they announce",
@@ -153,7 +153,7 @@ def settings_of(kind: type) -> Iterator[Setting]:
     for field, after in zip(body, [*body[1:], ast.Pass()], strict=True):
         if isinstance(field, ast.AnnAssign) and field.value:
             if "NamedTable" in ast.unparse(field.annotation):
-                continue  # tables of their own, which pages of their own tell of
+                continue  # tables of their own, which have pages of their own
             default = repr(ast.literal_eval(field.value))
             name, annotation = ast.unparse(field.target), ast.unparse(field.annotation)
             yield Setting(name, annotation, default, summary(docstring_of(after)))

@@ -1,6 +1,6 @@
 """Writes the reference page of scenarios: the form of a file, and those that come with Forewarn.
 
-No scenario is told in here; each file tells its own.
+No scenario is described in here; each file describes its own.
 """
 
 from __future__ import annotations

@@ -53,13 +53,13 @@ def wait_for_order(
 ) -> int:
     """Follow an order until nothing is left of it; return the exit status.
 
-    How far it is is told at each sign of life of the server: its operations are too many.
+    Its progress is printed at each sign of life of the server: its operations are too many.
     """
     from forewarn.cli.api_client import local_now_ms  # noqa: PLC0415
 
     path = f"/v1/orders/{order['id']}"
     until_ms = local_now_ms() + int(arguments.timeout * 1000) if arguments.timeout else 0
-    told = ""
+    printed = ""
     wanted = {"after": after, "action": "order.ended"}
     try:
         for entry in client.lines("/v1/watch", until_ms=until_ms, **wanted):
@@ -67,8 +67,8 @@ def wait_for_order(
                 note(f"the server ended the stream: {entry['end']}")
                 break
             order = client.get(path)["order"]
-            if (text := _progress(order)) != told:
-                told = text
+            if (text := _progress(order)) != printed:
+                printed = text
                 note(text)
             if order["state"] == "ended":
                 break

@@ -100,7 +100,7 @@ class CallResult(Word):
     UNCONFIRMED = "unconfirmed"
 
 
-#: Is told of a call, what became of it, and how long it took in milliseconds.
+#: Called with a call, what became of it, and how long it took in milliseconds.
 CallObserver: TypeAlias = "Callable[[DriverCall, CallResult, int], None]"
 
 
@@ -165,7 +165,7 @@ class DriverCalls:
             executor: makes the calls.
             limits: how many at a time, and for how long.
             deliver: is given the end of each, on whatever thread it was made.
-            observe: is told of each that has ended or was given up.
+            observe: called for each that has ended or was given up.
         """
         self._executor = executor
         self._limits = limits

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("forewarn.control")
 
-#: Times a driver is told that an operation ended without it; after that people must look.
+#: Times a driver's abort is called for an operation that ended without it; then people must look.
 ABORT_TRIES = 8
-#: How long until a driver that could not be told is told again, in milliseconds; doubled each
+#: How long until an abort that failed is called again, in milliseconds; doubled each
 #: time, so that all tries together take two minutes: a management board's restart.
 ABORT_AGAIN_MS = 1000
 #: How long until a call is tried again for which this process could not be confirmed as the
@@ -59,7 +59,7 @@ class _Next:
     attempt: int
     #: When, ms since the epoch UTC.
     due_ms: int
-    #: Times it was told to abort and failed.
+    #: Times its abort was called and failed.
     tries: int = 0
     #: Whether it is due and waits for its driver to have a free call.
     ready: bool = False
@@ -112,7 +112,7 @@ class DriverHost:
         self._tried: dict[int, int] = {}
         #: Operation and attempt with a call that was given up and has not returned -> why.
         self._given_up: dict[tuple[int, int], str] = {}
-        #: Drivers of which people were told that all their calls hang.
+        #: Drivers whose calls were all reported to hang.
         self._exhausted: set[str] = set()
 
     @property
@@ -356,8 +356,8 @@ class DriverHost:
         due_ms = now_ms + ABORT_AGAIN_MS * 2 ** (tries - 1)
         self._plan(operation.number, replace(planned, due_ms=due_ms, tries=tries))
         if tries == 1:
-            text = "the driver could not abort %s and is told again: %s"
-            log.warning(text, operation.id, ended.failed, extra={"action": "driver.not-told"})
+            text = "the driver could not abort %s and is called again: %s"
+            log.warning(text, operation.id, ended.failed, extra={"action": "driver.abort-failed"})
 
     def _give_up(self, call: DriverCall, since_ms: int) -> None:
         """Wait for a call no longer: people must look at its operation. Source: L-8, R-1."""

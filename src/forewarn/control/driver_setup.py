@@ -40,7 +40,7 @@ class DriverSetup:
     gates: Mapping[str, Gate] = field(default_factory=dict)
     #: Makes plans on a thread of `executor`; None: there and then.
     planner: Planner | None = None
-    #: Is told of each call; must be quick.
+    #: Called for each call; must be quick.
     observe: CallObserver = lambda *_: None
 
     def named(self, name: str) -> Driver:

@@ -96,7 +96,7 @@ class ControlEngine:
         self._last_trouble = ""
         #: The last publication; done once it has succeeded or failed.
         self._shown: Future[None] = Future()
-        #: Told of each commit on the loop's thread, after its answer was given.
+        #: Called for each commit on the loop's thread, after its answer was given.
         self.on_committed = CommitListeners()
         self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles  # set by the service
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
@@ -189,7 +189,7 @@ class ControlEngine:
             # Nobody could approve or start anything any more: better a new start than that.
             log.exception("the control plane ends by a bug")
             self._end(ServiceState.STOPPING, OurError())
-        self.on_committed.tell()
+        self.on_committed.notify()
         self._inbox.refuse_waiting()
 
     def turn(self, item: Item) -> None:
@@ -200,7 +200,7 @@ class ControlEngine:
         room = self._status.ready and not self._unreported
         if self._rest and room and self._handled % REQUESTS_FIRST == 0:
             self._proceed()
-        self.on_committed.tell()
+        self.on_committed.notify()
 
     def _proceed(self) -> None:
         """Go on with large work, one portion; requests that wait come before the next."""
@@ -226,7 +226,7 @@ class ControlEngine:
             self._on_lost(why)
 
     def _doubt(self, error: ForewarnError) -> None:
-        """Decide nothing more until the store has told what it has, or at all if it is lost."""
+        """Decide nothing more until the store has said what it has, or at all if it is lost."""
         if isinstance(error, StoreLost):
             self._end(ServiceState.SUPERSEDED, error)
         else:

@@ -40,28 +40,28 @@ def log_entries(entries: Iterable[Entry]) -> None:
 
 
 class CommitListeners:
-    """Who is told of each commit, once its answer was given, on the run loop's thread."""
+    """Listeners called for each commit, once its answer was given, on the run loop's thread."""
 
     def __init__(self) -> None:
         """Begin with nobody."""
         self._listeners: list[Callable[[Committed], None]] = []
-        self._untold: list[Committed] = []
+        self._pending: list[Committed] = []
 
     def add(self, listener: Callable[[Committed], None]) -> None:
-        """Tell this one, too, from now on; it must be quick."""
+        """Call this one, too, from now on; it must be quick."""
         self._listeners.append(listener)
 
     def put(self, committed: Committed) -> None:
-        """Keep a commit until `tell`."""
-        self._untold.append(committed)
+        """Keep a commit until `notify`."""
+        self._pending.append(committed)
 
-    def tell(self) -> None:
-        """Tell everybody of what was kept, and log it, in its order.
+    def notify(self) -> None:
+        """Call every listener for what was kept, and log it, in its order.
 
         A listener that fails is a bug, which must not keep any event from its time.
         """
-        untold, self._untold = self._untold, []
-        for committed in untold:
+        pending, self._pending = self._pending, []
+        for committed in pending:
             for listener in self._listeners:
                 try:
                     listener(committed)

@@ -198,10 +198,10 @@ def _of_query(gate: Gate, status: int, body: bytes) -> str:
     if len(body) > ANSWER_BYTES_MAX:
         return f"the query gives more than {ANSWER_BYTES_MAX} bytes"
     try:
-        told = json.loads(body)
-        if told["status"] != "success":
-            return f"Prometheus refused the query: {told.get('error', status)}"
-        values = _values(told["data"])
+        answer = json.loads(body)
+        if answer["status"] != "success":
+            return f"Prometheus refused the query: {answer.get('error', status)}"
+        values = _values(answer["data"])
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return f"the answer ({status}) is not one of Prometheus"
     if not values:

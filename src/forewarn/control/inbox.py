@@ -1,7 +1,7 @@
 """The inbox of the run loop: what is asked of it, and what has ended elsewhere.
 
-Any thread puts something in, the loop's thread takes it out; nothing is decided here. Whoever
-waits for an answer comes before what nobody waits for; each of the two keeps its order.
+Any thread puts something in, the loop's thread takes it out; nothing is decided here.
+Requests whose callers wait come before the others; each of the two keeps its order.
 """
 
 from __future__ import annotations

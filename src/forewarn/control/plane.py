@@ -202,9 +202,9 @@ class ControlPlane(StateView):
         except Unknown as unknown:
             raise self._ended(stimulus) or unknown from unknown
         written = outcome.changes
-        # An approval that others must follow tells VMs nothing new, and a question even less.
-        tells = written.views or written.operations or written.of_fleet
-        layout = publication.layout_before(self.state, written) if tells else None
+        # An approval that others must follow shows VMs nothing new, and a question even less.
+        visible = written.views or written.operations or written.of_fleet
+        layout = publication.layout_before(self.state, written) if visible else None
         if written:
             self.store.commit(written)
             self._adopt(written)
@@ -240,7 +240,7 @@ class ControlPlane(StateView):
 
         Raises:
             StoreLost: another process has become the writer.
-            ForewarnError: the store will not tell now.
+            ForewarnError: the store cannot say now.
         """
         happened = self.store.settle()
         if happened is not None:
@@ -260,7 +260,7 @@ class ControlPlane(StateView):
 
         Raises:
             StoreLost: somebody is.
-            ForewarnError: the store will not tell now.
+            ForewarnError: the store cannot say now.
         """
         self.store.confirm()
         return self.whole()

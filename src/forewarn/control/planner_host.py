@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("forewarn.control")
 
 #: What a plan may take of what the one before took, in hundredths, and at most, in ms: VMs are
-#: told of its first wave so much earlier, else none of its hosts could have its whole notice.
+#: notified of its first wave so much earlier, else none of its hosts could have its whole notice.
 ALLOWED_PERCENT, ALLOWED_MS_MAX = 150, 4 * 3600 * 1000
 #: Planning that takes no longer than this needs no time of its own, in ms.
 SHORT_MS = 20_000

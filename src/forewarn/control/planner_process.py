@@ -174,8 +174,8 @@ def plan_of_answer(text: bytes, task: PlannerTask) -> MaintenancePlan:
     """
     from forewarn.control.planning import PlanRefused  # noqa: PLC0415 - seldom
 
-    told = json.loads(text)
-    match told:
+    answer = json.loads(text)
+    match answer:
         case {"refused": str(finding)}:
             raise PlanRefused(maintenance=f"m-{task.maintenance}", finding=finding)
         case {"id": str(plan_id), "body": str(body)} if PLAN_ID.fullmatch(plan_id):
@@ -185,7 +185,7 @@ def plan_of_answer(text: bytes, task: PlannerTask) -> MaintenancePlan:
     parent = task.in_force.id if task.in_force else ""
     plan = MaintenancePlan(plan_id, task.maintenance, parent, task.now_ms, body)
     try:
-        # Whoever reads the plan next finds it read: that is the writer.
+        # The writer, which reads the plan next, finds it read.
         named = [host for wave in plan.waves for host in wave.hosts]
         named += [host for host, _ in read_blocked(body)]
     except (TypeError, KeyError) as error:

@@ -1,8 +1,8 @@
 """The process of one plan: `python -m forewarn.control.planner_worker`.
 
 It reads one pickled `PlannerTask` on standard input, writes the answer of `planner_process.py` to
-standard output, and ends. It never outlives whoever started it: when its standard input closes, it
-ends at once, whatever it is doing. Nothing is decided in here.
+standard output, and ends. It never outlives the process that started it: when its standard input
+closes, it ends at once, whatever it is doing. Nothing is decided in here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 #: What it adds to its niceness: polls, approvals and the writer come first.
 NICE = 10
-#: What the kernel is told: where memory runs out, end this process rather than the service.
+#: A word to the kernel: where memory runs out, end this process rather than the service.
 OOM_SCORE = 1000
 
 
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _follow_parent() -> None:
-    """End with whoever holds the other end of standard input; nothing more is said there."""
+    """End with the process at the other end of standard input; nothing more is said there."""
     os.read(0, 1)  # of the file itself: a lock of its buffer would be held to the end
     os._exit(1)
 

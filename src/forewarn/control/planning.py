@@ -329,13 +329,13 @@ def _owners_disturbed(taken: Snapshot, live: Iterable[Live]) -> tuple[tuple[str,
 
 
 def plan_of(kept: MaintenancePlan, asked: Asked) -> Plan:
-    """Return a plan as the planner made it; who was told is not needed any more."""
+    """Return a plan as the planner made it; who got notice is not needed any more."""
     duration_ms = asked.duration_s * SECOND_MS
     entries = tuple(
         Entry(
             host,
             wave.number,
-            wave.told_ms,
+            wave.shown_ms,
             wave.earliest_start_ms,
             wave.latest_start_ms,
             wave.earliest_start_ms + duration_ms,

@@ -53,7 +53,7 @@ def whole(state: State, sequence: int, *, hidden: Collection[str] = ()) -> Docum
 def loaded(state: State, sequence: int) -> DocumentChange:
     """Everything that may be shown before what was left is taken up: nothing is decided yet.
 
-    A notice that was never shown is given again first, so nobody sees it; whoever asks for a
+    A notice that was never shown is given again first, so nobody sees it; a caller that asks for a
     document that is left out waits. Source: L-7, N-1.
     """
     hidden = {
@@ -91,7 +91,7 @@ def difference(
     """What adopted changes mean for metadata nodes; None if nothing.
 
     The cost grows with the views and VMs that changed, with the VMs of a host or group whose
-    place or kind did (its health and its policy are nothing a VM is told), and with those that
+    place or kind did (its health and its policy are not shown to VMs), and with those that
     begin or end to be moved.
     """
     publications = tuple(
@@ -129,12 +129,12 @@ def _moves(operation: Operation) -> Moves:
 
 
 def _place(host: Host | None) -> tuple[object, ...]:
-    """What a VM is told of its host."""
+    """What a VM is shown of its host."""
     return (host.zone, host.fault_domain, host.update_domain) if host else ()
 
 
 def _kind(group: Group | None) -> tuple[object, ...]:
-    """What a VM is told of its group, and what decides which document it is shown."""
+    """What a VM is shown of its group, and what decides which document it is shown."""
     return (group.kind, group.splits_gpus) if group else ()
 
 
@@ -166,7 +166,7 @@ def _caller(topology: Topology, vm: Vm, destinations: tuple[str, ...]) -> Caller
 def instance_facts(topology: Topology, vm: Vm) -> Mapping[str, Fact]:
     """What instance metadata says of a VM, by the names of `compute`. Source: I-1.
 
-    What is empty is left out, and the name, which the caller has: the feed tells it of every VM.
+    What is empty is left out, and the name, which the caller has: the feed has it for every VM.
     """
     host, group = topology.hosts[vm.host], topology.groups[vm.group]
     common = _common_facts(
@@ -178,12 +178,12 @@ def instance_facts(topology: Topology, vm: Vm) -> Mapping[str, Fact]:
     )
     if not (vm.vm_id or vm.tags or vm.instance):
         return common
-    told: dict[str, Fact] = {"vmId": vm.vm_id, **common} if vm.vm_id else {**common}
+    facts_of_vm: dict[str, Fact] = {"vmId": vm.vm_id, **common} if vm.vm_id else {**common}
     if vm.tags:
-        told["tags"] = ";".join(f"{name}:{text}" for name, text in vm.tags)
-        told["tagsList"] = [{"name": name, "value": text} for name, text in vm.tags]
-    told.update(vm.instance)
-    return told
+        facts_of_vm["tags"] = ";".join(f"{name}:{text}" for name, text in vm.tags)
+        facts_of_vm["tagsList"] = [{"name": name, "value": text} for name, text in vm.tags]
+    facts_of_vm.update(vm.instance)
+    return facts_of_vm
 
 
 @lru_cache(COMMON_MAX)

@@ -72,7 +72,7 @@ class FollowUp:
 
 @value
 class PublicationEnded:
-    """A publication has come to its end."""
+    """A publication has ended."""
 
     number: int
     result: PublishResult
@@ -130,7 +130,7 @@ class Publishing:
 
         Args:
             change: what nodes must show.
-            operations: those that it tells VMs of.
+            operations: those that it shows to VMs.
             follow_up: what waits for it.
 
         Returns:

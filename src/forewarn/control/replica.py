@@ -1,6 +1,6 @@
 """A copy of the live state that readers ask on a thread of its own: none of them visits the writer.
 
-Each change comes in the order of its commit, before whoever asked for it has the answer, so that
+Each change comes in the order of its commit, before its caller has the answer, so that
 everybody reads what he has written. Nothing may be decided in here.
 """
 
@@ -47,7 +47,7 @@ class StateReplica:
         self._inbox = inbox
         self._status = status
         self._items: deque[_Item] = deque()
-        #: Tells the reading thread that it is to look; never left out after a question.
+        #: Wakes the reading thread; never left out after a question.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None

@@ -20,11 +20,11 @@ class ServiceState(Word):
     SETTLING = "settling"
     #: It decides, shows and begins.
     READY = "ready"
-    #: What the store has is unknown, or it takes nothing: it is asked until it tells.
+    #: What the store has is unknown, or it takes nothing: it is asked until it answers.
     UNCERTAIN = "uncertain"
     #: Another process has become the writer.
     SUPERSEDED = "superseded"
-    #: It ends, because it was told to or by a bug.
+    #: It ends, because it was stopped or by a bug.
     STOPPING = "stopping"
 
 

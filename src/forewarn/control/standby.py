@@ -62,7 +62,7 @@ class LeaseKeeper:
 
     An outage of the database ends nothing: VMs are answered from memory, nothing can be
     committed meanwhile, and if another process has become the writer by then, the store refuses
-    this one's commits and the lease tells.
+    this one's commits and the lease shows.
     """
 
     def __init__(self, tenure: Tenure, clock: Clock, lost: Callable[[ForewarnError], None]) -> None:
@@ -99,7 +99,7 @@ class LeaseKeeper:
 
 
 async def leave(tenure: Tenure) -> None:
-    """Give the lease up, if the database can be told; else the next writer waits for its end."""
+    """Give the lease up, if the database can be reached; else the next writer waits for its end."""
     try:
         await asyncio.to_thread(tenure.release)
     except PeerError as error:

@@ -1,4 +1,4 @@
-"""The stable names of what history tells of, and what each means.
+"""The stable names of the entries of history, and what each means.
 
 Nothing else may go in here: command lines read it before anything is loaded.
 """
@@ -17,15 +17,15 @@ ACTIONS: dict[str, str] = {
     "operation.joined": "VMs have arrived on its host and are hit by it, too.",
     "operation.started": "It is running: VMs are disturbed from here.",
     "operation.begun": "Its driver has begun it.",
-    "operation.progressed": "Its driver has told how far it is.",
+    "operation.progressed": "Its driver has reported progress.",
     "operation.stuck": "Its driver has failed, and people must decide.",
     "operation.overdue": "It runs longer than it should.",
     "operation.retried": "It is begun again, as another attempt.",
     "operation.succeeded": "It is done.",
     "operation.failed": "It was given up.",
     "operation.cancelled": "It will not happen.",
-    "operation.aborted": "Its driver was told that it ended without it.",
-    "operation.abort-failed": "Its driver could not be told so, and is not told again.",
+    "operation.aborted": "Its driver was notified that it ended without it.",
+    "operation.abort-failed": "Its driver could not be notified, and is not called again.",
     "order.accepted": "Work on many hosts was asked for at once; their turns come in portions.",
     "order.planned": "Every host has had its turn.",
     "order.left-out": "The turn of a host came, and the work was not possible any more.",

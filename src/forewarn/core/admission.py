@@ -62,7 +62,7 @@ class Waiting:
     reason: str
     #: The reason as a sentence.
     text: str
-    #: When it ends by itself, ms since the epoch UTC; 0 if nobody can say.
+    #: When it is expected to end, ms since the epoch UTC; 0 if nobody can say.
     until_ms: int = 0
     #: Groups, hosts or operations it waits for.
     on: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ def _operation(
     if target not in known:
         raise Unknown(kind=traits.target.value, name=target)
     impact = ask.impact or traits.impact
-    text, duration_s = traits.told(impact)
+    text, duration_s = traits.shown(impact)
     operation = Operation(
         number=number,
         request=request,

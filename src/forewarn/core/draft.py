@@ -120,7 +120,7 @@ class Draft:
         return self.changes.operations.get(number) or self._state.operations.get(number)
 
     def owed(self, number: int) -> Operation | None:
-        """Return an ended operation whose driver is still to be told; None if there is none."""
+        """Return an ended operation whose driver is still to be notified; None if there is none."""
         operation = self.changes.operations.get(number) or self._state.aborts.get(number)
         return operation if operation is not None and operation.abort_owed else None
 
@@ -272,14 +272,14 @@ class Draft:
 
         Cost: the documents, and the events of the operations that this draft has written.
         """
-        told = {
+        owners = {
             event.group: operation
             for operation in self.changes.operations.values()
             for event in self.events_of(operation)
         }
         batches: dict[int, list[View]] = {}
         for view in views:
-            about = told.get(view.group)
+            about = owners.get(view.group)
             batches.setdefault(about.number if about else 0, []).append(view)
         for number, batch in batches.items():
             if number and len(batch) > 1:

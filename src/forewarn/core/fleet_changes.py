@@ -1,7 +1,7 @@
 """Changing the fleet's layout under live work: what may change, and what follows for documents.
 
 Source: DESIGN 5 and SPEC S, B. Work that is announced or running keeps the machines it names
-where they are: a VM is never moved into, or out of, a disturbance without being told.
+where they are: a VM is never moved into, or out of, a disturbance without notice.
 Every function costs the records that change, and the groups and hosts they are or were in.
 """
 

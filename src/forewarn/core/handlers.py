@@ -166,15 +166,15 @@ def broke(draft: Draft, report: stimuli.DriverFailed) -> tuple[int, ...]:
 
 
 def aborted(draft: Draft, report: stimuli.DriverAborted) -> tuple[int, ...]:
-    """Note that a driver was told of an end that came without it, or will not be. Source: L-7."""
+    """Note that a driver was notified of an end without it, or will not be. Source: L-7."""
     operation = draft.owed(report.operation)
     if operation:
-        told = replace(operation, abort_owed=False)
-        text = f"the driver was told that {told.id} has ended"
+        settled = replace(operation, abort_owed=False)
+        text = f"the driver was notified that {settled.id} has ended"
         if report.failed:
             reason = plain_reason(report.failed)
-            text = f"the driver could not be told that {told.id} has ended: {reason}"
-        draft.put("operation.abort-failed" if report.failed else "operation.aborted", text, told)
+            text = f"the driver could not be notified that {settled.id} has ended: {reason}"
+        draft.put("operation.abort-failed" if report.failed else "operation.aborted", text, settled)
     return ()
 
 
@@ -196,7 +196,7 @@ def shown(draft: Draft, report: stimuli.NoticeShown) -> tuple[int, ...]:
 
 
 def not_shown(draft: Draft, report: stimuli.NotShown) -> tuple[int, ...]:
-    """Tell people that an operation goes on although some VMs may not know. Source: M-4."""
+    """Report that an operation goes on although some VMs may not know. Source: M-4."""
     for number in report.operations:
         operation = draft.operation(number)
         if operation is not None:

@@ -45,7 +45,7 @@ _EVENT_STEPS = {(before, after) for (before, _), after in EVENT_MOVES.items()}
 
 
 class HistoryIllegal(OurError):
-    """History tells of a move that no table allows: the store was altered or the code is wrong."""
+    """History has a move that no table allows: the store was altered or the code is wrong."""
 
     code = "history-illegal"
     message = "Entry {action} at {at_ms} moves {kind} {key} from {before} to {after}."

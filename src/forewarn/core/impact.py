@@ -110,7 +110,7 @@ class Traits:
     #: Its VMs may be on another host afterwards.
     moves: bool = False
 
-    def told(self, impact: Impact) -> tuple[str, int]:
+    def shown(self, impact: Impact) -> tuple[str, int]:
         """What one of its impacts is announced with: text and seconds. Source: D-9, D-11."""
         return self.also.get(impact, (self.description, self.duration_s))
 

@@ -157,8 +157,8 @@ def is_disturbing(operation: Operation) -> bool:
 def disturbed_groups(topology: Topology, operation: Operation) -> tuple[str, ...]:
     """The groups that an operation disturbs, sorted, if it is under way. Source: G-1.
 
-    Whoever is there now: some that work on a host names may have left, others may have been moved
-    there from a host that was lost. A user's work on a VM is the user's own business.
+    Those who are there now: some that work on a host names may have left, others may have been
+    moved there from a host that was lost. A user's work on a VM is the user's own business.
     """
     if not operation.of_vm:
         vms = topology.vms

@@ -111,7 +111,7 @@ class Operation:
     duration_s: int = DURATION_UNKNOWN_S
     #: Notice owed, in seconds; 0 where none is (faults, silent deletions). Source: N-1.
     notice_s: int = 0
-    #: No event is made: nobody asked to be told. Source: SPEC 7 (Terminate), SPEC 10 (reimage).
+    #: No event is made: nobody asked for notice. Source: SPEC 7 (Terminate), SPEC 10 (reimage).
     silent: bool = False
     state: OperationState = OperationState.PLANNED
     #: Earliest start the operator asked for; 0: as early as notice allows.
@@ -126,13 +126,13 @@ class Operation:
     #: When the driver confirmed that it had begun.
     begun_ms: int = 0
     ended_ms: int = 0
-    #: Times the driver was told to begin; a retry is a new attempt. Source: L-8.
+    #: Times the driver was asked to begin; a retry is a new attempt. Source: L-8.
     attempt: int = 0
     #: Why it was cancelled, failed, or is stuck while it runs.
     reason: str = ""
     #: The operator was alerted: it is blocked past its NotBefore, runs too long or is stuck (L-8).
     alerted: bool = False
-    #: It ended without its driver, who is still to be told. Source: L-7.
+    #: It ended without its driver, which is still to be notified. Source: L-7.
     abort_owed: bool = False
     #: Host its VMs are on afterwards; empty: where they were.
     destination: str = ""

@@ -33,7 +33,7 @@ class Order:
     source: Source
     #: How many hosts it names.
     hosts: int
-    #: SHA-256 of their names, sorted, in hexadecimal: tells whether another order is the same.
+    #: SHA-256 of their names, sorted, in hexadecimal: shows whether another order is the same.
     digest: str
     description: str
     #: Expected interruption in seconds; -1 unknown, 0 none.
@@ -85,5 +85,5 @@ class OrderHosts:
 
 
 def digest_of(names: Iterable[str]) -> str:
-    """Return what tells the hosts of two orders apart; costs the names."""
+    """Return what distinguishes the hosts of two orders; costs the names."""
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()

@@ -52,7 +52,7 @@ def place(draft: Draft, placed: stimuli.PlaceOrder) -> tuple[int, ...]:
         _check_hosts(draft, work)
     traits = TRAITS[work.cause]
     impact = work.impact or traits.impact
-    text, duration_s = traits.told(impact)
+    text, duration_s = traits.shown(impact)
     order = Order(
         draft.next_number(),
         work.cause,

@@ -105,7 +105,7 @@ class State:
 
     topology: Topology = field(default_factory=Topology)
     operations: dict[int, Operation] = field(default_factory=dict)
-    #: Operations that have ended without their drivers, who are still to be told. Source: L-7.
+    #: Operations that ended without their drivers, which are still to be notified. Source: L-7.
     aborts: dict[int, Operation] = field(default_factory=dict)
     events: dict[str, Event] = field(default_factory=dict)
     enrolments: dict[str, Enrolment] = field(default_factory=dict)
@@ -344,7 +344,7 @@ class Changes:
     #: The whole layout, where everything is loaded; a step names the records that change.
     topology: Topology | None = None
     #: The layout that these records make, drafted over the one they change; None: not drafted.
-    #: Whoever holds that one, or an equal copy, need not work it out again.
+    #: A holder of that one, or of an equal copy, need not work it out again.
     layout: Topology | None = None
     hosts: dict[str, Host | None] = field(default_factory=dict)
     groups: dict[str, Group | None] = field(default_factory=dict)

@@ -36,7 +36,7 @@ PORTION_MAX = 8
 
 @value
 class Outcome:
-    """What a step comes to. The order of effects is: commit, publish, begin (and abort)."""
+    """What follows from a step. The order of effects is: commit, publish, begin (and abort)."""
 
     #: To be committed in one transaction, and only then adopted.
     changes: Changes
@@ -46,7 +46,7 @@ class Outcome:
     publish: tuple[str, ...] = ()
     #: Operations to begin, or to begin again, once that is published.
     begin: tuple[int, ...] = ()
-    #: Operations whose driver must be told that they ended without it, or be told again.
+    #: Operations whose driver must be notified, or notified again, that they ended without it.
     abort: tuple[int, ...] = ()
     #: Operations that may be announced or started, too, and maintenances and orders that have
     #: more hosts, but not by this step: see `Proceed`.
@@ -87,9 +87,9 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
 
 
 def next_deadline_ms(state: State, policy: Policy, now_ms: int) -> int | None:
-    """When the next thing happens by itself, ms since the epoch UTC; None if nothing will.
+    """When the next thing happens by time alone, ms since the epoch UTC; None if nothing will.
 
-    Deadlines already past are not named: whoever waits has stepped `Tick` since.
+    Deadlines already past are not named: the caller has stepped `Tick` since.
     """
     found = []
     for deadlines, later_ms in (
@@ -167,7 +167,7 @@ def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:  # noqa: C9
 def _settle(draft: Draft) -> tuple[int, ...]:
     """Apply the joint rules until nothing more follows, or this is a portion. L-1, L-2, G-1.
 
-    Costs what may go on. It comes to an end since each round announces or starts something, or has
+    Costs what may go on. It ends since each round announces or starts something, or has
     it wait: an operation that is looked at again was woken by one that can do so only once.
 
     Returns:

@@ -124,7 +124,7 @@ class DriverProgressed:
     text: str = ""
     #: How much is done, 0 to 100; -1: it did not say.
     percent: int = -1
-    #: Where it takes VMs, as (VM, host); those it has told of before need not be named again.
+    #: Where it takes VMs, as (VM, host); those it has reported before need not be named again.
     placements: tuple[tuple[str, str], ...] = ()
 
 
@@ -166,10 +166,10 @@ class DriverFailed:
 
 @value
 class DriverAborted:
-    """A driver was told that an operation ended without it. Source: L-7."""
+    """A driver was notified that an operation ended without it. Source: L-7."""
 
     operation: int
-    #: Why it could not be told, and will not be tried again; empty if it was.
+    #: Why it could not be notified, and will not be tried again; empty if it was.
     failed: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Hosts, virtual machines, groups, fault and update domains: who is hit, who is told.
+"""Hosts, virtual machines, groups, fault and update domains: who is disturbed, who gets notice.
 
 No operation, event or document: this room knows how the fleet is laid out and nothing else.
 """
@@ -88,7 +88,7 @@ class Host:
 
     @property
     def fault_zone(self) -> tuple[str, int]:
-        """The fault domain, told apart across zones: equal values may fail together."""
+        """The fault domain, distinct across zones: equal values may fail together."""
         return (self.zone, self.fault_domain)
 
 
@@ -329,7 +329,7 @@ class Topology:
         return self._in_group.get(group, ())
 
     def grouped(self, vms: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Split VM names by group, both sorted: who must be told about a disturbance of them."""
+        """Split VM names by group, both sorted: who must get notice of a disturbance of them."""
         found: defaultdict[str, list[str]] = defaultdict(list)
         for name in sorted(vms):
             found[self.vms[name].group].append(name)

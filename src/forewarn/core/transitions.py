@@ -1,6 +1,6 @@
 """How an operation and its events move together: announced, started, ended, cancelled.
 
-Each function makes one joint move in a draft and writes the entry that tells of it.
+Each function makes one joint move in a draft and writes its entry of history.
 *Whether* the move is due is decided in `step.py`; whether it may be announced in `admission.py`.
 """
 
@@ -46,8 +46,8 @@ def announce(draft: Draft, operation: Operation) -> Operation:
     )
     assert operation.not_before_ms - draft.now_ms >= operation.notice_s * SECOND_MS
     approved = [each for each in events if approved_by_policy(draft, operation, each.group)]
-    told = any(draft.enabled(event.group) for event in events if event not in approved)
-    text = f"{operation.id} is announced{'' if told else ' to nobody'}"
+    heard = any(draft.enabled(event.group) for event in events if event not in approved)
+    text = f"{operation.id} is announced{'' if heard else ' to nobody'}"
     draft.put("operation.announced", text, operation, *events)
     _touch(draft, operation, events)
     for event in approved:
@@ -170,7 +170,7 @@ def end(
         operation: a running operation.
         failed: whether it ended badly.
         reason: why, for people.
-        abort: it ends without its driver, who must be told; owed until that is done (L-7).
+        abort: it ends without its driver, which must be notified; owed until that is done (L-7).
     """
     move = Move.FAIL if failed else Move.DONE
     ended = replace(
@@ -340,7 +340,7 @@ def _follow_vms(draft: Draft, ended: Operation) -> None:
 
 
 def _join(draft: Draft, operation: Operation) -> None:
-    """Tell VMs that have arrived on a host that has failed meanwhile. Source: L-4, L-5."""
+    """Show the failure to VMs that have arrived on the host meanwhile. Source: L-4, L-5."""
     present = draft.topology.vms_on(operation.host)
     come = tuple(name for name in present if name not in operation.vms)
     if not come:
@@ -372,7 +372,7 @@ def _wait_no_more(draft: Draft, operation: Operation) -> None:
 
 
 def _announce_anew(draft: Draft, operation: Operation) -> None:
-    """Withdraw announced work whose host has taken in VMs that were not told, and plan it again."""
+    """Withdraw announced work whose host has taken in VMs that got no notice, and plan it again."""
     if operation.maintenance:  # its maintenance plans the host again
         cancel(draft, operation, f"VMs have arrived on {operation.host}")
         return

@@ -96,7 +96,7 @@ LISTS: dict[str, str] = {
 """List in `compute`, by its dotted name -> first version with it; empty unless said."""
 
 _ULTRA = "2021-05-01"
-"""First version that tells ultra disks from others."""
+"""First version that distinguishes ultra disks from others."""
 DATA_DISK: dict[str, tuple[str, str]] = {
     "bytesPerSecondThrottle": (_ULTRA, ""),
     "caching": (_DISK, "None"),

@@ -168,7 +168,7 @@ class Responder:
         return self._disturbed(asked, asked.caller, peer, now_s=now_s)
 
     def respond_again(self, asked: PendingRequest, peer: Peer, now_s: float) -> Reaction:
-        """Return what a held request gets as whoever asks now. Source: S-4."""
+        """Return what a held request gets for its caller as of now. Source: S-4."""
         asked.caller = self.callers.find(peer, asked.request).caller
         if asked.caller is None:
             return self._of_nobody(asked, peer, now_s)
@@ -324,6 +324,6 @@ def described(caller: Caller, plan: DescribeInstance) -> Response:
 
 
 def matches(unless: str, etag: str) -> bool:
-    """Tell whether an `If-None-Match` names this ETag, compared weakly. Source: E-7."""
+    """Return whether an `If-None-Match` names this ETag, compared weakly. Source: E-7."""
     tags = [tag.strip().removeprefix("W/") for tag in unless.split(",")]
     return etag in tags or "*" in tags

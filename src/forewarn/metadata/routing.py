@@ -54,7 +54,7 @@ class MetadataQueryInvalid(CallerError):
 
 @value
 class RefuseRequest:
-    """Answer this, whoever asks."""
+    """Answer this to every caller."""
 
     answer: Response
 
@@ -241,7 +241,7 @@ def _not_allowed(allow: str) -> Response:
 def _may_lack_header(
     request: HttpRequest, versions: tuple[str, ...], settings: MetadataSettings
 ) -> bool:
-    """Tell whether the request is of the age in which the header was not enforced. Source: E-2."""
+    """Whether the request is of the age in which the header was not enforced. Source: E-2."""
     version = request.query.get("api-version", "")
     if version not in versions or request.repeated == "api-version":
         return False

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from forewarn.settings import MetadataSettings
 
 STOP_S = 0.8
-"""How long answers under way may take once the service is told to stop."""
+"""How long answers under way may take once the service is stopped."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -54,7 +54,7 @@ class MetadataServer:
 
         Args:
             settings: How to serve.
-            upstream: Whom to tell of approvals and polls.
+            upstream: Where approvals and polls are reported.
             clock: The service's clock, for the `Date` header.
             ids: For `x-ms-request-id`.
             portable: Whether to do without epoll.

@@ -1,7 +1,7 @@
 """Published documents, one view for each group (or VM, S-3), ready to be sent.
 
 No request and no connection may go in here, and no decision who sees what: a view is shown to
-whoever the control plane said. Everything here happens on the event loop's thread.
+the callers that the control plane said. Everything here happens on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Rendered:
         self._server = server
 
     def head_unchanged(self) -> bytes:
-        """Return the head of 304, for whoever has the document already. Source: E-7."""
+        """Return the head of 304, for a caller that has the document already. Source: E-7."""
         return head_of(Response(304, headers=(("ETag", self.etag),)), self._server)
 
 

@@ -4,8 +4,8 @@ No setting may be invented in here: they come as JSON on standard input, one obj
 fields of `MetadataSettings` that differ from their defaults. The process serves once it has the
 first snapshot of the feed, prints one line of JSON with its addresses and then its figures every
 few seconds, and ends on SIGTERM or SIGINT, or when its standard input closes: a worker never
-outlives whoever started it. It ends with 1 where it fails at what the feed says time and again, so
-that it is started again.
+outlives the process that started it. It ends with 1 where it fails at what the feed says
+time and again, so that it is started again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SETTINGS_BYTES_MAX = 1024 * 1024
 FIGURES_S = 5.0
-"""How often a worker tells the service its figures."""
+"""How often a worker sends the service its figures."""
 STEP_LOOK_S = 60.0
 """How often a worker looks whether the system's clock was stepped, as the service does."""
 
@@ -63,7 +63,7 @@ def read_settings(text: str) -> MetadataSettings:
 
 @value
 class WorkerPlace:
-    """What a worker is told on its command line."""
+    """A worker's command line."""
 
     feed: str
     """`unix:PATH` or `HOST:PORT`."""
@@ -75,7 +75,7 @@ class WorkerPlace:
 
 
 async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
-    """Serve until told to stop, or until the feed cannot be followed; return the exit status."""
+    """Serve until stopped, or until the feed cannot be followed; return the exit status."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -91,7 +91,7 @@ async def work(settings: MetadataSettings, place: WorkerPlace) -> int:
     )
     over = (stopped, failed)
     await asyncio.wait((followed, *over), return_when=asyncio.FIRST_COMPLETED)
-    # Before the first snapshot nobody is known, and whoever asked would be told 404.
+    # Before the first snapshot nobody is known, and every caller would get 404.
     if followed.done():
         bound = await worker.server.start(place.listen, shared=place.processes)
         _say({"metadata": bound})

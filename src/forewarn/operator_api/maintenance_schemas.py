@@ -123,7 +123,7 @@ WAVE: ObjectSchema[WaveView] = ObjectSchema(
         Member("done", WHOLE, lambda w: w.done),
         Member("failed", WHOLE, lambda w: w.failed),
         Member("canary", FLAG, lambda w: w.planned.canary if w.planned else False),
-        Member("announced", TIME, lambda w: written(w.planned.told_ms if w.planned else 0)),
+        Member("announced", TIME, lambda w: written(w.planned.shown_ms if w.planned else 0)),
         Member(
             "earliest_start",
             TIME,

@@ -69,16 +69,16 @@ class _Checker:
             ends = max(ends, self._until(entry))
             rested |= dict.fromkeys(self._owners([entry]), self._until(entry))
         for number, entries in sorted(self.waves.items()):
-            told, start = min(e.told_ms for e in entries), min(e.earliest_start_ms for e in entries)
+            at, start = min(e.shown_ms for e in entries), min(e.earliest_start_ms for e in entries)
             soonest = ends + self.policy.pause_s * 1000 if ends else self.state.paused_until_ms
-            if told < ends or start < soonest:
+            if at < ends or start < soonest:
                 yield "waves", f"wave {number} begins too soon after the one before it"
             for owner in self._owners(entries) & rested.keys() if self.policy.owner_rest_s else ():
                 if start < rested[owner] + self.policy.owner_rest_s * 1000:
                     yield "owner-rest", f"owner {owner} is disturbed again in wave {number}"
             for entry in entries:
                 yield from self._times(entry)
-            works = [work for work in self.works if work[2] > told]
+            works = [work for work in self.works if work[2] > at]
             yield from self._together(number, entries, works)
             if self.plan.asked.moves:
                 yield from self._moved(entries, works)
@@ -109,12 +109,12 @@ class _Checker:
     def _times(self, entry: Entry) -> Found:
         asked, host, start = self.plan.asked, entry.host, entry.earliest_start_ms
         length = dict(asked.durations_s).get(host, asked.duration_s) * 1000
-        notice = entry.latest_start_ms - entry.told_ms
-        if entry.told_ms < self.plan.made_ms or notice < self.policy.notice_s * 1000:
-            yield "notice", f"{host} is told too late"
+        notice = entry.latest_start_ms - entry.shown_ms
+        if entry.shown_ms < self.plan.made_ms or notice < self.policy.notice_s * 1000:
+            yield "notice", f"{host} gets notice too late"
         lengths = {entry.earliest_end_ms - start, entry.latest_end_ms - entry.latest_start_ms}
-        if not entry.told_ms <= start <= entry.latest_start_ms or lengths != {length}:
-            yield "times", f"{host} starts before it is told, or does not take its time"
+        if not entry.shown_ms <= start <= entry.latest_start_ms or lengths != {length}:
+            yield "times", f"{host} starts before its notice, or does not take its time"
         if start < max(
             [asked.earliest_ms, *(at for name, at, _ in asked.postponed if name == host)]
         ):
@@ -163,7 +163,7 @@ class _Checker:
             if any(entry.host in arrivals for *_, arrivals in works):
                 yield "arrivals", f"VMs arrive on {entry.host} in wave {number}"
             if set(entry.groups) != set(self.on[entry.host]):
-                yield "told", f"{entry.host}: not exactly the groups on it are told"
+                yield "groups", f"{entry.host}: not exactly the groups on it get notice"
         for group in {group for _, on in ours for group in on}:
             if len(zones[group]) > 1:
                 yield "fault-domain", f"group {group} is disturbed in two in wave {number}"

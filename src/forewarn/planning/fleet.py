@@ -31,7 +31,7 @@ class Host:
 
     @property
     def fault_zone(self) -> tuple[str, int]:
-        """The fault domain, told apart across zones."""
+        """The fault domain, distinct across zones."""
         return (self.zone, self.fault_domain)
 
     def selected(self, selector: tuple[str, ...]) -> bool:

@@ -91,13 +91,13 @@ class Entry:
     host: str
     #: Number of its wave, 1 or more.
     wave: int
-    #: When the VMs on it are told.
-    told_ms: int
+    #: When the VMs on it get notice.
+    shown_ms: int
     earliest_start_ms: int
     latest_start_ms: int
     earliest_end_ms: int
     latest_end_ms: int
-    #: Names of the groups that are told: all with VMs on the host then.
+    #: Names of the groups that get notice: all with VMs on the host then.
     groups: tuple[str, ...] = ()
     moves: tuple[Move, ...] = ()
 
@@ -107,7 +107,7 @@ class Wave:
     """Operations that may run at the same time."""
 
     number: int
-    told_ms: int
+    shown_ms: int
     earliest_start_ms: int
     latest_start_ms: int
     latest_end_ms: int
@@ -154,7 +154,7 @@ def content_id(parent: str, made_ms: int, *, entries: tuple[Entry, ...], blocked
     """Return the id of a plan: 16 hexadecimal digits, the same for the same content."""
     digest = hashlib.sha256(f"{parent} {made_ms} {blocked}\n".encode())
     for entry in entries:
-        line = f"{entry.host} {entry.wave} {entry.told_ms} {entry.latest_start_ms} "
+        line = f"{entry.host} {entry.wave} {entry.shown_ms} {entry.latest_start_ms} "
         line += " ".join(f"{move.vm}>{move.to_host}" for move in entry.moves)
         digest.update(line.encode())
     return digest.hexdigest()[:16]

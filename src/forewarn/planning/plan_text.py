@@ -1,6 +1,6 @@
 """Plans and budgets as JSON text, for the store and for history; and back.
 
-What a plan says of a host is said by its wave; the groups told are known from the fleet.
+What a plan says of a host is said by its wave; the groups that get notice are known from the fleet.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def plan_body(plan: Plan) -> str:
     waves = [
         [
             wave.number,
-            wave.told_ms,
+            wave.shown_ms,
             wave.earliest_start_ms,
             wave.latest_start_ms,
             wave.latest_end_ms,
@@ -45,8 +45,8 @@ def plan_body(plan: Plan) -> str:
     blocked = [[host, *_blocker_list(blocker)] for host, blocker in plan.blocked]
     bound = [plan.bound.waves, plan.bound.argument]
     limits = [[scope.value, name, limit] for (scope, name), limit in plan.limits]
-    told = {"waves": waves, "blocked": blocked, "bound": bound, "limits": limits}
-    return json.dumps(told, separators=(",", ":"))
+    form = {"waves": waves, "blocked": blocked, "bound": bound, "limits": limits}
+    return json.dumps(form, separators=(",", ":"))
 
 
 def read_waves(body: str) -> tuple[Wave, ...]:
@@ -71,14 +71,14 @@ def read_limits(body: str) -> dict[Subject, int]:
 
 @lru_cache(PLANS_REMEMBERED)
 def _read(body: str) -> _Body:
-    told = json.loads(body)
+    form = json.loads(body)
     waves = tuple(
-        Wave(number, told_ms, early, late, end, tuple(hosts), _blocker(*waits), bool(canary))
-        for number, told_ms, early, late, end, canary, waits, hosts in told["waves"]
+        Wave(number, shown_ms, early, late, end, tuple(hosts), _blocker(*waits), bool(canary))
+        for number, shown_ms, early, late, end, canary, waits, hosts in form["waves"]
     )
-    blocked = tuple((host, _blocker(*rest)) for host, *rest in told["blocked"])
-    limits = {(Scope(scope), name): limit for scope, name, limit in told["limits"]}
-    return waves, blocked, Bound(*told["bound"]), limits
+    blocked = tuple((host, _blocker(*rest)) for host, *rest in form["blocked"])
+    limits = {(Scope(scope), name): limit for scope, name, limit in form["limits"]}
+    return waves, blocked, Bound(*form["bound"]), limits
 
 
 def _blocker_list(blocker: Blocker) -> list[object]:

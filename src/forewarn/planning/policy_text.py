@@ -28,27 +28,27 @@ _NUMBERS = (
 def policy_text(policy: Policy) -> str:
     """Return a policy as text; the same policy gives the same text."""
     windows = [[getattr(each, name) for name in each.__match_args__] for each in policy.windows]
-    told = {
+    form = {
         "budgets": json.loads(budgets_text(policy.budgets)),
         "windows": windows,
         "freezes": policy.freezes,
         **{name: getattr(policy, name) for name in _NUMBERS},
     }
-    return json.dumps(told, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(form, separators=(",", ":"), ensure_ascii=False)
 
 
 @lru_cache(POLICIES_REMEMBERED)
 def read_policy(text: str) -> Policy:
     """Return a policy from its text; numbers that are missing have their defaults."""
-    told = json.loads(text)
+    form = json.loads(text)
     return Policy(
-        budgets=read_budgets(json.dumps(told["budgets"])),
+        budgets=read_budgets(json.dumps(form["budgets"])),
         windows=tuple(
             Window(name, zone, tuple(days), from_min, to_min, tuple(dates), tuple(hosts))
-            for name, zone, days, from_min, to_min, dates, hosts in told["windows"]
+            for name, zone, days, from_min, to_min, dates, hosts in form["windows"]
         ),
-        freezes=tuple((start_ms, end_ms) for start_ms, end_ms in told["freezes"]),
-        **{name: told[name] for name in _NUMBERS if name in told},
+        freezes=tuple((start_ms, end_ms) for start_ms, end_ms in form["freezes"]),
+        **{name: form[name] for name in _NUMBERS if name in form},
     )
 
 

@@ -1,6 +1,6 @@
 """A small generator of integers, so that a seed gives the same plan on every version of Python.
 
-No other source of randomness may be used in this room; whoever asks for a plan brings the seed.
+No other source of randomness may be used in this room; the caller of the planner brings the seed.
 """
 
 from __future__ import annotations

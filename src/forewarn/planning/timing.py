@@ -41,7 +41,7 @@ class Batch:
         return self.groups[host] if self.groups is not None else index.groups_on[host]
 
 
-#: A time before which a wave may not be told, or may not start; why, and whom it waits for.
+#: A time before which a wave may not be announced, or may not start; why, and whom it waits for.
 _Earliest = tuple[int, Code, str]
 
 
@@ -114,10 +114,10 @@ class Timetable:
             self._add_late(batch, blocker)
             return
         self._last += 1
-        told_ms = start_ms - self._notice_ms
+        shown_ms = start_ms - self._notice_ms
         wave = Wave(
             self._last,
-            told_ms,
+            shown_ms,
             earliest_ms,
             start_ms,
             end_ms,
@@ -143,7 +143,7 @@ class Timetable:
         return Entry(
             name,
             wave.number,
-            wave.told_ms,
+            wave.shown_ms,
             wave.earliest_start_ms,
             wave.latest_start_ms,
             wave.earliest_start_ms + duration_ms,
@@ -170,10 +170,10 @@ class Timetable:
 
     def _timed(self, batch: Batch) -> tuple[int, int, Blocker]:
         """Return the earliest and the latest start, 0 if there is none, and what it waits for."""
-        told = self._told_after(batch)
+        announced = self._announced_after(batch)
         started = self._started_after(batch)
         notice_ms = self._notice_ms
-        notified = [(at_ms + notice_ms, code, subject) for at_ms, code, subject in told]
+        notified = [(at_ms + notice_ms, code, subject) for at_ms, code, subject in announced]
         first_ms, code, subject = max(notified + started, key=lambda each: each[0])
         duration_ms = self._duration_ms(batch)
         spans = batch.calendar.spans
@@ -190,8 +190,8 @@ class Timetable:
             return 0, 0, Blocker(code, subject or "its notice", self._terms.now_ms)
         return 0, 0, Blocker(Code.WINDOW, batch.calendar.subject, self._terms.now_ms)
 
-    def _told_after(self, batch: Batch) -> list[_Earliest]:
-        """Return the times before which the VMs of a batch may not be told."""
+    def _announced_after(self, batch: Batch) -> list[_Earliest]:
+        """Return the times before which the VMs of a batch may not get notice."""
         found: list[_Earliest] = [(self._terms.now_ms, Code.NOTICE, "")]
         if self._ends_ms:
             found.append((self._ends_ms, Code.PREVIOUS_WAVE, f"wave {self._last}"))

@@ -21,7 +21,7 @@ class ApprovalMalformed(CallerError):
 
 
 class UnknownEvent(CallerError):
-    """An approval of an event its VM is not shown; the sentence tells nothing more. Source: S-4."""
+    """An approval of an event its VM is not shown; the sentence says nothing more. Source: S-4."""
 
     code = "unknown-event"
     status = 400

@@ -98,7 +98,7 @@ class ScheduledEvent:
         put(self, "duration_s", duration_s)
 
     def names(self, vm: str) -> bool:
-        """Tell whether the event names this VM, with or without the oldest form's underscore."""
+        """Return whether the event names this VM, with or without the oldest form's underscore."""
         return vm in self.resources or "_" + vm in self.resources
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -81,7 +81,7 @@ class NodeAccess:
         return wanted
 
     def expected(self, hosts: Iterable[str]) -> dict[str, set[str]]:
-        """Return the nodes that serve some of these hosts, as far as the settings tell."""
+        """Return the nodes that serve some of these hosts, as far as the settings say."""
         wanted = frozenset(hosts)
         found: dict[str, set[str]] = {}
         for name, served in self.hosts.items():

@@ -32,7 +32,7 @@ class ChangeLog:
     """Changes by position; a position names the place before a change and is never used twice."""
 
     def __init__(self, *, share: int = 1) -> None:
-        """Start empty: whoever comes needs the whole.
+        """Start empty: every newcomer needs the whole.
 
         Args:
             share: keep this fraction of what the feed of everything keeps.

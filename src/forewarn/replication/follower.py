@@ -52,7 +52,7 @@ RETRY_S, RETRY_S_MAX = 0.2, 5.0
 """Pause before a node looks for a lost feed again; doubled each time, up to the longest."""
 
 FAILURES_MAX = 3
-"""Times a node may fail at what it is told before it is given up."""
+"""Times a node may fail at a message before it is given up."""
 
 DOUBT_S_MAX = 60.0
 """How long a node goes on after it failed once; half of that at least, so that not all end at the
@@ -152,7 +152,7 @@ class Follower:
         #: Called when the feed is lost after it was followed.
         self.on_lost: Callable[[], None] = lambda: None
         self.failures = 0
-        """Times it failed at what it was told."""
+        """Times it failed at a message."""
         self._doubts: list[asyncio.TimerHandle] = []
         self.failed = asyncio.Event()
         """Set once it has failed too often, or for too long: a new process does better."""
@@ -187,7 +187,7 @@ class Follower:
         for _, future in self._pending.values():
             if not future.done():
                 future.set_exception(FeedLost())
-                future.exception()  # whoever waited may be gone
+                future.exception()  # the caller may be gone
         self._pending.clear()
 
     def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
@@ -233,7 +233,7 @@ class Follower:
         number = self._number
         line = feed.line_of(message(number))
         self._pending[number] = line, future
-        # Whoever gave up waiting has told its client to repeat; the request may still be sent,
+        # A caller that gave up has asked its client to repeat; the request may still be sent,
         # since an approval that is made twice is made once.
         future.add_done_callback(lambda _: self._pending.pop(number, None))
         if self._writer is not None:
@@ -273,7 +273,7 @@ class Follower:
 
     def _fail(self) -> None:
         """A change could not be shown, by a bug: what is shown now may be half of it."""
-        _LOG.exception("the node could not show what it was told, by a bug")
+        _LOG.exception("the node could not show what it was sent, by a bug")
         self._shows = self._nothing
         self.failures += 1
         if self.failures >= FAILURES_MAX:
@@ -288,7 +288,7 @@ class Follower:
         try:
             writer.write(feed.line_of(self._greeting()))
             while line := await next_line(reader, self._route.pace.silent_s_max):
-                self._take(feed.read_told(line), writer)
+                self._take(feed.read_server_message(line), writer)
                 await writer.drain()
         finally:
             writer.close()
@@ -307,7 +307,7 @@ class Follower:
             token=me.token,
         )
 
-    def _take(self, message: feed.Told, writer: asyncio.StreamWriter) -> None:
+    def _take(self, message: feed.ServerMessage, writer: asyncio.StreamWriter) -> None:
         match message:
             case Answered():
                 self._answered(message)

@@ -1,4 +1,4 @@
-"""What the control plane tells metadata nodes and what they ask of it: messages and their lines.
+"""What the control plane sends metadata nodes and what they ask of it: messages and their lines.
 
 A line is a message's name and values, in their order, as JSON: `["ack",7]`.
 
@@ -78,7 +78,7 @@ class DocumentChange(msgspec.Struct, frozen=True):
 
     sequence: int
     whole: bool = False
-    """Whether this change replaces everything told before."""
+    """Whether this change replaces everything sent before."""
     callers: tuple[Caller, ...] = ()
     gone: tuple[str, ...] = ()
     """Names of VMs that may no longer ask."""
@@ -261,8 +261,8 @@ class _DocumentRow(Row, frozen=True):
     events: tuple[_EventRow, ...]
 
 
-Told: TypeAlias = FeedStart | FeedPortion | FeedCurrent | Answered | Ping | Refused
-"""What a node is told."""
+ServerMessage: TypeAlias = FeedStart | FeedPortion | FeedCurrent | Answered | Ping | Refused
+"""What a node is sent."""
 Asked: TypeAlias = Follow | Ack | Pong | ApproveMessage | EnableMessage | PollMessage
 """What a node says; `Follow` first."""
 
@@ -280,18 +280,18 @@ class Upstream(Protocol):
         """Note that VMs of these groups asked within the last second. Source: B-2."""
 
 
-def line_of(message: Told | Asked) -> bytes:
+def line_of(message: ServerMessage | Asked) -> bytes:
     """Return a message as its line, the newline included."""
     return _encoder.encode(message) + b"\n"
 
 
-def read_told(line: bytes) -> Told:
-    """Read what a node is told.
+def read_server_message(line: bytes) -> ServerMessage:
+    """Read what a node is sent.
 
     Raises:
         FeedUnreadable: the line is no such message.
     """
-    return _read(_told, line)
+    return _read(_server_message, line)
 
 
 def read_asked(line: bytes) -> Asked:
@@ -356,7 +356,7 @@ def _event_of(row: _EventRow) -> ScheduledEvent:
 
 _event_values: attrgetter[tuple[object, ...]] = attrgetter(*_EventRow.__struct_fields__)
 _encoder = msgspec.json.Encoder(enc_hook=_document_values)
-_told: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
+_server_message: msgspec.json.Decoder[ServerMessage] = msgspec.json.Decoder(ServerMessage)
 _content: msgspec.json.Decoder[PortionContent] = msgspec.json.Decoder(
     PortionContent, dec_hook=_document_of
 )

@@ -109,7 +109,7 @@ class NodeStore:
             if not line.endswith(b"\n"):
                 break
             size += len(line)
-            message = feed.read_told(line)
+            message = feed.read_server_message(line)
             if start is None and isinstance(message, FeedStart):
                 start, assembly = message, ChangeAssembly(0, whole=True)
                 continue

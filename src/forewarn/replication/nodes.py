@@ -33,7 +33,7 @@ class FeedPace:
 
 
 def usual_pace() -> FeedPace:
-    """Return the pace of every feed that is not told another."""
+    """Return the default pace of a feed."""
     return FeedPace(HEARTBEAT_S, SILENT_S_MAX)
 
 

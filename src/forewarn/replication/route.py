@@ -1,4 +1,4 @@
-"""How a node reaches its feed: over a socket, unless it is told another way."""
+"""How a node reaches its feed: over a socket by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control process's end of the feed: tells nodes of changes, takes their requests.
+"""The control process's end of the feed: sends changes to nodes, takes their requests.
 
 No change may be made in here and no approval judged: both are handed on. A node says what it
 shows and is sent what it lacks: the changes since, while they are kept, or the whole, both in
@@ -45,7 +45,7 @@ LOGGED_ITEMS_MAX = 10_000
 """A change of more records than this is sent as a fresh whole, in portions: it would hold the
 event loop for longer than 30 ms."""
 
-_SOCKET_MODE = 0o600  # whoever reaches it sees every VM's document
+_SOCKET_MODE = 0o600  # all who reach it see every VM's document
 
 _LOG = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class FeedServer:
     async def start(self, address: str) -> str:
         """Listen for workers on `unix:PATH` or `HOST:PORT`; returns where it really listens.
 
-        Whoever reaches that address is believed, and is sent everything.
+        Every caller of that address is trusted, and is sent everything.
         """
         if not address.startswith("unix:"):
             return await self._listen(address, self.serve, None)
@@ -133,8 +133,8 @@ class FeedServer:
 
         Args:
             reader: what it says.
-            writer: where it is told.
-            access: which nodes may come on it; None: whoever does is believed.
+            writer: where it is sent.
+            access: which nodes may come on it; None: all are trusted.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -243,7 +243,7 @@ class FeedServer:
     ) -> asyncio.Future[tuple[str, ...]]:
         """Wait until every node that may serve shows this change, or these nodes do.
 
-        Nothing may begin before it is shown (L-7): whoever begins waits here first. Done with the
+        Nothing may begin before it is shown (L-7): the driver host waits here first. Done with the
         names of the nodes that do not show it once the time is up. Source: M-4.
         """
         return self.nodes.wait(sequence, wait_s, names)

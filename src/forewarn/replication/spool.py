@@ -146,7 +146,7 @@ class Spool:
         """Read what waits; half a line at the end was never answered.
 
         A process that was killed may have written what it had no time to sync: that is done now,
-        since whoever repeats it is told at once that it is safe.
+        since a repetition is answered at once that it is safe.
         """
         whole = 0
         with contextlib.suppress(FileNotFoundError):

@@ -52,7 +52,7 @@ class RemoteNodes(Protocol):
         """Return the hosts they serve; none if one of them serves every VM."""
 
 
-#: How long work waits for nodes in other processes to show it, in seconds. Whoever begins
+#: How long work waits for nodes in other processes to show it, in seconds. Who begins
 #: without them is given their names. Source: M-4.
 SHOWN_S_MAX = 10.0
 
@@ -129,9 +129,9 @@ class Bridge:
     def _show(self, change: DocumentChange) -> None:
         """Have the nodes of this process show a change, or everything after they failed at one."""
         self._state.apply(change)
-        told = self._state.whole(change.sequence) if self._doubtful else change
+        everything = self._state.whole(change.sequence) if self._doubtful else change
         for node in self._nodes:
-            node.apply(told)
+            node.apply(everything)
         self._doubtful = False
         if self.on_change is not None:
             self.on_change(change)

@@ -110,7 +110,7 @@ class Daemon:
         self.more_routes: Callable[[], Sequence[object]] = tuple
         #: How long its lease of a shared store lasts, in ms; may be replaced before `start`.
         self.term_ms = TERM_MS
-        #: Why the service ended by itself; None while it runs or was stopped.
+        #: Why the service ended unasked; None while it runs or was stopped.
         self.failure: ForewarnError | None = None
         #: Set when the service should end.
         self.ended = asyncio.Event()
@@ -155,7 +155,7 @@ class Daemon:
     async def _start_planes(self) -> tuple[str, ...]:
         settings = self.settings
         bridge = self.bridge = Bridge(asyncio.get_running_loop())
-        # Checking and loading a large store takes seconds: whoever is served already goes on.
+        # Checking and loading a large store takes seconds: callers that are served already go on.
         self.store = await asyncio.to_thread(
             open_store, settings.store.url, must_exist=settings.store.must_exist
         )
@@ -182,7 +182,7 @@ class Daemon:
             figures=self._figures,
             lags=lambda: self.feed.lags() if self.feed else {},
         )
-        # Whoever asks first is told the truth, not that nobody knows him.
+        # The first caller gets its document, not a 404.
         await asyncio.wrap_future(await asyncio.to_thread(self.control.recover))
         # Stopped in the opposite order: VMs are answered to the last, approvals included.
         self._closing.push_async_callback(asyncio.to_thread, self.control.stop)

@@ -76,7 +76,7 @@ class MetadataNode:
         self.server = MetadataServer(settings.metadata, upstream, clock=self.clock)
 
     async def run(self, ended: asyncio.Event, started: Callable[[tuple[str, ...]], None]) -> int:
-        """Serve until told to stop, or until it fails at what it is told; return the exit status.
+        """Serve until stopped, or until it fails at what it is sent; return the exit status.
 
         Args:
             ended: set when it should stop.
@@ -91,7 +91,7 @@ class MetadataNode:
         events = [ended, follower.failed] if kept else [ended, follower.failed, follower.followed]
         first, *_ = waits = [loop.create_task(event.wait()) for event in events]
         try:
-            if not kept:  # nobody is known yet, and whoever asked would be told 404
+            if not kept:  # nobody is known yet, and every caller would get 404
                 log.info("waiting for the feed: nothing is kept", extra={"action": "waiting"})
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if self._settings.listen.metrics:

@@ -48,12 +48,12 @@ class Observers:
         ]
 
     def observe_call(self, call: DriverCall, result: CallResult, duration_ms: int) -> None:
-        """Tell everybody of a driver's call."""
+        """Call every observer for a driver's call."""
         for observe in self._of_calls:
             observe(call, result, duration_ms)
 
     def watch_outbox(self, outbox: Outbox) -> None:
-        """Tell of an outbox, too, from now on."""
+        """Include an outbox from now on."""
         if self.metrics is not None:
             self.metrics.watch_outbox(outbox)
 

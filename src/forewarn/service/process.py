@@ -27,7 +27,7 @@ log = logging.getLogger("forewarn")
 #: not keep it: whatever was promised is durable, and an end by force is a crash like any other.
 STOP_S_MAX = 5.0
 
-#: Where systemd wants to be told that the service is ready (`Type=notify`).
+#: Where systemd wants to hear that the service is ready (`Type=notify`).
 NOTIFY_VARIABLE = "NOTIFY_SOCKET"
 
 
@@ -58,7 +58,7 @@ async def run_until_stopped(daemon: Daemon, started: Callable[[Bound], None]) ->
     """Wait until a signal or a lost store ends a started service, then stop it.
 
     Returns:
-        0 after a signal, 1 if the service ended by itself; `daemon.failure` says why.
+        0 after a signal, 1 if the service ended unasked; `daemon.failure` says why.
         The process ends with 1 if stopping takes longer than `STOP_S_MAX`.
     """
     loop = asyncio.get_running_loop()
@@ -82,7 +82,7 @@ async def run_until_stopped(daemon: Daemon, started: Callable[[Bound], None]) ->
 
 
 def notify(text: str) -> None:
-    """Tell the service manager how we are; nothing happens where there is none."""
+    """Notify the service manager of our state; nothing happens where there is none."""
     path = os.environ.get(NOTIFY_VARIABLE, "")
     if not path or not hasattr(socket, "AF_UNIX"):
         return

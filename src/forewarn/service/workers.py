@@ -76,7 +76,7 @@ class Workers:
         """Start all workers on the same addresses; return where they really listen.
 
         Raises:
-            WorkerFailed: one did not come to listen.
+            WorkerFailed: one did not begin to listen.
         """
         await self.feed.start(self._address)
         bound: tuple[str, ...] = tuple(addresses)
@@ -158,7 +158,7 @@ class Workers:
         self.figures.pop(_name(place), None)
 
     async def _first_line(self, output: asyncio.StreamReader, name: str) -> bytes:
-        """Return what a worker prints once it listens; nothing if it does not come to that."""
+        """Return what a worker prints once it listens; nothing if it ends before that."""
         reading = asyncio.ensure_future(output.readline())
         for _ in range(START_SPANS_MAX):
             done, _ = await asyncio.wait((reading,), timeout=START_S_MAX)
@@ -183,8 +183,8 @@ def _name(place: int) -> str:
 def _clear_left() -> None:
     """Take away what services of this user have left that were killed.
 
-    A service holds its folder until it ends, however it ends; whoever can hold one that has a
-    socket already has found a dead one's.
+    A service holds its folder until it ends, however it ends; a process that can hold one that has
+    a socket already has found a dead one's.
     """
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         with contextlib.suppress(OSError):  # not ours, not dead, or somebody else was faster

@@ -1,4 +1,4 @@
-"""Runs: a world from its plan to a result, many of them, and what they come to together.
+"""Runs: a world from its plan to a result, many of them, and their results together.
 
 Nothing is printed in here, and no real time is read.
 """

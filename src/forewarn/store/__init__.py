@@ -63,7 +63,7 @@ class Store:
     from any thread while it writes.
 
     Every commit is a compare-and-set on a generation that grows by one each time. `load` advances
-    it too, so whoever wrote before gets `StoreLost` at its next commit: two processes can never
+    it too, so the writer before gets `StoreLost` at its next commit: two processes can never
     both write, whatever they believe about the lease. Source: L-7, DESIGN invariant 8.
     """
 
@@ -101,8 +101,8 @@ class Store:
     def load(self) -> State:
         """Become the writer and return everything that is true now.
 
-        A store that can only be read now is loaded all the same, so that VMs are told what they
-        were told before; this process becomes the writer as soon as it can be written.
+        A store that can only be read now is loaded all the same, so that VMs are shown what they
+        were shown before; this process becomes the writer as soon as it can be written.
 
         Raises:
             StoreDamaged: a record cannot be what the store says it is.
@@ -206,13 +206,13 @@ class Store:
         Raises:
             StoreUncertain: the database still cannot be asked.
             StoreUnavailable, StoreFull: it cannot be asked, and no commit was uncertain.
-            StoreLost: another process has become the writer; only it can tell, by what it loads.
+            StoreLost: another process has become the writer; only it knows, by what it loads.
         """
         self._claim()
         try:
             with self._engine.writing() as transaction:
                 [(generation, writer)] = transaction.rows("settle")
-        except ForewarnError as error:  # also a full disk tells nothing about the lost commit
+        except ForewarnError as error:  # also a full disk says nothing about the lost commit
             if self._uncertain is None:
                 raise
             raise StoreUncertain(**error.facts) from error
@@ -235,7 +235,7 @@ class Store:
 
         Where older history was removed, the first ones are those of its checkpoint. Of a record
         that was there before, an image has what changed: `core.history.Rows` makes it whole, and
-        `Replay` the state. Each page is read by itself, so a slow reader holds nothing up.
+        `Replay` the state. Each page is read separately, so a slow reader holds nothing up.
         Source: DESIGN invariant 10.
         """
         return self._reading.entries(after)
@@ -322,7 +322,7 @@ class Store:
                     transaction.run_many(name, rows)
             if changes.mark:
                 transaction.run("mark", boot=changes.mark[0], ahead_ms=changes.mark[1])
-            self._engine.tell(transaction)
+            self._engine.notify(transaction)
 
 
 def open_store(address: str, *, must_exist: bool = False) -> Store:

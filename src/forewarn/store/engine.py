@@ -151,7 +151,7 @@ class Engine(abc.ABC):
         """Return the text of a schema step as this database reads it."""
 
     @abc.abstractmethod
-    def tell(self, transaction: Transaction) -> None:
+    def notify(self, transaction: Transaction) -> None:
         """Let those who wait for a notice know of the transaction once it is committed."""
 
     @abc.abstractmethod

@@ -1,6 +1,6 @@
 """Images as history keeps them: what changed, as JSON, and compressed where that is long.
 
-A row that has all its columns and one that has some are told apart by nobody but `history.Rows`;
+A row that has all its columns and one that has some are rows apart by nobody but `history.Rows`;
 that of a new host, group or VM is made whole in here.
 """
 
@@ -31,7 +31,7 @@ quarter and costs four times what writing it does, and a fleet has millions."""
 LEVEL = 6
 """Of zlib, whose own default this is; 9 gains one per cent."""
 
-#: What zlib is told before each text: what most of them consist of. Part of the format: what was
+#: zlib's dictionary: what most of them consist of. Part of the format: what was
 #: written with it can only be read with it, so it is never changed; another one is added beside.
 _WORDS = (
     b'"cause":"live-migration","cause":"host-update","cause":"network-update","cause":"redeploy",'
@@ -108,8 +108,8 @@ _read = msgspec.json.Decoder(list[tuple[str, str | int, dict[str, str | int] | N
 
 def images_text(images: Iterable[Image]) -> str:
     """Return images as history keeps them."""
-    told = [_told(image) for image in images]
-    text = _json(told)
+    rows = [_told(image) for image in images]
+    text = _json(rows)
     if len(text) <= (PLAIN_ADDED_MAX if text.startswith(b'[["+') else PLAIN_MAX):
         return text.decode()
     packer = zlib.compressobj(LEVEL, zlib.DEFLATED, -15, zdict=_WORDS)
@@ -159,14 +159,14 @@ def read_images(text: str) -> list[_Told]:
         ValueError: the text is none of ours.
     """
     if text.startswith("["):
-        told = _read(text)
+        rows = _read(text)
     else:
         unpacker = zlib.decompressobj(-15, zdict=_WORDS)
         try:
-            told = _read(unpacker.decompress(base64.b64decode(text, validate=True)))
+            rows = _read(unpacker.decompress(base64.b64decode(text, validate=True)))
         except zlib.error as error:
             raise ValueError(str(error)) from error
-    return [_read_image(kind, key, row) for kind, key, row in told]
+    return [_read_image(kind, key, row) for kind, key, row in rows]
 
 
 def _read_image(kind: str, key: str | int, row: Columns | None) -> _Told:

@@ -27,7 +27,7 @@ class Migration:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of the text, in hexadecimal: tells whether a step is the one that was run."""
+        """SHA-256 of the text, in hexadecimal: shows whether a step is the one that was run."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def statements(self, text: str) -> list[str]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from forewarn.store.engine import Cursor, Value
 
 CHANNEL = "forewarn_changed"
-"""Where commits are told of; documented, so that others may listen as well."""
+"""Where commits are announced; documented, so that others may listen as well."""
 
 SCHEMA_LOCK = 0x666F7265
 """The advisory lock that one process at a time changes the schema under: `fore` in ASCII."""
@@ -97,7 +97,7 @@ class _Kept:
 
     @contextmanager
     def use(self) -> Iterator[psycopg.Connection]:
-        """Give the connection out; whoever else wants it waits."""
+        """Give the connection out; others that want it wait."""
         with self._lock:
             known = self.connection
             if known is not None and _is_stale(known):
@@ -213,7 +213,7 @@ class PostgresEngine(Engine):
         """Return it as it stands."""
         return text
 
-    def tell(self, transaction: Transaction) -> None:
+    def notify(self, transaction: Transaction) -> None:
         """Send a notification, which PostgreSQL gives out once the transaction is committed."""
         transaction.run_text(f"NOTIFY {CHANNEL}")
 
@@ -268,7 +268,7 @@ class PostgresEngine(Engine):
             connection.execute(_SESSION_SETTINGS.encode(), prepare=False)
         except (psycopg.Error, UnicodeError) as error:
             raise StoreUnavailable(place=self.place, reason=_sentence(error)) from error
-        # One type for all whole numbers: else each size of number would be prepared by itself.
+        # One type for all whole numbers: else each size of number would be prepared separately.
         connection.adapters.register_dumper(int, Int8Dumper)
         return connection
 

@@ -63,7 +63,7 @@ class HistoryPage:
     operation: int = 0
     event: str = ""
     group: str = ""
-    #: What it did, what was done to it, and what was told of events that name it. Source: A-6.
+    #: What it did, what was done to it, and what was recorded of events that name it. Source: A-6.
     vm: str = ""
     host: str = ""
     action: str = ""
@@ -109,37 +109,37 @@ class Recorded:
 _OF_VM = """seq IN (
     SELECT seq FROM history WHERE vm = :vm AND vm <> ''
     UNION ALL
-    SELECT told.seq FROM operation_vm
-        JOIN history AS told ON told.operation = operation_vm.operation AND told.operation <> 0
-        LEFT JOIN event ON event.id = told.event
+    SELECT entry.seq FROM operation_vm
+        JOIN history AS entry ON entry.operation = operation_vm.operation AND entry.operation <> 0
+        LEFT JOIN event ON event.id = entry.event
         WHERE operation_vm.vm = :vm AND (
-            told.event = '' OR replace(event.resources, '"' || :vm || '"', '') <> event.resources
+            entry.event = '' OR replace(event.resources, '"' || :vm || '"', '') <> event.resources
         )
 )"""
-# What an operation that a group was told of went through is its history, too.
+# What an operation that a group had notice of went through is its history, too.
 _OF_GROUP = """seq IN (
     SELECT seq FROM history WHERE group_name = :group AND group_name <> ''
     UNION ALL
-    SELECT told.seq FROM event
-        JOIN history AS told ON told.operation = event.operation AND told.operation <> 0
-        WHERE event.group_name = :group AND told.event = ''
+    SELECT entry.seq FROM event
+        JOIN history AS entry ON entry.operation = event.operation AND entry.operation <> 0
+        WHERE event.group_name = :group AND entry.event = ''
 )"""
 # The same for a narrow window, of which each entry is looked at: a follower's next entries.
 _OF_VM_HERE = """(
     vm = :vm AND vm <> ''
     OR operation <> 0 AND EXISTS (
-        SELECT 1 FROM operation_vm AS named LEFT JOIN event AS told ON told.id = history.event
+        SELECT 1 FROM operation_vm AS named LEFT JOIN event AS shown ON shown.id = history.event
             WHERE named.operation = history.operation AND named.vm = :vm AND (
                 history.event = ''
-                OR replace(told.resources, '"' || :vm || '"', '') <> told.resources
+                OR replace(shown.resources, '"' || :vm || '"', '') <> shown.resources
             )
     )
 )"""
 _OF_GROUP_HERE = """(
     group_name = :group AND group_name <> ''
     OR operation <> 0 AND event = '' AND EXISTS (
-        SELECT 1 FROM event AS told
-            WHERE told.operation = history.operation AND told.group_name = :group
+        SELECT 1 FROM event AS shown
+            WHERE shown.operation = history.operation AND shown.group_name = :group
     )
 )"""
 # The literal that repeats the condition of a partial index lets both engines use that index.
@@ -309,10 +309,10 @@ def _bounded(limit: int) -> int:
 
 
 def _recorded(row: Row) -> Recorded:
-    seq, *told, images = row
+    seq, *columns, images = row
     became = _images(str(images))
     # The columns are the fields, which the type checker cannot see through a row.
-    return Recorded(int(seq), Entry(*told, became))  # type: ignore[arg-type, call-arg]
+    return Recorded(int(seq), Entry(*columns, became))  # type: ignore[arg-type, call-arg]
 
 
 def _images(text: str) -> tuple[Image, ...]:

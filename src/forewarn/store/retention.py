@@ -156,9 +156,9 @@ def _export(store: HistoryStore, retention: Retention, rows: Rows, which: range)
 
 def _told(entry: Entry) -> dict[str, object]:
     images = [{"kind": each.kind, "key": each.key, "row": each.row} for each in entry.images]
-    told: dict[str, object] = {name: getattr(entry, name) for name in Entry.__match_args__}
-    told["images"] = images
-    return told
+    form: dict[str, object] = {name: getattr(entry, name) for name in Entry.__match_args__}
+    form["images"] = images
+    return form
 
 
 def _until(entries: Iterator[Recorded], last: int) -> Iterator[Recorded]:

@@ -155,14 +155,14 @@ class SqliteEngine(Engine):
         """
         return _LISTED_CHECK.sub(_compared, text.replace("BIGINT", "INTEGER"))
 
-    def tell(self, transaction: Transaction) -> None:
+    def notify(self, transaction: Transaction) -> None:
         """Do nothing: `writing` wakes this process's threads, and no other process follows."""
 
     def notice(self, timeout_s: float) -> bool:
         """Wait for another thread's write."""
-        told = self._news.wait(timeout_s)
+        heard = self._news.wait(timeout_s)
         self._news.clear()
-        return told
+        return heard
 
     def close(self) -> None:
         """Close every connection, the writer last, which folds the log into the file."""
@@ -248,7 +248,7 @@ def _lengthen_log(writer: sqlite3.Connection, path: Path) -> None:
     """Add noughts to the log until it is as long as it will be; do without where that fails.
 
     SQLite takes nothing for a part of the log that its own checksums do not confirm, and writes
-    at places of its own choice: what is added at the end is never read, whoever else writes.
+    at places of its own choice: what is added at the end is never read, whatever else is written.
     """
     with suppress(OSError, sqlite3.Error):
         writer.execute("SELECT 1 FROM sqlite_schema").fetchall()  # it opens the log

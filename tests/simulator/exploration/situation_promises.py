@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.indexes import places_of
 from forewarn.core.lifecycle import EventState, OperationState
-from forewarn.simulator.checkers.contract import is_told, row_owed, row_shown, views_owed
+from forewarn.simulator.checkers.contract import is_owed_notice, row_owed, row_shown, views_owed
 from forewarn.simulator.world.crash_points import Violation
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _check_told(operation: Operation, situation: Situation) -> None:
     if sorted(named) != sorted(() if operation.silent else operation.vms) or None in events:
         raise Violation("1", f"{operation.id} hits {operation.vms}, its events name {named}")
     there = not operation.of_vm or operation.vms[0] in state.topology.vms
-    if operation.silent and there and is_told(operation, state.topology):
+    if operation.silent and there and is_owed_notice(operation, state.topology):
         raise Violation("6", f"the VM of {operation.id} asked to be told")
 
 

@@ -275,7 +275,7 @@ def _leaves_out(draft: Draft, maintenance: Maintenance, plan: MaintenancePlan) -
 def _next_due(draft: Draft, plan: MaintenancePlan) -> tuple[int, bool]:
     """Return when the first wave is announced; where there is none, when a plan is made again."""
     if plan.waves:
-        return plan.waves[0].told_ms, False
+        return plan.waves[0].shown_ms, False
     blocked = read_blocked(plan.body)
     waited_ms = draft.now_ms - min((each.since_ms for _, each in blocked), default=0)
     again_s = max(PLAN_AGAIN_S, min(waited_ms // WAITED_PARTS // SECOND_MS, PLAN_AGAIN_S_MAX))

@@ -52,7 +52,7 @@ def outlook(plan: Plan, topology: Topology, occupied: Collection[str]) -> tuple[
         for name in topology.vms_on(entry.host):
             group = topology.vms[name].group
             disturbed.setdefault(group, Counter())[entry.wave] += 1
-            notices.setdefault(group, []).append(entry.told_ms)
+            notices.setdefault(group, []).append(entry.shown_ms)
     found = []
     for group, waves in disturbed.items():
         names = topology.vms_in(group)

@@ -158,4 +158,4 @@ def _of_wave(wave: Wave) -> Blocker:
     """Return what a wave waits for, which clears when it is announced."""
     waits = wave.waits
     text = waits.sentence(str(wave.number), "wave")
-    return Blocker(waits.code, waits.subject, waits.since_ms, wave.told_ms, text=text)
+    return Blocker(waits.code, waits.subject, waits.since_ms, wave.shown_ms, text=text)

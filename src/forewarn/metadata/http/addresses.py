@@ -21,7 +21,7 @@ BACKLOG = 4096  # the kernel caps it at net.core.somaxconn
 _IP_PKTINFO = 8  # Linux; the socket module does not name these two
 _IP_PKTOPTIONS = 9
 _STREAM = int(socket.SOCK_STREAM)
-_UNIX_MODE = 0o666  # whoever may reach the directory may ask, as with a port
+_UNIX_MODE = 0o666  # all who may reach the directory may ask, as with a port
 
 
 class AddressInvalid(CallerError):
@@ -162,7 +162,7 @@ def open_listener(address: Address, *, shared: bool = False) -> Listener:
 
 
 def interface_of(sock: socket.socket) -> str:
-    """Return the interface a connection came in by, where the system tells. Source: S-6."""
+    """Return the interface a connection came in by, where the system knows it. Source: S-6."""
     if sys.platform != "linux":
         return ""
     try:

@@ -192,7 +192,7 @@ class Connection(ConnectionSocket):
         return True
 
     def answer_again(self) -> None:
-        """Answer a held request as whoever asks now."""
+        """Answer a held request for its caller as of now."""
         held = self._let_go()
         if held is None:
             return

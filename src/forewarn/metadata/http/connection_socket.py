@@ -25,5 +25,5 @@ class ConnectionSocket:
         raise NotImplementedError
 
     def _interface(self) -> str:
-        """Return the interface it came in by, where the system tells."""
+        """Return the interface it came in by, where the system knows it."""
         raise NotImplementedError

@@ -61,7 +61,7 @@ class OpenConnection(Protocol):
         """Ask again who this is; returns whether a held answer must be another's."""
 
     def answer_again(self) -> None:
-        """Answer a held request as whoever asks now."""
+        """Answer a held request for its caller as of now."""
 
     def make_way(self) -> bool:
         """Close for a newcomer's sake; False where an approval is under way."""
@@ -165,7 +165,7 @@ class OpenConnections:
         del (self._known if client.is_known else self._unknown)[connection]
 
     def move(self, connection: OpenConnection) -> None:
-        """Count a connection as that of whoever has its address now."""
+        """Count a connection as that of the VM that has its address now."""
         client = self._client_of(connection.peer)
         if client is not connection.client:
             self.remove(connection)

@@ -163,7 +163,7 @@ def parse_head(head: bytes) -> HttpRequest:
 
 
 def expects_continue(request: HttpRequest) -> bool:
-    """Tell whether the client waits for `100 Continue` before it sends the body.
+    """Return whether the client waits for `100 Continue` before it sends the body.
 
     Raises:
         ExpectationUnknown: it waits for something else.
@@ -279,7 +279,7 @@ def _target_of(method: str, target: str) -> tuple[str, str, str]:
 
 
 def _goes_elsewhere(method: str, target: str) -> bool:
-    """Tell whether this is a whole-server OPTIONS or a CONNECT: no path, but well formed."""
+    """Return whether this is a whole-server OPTIONS or a CONNECT: no path, but well formed."""
     return (method == "OPTIONS" and target == "*") or (
         method == "CONNECT" and _HOST.fullmatch(target) is not None
     )

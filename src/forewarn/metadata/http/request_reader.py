@@ -78,7 +78,7 @@ class RequestReader:
         self.pending: PendingRequest | None = None
         """The request whose body is on its way."""
         self.continue_due = False
-        """Whether the client waits for `100 Continue`; whoever sends it takes this back."""
+        """Whether the client waits for `100 Continue`; sending it resets this."""
 
     def __len__(self) -> int:
         """Return the number of bytes kept."""

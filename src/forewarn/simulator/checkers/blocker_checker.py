@@ -124,7 +124,7 @@ class WorldCopy:
             left += [stimuli.NoticeShown(shown)] if shown else []
             left += [stimuli.Proceed(outcome.rest)] if outcome.rest else []
             left += [self._plan(number) for number in outcome.plan if self._wants_plan(number)]
-        raise Violation("17", "a copy of the world does not come to rest")
+        raise Violation("17", "a copy of the world does not settle")
 
     def _wants_plan(self, number: int) -> bool:
         maintenance = self.state.maintenances.get(number)

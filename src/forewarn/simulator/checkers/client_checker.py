@@ -75,7 +75,7 @@ class ClientChecker:
         self.whole_ms = 0
         #: How long the first answer to a group is held; 0 where requests are not seen. Source: B-1.
         self.enable_delay_ms = 0
-        #: Told of a document that is not the newest, and since when it is not.
+        #: Called with a document that is not the newest, and since when it is not.
         self.check_age: Callable[..., None] = lambda *_, **__: None
         #: Whether nodes report every request; without connections only some are. Source: B-2.
         self.polls_are_marked = False
@@ -185,7 +185,7 @@ class ClientChecker:
     def throttled(self, vm: str, *, few: bool) -> None:
         """E-6: a VM is refused for asking too often."""
         if few:
-            raise Violation("E-6", f"{vm} asks seldom and is told that it asks too often")
+            raise Violation("E-6", f"{vm} asks seldom and is answered that it asks too often")
 
     def flooded(self, vm: str, answered: int, *, burst: int) -> None:
         """E-6: a VM asked far too often, all at once, and had this number of answers."""

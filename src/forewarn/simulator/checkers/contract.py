@@ -1,4 +1,4 @@
-"""The contract, written a second time for the checkers: who is told what, when, and what may run.
+"""The contract, written a second time for the checkers: who gets notice, when, and what may run.
 
 Plain functions over the product's records, which they read and never ask to checker themselves: no
 rule of the core is called in here, only where VMs are is looked up.
@@ -40,7 +40,7 @@ DESCRIPTION_SINCE, SOURCE_SINCE, DURATION_SINCE = "2019-04-01", "2019-08-01", "2
 GPU_SIZES = "Standard_N"
 """What the names of sizes with GPUs begin with. Source: S-3."""
 SIZES_NEVER_ANNOUNCED = tuple(f"Standard_{family}" for family in "GMNH")
-"""Sizes whose reimage nobody is told of. Source: SPEC 10."""
+"""Sizes whose reimage has no notice. Source: SPEC 10."""
 DATES_REMEMBERED = 1024
 """Dates of documents that are written once: each is looked at in several, by many VMs."""
 
@@ -53,8 +53,8 @@ def is_fault(operation: Operation) -> bool:
     return operation.cause.value in FAULTS
 
 
-def is_told(operation: Operation, topology: Topology) -> bool:
-    """Whether those it hits must be told, as all are who did not ask otherwise. Source: SPEC 7."""
+def is_owed_notice(operation: Operation, topology: Topology) -> bool:
+    """Whether those it hits must get notice, as all do by default. Source: SPEC 7."""
     vm = topology.vms.get(operation.vms[0]) if operation.of_vm else None
     if vm is None:
         return True

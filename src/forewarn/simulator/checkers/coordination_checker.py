@@ -1,4 +1,4 @@
-"""Checks VMs that approve together: what they tell each other is true, and they do agree.
+"""Checks VMs that approve together: what they announce to each other is true, and they do agree.
 
 It sees what a machine's hooks have done and what its agent says and does; nothing is changed in
 here. The rules are written a second time, from the documents. Source: C-5.

@@ -1,6 +1,6 @@
 """The invariants, checked from outside after every step of a simulated world.
 
-It sees what becomes durable, what nodes show, what drivers are told and what machines are
+It sees what becomes durable, what nodes show, what drivers are called with and what machines are
 answered. Nothing may be changed in here.
 """
 
@@ -229,18 +229,18 @@ class InvariantChecker(StateChecker):
         if reply.status == 400:
             self._refusals[reply.body.decode().replace(event_id, "?")] = None
         if len(self._refusals) > 1:
-            raise Violation("7", f"refusals tell ids apart: {list(self._refusals)}")
+            raise Violation("7", f"refusals distinguish ids: {list(self._refusals)}")
 
-    # ---- what drivers are told -----------------------------------------------------------------
+    # ---- what drivers are called ----------------------------------------------------------------
 
     def begins(self, operation: Operation) -> None:
-        """Invariants 8 and 9: a driver is told to begin."""
+        """Invariants 8 and 9: a driver's begin is called."""
         known = self.state.operations.get(operation.number)
         if known is None or known.state is not S.RUNNING or known.attempt != operation.attempt:
             raise Violation("8", f"{operation.id} is begun, which is not durably running")
         if operation.attempt > 1 + self.retries.get(operation.number, 0):
             raise Violation("9", f"{operation.id} is begun again and nobody asked for it")
-        self.premises["8: a driver is told to begin"] += 1
+        self.premises["8: a driver's begin is called"] += 1
         key = (operation.number, operation.attempt)
         self.premises["9: a beginning is repeated"] += key in self._begun
         if self._begun.get(key) == self.recoveries:
@@ -256,13 +256,13 @@ class InvariantChecker(StateChecker):
                     self.premises["8: a node away from the service shows what begins"] += 1
                     shown[node.name] = self.nodes.shown(node, view)
             for where, document in shown.items():
-                told = {e.event_id: e.status for e in document.events} if document else {}
-                if told.get(event_id) != "Started":
+                statuses = {e.event_id: e.status for e in document.events} if document else {}
+                if statuses.get(event_id) != "Started":
                     text = f"{operation.id} is begun, {view} is not shown it yet at {where}"
                     raise Violation("8", text)
 
     def _views_told(self, operation: Operation) -> Iterator[tuple[str, str]]:
-        """Yield the views that are told of an operation, with its event there."""
+        """Yield the views that show an operation, with its event there."""
         for event_id in operation.events:
             event = self.events[event_id]
             enrolment = self.state.enrolments.get(event.group)
@@ -273,13 +273,15 @@ class InvariantChecker(StateChecker):
                     yield view, event_id
 
     def aborts(self, operation: Operation, *, heard: bool) -> None:
-        """A driver is told that an operation ended without it, and hears it or not."""
+        """A driver's abort is called for an operation that ended without it; it is heard or not."""
         known = self.operations.get(operation.number)
         ended = known is not None and not known.live and known.attempt == operation.attempt
         if not ended or operation.number not in self.owed:
-            raise Violation("L-7", f"the driver is told of the end of {operation.id}: not durable")
-        tries = self.told.get(operation.number, 0) + 1
-        self.told[operation.number] = ABORT_TRIES if heard else tries
+            raise Violation(
+                "L-7", f"the driver's abort is called for {operation.id}, whose end is not durable"
+            )
+        tries = self.abort_calls.get(operation.number, 0) + 1
+        self.abort_calls[operation.number] = ABORT_TRIES if heard else tries
 
     # ---- now and then, and at the end ----------------------------------------------------------
 
@@ -331,7 +333,7 @@ class InvariantChecker(StateChecker):
                 raise Violation("12", f"{operation.id} is due and has not started")
         for operation in self.state.aborts.values():
             if self.owed[operation.number] + ABORT_MS < self.queue.now_ms:
-                raise Violation("L-7", f"the driver is not told that {operation.id} has ended")
+                raise Violation("L-7", f"the driver is not notified that {operation.id} has ended")
 
     def _check_running(self, operation: Operation, now_ms: int) -> None:
         """Invariant 13, on the way: it is begun, it ends by its driver's word, or people hear."""
@@ -345,9 +347,9 @@ class InvariantChecker(StateChecker):
         if operation.reason:
             return  # it waits for people
         if late and not operation.begun_ms:
-            raise Violation("13", f"{operation.id} runs, and its driver was not told to begin")
+            raise Violation("13", f"{operation.id} runs, and its driver's begin was not called")
         if key in self.reported and self._is_late(self.reported[key]):
-            raise Violation("13", f"{operation.id} runs on, which its driver has told the end of")
+            raise Violation("13", f"{operation.id} runs on, whose end its driver has reported")
 
     def _is_late(self, since_ms: int) -> bool:
         """Whether the service has run for long enough to act on what was so since, true time."""
@@ -360,7 +362,7 @@ class InvariantChecker(StateChecker):
             number = "13" if operation.state is S.RUNNING else "12"
             raise Violation(number, f"{operation.id} is {operation.state.value} for ever")
         for operation in self.state.aborts.values():
-            raise Violation("L-7", f"the driver was never told that {operation.id} has ended")
+            raise Violation("L-7", f"the driver was never notified that {operation.id} has ended")
         for view in self.state.views.values():
             if view.document.events:
                 raise Violation("13", f"{view.key} still shows events")

@@ -169,7 +169,7 @@ class MaintenanceChecker:
         )
 
     def _check_postponed(self, maintenance: Maintenance, granted: Postponement) -> None:
-        """F-8: within what the policy allows after the time first told, and the deadline."""
+        """F-8: within what the policy allows after the time first shown, and the deadline."""
         self.premises["F-8: a host is postponed"] += 1
         number, host = maintenance.number, granted.host
         first_ms = self._told_ms.get((number, host), granted.from_ms)

@@ -1,6 +1,6 @@
 """Checks metadata nodes away from the service, from outside: SPEC section 16, M-1 to M-5.
 
-It sees what each is told, how it answers, what is safe on its disk, and when it dies. The rules
+It sees what each is sent, how it answers, what is safe on its disk, and when it dies. The rules
 are written from the contract; where VMs are is looked up in what is durable.
 """
 
@@ -57,7 +57,7 @@ class NodeChecker:
         self.records = NodeRecords(states.state)
         #: VMs that may be elsewhere since the last durable change.
         self.moved: set[str] = set()
-        #: Told of each spooled approval that has come to count: VM and event.
+        #: Called with each spooled approval that counts now: VM and event.
         self.delivered: Callable[[str, str], None] = lambda _, __: None
         self._states = states
         self._counts = counts
@@ -91,10 +91,10 @@ class NodeChecker:
                 self.delivered(vm, event_id)
         self.notice.durable(changes)
 
-    # ---- what nodes are told -------------------------------------------------------------------
+    # ---- what nodes are sent -------------------------------------------------------------------
 
     def takes(self, node: FarNode, change: DocumentChange) -> None:
-        """M-5: a node was told of something; it may know and show only VMs of its hosts."""
+        """M-5: a node was sent something; it may know and show only VMs of its hosts."""
         seen, hosts = self._of(node), node.hosts
         if change.whole:
             seen.callers.clear()
@@ -103,9 +103,9 @@ class NodeChecker:
             seen.callers.pop(vm, None)
             self._check_left(node, vm)
         for caller in change.callers:
-            self._premises["M-5: a node of some hosts is told of a VM"] += hosts is not None
+            self._premises["M-5: a node of some hosts is sent a VM"] += hosts is not None
             if hosts is not None and not self.records.ever(caller.vm, hosts):
-                raise Violation("M-5", f"{node.name} is told of {caller.vm}, never on its hosts")
+                raise Violation("M-5", f"{node.name} was sent {caller.vm}, never on its hosts")
             seen.callers[caller.vm] = caller.view
         for each in change.publications:
             if each.enabled:
@@ -134,7 +134,7 @@ class NodeChecker:
             raise Violation("M-5", f"{node.name} approves for {vm}, which is not on its hosts")
 
     def look_at_all(self) -> None:
-        """Look at every node, and for what people should have been told by now."""
+        """Look at every node, and for what should have been reported by now."""
         for node in self.far:
             self.look(node)
         self.notice.check_told()
@@ -200,7 +200,7 @@ class NodeChecker:
     def polled(
         self, vm: str, node: SimulatedNode, reply: SimulatedReply, *, calm_since_ms: int
     ) -> None:
-        """M-2: a node answers the VMs it was told of, whoever else is away."""
+        """M-2: a node answers the VMs it knows, whatever else is away."""
         far = self.find(node)
         if far is None:
             return
@@ -283,7 +283,7 @@ class NodeChecker:
     def restarted(self, node: FarNode) -> None:
         """M-2: a node shows again what it has shown, at once."""
         seen = self._of(node)
-        self._premises["M-2: a node comes back by itself"] += node.serves
+        self._premises["M-2: a node comes back on its own"] += node.serves
         for view, document in seen.before.items() if node.serves else ():
             now, durable = seen.shown.get(view), self._states.state.views.get(view)
             is_reset = durable is None or durable.document.incarnation < document.incarnation

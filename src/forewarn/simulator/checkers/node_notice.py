@@ -1,7 +1,7 @@
 """Checks that notice counts, and work begins, by what the nodes of its VMs show. Source: M-4.
 
-A node that cannot be reached is waited for as policy says; after that people are told. What nodes
-are told and how they answer is checked in `node_checker.py`.
+A node that cannot be reached is waited for as policy says; after that it is reported. What nodes
+are sent and how they answer is checked in `node_checker.py`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 S = OperationState
 
 SETTLE_MS = 15_000
-"""How long what nodes are told may be under way while nothing is wrong: lines are torn, too."""
+"""How long what nodes are sent may be under way while nothing is wrong: lines are torn, too."""
 SHOW_TIMEOUT_MS = 10_000
 """How long the service waits for nodes that do not show something, by its policy. Source: M-4."""
 TOLD_MS = 120_000
-"""How long it may take to tell people whom work did not wait for."""
+"""How long it may take to report whom work did not wait for."""
 
 
 class FarNode(Protocol):
@@ -80,7 +80,7 @@ class NodeNoticeChecker:
         """Begin with nothing announced."""
         self._states = states
         self._nodes = nodes
-        #: Operation -> what people were told of who does not show it.
+        #: Operation -> what was reported of who does not show it.
         self._told: dict[int, str] = {}
         self._noticed: set[int] = set()
         #: Operation -> when it was begun, and the nodes that did not show it.
@@ -112,7 +112,7 @@ class NodeNoticeChecker:
                 raise Violation("M-4", text)
             well = self._states.sound_since_ms(None) <= announced_ms
             if well and node.hosts is not None and not self._is_told(operation.number, node):
-                text = f"{operation.id} is noticed, {node.name} does not show it: nobody was told"
+                text = f"{operation.id} is noticed, {node.name} does not show it: not reported"
                 raise Violation("M-4", text)
 
     def _behind(
@@ -126,9 +126,9 @@ class NodeNoticeChecker:
             enrolment = state.enrolments.get(event.group)
             if enrolment is None or enrolment.enabled_ms >= enabled_ms:
                 continue
-            told = {"", *event.resources}
+            named = {"", *event.resources}
             for view in self._states.state.views.values():
-                if view.group != event.group or view.key.partition("/")[2] not in told:
+                if view.group != event.group or view.key.partition("/")[2] not in named:
                     continue
                 if not self._nodes.serves(node, view.key, since_ms):
                     continue
@@ -153,7 +153,7 @@ class NodeNoticeChecker:
             self._unaware[operation.number] = self._states.queue.now_ms, unaware
 
     def check_told(self) -> None:
-        """M-4: people were told of nodes that did not show what was begun."""
+        """M-4: nodes that did not show what was begun were reported."""
         now_ms = self._states.queue.now_ms
         for number, (begun_ms, nodes) in tuple(self._unaware.items()):
             if begun_ms + TOLD_MS > now_ms:
@@ -161,7 +161,7 @@ class NodeNoticeChecker:
             del self._unaware[number]
             left = [node.name for node in nodes if not self._is_told(number, node)]
             if left and self._states.sound_since_ms(None) <= begun_ms:
-                text = f"op-{number} is begun, {left} did not show it: nobody was told"
+                text = f"op-{number} is begun, {left} did not show it: not reported"
                 raise Violation("M-4", text)
 
     def _is_new_to_it(self, node: FarNode) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from forewarn.planning.policy import Policy
 
 Wave: TypeAlias = "tuple[int, int, int, int, int, int, object, list[str]]"
-"""Number, told, earliest and latest start, latest end, canary, what it waits for, hosts."""
+"""Number, announced, earliest and latest start, latest end, canary, what it waits for, hosts."""
 
 
 def check_plan(state: State, policy: Policy, plan: MaintenancePlan, *, same_fleet: bool) -> str:
@@ -74,18 +74,18 @@ def _order(maintenance: Maintenance, waves: list[Wave], policy: Policy) -> Itera
             yield "its first wave has no canary"
         if not maintenance.canary_hosts and len(waves[0][-1]) > policy.canary_count:
             yield "its canary wave is too large"
-    for (*_, ends_ms, _, _, _), (number, told_ms, earliest_ms, *_) in pairwise(waves):
-        if told_ms < ends_ms or earliest_ms < ends_ms + policy.pause_s * 1000:
+    for (*_, ends_ms, _, _, _), (number, shown_ms, earliest_ms, *_) in pairwise(waves):
+        if shown_ms < ends_ms or earliest_ms < ends_ms + policy.pause_s * 1000:
             yield f"wave {number} comes too soon after the one before it"
 
 
 def _times(state: State, maintenance: Maintenance, wave: Wave, policy: Policy) -> Iterator[str]:
-    number, told_ms, earliest_ms, latest_ms, end_ms, _, _, hosts = wave
+    number, shown_ms, earliest_ms, latest_ms, end_ms, _, _, hosts = wave
     owed_ms = max(policy.notice_s, OWED_S[maintenance.impact.value]) * 1000
-    if latest_ms - told_ms < owed_ms:
+    if latest_ms - shown_ms < owed_ms:
         yield f"wave {number} gives too little notice"
     if (
-        not told_ms <= earliest_ms <= latest_ms
+        not shown_ms <= earliest_ms <= latest_ms
         or end_ms - latest_ms < maintenance.duration_s * 1000
     ):
         yield f"wave {number} has wrong times"

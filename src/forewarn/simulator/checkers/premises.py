@@ -15,7 +15,7 @@ PREMISES = (
     "6: notice is given",
     "7: a VM asks for another's event",
     "8: a document is read",
-    "8: a driver is told to begin",
+    "8: a driver's begin is called",
     "9: a beginning is repeated",
     "10: history is replayed",
     "11: an approval is answered 200",
@@ -75,7 +75,7 @@ SHELL_PREMISES = (
     "M-1: a node equals what is durable",
     "M-2: a VM runs where another node answers",
     "M-2: a node answers while the service is away",
-    "M-2: a node comes back by itself",
+    "M-2: a node comes back on its own",
     "M-2: an older document is read at a node",
     "M-3: a node accepts an approval on its own",
     "M-3: a node's own approval is delivered",
@@ -83,6 +83,6 @@ SHELL_PREMISES = (
     "M-4: notice counts though a node is away",
     "M-4: work begins though a node is away",
     "M-5: a node asks for a VM that is not its own",
-    "M-5: a node of some hosts is told of a VM",
+    "M-5: a node of some hosts is sent a VM",
 )
 """Those that only worlds with connections can meet."""

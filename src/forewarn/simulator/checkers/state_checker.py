@@ -15,8 +15,8 @@ from forewarn.simulator.checkers.contract import (
     OWED_S,
     is_a_users_wish,
     is_fault,
+    is_owed_notice,
     is_prediction,
-    is_told,
     obstacle,
     owed_s,
 )
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from forewarn.simulator.world.metadata_node import SimulatedNode
 
 ABORT_TRIES = 8
-"""How often a driver that does not hear is told that an operation has ended."""
+"""How often the abort of a driver that does not hear is called."""
 NOTICE_TOLERANCE_MS = 1500
 """How far the service's clock may be off true time over a restart, both ways, in ms."""
 RATE_PPM_MAX, PPM = 200, 1_000_000
@@ -52,7 +52,7 @@ ORDER: dict[OperationState | EventState, int] = dict(
 
 
 class StateChecker:
-    """Follows every durable change, and checks it by itself and by what went before."""
+    """Follows every durable change, and checks it alone and against what went before."""
 
     def __init__(self, queue: EventQueue) -> None:
         """Begin with an empty fleet."""
@@ -80,8 +80,8 @@ class StateChecker:
         #: How often the service took up what was cut off, and when last, in true ms.
         self.recoveries = 0
         self.recovered_ms = 0
-        #: Operation -> times its driver was told since that it ended without it, until it heard.
-        self.told: dict[int, int] = {}
+        #: Operation -> times its driver's abort was called since, until it heard.
+        self.abort_calls: dict[int, int] = {}
         #: Operation -> times its operator asked to try again.
         self.retries: dict[int, int] = {}
         #: Operation -> true ms from when it was announced until it started, once it has.
@@ -89,7 +89,7 @@ class StateChecker:
         #: Operation -> when it was announced; view -> when its document changed last: true ms.
         self.announced_ms: dict[int, int] = {}
         self.view_changed_ms: dict[str, int] = {}
-        #: Operations whose VMs asked not to be told of such work when it was asked for.
+        #: Operations whose VMs asked for no notice of such work when it was asked for.
         self._untold: set[int] = set()
         #: Operation -> true time its notice was first shown, less what clocks had jumped by then,
         #: and how far ahead its NotBefore was then by the service's clock, in ms: what is promised
@@ -106,7 +106,9 @@ class StateChecker:
         self.recoveries += 1
         self.recovered_ms = self.queue.now_ms
         self.owed = dict.fromkeys(self.owed, self.queue.now_ms)
-        self.told = {number: tries for number, tries in self.told.items() if tries >= ABORT_TRIES}
+        self.abort_calls = {
+            number: tries for number, tries in self.abort_calls.items() if tries >= ABORT_TRIES
+        }
 
     def durable(self, changes: Changes) -> None:
         """Take a change that has just become durable, and check it."""
@@ -182,7 +184,9 @@ class StateChecker:
         if operation.state in {S.SUCCEEDED, S.FAILED} and not operation.started_ms:
             raise Violation("9", f"{operation.id} has ended and never started")
         self._check_abort(operation, before)
-        new = before is None or before.state is S.PLANNED  # who arrives later is told apart
+        new = (
+            before is None or before.state is S.PLANNED
+        )  # who arrives later gets notice separately
         self._check_told(operation, topology, changes, new=new)
         for event_id in operation.events:
             event = changes.events.get(event_id) or self.events.get(event_id)
@@ -200,10 +204,10 @@ class StateChecker:
 
     def _check_silence(self, operation: Operation, topology: Topology) -> None:
         """SPEC 7 and 10: work is kept from those it hits only where they asked for no notice."""
-        told = {is_told(operation, each) for each in (topology, self.state.topology)}
-        if operation.silent in told and len(told) == 1:
-            told_text = "to be told" if operation.silent else "not to be told"
-            raise Violation("6", f"the VM of {operation.id} asked {told_text} of it")
+        owed = {is_owed_notice(operation, each) for each in (topology, self.state.topology)}
+        if operation.silent in owed and len(owed) == 1:
+            owed_text = "owed notice" if operation.silent else "not owed notice"
+            raise Violation("6", f"the VM of {operation.id} asked {owed_text} of it")
         if operation.silent:
             self._untold.add(operation.number)
 
@@ -226,14 +230,14 @@ class StateChecker:
             raise Violation("1", f"{operation.id} hits {there} and is said to hit {operation.vms}")
 
     def _check_abort(self, operation: Operation, before: Operation | None) -> None:
-        """L-7: a driver is told of every end that came without it, whatever crashes."""
+        """L-7: a driver is notified of every end that came without it, whatever crashes."""
         self.premises["L-7: a driver is owed an end"] += operation.abort_owed
         if operation.abort_owed:
             self.owed.setdefault(operation.number, self.queue.now_ms)
         if before is None or operation.abort_owed:
             return
-        if before.abort_owed and self.told.get(operation.number, 0) < ABORT_TRIES:
-            raise Violation("L-7", f"the driver was not told that {operation.id} has ended")
+        if before.abort_owed and self.abort_calls.get(operation.number, 0) < ABORT_TRIES:
+            raise Violation("L-7", f"the driver was not notified that {operation.id} has ended")
         alone = (operation.number, operation.attempt) not in self.reported
         if before.state is S.RUNNING and not operation.live and alone:
             raise Violation("L-7", f"{operation.id} ends and its driver is owed nothing")
@@ -279,7 +283,7 @@ class StateChecker:
             self._check_early(operation, topology, changes)
         left_out = set(topology.vms_on(operation.host)) - set(operation.vms)
         if left_out and not operation.of_vm:
-            raise Violation("1", f"{operation.id} disturbs {sorted(left_out)}, who were not told")
+            raise Violation("1", f"{operation.id} disturbs {sorted(left_out)}, who got no notice")
         blocked = self.blocked(operation, topology, _without_later_starts(operation, changes))
         if blocked:
             raise Violation("5", blocked)
@@ -345,7 +349,7 @@ class StateChecker:
         return self.blocked(operation, self.state.topology, {})
 
     def _check_arrivals(self) -> None:
-        """Nobody is on a host in the middle of work there without being told. Source: L-5, S-5."""
+        """Nobody is on a host in the middle of work there without notice. Source: L-5, S-5."""
         for operation in self.state.operations.values():
             if operation.state is S.RUNNING and not operation.of_vm:
                 there = set(self.state.topology.vms_on(operation.host))

@@ -22,10 +22,10 @@ S = OperationState
 
 
 class ChangeReport:
-    """Remembers what was told, and tells what is different now."""
+    """Remembers what was printed, and returns what is different now."""
 
     def __init__(self, deployment: Deployment) -> None:
-        """Begin with nothing told."""
+        """Begin with nothing printed."""
         self._deployment = deployment
         #: Groups in the order they were declared.
         self.groups: list[str] = []
@@ -38,7 +38,7 @@ class ChangeReport:
     # ---- names of events -----------------------------------------------------------------------
 
     def name_of(self, event_id: str) -> str:
-        """The short name of an event, given in the order events are first told of."""
+        """The short name of an event, given in the order events are first shown."""
         name = self._names.get(event_id)
         if name is None:
             name = self._names[event_id] = f"ev-{len(self._names) + 1}"
@@ -46,7 +46,7 @@ class ChangeReport:
         return name
 
     def id_of(self, name: str) -> str:
-        """The id of an event by its short name; an invented one for a name nobody was told."""
+        """The id of an event by its short name; an invented one for an unknown name."""
         found = self._ids.get(name)
         if found is not None:
             return found
@@ -75,7 +75,7 @@ class ChangeReport:
         return lines + documents
 
     def learn(self) -> None:
-        """Give names to the events that are shown now, in the order they will be told."""
+        """Give names to the events that are shown now, in the order they will be printed."""
         shown = self._deployment.checker.shown
         for group in self.groups:
             for key in sorted(key for key in shown if key.partition("/")[0] == group):
@@ -83,7 +83,7 @@ class ChangeReport:
                     self.name_of(event.event_id)
 
     def skip(self) -> None:
-        """Take everything that is now as told."""
+        """Take everything that is now as printed."""
         self._documents = dict(self._deployment.checker.shown)
 
     def document(self, document: Document) -> str:

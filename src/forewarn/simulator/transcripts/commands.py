@@ -1,6 +1,6 @@
 """The commands of transcripts: each does one thing on a deployment and says what was answered.
 
-No expectation is compared in here (`transcript.py`), no change is told (`change_report.py`).
+No expectation is compared in here (`transcript.py`), no change is reported (`change_report.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from forewarn.simulator.transcripts.scripted_deployment import (
     BY_PROXY,
     ScriptedDeployment,
     ScriptedDriver,
-    told,
+    call_counts,
 )
 from forewarn.simulator.transcripts.time_spans import clock_time, seconds
 from forewarn.simulator.transcripts.vm_commands import VmCommands
@@ -81,7 +81,7 @@ class CommandRunner:
             driver.passes = self.deployment.crash_point.passes
         self._report = ChangeReport(self.deployment)
         self._silent: set[str] = set()
-        self._maintenances = MaintenanceCommands(self.deployment, self._tell)
+        self._maintenances = MaintenanceCommands(self.deployment, self._submit)
         self._inside = VmCommands(self.deployment, self._report)
         self._commands: dict[str, Callable[[Words, Options], list[str]]] = {
             "host": self._host,
@@ -125,7 +125,7 @@ class CommandRunner:
         update_domain = int(options.get("ud", number))
         zone, driver = options.get("zone", ""), options.get("driver", "")
         host = Host(words[0], fault_domain, update_domain, zone=zone, driver=driver)
-        return self._tell(ChangeTopology(hosts=(host,)))
+        return self._submit(ChangeTopology(hosts=(host,)))
 
     def _group(self, words: Words, options: Options) -> list[str]:
         name = words[0]
@@ -148,13 +148,13 @@ class CommandRunner:
             terminate_notice_s=seconds(options.get("terminate", "0s")),
             reimage_notice="reimage" in words,
         )
-        told = self._tell(ChangeTopology(groups=(group,)))
+        answered = self._submit(ChangeTopology(groups=(group,)))
         if name not in self._report.groups:
             self._report.groups.append(name)
             if "disabled" not in words:
-                self._tell(Enable(name))
+                self._submit(Enable(name))
                 self._report.skip()
-        return told
+        return answered
 
     def _vm(self, words: Words, options: Options) -> list[str]:
         if "on" not in options:
@@ -173,9 +173,9 @@ class CommandRunner:
             spot="spot" in words,
             addresses=(f"vm-{name}",),
         )
-        told = self._tell(ChangeTopology(vms=(vm,)))
-        self._report.skip() if not told else None
-        return told
+        answered = self._submit(ChangeTopology(vms=(vm,)))
+        self._report.skip() if not answered else None
+        return answered
 
     def _move(self, words: Words, options: Options) -> list[str]:
         vm = self.deployment.topology.vms.get(words[0])
@@ -183,26 +183,26 @@ class CommandRunner:
             raise ValueError(
                 f"there is no VM {words[0]}{meant(words[0], self.deployment.topology.vms)}"
             )
-        return self._tell(ChangeTopology(vms=(replace(vm, host=options["to"]),)))
+        return self._submit(ChangeTopology(vms=(replace(vm, host=options["to"]),)))
 
     def _remove(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
-        return self._tell(ChangeTopology(removed=((words[0], words[1]),)))
+        return self._submit(ChangeTopology(removed=((words[0], words[1]),)))
 
     # ---- people --------------------------------------------------------------------------------
 
     def _operator(self, words: Words, options: Options) -> list[str]:
         verb, rest = words[0], words[1:]
         if verb in CAUSES:
-            return self._tell(_asked(CAUSES[verb], rest, options))
+            return self._submit(_asked(CAUSES[verb], rest, options))
         if verb == "order":
             self._maintenances.follow()
-            return self._tell(PlaceOrder(_asked(CAUSES[rest[0]], rest[1:], options)))
+            return self._submit(PlaceOrder(_asked(CAUSES[rest[0]], rest[1:], options)))
         if verb == "repair":
-            return self._tell(Repair(rest[0]))
+            return self._submit(Repair(rest[0]))
         if verb == "acknowledge":
             event_ids = tuple(self._report.id_of(each) for each in rest)
             self.deployment.checker.acknowledged.update(event_ids)
-            return self._tell(Acknowledge(event_ids))
+            return self._submit(Acknowledge(event_ids))
         if verb in {"maintenance", "policy"} or (rest and rest[0].startswith(("m-", "order-"))):
             return self._maintenances.operator(verb, rest, options)
         number = int(rest[0].removeprefix("op-"))
@@ -211,23 +211,23 @@ class CommandRunner:
             operation = self._operation(rest[0])
             return [self._report.shorten(each.text) for each in self._report.waiting(operation)]
         if verb == "cancel":
-            return self._tell(Cancel(number, reason))
+            return self._submit(Cancel(number, reason))
         if verb == "complete":
-            return self._tell(Complete(number, reason=reason))
+            return self._submit(Complete(number, reason=reason))
         if verb == "give-up":
-            return self._tell(Complete(number, failed=True, reason=reason))
+            return self._submit(Complete(number, failed=True, reason=reason))
         assert verb == "retry", verb
         retries = self.deployment.checker.retries
         retries[number] = retries.get(number, 0) + 1
-        return self._tell(Retry(number))
+        return self._submit(Retry(number))
 
     def _user(self, words: Words, options: Options) -> list[str]:
-        return self._tell(_asked(VM_CAUSES[words[0]], words[1:], options), "user")
+        return self._submit(_asked(VM_CAUSES[words[0]], words[1:], options), "user")
 
     def _platform(self, words: Words, options: Options) -> list[str]:
-        return self._tell(_asked(VM_CAUSES[words[0]], words[1:], options), "platform")
+        return self._submit(_asked(VM_CAUSES[words[0]], words[1:], options), "platform")
 
-    def _tell(self, stimulus: Stimulus, actor: str = "operator") -> list[str]:
+    def _submit(self, stimulus: Stimulus, actor: str = "operator") -> list[str]:
         answer = self.deployment.service.submit(stimulus, actor)
         if not answer.done():
             return ["no answer"]
@@ -242,9 +242,9 @@ class CommandRunner:
     def _drive(self, words: Words, options: Options) -> list[str]:  # noqa: ARG002
         verb, rest = words[0], words[1:]
         if verb == "begun":
-            return [f"begun: {told(self._driver.begun) or 'nothing'}"]
+            return [f"begun: {call_counts(self._driver.begun) or 'nothing'}"]
         if verb == "aborted":
-            return [f"aborted: {told(self._driver.aborted) or 'nothing'}"]
+            return [f"aborted: {call_counts(self._driver.aborted) or 'nothing'}"]
         if verb == "hangs":
             for driver in self._drivers:
                 driver.hangs = True
@@ -256,10 +256,10 @@ class CommandRunner:
         key = (operation.number, operation.attempt)
         self.deployment.checker.reported[key] = self.deployment.queue.now_ms
         if verb == "finishes":
-            return self._tell(DriverDone(operation.number, operation.attempt), "driver")
+            return self._submit(DriverDone(operation.number, operation.attempt), "driver")
         assert verb == "breaks", verb
         reason = " ".join(rest[1:])
-        return self._tell(DriverFailed(operation.number, operation.attempt, reason), "driver")
+        return self._submit(DriverFailed(operation.number, operation.attempt, reason), "driver")
 
     def _operation(self, name: str) -> Operation:
         number = int(name.removeprefix("op-"))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forewarn.simulator.transcripts.grammar import Options, Words
     from forewarn.simulator.transcripts.scripted_deployment import ScriptedDeployment
 
-#: What of history is told: each move of a maintenance and of its waves, and of an order.
+#: What of history is printed: each move of a maintenance and of its waves, and of an order.
 _TOLD = (
     "policy.applied",
     *(f"order.{what}" for what in ("accepted", "left-out", "planned", "cancelled", "ended")),
@@ -58,10 +58,10 @@ class MaintenanceCommands:
     """Does what operators say of maintenances."""
 
     def __init__(
-        self, deployment: ScriptedDeployment, tell: Callable[[Stimulus], list[str]]
+        self, deployment: ScriptedDeployment, submit: Callable[[Stimulus], list[str]]
     ) -> None:
-        """Speak to a deployment; `tell` submits a stimulus and returns what was answered."""
-        self._deployment, self._tell = deployment, tell
+        """Speak to a deployment; `submit` submits a stimulus and returns what was answered."""
+        self._deployment, self._submit = deployment, submit
         #: Number of the last maintenance described, and where its history was read up to.
         self._last = 0
         self._seq = 0
@@ -76,7 +76,7 @@ class MaintenanceCommands:
         kind, _, digits = rest[0].partition("-")
         number, reason = int(digits), " ".join(rest[1:])
         if kind == "order" and verb == "cancel":
-            return self._tell(CancelOrder(number, reason))
+            return self._submit(CancelOrder(number, reason))
         if verb == "why":
             return self._why(number, reason)
         if verb == "postpone":
@@ -90,14 +90,14 @@ class MaintenanceCommands:
         }
         if verb not in word:
             raise ValueError(f"nobody can {verb} a maintenance")
-        return self._tell(word[verb])
+        return self._submit(word[verb])
 
     def follow(self) -> None:
-        """Tell from now on what becomes of orders, too."""
+        """Report orders, too, from now on."""
         self._follows = True
 
     def changes(self) -> list[str]:
-        """Tell what has become of maintenances and orders since it was asked last."""
+        """Return what has become of maintenances and orders since it was asked last."""
         store = self._deployment.service.store
         if not (self._last or self._follows) or store is None:
             return []
@@ -119,7 +119,7 @@ class MaintenanceCommands:
             deadline_ms=START_MS + clock_time(deadline) * 1000 if deadline else 0,
             canary_hosts=tuple(each for each in options.get("canary", "").split(",") if each),
         )
-        refused = self._tell(asked)
+        refused = self._submit(asked)
         self._last = self._last or 1
         return refused
 
@@ -138,13 +138,13 @@ class MaintenanceCommands:
             postpone_max_s=seconds(options.get("postponing", "0s")),
         )
         self._last = self._last or 1
-        return self._tell(stimuli.ApplyPolicy(policy))
+        return self._submit(stimuli.ApplyPolicy(policy))
 
     def _postpone(self, number: int, hosts: Words, options: Options) -> list[str]:
         until_ms = START_MS + clock_time(options["until"]) * 1000
         by = options.get("by", "an owner")
         word = stimuli.PostponeHosts(number, tuple(hosts), until_ms, by, options.get("reason", ""))
-        return self._tell(word)
+        return self._submit(word)
 
     def _why(self, number: int, host: str) -> list[str]:
         loop = self._deployment.service.loop

@@ -50,16 +50,16 @@ class ScriptedDriver:
     def __init__(self, name: str = BY_HAND) -> None:
         """Begin well."""
         self.name = name
-        #: What it was told to begin, and to abort: how often each.
+        #: How often begin and abort were called, for each.
         self.begun: dict[str, int] = {}
         self.aborted: dict[str, int] = {}
         self.refuses = ""
         #: Whether the next call does not return.
         self.hangs = False
-        #: Told of each beginning and each end, before it has any effect.
+        #: Called at each beginning and each end, before it has any effect.
         self.begins: Callable[[Operation], None] = lambda _: None
         self.aborts: Callable[[Operation], None] = lambda _: None
-        #: Told which point of its work it comes by; a process can end there.
+        #: Called with the point of its work it reaches; a process can end there.
         self.passes: Callable[[str], None] = lambda _: None
 
     def begin(self, task: Task) -> None:
@@ -96,7 +96,7 @@ class ScriptedDriver:
         self.passes("after abort")
 
     def also(self, name: str) -> ScriptedDriver:
-        """Return another driver that is told in the same breath, and moved by the same hand."""
+        """Return another driver that is moved by the same commands."""
         other = copy(self)
         other.name = name
         return other
@@ -115,7 +115,7 @@ class GateAnswers(InlineExecutor):
     """Makes each call and plan at once; a gate finds what its name says."""
 
     def __init__(self, service: SimulatedControl, checker: MaintenanceChecker) -> None:
-        """Answer a service, and tell the checker what is answered."""
+        """Answer a service, and show the checker what is answered."""
         self._service, self._checker = service, checker
 
     def submit(self, work: Callable[[], None]) -> None:
@@ -143,9 +143,9 @@ class ScriptedDeployment(Deployment):
         self.far: set[str] = set()
         #: Every VM there is or was.
         self.ever: set[str] = set()
-        #: Group -> where its VMs tell each other that they are prepared.
+        #: Group -> where its VMs announce to each other that they are prepared.
         self.places: dict[str, str] = {}
-        #: What became of the service's processes since it was last told.
+        #: What became of the service's processes since it was last asked.
         self.news: list[str] = []
         self.service.start()
 
@@ -175,10 +175,10 @@ class ScriptedDeployment(Deployment):
         self.news.append(text)
 
 
-def told(counts: dict[str, int]) -> str:
-    """What a driver was told, and how often: only the first time does it anything."""
+def call_counts(counts: dict[str, int]) -> str:
+    """What a driver was called for, and how often: only the first call has an effect."""
     return ", ".join(
-        attempt if count == 1 else f"{attempt} (told {_times(count)}, done once)"
+        attempt if count == 1 else f"{attempt} (called {_times(count)}, done once)"
         for attempt, count in counts.items()
     )
 

@@ -116,10 +116,10 @@ def play(transcript: Transcript, actor: CommandRunner | None = None) -> Iterator
             yield TranscriptResult(block, tuple(_done(actor, transcript, block)))
 
 
-def rewritten(transcript: Transcript, told: list[TranscriptResult]) -> str:
-    """The transcript's text with what was told in place of what was expected."""
+def rewritten(transcript: Transcript, results: list[TranscriptResult]) -> str:
+    """The transcript's text with what was printed in place of what was expected."""
     parts = []
-    for each in told:
+    for each in results:
         lines = [*each.block.commands]
         if each.lines:
             lines += [MARK, *each.lines]
@@ -128,7 +128,7 @@ def rewritten(transcript: Transcript, told: list[TranscriptResult]) -> str:
 
 
 def _done(actor: CommandRunner, transcript: Transcript, block: Block) -> list[str]:
-    """Do the commands of a block; return what they come to."""
+    """Do the commands of a block; return their output."""
     lines: list[str] = []
     line = block.line
     try:

@@ -32,7 +32,7 @@ class AgentDisk:
             self.rebooted = False
 
     def takes(self, core: AgentEngine) -> bool:
-        """Tell whether what the core has decided is written, or can be."""
+        """Return whether what the core has decided is written, or can be."""
         return not self.full or core.generation == self.written
 
     def fill(self, core: AgentEngine | None) -> None:

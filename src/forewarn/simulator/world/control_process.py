@@ -52,7 +52,7 @@ class SteppedEngine(ControlEngine):
     on_recover: Callable[[], None] = staticmethod(lambda: None)
 
     def _take_up(self) -> Future[None]:
-        """Take up what was left, once that was told."""
+        """Take up what was left, once that was reported."""
         self.on_recover()
         return super()._take_up()
 
@@ -62,10 +62,10 @@ class SteppedEngine(ControlEngine):
             if not len(self._inbox) or self._ends():
                 return
             self.turn(self._inbox.take(0))
-        raise Violation("loop", "the run loop does not come to rest")
+        raise Violation("loop", "the run loop does not settle")
 
     def bring(self, report: PlannerReport) -> None:
-        """Put into the inbox what work beside the loop has come to."""
+        """Put into the inbox the results of work beside the loop."""
         self._inbox.put(report)
 
     def pass_time(self) -> None:
@@ -95,7 +95,7 @@ class SteppedEngine(ControlEngine):
 
     @property
     def settled(self) -> bool:
-        """Whether it has nothing left to tell the store."""
+        """Whether it has nothing left to report to the store."""
         return not self._unreported and self._status.ready
 
 
@@ -117,7 +117,7 @@ class ObservedDriver:
     """A driver in the hands of one process, so that it is seen which of them begins."""
 
     def __init__(self, driver: Driver, begins: Callable[[Operation], None]) -> None:
-        """Tell `begins` of each beginning, before the driver is told."""
+        """Call `begins` at each beginning, before the driver is called."""
         self.name = driver.name
         self.progress = driver.progress
         self.abort = driver.abort
@@ -125,7 +125,7 @@ class ObservedDriver:
         self._begins = begins
 
     def begin(self, task: Task) -> None:
-        """Begin, once that was told."""
+        """Begin, once that was reported."""
         self._begins(task.operation)
         self._driver.begin(task)
 
@@ -142,7 +142,7 @@ class ProcessEnvironment:
     default_driver: str
     #: Shows a change to every metadata node of this service; then the future is done.
     show: Callable[[SimulatedControl, DocumentChange], Future[PublishResult]]
-    #: Told of each beginning, before a driver is.
+    #: Called at each beginning, before a driver is.
     begins: Callable[[SimulatedControl, Operation], None]
     #: Called before a process takes up what was cut off: at its start, or after a lost commit.
     recovers: Callable[[], None]

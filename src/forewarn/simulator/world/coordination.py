@@ -37,7 +37,7 @@ class Checks(Protocol[M_contra]):
 
 
 class Coordination(Protocol[M_contra]):
-    """How a VM tells the others of an event that it is prepared, and asks who else is."""
+    """How a VM announces to the others of an event that it is prepared, and asks who else is."""
 
     @property
     def checks(self) -> Checks[M_contra]:

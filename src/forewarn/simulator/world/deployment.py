@@ -65,7 +65,7 @@ class Deployment:
         #: Whether changes cannot be handed to nodes, and how many could not.
         self.publish_fails = False
         self.not_handed_on = 0
-        #: Changes that the service's own node showed late, and that a follower was not told of.
+        #: Changes that the service's own node showed late, and that a follower was not sent.
         self.shown_late = self.missed = 0
         self._lag_dice = Dice(seed, "lag")
         self.queue = EventQueue()
@@ -210,7 +210,7 @@ class Deployment:
         old, old_node = self.service, self.nodes[0]
         self.service = service
         self.nodes[0] = self.new_node(0)
-        self._delivered[0] = 0  # what the old one is told late is not in its way
+        self._delivered[0] = 0  # what the old one is sent late is not in its way
         self.checker.own_node_died()
         for node in self.nodes[1:]:
             node.service = service
@@ -307,11 +307,11 @@ class Deployment:
 
     def hand_on(self, change: feed.DocumentChange) -> None:
         """Bring a change to the nodes away from the service."""
-        told = _travelled(change)
+        sent = _travelled(change)
         for number, node in enumerate(self.nodes[1:], start=1):
             if not node.is_cut:
                 at_ms = self._in_order(number, self._lag_dice.between(1, FOLLOWER_LAG_MS))
-                self.queue.at(at_ms, partial(self._deliver, node, told))
+                self.queue.at(at_ms, partial(self._deliver, node, sent))
             else:
                 self.missed += 1
 
@@ -356,7 +356,7 @@ class Deployment:
         node.cut()
 
     def join(self, node: SimulatedNode) -> None:
-        """Connect a follower again; it is told everything again."""
+        """Connect a follower again; it is sent everything again."""
         if not node.is_cut:
             return
         node.join()
@@ -364,11 +364,11 @@ class Deployment:
         self.service.once_awake(partial(self.tell_all, node))
 
     def tell_all(self, node: SimulatedNode) -> None:
-        """Tell a follower that could not be reached everything."""
+        """Send everything to a follower that could not be reached."""
         if self.service.up and not node.is_cut:
-            told = _travelled(self.service.plane.whole())
+            sent = _travelled(self.service.plane.whole())
             at_ms = self._in_order(self.nodes.index(node), FOLLOWER_LAG_MS)
-            self.queue.at(at_ms, partial(self._deliver, node, told))
+            self.queue.at(at_ms, partial(self._deliver, node, sent))
 
 
 def _pass_on(
@@ -376,7 +376,7 @@ def _pass_on(
     shown: Future[feed.PublishResult],
     done: Future[feed.PublishResult],
 ) -> None:
-    """Tell the service what became of a publication that began late."""
+    """Report to the service what became of a publication that began late."""
     error = done.exception()
     if error is None:
         shown.set_result(done.result())
@@ -387,10 +387,10 @@ def _pass_on(
 
 def _travelled(change: feed.DocumentChange) -> feed.DocumentChange:
     """The change as it comes out of its portions."""
-    assembly, told = ChangeAssembly(0, whole=change.whole), None
+    assembly, sent = ChangeAssembly(0, whole=change.whole), None
     for line, _ in cut(change, 0):
-        portion = feed.read_told(line)
+        portion = feed.read_server_message(line)
         assert isinstance(portion, feed.FeedPortion), portion
-        told = assembly.add(portion)
-    assert told is not None
-    return told
+        sent = assembly.add(portion)
+    assert sent is not None
+    return sent

@@ -1,6 +1,6 @@
 """A driver and the hardware behind it: machines go down and come back; drivers fail.
 
-What the driver is told is decided by the product. It outlives the control plane's process.
+What the driver is called for is decided by the product. It outlives the control plane's process.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ BACK_BEFORE_MS = 2000
 
 
 class DriverBroken(RuntimeError):
-    """The driver's other side did not do as it was told."""
+    """The driver's other side did not do what it was called for."""
 
 
 @dataclass(slots=True)
 class SimulatedTask:
-    """What one attempt of one operation comes to."""
+    """The result of one attempt of one operation."""
 
     mode: str
     ends_ms: int
@@ -69,11 +69,11 @@ class SimDriver:
         """Begin without faults, connected to nothing."""
         self.faulty = False
         self.tasks: dict[tuple[int, int], SimulatedTask] = {}
-        #: Told of each beginning, before it has any effect.
+        #: Called at each beginning, before it has any effect.
         self.begins: Callable[[Operation], None] = lambda _: None
-        #: Told when an operation is aborted, and whether that was heard.
+        #: Called when an operation is aborted, and whether that was heard.
         self.aborts: Callable[[Operation, bool], None] = lambda _, __: None
-        #: (operation, attempt) whose end, or failure, this driver has told -> when, in true ms.
+        #: (operation, attempt) whose end, or failure, this driver has reported -> when, in true ms.
         self.reported: dict[tuple[int, int], int] = {}
         #: Mood, or what else it did -> how often.
         self.fault_counts: Counter[str] = Counter()

@@ -23,7 +23,7 @@ DAY_MS = 24 * HOUR_MS
 
 STEPS_MAX = 40_000
 """Steps in a simulated minute beyond which a world runs in a circle: something that wakes once a
-millisecond comes to 60,000, an ordinary minute to a hundred. Many machines need more."""
+millisecond has 60,000, an ordinary minute to a hundred. Many machines need more."""
 
 
 class EventQueue:

@@ -46,15 +46,15 @@ class Hypervisor:
     hosts: frozenset[str]
     token: str
     disk: NodeDisk
-    #: How many approvals it may accept by itself; 0: none. Source: M-3.
+    #: How many approvals it may accept on its own; 0: none. Source: M-3.
     spooled_max: int
-    #: Told when its process ended in the middle of what it wrote.
+    #: Called when its process ended in the middle of what it wrote.
     died: Callable[[FarNode], None]
 
 
 @value
 class FarPlace:
-    """How a node reaches the service, and who sees what it is told."""
+    """How a node reaches the service, and who sees what it is sent."""
 
     wire: FeedWire
     pace: FeedPace
@@ -112,7 +112,7 @@ class FarNode(ShellNode):
         self.up, self.since_ms = False, self._queue.now_ms
         self._serves = False
         self.loop.end()
-        self._follower.on_lost = _nothing  # whoever clears its memory away does nothing for it
+        self._follower.on_lost = _nothing  # clearing its memory away has no effect
         for transport in tuple(self._open):
             transport.cut()
         self._place.wire.die(silent=power)

@@ -49,7 +49,7 @@ ODD_MAX = 12
 
 
 class Faults:
-    """Hurts a world until it is told to stop."""
+    """Hurts a world until it is stopped."""
 
     def __init__(self, world: RandomFleet, people: People, without: frozenset[str]) -> None:
         """Plan the first fault of each kind that is not left out."""

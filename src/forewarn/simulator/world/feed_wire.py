@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LAG_MS = 120
 """The longest that bytes are under way while nothing is wrong."""
 HELD_BYTES_MAX = 200
-"""What the wire holds before whoever writes has to wait for it."""
+"""What the wire holds before a writer has to wait for it."""
 TORN_PERMILLE = 20
 """How often in a thousand only a part of what was written arrives at first."""
 TORN_MS_MAX = 2000
@@ -46,7 +46,7 @@ class FeedProcess(Protocol):
 
 
 class FeedWire:
-    """What joins one node to whoever is the writer; a new connection each time it is opened."""
+    """What joins one node to the writer of the moment; a new connection each time it is opened."""
 
     def __init__(self, queue: EventQueue, dice: Dice, own: Callable[[], FeedProcess]) -> None:
         """Join a node to the process that `own` names when it connects."""
@@ -77,7 +77,7 @@ class FeedWire:
         return near.reader, near.writer
 
     def cut(self) -> None:
-        """Let nothing through any more; half of the time neither end is told."""
+        """Let nothing through any more; half of the time neither end notices."""
         self.is_cut = True
         near = self._near
         if near is None:
@@ -88,14 +88,14 @@ class FeedWire:
             self._reset(near)
 
     def join(self) -> None:
-        """Let connections through again; an old one that has lost something is told, or hangs."""
+        """Let connections through again; an old one that has lost something is cut, or hangs."""
         self.is_cut = False
         near = self._near
         if near is not None and not near.carries and not self.dice.chance(SILENT_PERMILLE):
             self._reset(near)
 
     def die(self, *, silent: bool) -> None:
-        """End the node's end with its process; where its machine goes, too, nobody is told."""
+        """End the node's end with its process; where its machine goes, too, nobody notices."""
         near = self._near
         if near is None:
             return
@@ -155,7 +155,7 @@ class WireEnd(asyncio.Transport):
     abort = close
 
     def is_closing(self) -> bool:
-        """Tell whether it is over; with its process it is."""
+        """Return whether it is over; with its process it is."""
         return self._closing or self.loop.ended
 
     def get_write_buffer_size(self) -> int:

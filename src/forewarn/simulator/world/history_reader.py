@@ -21,7 +21,7 @@ _line = msgspec.json.Encoder().encode
 
 
 class HistoryReader:
-    """Reads on where it stopped; whoever replays history gets every entry once."""
+    """Reads on where it stopped; a replay of history gets every entry once."""
 
     def __init__(self) -> None:
         """Begin before the first entry."""

@@ -57,14 +57,14 @@ class HttpLine:
         timeout_ms: int,
         then: Callable[[HttpAnswer], None],
     ) -> None:
-        """Send a request and be told its answer once: now, later, or none after that time.
+        """Send a request and get its answer once: now, later, or none after that time.
 
         Args:
             node: whom to ask; another one than last time is another connection.
             address: where the connection comes from.
             parts: how many ms after the part before it each part is sent.
             timeout_ms: after this the connection is given up.
-            then: told the answer.
+            then: called with the answer.
         """
         assert self._then is None
         self._then = then
@@ -89,7 +89,7 @@ class HttpLine:
             self._queue.after(timeout_ms, partial(self._expire, self._number))
 
     def drop(self) -> None:
-        """Lose the connection; who waits for an answer is told nothing more, and gives it up."""
+        """Lose the connection; who waits for an answer hears nothing more, and gives it up."""
         end, self._end = self._end, None
         if end is not None and end.transport is not None and not end.over:
             end.over = True

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 POLL_MS = 1000
 """An agent polls once a second; only the polls that can matter are simulated. Source: C-1."""
-TERM_STATUS = -15  # exit status of a hook that was told to stop
+TERM_STATUS = -15  # exit status of a hook that was stopped
 ASK_AGAIN_MS = 600_000
 """How often an agent whose peers say nothing new asks them here; in life: every few seconds."""
 
@@ -94,9 +94,9 @@ class Machine:
         self.unheard = False
         #: Events for which an answer of its peers is on its way: one is asked for at a time.
         self._asked: set[str] = set()
-        #: Told what the agent does, for transcripts.
+        #: Called with what the agent does, for transcripts.
         self.heard: Callable[[Machine, Intent], None] = lambda _, __: None
-        #: Told how its approvals are answered, for transcripts.
+        #: Called with how its approvals are answered, for transcripts.
         self.answered: Callable[[Machine, str, int], None] = lambda _, __, ___: None
 
     @property
@@ -162,7 +162,7 @@ class Machine:
         self._tick_ms = 0
 
     def _die(self) -> None:
-        """The agent's process ends; whoever looks after it starts it again."""
+        """The agent's process ends; its supervisor starts it again."""
         self.habit_counts[self.profile.habit.name] += 1
         self.end_agent()
         self._later(self._dice.between(1000, 60_000), self.begin_agent)
@@ -275,7 +275,7 @@ class Machine:
         self._later(at_ms - self._queue.now_ms, self._tick)
 
     def _tick(self) -> None:
-        """Tell the agent that time has passed, unless what was due has been done since."""
+        """Let the agent know that time has passed, unless what was due has been done since."""
         due_ms = self._core.next_deadline() if self._core is not None else None
         if due_ms is None or due_ms > self._queue.now_ms + self.ahead_ms:
             self._plan_tick()

@@ -25,7 +25,7 @@ class MachineProfile:
     rate_ppm: int = 0
     #: When in each second it polls, in ms.
     phase_ms: int = 0
-    #: Where it and the other VMs of an event tell each other that they are prepared, one of
+    #: Where it and the other VMs of an event announce to each other that they are prepared, one of
     #: `peers.PLACES`; empty where each approves without asking.
     place: str = ""
 

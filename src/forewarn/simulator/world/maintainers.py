@@ -52,8 +52,8 @@ class Operators(Protocol):
     def ask(self, stimulus: Stimulus, actor: str) -> Future[Committed]:
         """Ask the service; return its answer, which may not have come yet."""
 
-    def tell(self, stimulus: Stimulus, actor: str) -> bool:
-        """Ask the service; tell whether it agreed."""
+    def submit(self, stimulus: Stimulus, actor: str) -> bool:
+        """Ask the service; return whether it agreed."""
 
 
 def maintain(people: Operators, dice: Dice) -> None:
@@ -85,7 +85,7 @@ def maintain(people: Operators, dice: Dice) -> None:
         created = answer.result().maintenance
         assert created is not None
         if dice.chance(850):
-            people.tell(stimuli.StartMaintenance(created.number), "operator")
+            people.submit(stimuli.StartMaintenance(created.number), "operator")
 
 
 def apply_policy(people: Operators, dice: Dice) -> None:
@@ -104,7 +104,7 @@ def apply_policy(people: Operators, dice: Dice) -> None:
         canary_count=dice.pick((0, 0, 1, 2)),
         postpone_max_s=dice.pick((0, 4, 24)) * HOUR_MS // 1000,
     )
-    people.tell(stimuli.ApplyPolicy(policy), "operator")
+    people.submit(stimuli.ApplyPolicy(policy), "operator")
 
 
 def steer(people: Operators, dice: Dice) -> None:
@@ -113,7 +113,7 @@ def steer(people: Operators, dice: Dice) -> None:
     if live:
         word = _word(dice.pick(live), dice, now_ms=people.world.service.clock.now_ms())
         if word is not None:
-            people.tell(word, "operator")
+            people.submit(word, "operator")
 
 
 def _word(maintenance: Maintenance, dice: Dice, *, now_ms: int) -> Stimulus | None:
@@ -138,7 +138,7 @@ def heal(people: Operators) -> None:
     world = people.world
     before = maintenance_policy(world.checker.state.policies.get("fleet"), world.policy)
     budgets = tuple(each for each in before.budgets if each.scope not in OF_VMS)
-    people.tell(stimuli.ApplyPolicy(replace(before, budgets=budgets)), "operator")
+    people.submit(stimuli.ApplyPolicy(replace(before, budgets=budgets)), "operator")
 
 
 def finish(people: Operators) -> None:
@@ -149,9 +149,9 @@ def finish(people: Operators) -> None:
         number = maintenance.number
         late = maintenance.deadline_ms and maintenance.deadline_ms < now_ms
         if maintenance.state is M.DRAFT or late:
-            people.tell(stimuli.CancelMaintenance(number, "comes too late"), "operator")
+            people.submit(stimuli.CancelMaintenance(number, "comes too late"), "operator")
         elif maintenance.state is not M.RUNNING:
-            people.tell(stimuli.ResumeMaintenance(number), "operator")
+            people.submit(stimuli.ResumeMaintenance(number), "operator")
 
 
 def _hosts(people: Operators, dice: Dice) -> tuple[str, ...]:

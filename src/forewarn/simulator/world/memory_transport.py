@@ -1,6 +1,6 @@
 """A connection in memory: an asyncio transport at the server's end, bytes at the client's.
 
-What is sent, when, and what becomes of it is decided by whoever holds the client's end.
+What is sent, when, and what becomes of it is decided by the holder of the client's end.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MemoryTransport(asyncio.Transport):
         opened[self] = None
 
     def connect(self, protocol: asyncio.Protocol) -> None:
-        """Give the connection to whoever answers at it, once its process runs."""
+        """Give the connection to the server that answers at it, once its process runs."""
         self._protocol = protocol
         if self._loop.runs:
             self._loop.run(self._made)
@@ -100,7 +100,7 @@ class MemoryTransport(asyncio.Transport):
         self._client.closed()
 
     def can_write_eof(self) -> bool:
-        """Tell that an end can be sent."""
+        """Return that an end can be sent."""
         return True
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class MemoryTransport(asyncio.Transport):
     abort = close
 
     def is_closing(self) -> bool:
-        """Tell whether it is over."""
+        """Return whether it is over."""
         return self._closing
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:

@@ -149,7 +149,7 @@ class Network:
             machine: who approves.
             event_ids: what it approves.
             body: the same, as it is sent.
-            ended: told once the status of the answer, `nodes.LOST` where none came in time.
+            ended: called once with the status of the answer, `nodes.LOST` where none came in time.
         """
         sending = _Transmission(event_ids, body, ended)
         if self._meets("request lost", self.rates.lost):
@@ -186,18 +186,18 @@ class Network:
         status = reply.status
         if status == 200 and not self._checker.approved(machine.name, node, sending.event_ids):
             status = nodes.KEPT
-        told, answered_ms = partial(sending.end, reply.status), self._queue.now_ms
+        report, answered_ms = partial(sending.end, reply.status), self._queue.now_ms
         if self._meets("answer lost", self.rates.answer_lost):
             answered_ms = 0
             self._queue.after(self._failure_delay_ms(APPROVAL_MS), sending.fail)
         elif self._meets("answer late", self.rates.answer_late):
             answered_ms += self._dice.between(1, APPROVAL_MS - 1)
-            self._queue.at(answered_ms, told)
+            self._queue.at(answered_ms, report)
         self._checker.clients.approval(
             machine.name, node, sending.event_ids, status=status, answered_ms=answered_ms
         )
         if answered_ms == self._queue.now_ms:
-            told()
+            report()
 
     def _meets(self, fate: str, permille: int) -> bool:
         """Draw whether something meets its fate, and count it if so."""

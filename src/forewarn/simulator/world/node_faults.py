@@ -1,6 +1,6 @@
 """What happens to nodes away from the service: killed at any moment, without power, a full disk.
 
-Whoever looks after a node's process starts it again. No promise may be checked here.
+A node's supervisor starts its process again. No promise may be checked here.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class NodeFaults:
     def shows(self, node: SimulatedNode, change: DocumentChange) -> None:
         """A node shows a change: it may be cut off before its VMs have approved that."""
         for far in self._world.nodes_by_host:
-            told = far is node and any(each.document.events for each in change.publications)
-            if told and far.name in self._cut_next:
+            hit = far is node and any(each.document.events for each in change.publications)
+            if hit and far.name in self._cut_next:
                 self._cut_next.discard(far.name)
                 delay_ms = self._dice.between(1, self._dice.pick(CUT_MS_MAX))
                 self._world.queue.after(delay_ms, partial(self._cut, far))

@@ -1,4 +1,4 @@
-"""How VMs of one event tell each other that they are prepared: at a shared place, or when asked.
+"""How VMs of one event learn that others are prepared: at a shared place, or when they ask.
 
 What is said and what follows from an answer is decided by the agents; whether it was true is
 checked in `coordination_checker.py`. Words travel as badly as everything else (`network.py`).
@@ -48,7 +48,7 @@ class Peers:
         self._dice = dice
         self._network = network
         self._machines = coordination_checker.machines
-        #: (event, VM): what the shared place has, or a status endpoint told last time.
+        #: (event, VM): what the shared place has, or a status endpoint said last time.
         self._said: dict[tuple[str, str], None] = {}
         #: When what a VM said last arrives: one word after another.
         self._last_ms: dict[str, int] = {}
@@ -109,13 +109,13 @@ class Peers:
         return (event_id, name) in self._said
 
     def _tells(self, name: str, event_id: str, word: str = "prepared") -> bool:
-        """What a VM's status endpoint tells; one that is down tells nothing."""
+        """What a VM's status endpoint says; one that is down says nothing."""
         machine = self._machines.get(name)
         if machine is None or machine.core is None:
             return False
-        told = prepared_form(name, machine.core)[word]
-        assert isinstance(told, list)
-        return event_id in told
+        listed = prepared_form(name, machine.core)[word]
+        assert isinstance(listed, list)
+        return event_id in listed
 
     def returned(self, name: str) -> None:
         """A VM is back, with what its journal says: who missed it asks now and when it has polled.

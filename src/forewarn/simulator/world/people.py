@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 S = OperationState
 
 TELL_MS = 30_000
-"""How long the platform waits until it tells again of a host that has failed."""
+"""How long the platform waits until it reports a failed host again."""
 BOOT_FAILED_MS = 10 * MINUTE_MS
 """How often it is seen whether a failed host can hold its machines again."""
 ORDERS_EVERY = 4
@@ -74,8 +74,8 @@ class People:
         """Ask for nothing new; look after what is left."""
         self._healing = True
 
-    def tell(self, stimulus: Stimulus, actor: str) -> bool:
-        """Ask the service; tell whether it agreed. A refusal is a fine answer."""
+    def submit(self, stimulus: Stimulus, actor: str) -> bool:
+        """Ask the service; return whether it agreed. A refusal is a fine answer."""
         answer = self.ask(stimulus, actor)
         return answer.done() and answer.exception() is None
 
@@ -93,7 +93,7 @@ class People:
         return answer
 
     def host_fails(self, host: str, *, lost: bool) -> None:
-        """A host fails, and what is on it; the platform finds out, and tells until it is heard."""
+        """A host fails, and what is on it; the platform reports it until it is heard."""
         world = self.world
         others = [name for name in world.topology.hosts if name != host]
         moves = lost and bool(others)
@@ -106,7 +106,7 @@ class People:
         self._tell_of(RequestMaintenance(cause=cause, targets=(host,), destination=destination))
 
     def _tell_of(self, failure: RequestMaintenance) -> None:
-        """Tell of a failed host until the service accepts or refuses that."""
+        """Report a failed host until the service accepts or refuses that."""
         world = self.world
         service, loop = world.service, world.service.loop
         worked_on = self._worked_on(failure.targets[0])
@@ -183,7 +183,7 @@ def _routine(people: People, dice: Dice) -> None:
         destination=dice.pick(list(world.topology.hosts)) if cause is Cause.LIVE_MIGRATION else "",
         source=Source.USER if dice.chance(30) else None,
     )
-    people.tell(ask, "operator")
+    people.submit(ask, "operator")
 
 
 def _order(people: People, dice: Dice) -> None:
@@ -191,7 +191,7 @@ def _order(people: People, dice: Dice) -> None:
     world = people.world
     orders = [each for each in world.checker.state.orders.values() if not each.cancelled_ms]
     if orders and dice.chance(300):
-        people.tell(CancelOrder(dice.pick(orders).number, "not now"), "operator")
+        people.submit(CancelOrder(dice.pick(orders).number, "not now"), "operator")
         return
     hosts = list(world.topology.hosts)
     cause = dice.pick((Cause.HOST_UPDATE, Cause.HOST_REBOOT, Cause.NETWORK_UPDATE))
@@ -201,7 +201,7 @@ def _order(people: People, dice: Dice) -> None:
         targets=tuple(dice.some(hosts, len(hosts) - dice.below(3))),
         not_before_ms=later_ms if dice.chance(250) else 0,
     )
-    people.tell(PlaceOrder(work, checked=dice.chance(500)), "operator")
+    people.submit(PlaceOrder(work, checked=dice.chance(500)), "operator")
 
 
 def _predict(people: People, dice: Dice) -> None:
@@ -215,7 +215,7 @@ def _predict(people: People, dice: Dice) -> None:
         not_before_ms=0 if dice.chance(100) else later_ms,
         destination=dice.pick(hosts) if dice.chance(700) else "",
     )
-    people.tell(ask, "platform")
+    people.submit(ask, "platform")
 
 
 def _users(people: People, dice: Dice) -> None:
@@ -238,7 +238,7 @@ def _users(people: People, dice: Dice) -> None:
         source=Source.PLATFORM if dice.chance(100) else None,
         not_before_ms=later_ms if dice.chance(100) else 0,
     )
-    people.tell(ask, "user")
+    people.submit(ask, "user")
 
 
 def _evict(people: People, dice: Dice) -> None:
@@ -246,7 +246,7 @@ def _evict(people: People, dice: Dice) -> None:
     world = people.world
     spots = [name for name, vm in world.topology.vms.items() if vm.spot]
     if spots:
-        people.tell(
+        people.submit(
             RequestMaintenance(cause=Cause.EVICTION, targets=(dice.pick(spots),)), "platform"
         )
 
@@ -256,17 +256,17 @@ def _change(people: People, dice: Dice) -> None:
     world = people.world
     missing = [vm for name, vm in world.wanted.items() if name not in world.topology.vms]
     if missing:
-        people.tell(ChangeTopology(vms=tuple(dice.some(missing, 5))), "operator")
+        people.submit(ChangeTopology(vms=tuple(dice.some(missing, 5))), "operator")
     vms = list(world.topology.vms.values())
     if not vms:
         return
     vm = dice.pick(vms)
     if dice.chance(300):
-        people.tell(ChangeTopology(removed=(("vm", vm.name),)), "operator")
+        people.submit(ChangeTopology(removed=(("vm", vm.name),)), "operator")
     elif dice.chance(500):
-        people.tell(world.moved(vm, dice.pick(list(world.topology.hosts))), "operator")
+        people.submit(world.moved(vm, dice.pick(list(world.topology.hosts))), "operator")
     else:
-        people.tell(world.regrouped(dice.pick(list(world.topology.groups)), dice), "operator")
+        people.submit(world.regrouped(dice.pick(list(world.topology.groups)), dice), "operator")
 
 
 def _intervene(people: People, dice: Dice) -> None:
@@ -274,9 +274,9 @@ def _intervene(people: People, dice: Dice) -> None:
     world = people.world
     state = world.checker.state
     if state.operations and dice.chance(400):
-        people.tell(Cancel(dice.pick(list(state.operations)), "not now"), "operator")
+        people.submit(Cancel(dice.pick(list(state.operations)), "not now"), "operator")
     elif state.events:
-        people.tell(Acknowledge((dice.pick(list(state.events)),)), "operator")
+        people.submit(Acknowledge((dice.pick(list(state.events)),)), "operator")
 
 
 def _attend(people: People, dice: Dice) -> None:
@@ -292,15 +292,15 @@ def _attend(people: People, dice: Dice) -> None:
             _unstick(people, operation, dice)
     for host in list(world.topology.hosts.values()):
         if host.health is not Health.HEALTHY and (healing or dice.chance(30)):
-            people.tell(Repair(host.name), "operator")
+            people.submit(Repair(host.name), "operator")
 
 
 def _unstick(people: People, operation: Operation, dice: Dice) -> None:
     if people.world.healing or dice.chance(300):
         failed = dice.chance(300)
-        people.tell(Complete(operation.number, failed=failed, reason="seen to"), "operator")
+        people.submit(Complete(operation.number, failed=failed, reason="seen to"), "operator")
     elif dice.chance(500):
-        people.tell(Retry(operation.number), "operator")
+        people.submit(Retry(operation.number), "operator")
 
 
 def _marks(people: People, dice: Dice) -> None:  # noqa: ARG001 - every activity has dice
@@ -316,7 +316,7 @@ def _marks(people: People, dice: Dice) -> None:  # noqa: ARG001 - every activity
             if node.serves and not node.is_cut:
                 groups[world.topology.vms[name].group] = None
     kept = world.service.submit(GroupsPolled(frozenset(groups)), "metadata")
-    if kept.done() and not kept.exception():  # else the disk is full, say: the next one tells
+    if kept.done() and not kept.exception():  # else the disk is full, say: the next one shows it
         world.checker.clients.marked(frozenset(groups), world.service.clock.now_ms())
 
 

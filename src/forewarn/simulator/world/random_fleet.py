@@ -281,7 +281,7 @@ class RandomFleet(ShellDeployment):
         self.fault_counts["failover", "taken over"] += why is None
 
     def process_ended(self, why: str) -> None:
-        """The process ended; whoever looks after it starts it again."""
+        """The process ended; its supervisor starts it again."""
         super().process_ended(why)
         self.node_faults.service_ended()
         self.crashed()

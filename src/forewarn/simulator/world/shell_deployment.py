@@ -1,6 +1,6 @@
 """A deployment whose nodes are processes of the product, joined by its feed; or stand-ins for them.
 
-Without the shells a node is the product's responder alone, and changes come to it by themselves.
+Without the shells a node is the product's responder alone, and changes reach it directly.
 With them, in some worlds, each node away from the service serves the VMs of its hosts alone.
 """
 
@@ -42,7 +42,7 @@ BY_HOST_PERMILLE = 500
 PORTIONS_BYTES = (100, 1000, PORTION_BYTES)
 """Sizes of the feed's portions: small ones cut even a small fleet's changes."""
 SPOOLS_MAX = (0, 2, 1000)
-"""How many approvals a node may accept by itself. Source: M-3."""
+"""How many approvals a node may accept on its own. Source: M-3."""
 
 
 class ShellDeployment(Deployment):
@@ -98,7 +98,7 @@ class ShellDeployment(Deployment):
         super().cut(node)
 
     def process_ended(self, why: str) -> None:
-        """The control plane's process ended, and with it what it was told and had not noted."""
+        """The control plane's process ended, and with it what it had heard and not noted."""
         self.checker.nodes.loses_touch()
         super().process_ended(why)
 
@@ -171,7 +171,7 @@ class ShellDeployment(Deployment):
         self.missed += sum(node.is_cut for node in self.nodes[1:])
 
     def tell_all(self, node: SimulatedNode) -> None:
-        """Tell a follower everything, unless it asks for that itself."""
+        """Send a follower everything, unless it asks for that itself."""
         if not self._shells:
             super().tell_all(node)
 

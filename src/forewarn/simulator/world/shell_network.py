@@ -105,7 +105,7 @@ class ShellNetwork(Network):
         answered: Callable[[SimulatedReply], None],
     ) -> bool:
         client = self._client(machine.name)
-        if client.polls.busy:  # it is told of an earlier one, or gives it up
+        if client.polls.busy:  # it is sent an earlier one, or gives it up
             client.polls.forget()
         if client.kind == FLOODS and self._client_dice.chance(60):
             self._flood(node, machine)
@@ -154,7 +154,7 @@ class ShellNetwork(Network):
         self._send(node, machine, line, request=_Request(head + body, APPROVAL_MS), take=take)
 
     def _wait(self, client: _Client, machine: MachineProfile) -> None:
-        """Ask to be told when the document changes. Source: E-9."""
+        """Ask to be notified when the document changes. Source: E-9."""
         node = self._nodes[machine.name]
         known, wait_s = read(client.body).incarnation, self._client_dice.between(1, WAIT_S_MAX)
         head = self._head(machine, "GET", f"&wait={wait_s}&incarnation={known}", b"")
@@ -241,7 +241,7 @@ class ShellNetwork(Network):
     # ---- answers -------------------------------------------------------------------------------
 
     def _reply(self, machine: MachineProfile, answer: HttpAnswer) -> SimulatedReply:
-        """What came over the wire: which document that is can only be told by what it says."""
+        """What came over the wire: which document that is shows only in what it says."""
         if answer.status != 200 or not answer.body:
             return SimulatedReply(answer.status or nodes.LOST, answer.body)
         view = self._checker.view_read(machine.name, machine.version, answer.body)

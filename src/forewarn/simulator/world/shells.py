@@ -51,7 +51,7 @@ class Observers:
 
     #: Brings a change to a node, under everybody's eyes.
     show: Callable[[ShellNode, DocumentChange], None]
-    #: Told which groups asked, as the service hears of it.
+    #: Called with the groups that asked, as the service hears of it.
     polled: Callable[[frozenset[str]], None]
 
 
@@ -84,7 +84,7 @@ class OwnNode(ShellNode):
     def publish(self, change: DocumentChange) -> Future[PublishResult]:
         """Publish over the bridge, which waits until the nodes away from here show it, too."""
         shown = self.loop.run(self.bridge.publish, change)
-        # The control plane is told before that, and then has something to do.
+        # The control plane hears before that, and then has something to do.
         shown.add_done_callback(lambda _: self._queue.after(0, self.service.turn))
         return shown
 

@@ -70,7 +70,7 @@ class SideWork(InlineExecutor):
         self._planned: dict[int, tuple[object, int]] = {}
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Do some work; what is told by a process that has ended is lost with it."""
+        """Do some work; what a process that has ended reports is lost with it."""
         host = getattr(getattr(work, "func", None), "__self__", None)
         if not isinstance(host, PlannerHost):
             super().submit(work)

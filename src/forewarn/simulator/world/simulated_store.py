@@ -1,6 +1,6 @@
 """The real store over a real SQLite database in memory, with a disk that has bad days.
 
-What is durable is told to the checker at the moment it becomes so. No SQL may live here.
+What is durable is reported to the checker at the moment it becomes so. No SQL may live here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TROUBLES = ("refused", "full", "lost before", "lost after")
 
 
 class StoreObserver(Protocol):
-    """Who is told what the store does."""
+    """Who is called with what the store does."""
 
     def durable(self, changes: Changes) -> None:
         """A change is durable now."""
@@ -52,7 +52,7 @@ class DiskFaultRates:
         self.next: list[str] = []
         #: Trouble -> writes that met it by chance.
         self.fault_counts: Counter[str] = Counter()
-        #: Troubles until a bad time ends; none is left where it ends by itself.
+        #: Troubles until a bad time ends; none is left where it ends on its own.
         self.left = 0
 
     def draw(self) -> str:
@@ -122,7 +122,7 @@ class CachedReader(StoreReader):
 
 
 class SimulatedStore(Store):
-    """A store that can crash its process, and tells what it has made durable."""
+    """A store that can crash its process, and reports what it has made durable."""
 
     def __init__(self, disk: Disk, crash_point: CrashPoint, observer: StoreObserver) -> None:
         """Open a disk whose schema is up to date, as every process does again."""

@@ -89,15 +89,15 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return (self._queue.now_ms - START_MS) / 1000
 
     def get_debug(self) -> bool:
-        """Tell futures that nobody watches."""
+        """Return to futures that nobody debugs."""
         return False
 
     def is_running(self) -> bool:
-        """Tell whether callbacks are run now."""
+        """Return whether callbacks are run now."""
         return events._get_running_loop() is self  # noqa: SLF001
 
     def is_closed(self) -> bool:
-        """Tell whether its process is over; nothing refuses to be scheduled, it is dropped."""
+        """Return whether its process is over; nothing refuses to be scheduled, it is dropped."""
         return False
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -195,7 +195,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                     self._raise_failure()
                 rounds += 1
                 if rounds > ROUNDS_MAX:
-                    raise Violation("loop", "an event loop does not come to rest")
+                    raise Violation("loop", "an event loop does not settle")
         finally:
             self._draining = False
 

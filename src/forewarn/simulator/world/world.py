@@ -30,7 +30,7 @@ BLOCKER_MS = 70 * MINUTE_MS
 LOOK_MS = 10 * MINUTE_MS
 """How often the service is looked at for what should have happened."""
 HEAL_DAYS_MAX = 9
-"""Longest a healed world may take to come to rest: predictions are announced a week ahead."""
+"""Longest a healed world may take to settle: predictions are announced a week ahead."""
 QUIET_MS = 10_000
 """How long a world at rest runs on, so that every node has heard the last word."""
 
