@@ -119,6 +119,9 @@ def test_policy_never_lowers_notice(impact: Impact) -> None:
     with pytest.raises(ValueError, match=f"gives {impact.value}"):
         Policy(notice_s={**NOTICE_S, impact: NOTICE_S[impact] - 1})
     Policy(notice_s={**NOTICE_S, impact: NOTICE_S[impact] + 1})
+    least_s = NOTICE_S[impact]
+    with pytest.raises(ValueError, match=f"{impact.value} 0 s of notice; the least is {least_s} s"):
+        Policy(notice_s={each: given for each, given in NOTICE_S.items() if each is not impact})
 
 
 @pytest.mark.parametrize(

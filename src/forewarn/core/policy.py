@@ -61,7 +61,7 @@ class Policy:
     def __post_init__(self) -> None:
         """Refuse a policy that would break a promise."""
         for impact, least_s in NOTICE_S.items():
-            given_s = self.notice_s.get(impact, -1)
+            given_s = self.notice_s.get(impact, 0)
             if given_s < least_s:
                 raise ValueError(
                     f"gives {impact.value} {given_s} s of notice; the least is {least_s} s"
