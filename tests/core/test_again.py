@@ -300,3 +300,14 @@ def test_portion_of_waves_is_as_large_as_it_may_be() -> None:
     assert sum(sizes) == 2 * count
     assert max(sizes) == PORTION_MAX
     assert sizes[:3] == [PORTION_MAX, PORTION_MAX, 4]
+
+
+def test_wave_that_ends_is_followed_by_one_plan() -> None:
+    """Where a pause follows each wave, too, nothing is planned twice. Source: F-2, F-3."""
+    rig = with_policy(pause_s=1800, owner_rest_s=60)
+    rig.start("h0", "h3", "h1", "h4")
+    rig.run()
+    names = [entry.action for entry in rig.entries]
+    assert names.count("maintenance.planned") == 3, "of the draft, the start and the second wave"
+    assert names.count("maintenance.wave-over") == 1
+    assert "maintenance.replanning" not in names

@@ -349,7 +349,7 @@ def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Waitin
 
 def _why_announced(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
     found = []
-    due = operation.shown_ms > 0 and operation.not_before_ms <= draft.now_ms
+    due = bool(operation.shown_ms) and operation.not_before_ms <= draft.now_ms
     for event in draft.events_of(operation) if not due else ():
         if event.state is EventState.SCHEDULED and draft.enabled(event.group):
             text = f"group {event.group} has not approved event {event.id}"

@@ -356,7 +356,6 @@ def _join(draft: Draft, operation: Operation) -> None:
     )
     text = f"vm {', '.join(come)} has arrived on {joined.host} and is hit by {joined.id}, too"
     draft.put("operation.joined", text, joined, *events)
-    _touch(draft, joined, events)
 
 
 def _wait_no_more(draft: Draft, operation: Operation) -> None:

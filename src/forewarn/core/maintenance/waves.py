@@ -173,7 +173,7 @@ def withdrawn_because(draft: Draft, operation: Operation) -> str:
         return f"{maintenance.id} is {maintenance.state.value}"
     admission = Admission(draft, maintenance)
     closed = admission.closed_since(operation)
-    if not closed and draft.now_ms >= operation.not_before_ms > 0:
+    if not closed and draft.now_ms >= operation.not_before_ms:
         return admission.too_late(operation)
     return closed
 
