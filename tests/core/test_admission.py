@@ -6,9 +6,11 @@ import pytest
 
 from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import OperationState
+from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import Cancel, ChangeTopology, Complete, DriverDone, Enable
 from forewarn.core.topology import Host, Vm
 from tests.core.maintenance import fleet
+from tests.core.orders import apart, work
 from tests.core.rig import MINUTE_MS, Rig, small
 
 S = OperationState
@@ -180,3 +182,11 @@ def test_work_that_waits_for_what_is_withdrawn_in_the_same_step_goes_on() -> Non
     rig.tell(DriverDone(own.number, 1))
     assert not rig.working(number), "it would end after the deadline"
     assert rig.now(other).state is S.ANNOUNCED
+
+
+def test_step_announces_a_full_portion() -> None:
+    """One step announces as much as it may, and no more. Source: L-1."""
+    rig = apart()
+    outcome = rig._tell(work())
+    announced = [each.state for each in outcome.changes.operations.values()].count(S.ANNOUNCED)
+    assert announced == PORTION_MAX
