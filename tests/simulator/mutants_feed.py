@@ -355,4 +355,22 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         caught_by="shells 1: M-4",
     ),
+    Mutant(
+        "refused-write-leaves-old-file",
+        "a node whose disk is full comes back with what it showed before",
+        (
+            (
+                STORE,
+                ("        self._on_disk = False\n        self._forget()\n"),
+                "        self._on_disk = False\n",
+            ),
+        ),
+        caught_by="shells 5: M-2",
+    ),
+    Mutant(
+        "spool-not-read",
+        "what a node had accepted is forgotten with its process",
+        ((SPOOL, ("        self._load()\n        follower"), "        follower"),),
+        caught_by="shells 1: 11",
+    ),
 )

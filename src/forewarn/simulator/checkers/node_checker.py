@@ -121,7 +121,7 @@ class NodeChecker:
         """M-1: a VM leaves its old node only once a new one has it, if that was ever seen."""
         serving = [far for far in self.far if self.records.since_ms(vm, far.hosts) is not None]
         seen = [far for far in serving if self._of(far).fresh_ms > self._states.recovered_ms]
-        if node.hosts is None or not seen:  # it is gone, or the service's own node has it
+        if node.hosts is None or not seen or node in serving:  # gone, or back, or at the service
             return
         self._premises["M-1: a VM leaves its old node"] += 1
         if not any(vm in self._of(far).callers for far in serving):

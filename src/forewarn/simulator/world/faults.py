@@ -197,6 +197,7 @@ def _publish(faults: Faults, dice: Dice) -> None:
 
     def clear() -> None:
         world.publish_fails = False
+        world.note_trouble()
 
     world.queue.after(dice.between(1, MINUTE_MS), clear)
 
