@@ -13,7 +13,7 @@ from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, Docum
 from forewarn.replication.spool import FILE, Spool
 from tests.metadata.feeds import run, until
 from tests.metadata.live import FREEZE
-from tests.replication.rig import WHOLE, Feed, Node, shown
+from tests.replication.rig import WHOLE, Feed, Node, caller, shown
 
 OWN = ApprovalRequest("web_0", (FREEZE.event_id,), "10.0.0.1")
 ACCEPTED = ApprovalAnswer(accepted=True)
@@ -53,6 +53,32 @@ def test_approval_outlives_node_and_outage(tmp_path: Path) -> None:
         assert (tmp_path / "n1" / FILE).stat().st_size == 0
         await spool.stop()
         await node.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
+def test_approval_of_a_vm_that_moved_away_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody answers for it at this node any more; those behind it are delivered. Source: M-3."""
+    monkeypatch.setattr("forewarn.replication.spool.RETRY_S", 0.0)
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        node = await feed.node("n1")
+        spool = spool_of(node)
+        node.follower.followed.clear()  # for the spool the control plane is away
+        other = ApprovalRequest("db_0", OWN.event_ids, "10.0.0.2")
+        assert [await spool.approve(OWN), await spool.approve(other)] == [ACCEPTED] * 2
+        elsewhere = await feed.node("n2")
+        assert await feed.shows(DocumentChange(2, callers=(caller("web_0", "h2"),))) == ()
+        node.follower.followed.set()
+        await until(lambda: feed.control.approvals == [other])
+        assert spool.waiting == 1
+        await spool.stop()
+        await node.stop()
+        await elsewhere.stop()
         await feed.server.stop()
 
     run(story())

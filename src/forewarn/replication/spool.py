@@ -168,7 +168,7 @@ class Spool:
             self._arrived.set()
 
     async def _deliver(self) -> None:
-        """Hand on what waits, one after the other, whenever the feed is there."""
+        """Hand on what waits, one after the other, whenever the feed is there; again at its end."""
         while True:
             await self._arrived.wait()
             await self._follower.followed.wait()
@@ -179,6 +179,8 @@ class Spool:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
                     raise
+                # That of a VM which has moved away is not answered: it may not hold up the others.
+                self._waiting[line] = self._waiting.pop(line)
                 await asyncio.sleep(RETRY_S)
                 continue
             text, facts = "the approval of %s is delivered: %s", {"action": "spool.delivered"}
