@@ -132,6 +132,7 @@ def test_refusal_has_its_status() -> None:
         (impact.PREDICTION_S, 7 * 86_400),
         (impact.MIGRATION_S, 5),
     ],
+    ids=lambda _: "limit",
 )
 def test_limit_is_what_it_was(limit: int, of: int) -> None:
     """What fits today fits tomorrow, and is as late: another limit is a change for users."""
