@@ -74,8 +74,8 @@ def test_approval_of_a_vm_that_moved_away_holds_up_no_other(
         elsewhere = await feed.node("n2")
         assert await feed.shows(DocumentChange(2, callers=(caller("web_0", "h2"),))) == ()
         node.follower.followed.set()
-        await until(lambda: feed.control.approvals == [other])
-        assert spool.waiting == 1
+        await until(lambda: spool.waiting == 1)
+        assert feed.control.approvals == [other]
         await spool.stop()
         await node.stop()
         await elsewhere.stop()
