@@ -102,12 +102,12 @@ def after(*stimuli: object, first: Callable[[Rig], None] = running) -> Callable[
         (
             after(Complete(1), DriverAborted(1)),
             "operation.aborted",
-            "the driver was told that op-1 has ended",
+            "the driver was notified that op-1 has ended",
         ),
         (
             after(Complete(1), DriverAborted(1, "it is\ngone")),
             "operation.abort-failed",
-            r"the driver could not be told that op-1 has ended: it is\ngone",
+            r"the driver could not be notified that op-1 has ended: it is\ngone",
         ),
         (
             lambda rig: progressed(rig, "moving", 10),

@@ -80,7 +80,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "    return await reader.readline()\n",
             ),
         ),
-        caught_by="shells 3: E-9",
+        caught_by="shells 4: 14",
     ),
     Mutant(
         "missed-changes-skipped",
