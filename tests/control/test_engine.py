@@ -153,15 +153,18 @@ def test_absurd_mark_means_nothing(running: Running) -> None:
 
 
 def test_clock_that_is_not_stepped_costs_no_write(running: Running) -> None:
-    """The clock's mark is written at the first start and after a step only. Source: N-4."""
+    """The clock's mark is written at the first start and after a step only. Source: N-4.
+
+    With a step back the marks of polls that lie ahead are put back, too. Source: F-5.
+    """
     written = running.store.generation
     for _ in range(3):
         running.pass_time()
     assert running.store.generation == written
     running.pass_time(step_ms=-HOUR_MS)
-    assert running.store.generation == written + 1
+    assert running.store.generation == written + 2
     running.restart(5000)
-    assert running.store.generation == written + 2, "only the claim of the writer"
+    assert running.store.generation == written + 3, "only the claim of the writer"
 
 
 def test_host_with_a_driver_nobody_has_is_refused(running: Running) -> None:

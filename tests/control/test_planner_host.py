@@ -24,6 +24,8 @@ from tests.control.rig import WAIT_S, Running, refuses
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forewarn.core.lifecycle import Operation
+
 MINUTE_MS = 60_000
 WORK_MAX = 10
 """Pieces of work that a gate and a driver come to, and some more."""
@@ -130,15 +132,7 @@ def test_plan_that_the_store_would_not_take_is_not_made_again(
 @pytest.mark.parametrize("step_ms", [60 * MINUTE_MS, -60 * MINUTE_MS, -2 * MINUTE_MS])
 def test_step_of_the_clock_is_no_poll(step_ms: int) -> None:
     """A gate waits for polls that came since, not for marks that forgive silence. F-5, B-2."""
-    running = Running()
-    running.ask(ChangeTopology(hosts=(Host("other"),)))
-    hosts = ("h", "other")
-    running.ask(CreateMaintenance(Cause.HOST_REBOOT, hosts, 600, canary_hosts=("h",)))
-    running.ask(StartMaintenance(1))
-    while not running.plane.state.operations:
-        running.pass_time(MINUTE_MS)
-    running.ask(PauseMaintenance(1, keep_announced=True))
-    [operation] = running.plane.state.operations.values()
+    running, operation = at_work()
     running.end(operation)
     before = running.plane.silent_groups(1, running.clock.now_ms())
     running.pass_time(MINUTE_MS, step_ms=step_ms)
@@ -150,3 +144,35 @@ def test_step_of_the_clock_is_no_poll(step_ms: int) -> None:
     running.store.close()
     assert before == after == ("g",)
     assert not polled
+
+
+def test_poll_before_a_step_back_is_none_after_the_work() -> None:
+    """Also once the clock is where it was when the group polled. Source: F-5, N-4."""
+    running, operation = at_work()
+    running.ask(Approve("v", operation.events))
+    running.pass_time()
+    running.ask(GroupsPolled(frozenset({"g"})))
+    running.pass_time(step_ms=-10 * MINUTE_MS)
+    running.ask(Complete(operation.number))
+    running.pass_time(15 * MINUTE_MS)
+    before = running.plane.silent_groups(1, running.clock.now_ms())
+    running.ask(GroupsPolled(frozenset({"g"})))
+    after = running.plane.silent_groups(1, running.clock.now_ms())
+    running.loop.stop()
+    running.store.close()
+    assert before == ("g",)
+    assert not after
+
+
+def at_work() -> tuple[Running, Operation]:
+    """A maintenance whose first host's work is announced, and which goes no further."""
+    running = Running()
+    running.ask(ChangeTopology(hosts=(Host("other"),)))
+    hosts = ("h", "other")
+    running.ask(CreateMaintenance(Cause.HOST_REBOOT, hosts, 600, canary_hosts=("h",)))
+    running.ask(StartMaintenance(1))
+    while not running.plane.state.operations:
+        running.pass_time(MINUTE_MS)
+    running.ask(PauseMaintenance(1, keep_announced=True))
+    [operation] = running.plane.state.operations.values()
+    return running, operation

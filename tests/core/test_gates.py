@@ -119,6 +119,20 @@ def test_marks_ahead_of_the_clock_are_no_polls() -> None:
     assert silent_groups(draft, number, back_ms) == ("web",)
 
 
+def test_marks_ahead_of_the_clock_are_no_polls_once_it_is_there() -> None:
+    """A service that starts with its clock put back takes none of them for later ones. F-5, N-4."""
+    rig, number = at_its_gate()
+    back_ms = rig.now_ms
+    rig.wait(2 * MINUTE_MS)
+    rig.tell(GroupsPolled(frozenset({"web"})))
+    rig.now_ms = back_ms
+    rig.tell(Recover(0))
+    rig.wait(5 * MINUTE_MS)
+    assert silent(rig, number, back_ms) == ("web",)
+    rig.tell(GroupsPolled(frozenset({"web"})))
+    assert silent(rig, number, back_ms) == ()
+
+
 def test_work_that_ended_ahead_of_the_clock_waits_for_polls_by_the_clock() -> None:
     """Who polls after the clock was put back need not do so until it is there again. F-5, N-4."""
     rig, number = at_its_gate()

@@ -180,7 +180,14 @@ class ControlPlane(StateView):
         self._forgiven_ms = now_ms
 
     def doubt_polls(self, now_ms: int) -> None:
-        """Count no poll so far as one after a wave: the clock was put back, to this time. F-5."""
+        """Count no poll so far as one after a wave: the clock was put back, to this time. F-5.
+
+        Raises:
+            ForewarnError: the store cannot be written; nothing may be decided.
+        """
+        enrolments = self.state.enrolments.items()
+        ahead = frozenset(group for group, each in enrolments if each.polled_ms > now_ms)
+        self.commit(GroupsPolled(ahead), actor="clock", now_ms=now_ms)
         self._forgiven_ms = now_ms
 
     def commit(self, stimulus: Stimulus, *, actor: str, now_ms: int) -> Committed:

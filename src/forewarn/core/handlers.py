@@ -331,12 +331,16 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
 
 
 def _forgive(draft: Draft, away_ms: int) -> None:
-    """Time in which the service could not be asked is not silence of its VMs. Source: B-2."""
-    if away_ms > AWAY_S_MIN * SECOND_MS:
-        for enrolment in draft.enrolments():
-            polled_ms = min(enrolment.polled_ms + away_ms, draft.now_ms)
-            if polled_ms > enrolment.polled_ms:
-                draft.mark(replace(enrolment, polled_ms=polled_ms))
+    """Time in which the service could not be asked is not silence of its VMs. Source: B-2.
+
+    Marks of a clock that was ahead of this one are put back: once this one is there, too, nobody
+    could see that they were made before. Source: F-5.
+    """
+    forgiven_ms = away_ms if away_ms > AWAY_S_MIN * SECOND_MS else 0
+    for enrolment in draft.enrolments():
+        polled_ms = min(enrolment.polled_ms + forgiven_ms, draft.now_ms)
+        if polled_ms != enrolment.polled_ms:
+            draft.mark(replace(enrolment, polled_ms=polled_ms))
 
 
 def _live(draft: Draft, number: int) -> Operation:
