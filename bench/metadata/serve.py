@@ -32,7 +32,7 @@ class Nobody:
         """Never asked."""
         raise NotImplementedError(vm)
 
-    def polled(self, groups: frozenset[str]) -> None:
+    def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Forget it."""
 
 

@@ -109,6 +109,18 @@ def test_absence_of_the_service_is_no_poll() -> None:
     assert silent(rig, number, rig.now_ms - 2 * MINUTE_MS) == ()
 
 
+def test_poll_that_is_reported_late_counts_when_it_was_made() -> None:
+    """A node that was away reports what it heard before the wave ended, too. Source: F-5, B-2."""
+    rig, number = at_its_gate()
+    rig.wait(10 * MINUTE_MS)
+    rig.tell(GroupsPolled(frozenset({"web"}), age_ms=10 * MINUTE_MS + 1))
+    assert silent(rig, number) == ("web",)
+    rig.tell(GroupsPolled(frozenset({"web"}), age_ms=5 * MINUTE_MS))
+    assert silent(rig, number) == ()
+    assert rig.state.enrolments["web"].polled_ms == rig.now_ms - 5 * MINUTE_MS
+    assert not rig.tell(GroupsPolled(frozenset({"web"}), age_ms=6 * MINUTE_MS)).changes
+
+
 def test_marks_ahead_of_the_clock_are_no_polls() -> None:
     """A clock that was put back leaves times ahead of it, which say nothing by it. F-5, N-4."""
     rig, number = at_its_gate()

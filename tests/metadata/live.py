@@ -58,6 +58,7 @@ class Control:
     approvals: list[ApprovalRequest] = field(default_factory=list)
     enabled: list[str] = field(default_factory=list)
     groups: list[frozenset[str]] = field(default_factory=list)
+    ages_ms: list[int] = field(default_factory=list)
     waiting: list[asyncio.Future[ApprovalAnswer]] = field(default_factory=list)
     enabling: list[asyncio.Future[None]] = field(default_factory=list)
     on_enable: Callable[[str], None] | None = None
@@ -83,9 +84,10 @@ class Control:
             self.on_enable(vm)
         return future
 
-    def polled(self, groups: frozenset[str]) -> None:
+    def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Note a second's polls."""
         self.groups.append(groups)
+        self.ages_ms.append(age_ms)
 
 
 @dataclass

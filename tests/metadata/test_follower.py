@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.metadata.feeds import Feed
 
 ASKED = ApprovalRequest("vm-a", ("A",), "127.0.0.1")
+HOUR_MS = 3_600_000
 
 
 def test_follower_is_told_the_whole_then_each_change(feed: Feed) -> None:
@@ -92,15 +93,16 @@ def test_requests_wait_for_a_lost_feed(feed: Feed) -> None:
         await feed.lose()
         waiting = feed.follower.approve(ASKED)
         enabling = feed.follower.enable("vm-a")
+        feed.follower.polled(frozenset({"a", "b"}), age_ms=HOUR_MS)
         feed.follower.polled(frozenset({"a"}))
-        feed.follower.polled(frozenset({"b"}))
         given_up = feed.follower.approve(ASKED)
         given_up.cancel()
         await asyncio.sleep(0)
         await feed.restart_server()
         assert (await waiting).accepted
         await enabling
-        assert feed.control.groups == [frozenset({"a", "b"})]
+        assert feed.control.groups == [frozenset({"a"}), frozenset({"b"})]
+        assert feed.control.ages_ms[0] < HOUR_MS <= feed.control.ages_ms[1], "F-5: when it asked"
         assert len(feed.control.approvals) == 1
         assert feed.told == [WHOLE, WHOLE]
         await feed.follower.stop()
@@ -129,7 +131,7 @@ def test_follower_that_stops_fails_what_waits(feed: Feed) -> None:
     "line", [b"x", b'["portion"]', b'["follow","n"]', b'["start","e",9,9,false]',
              b'["portion",2,true,7,[[],[],[]]]', b'["fly",1]', b'["ack","x"]',
              b'["approve",1,["a"]]', b'["approve",1,["a","x",""]]', b'["enable",1,5]',
-             b'["polled",3]'],
+             b'["polled",3]', b'["polled",["a"],-1]'],
 )  # fmt: skip
 def test_peer_that_talks_nonsense_is_hung_up_on(feed: Feed, line: bytes) -> None:
     """Each end hangs up on nonsense, and the other nodes go on. Source: L-7."""

@@ -85,7 +85,7 @@ ASKED = st.one_of(
         ),
     ),
     st.builds(EnableMessage, number=NUMBERS, vm=TEXT),
-    st.builds(PollMessage, groups=NAMES),
+    st.builds(PollMessage, groups=NAMES, age_ms=st.integers(0, 1 << 62)),
 )
 
 

@@ -6,10 +6,14 @@ from contextlib import closing
 
 import pytest
 
+from forewarn.core.document import Enrolment
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Operation
+from forewarn.core.policy import Policy
 from forewarn.core.state import Changes, Entry
+from forewarn.core.topology import Group, Host, Vm
 from forewarn.drivers import Task
+from forewarn.simulator.checkers.invariants import InvariantChecker
 from forewarn.simulator.world.crash_points import Crash, CrashPoint, Violation
 from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.driver import SimDriver
@@ -179,3 +183,24 @@ def test_driver_asked_after_what_it_never_began_complains() -> None:
     )
     with pytest.raises(Violation, match="op-7"):
         SimDriver(Dice(1, "driver")).progress(Task(operation), START_MS)
+
+
+def test_gate_that_counts_a_poll_made_before_its_wave_is_noticed() -> None:
+    """Whatever the mark says: what the group's VMs asked decides. Source: F-5."""
+    queue = EventQueue()
+    checker = InvariantChecker(queue, Policy())
+    checker.clients.polls_are_marked = True
+    vms: dict[str, Vm | None] = {"v": Vm("v", "h", "g")}
+    changes = Changes(0, hosts={"h": Host("h")}, groups={"g": Group("g")}, vms=vms)
+    changes.enrolments["g"] = Enrolment("g", enabled_ms=START_MS, polled_ms=START_MS)
+    checker.take(changes, START_MS)
+    checker.clients.asks("v")
+    queue.after(600_000, lambda: None)
+    assert queue.step(START_MS + 600_000)
+    marked = Enrolment("g", enabled_ms=START_MS, polled_ms=queue.now_ms)
+    checker.take(Changes(0, enrolments={"g": marked}), queue.now_ms)
+    checker.clients.marked(frozenset({"g"}), queue.now_ms)
+    with pytest.raises(Violation, match="asked last 300000 ms too early"):
+        checker.clients.check_polled("g", START_MS + 300_000)
+    checker.clients.asks("v")
+    checker.clients.check_polled("g", START_MS + 300_000)

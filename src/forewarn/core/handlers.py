@@ -255,12 +255,16 @@ def enable(draft: Draft, enabling: stimuli.Enable) -> tuple[int, ...]:
 
 
 def polled(draft: Draft, report: stimuli.GroupsPolled) -> tuple[int, ...]:
-    """Note which groups asked, to the minute; also where that was put back since. Source: B-2."""
+    """Note when groups asked, to the minute; also where the clock was put back since. B-2, F-5."""
+    at_ms = draft.now_ms - report.age_ms
     for group in sorted(report.groups):
         enrolment = draft.enrolment(group)
-        stale_ms = draft.now_ms - MARK_COARSENESS_S * SECOND_MS
-        if enrolment is not None and not stale_ms < enrolment.polled_ms <= draft.now_ms:
+        if enrolment is None:
+            continue
+        if enrolment.polled_ms > draft.now_ms:
             draft.mark(replace(enrolment, polled_ms=draft.now_ms))
+        elif enrolment.polled_ms <= at_ms - MARK_COARSENESS_S * SECOND_MS:
+            draft.mark(replace(enrolment, polled_ms=at_ms))
     return ()
 
 

@@ -230,6 +230,8 @@ class GroupsPolled:
     """VMs of these groups asked since the last such report. Source: B-2."""
 
     groups: frozenset[str]
+    #: How long ago they did, in ms: a node that was away reports late. Source: F-5.
+    age_ms: int = 0
 
 
 @value

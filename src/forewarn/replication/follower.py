@@ -146,7 +146,8 @@ class Follower:
         self._task: asyncio.Task[None] | None = None
         self._number = 0
         self._pending: dict[int, tuple[bytes, asyncio.Future[ApprovalAnswer]]] = {}
-        self._polled: set[str] = set()
+        self._polled: dict[str, float] = {}
+        """Group -> when a VM of it asked last, by the event loop's clock, in seconds."""
         self.followed = asyncio.Event()
         """Set while the node is up to date with a feed that is there."""
         #: Called when the feed is lost after it was followed.
@@ -210,16 +211,23 @@ class Follower:
         self._ask(partial(feed.EnableMessage, vm=vm)).add_done_callback(answered)
         return done
 
-    def polled(self, groups: frozenset[str]) -> None:
-        """Hand poll marks on; while the feed is away or slow they are gathered. Source: B-2."""
-        self._polled |= groups
+    def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
+        """Hand poll marks on; while the feed is away or slow they are gathered. Source: B-2.
+
+        Each goes with its age: a poll before a wave is none after it. Source: F-5.
+        """
+        now_s = asyncio.get_running_loop().time()
+        self._polled.update(dict.fromkeys(groups, now_s - age_ms / 1000))
         writer = self._writer
         if writer is None or writer.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
             return
-        marks = sorted(self._polled)
-        for start in range(0, len(marks), POLLED_MAX):
-            part = tuple(marks[start : start + POLLED_MAX])
-            writer.write(feed.line_of(feed.PollMessage(part)))
+        by_age: dict[int, list[str]] = {}
+        for group in sorted(self._polled):
+            by_age.setdefault(int((now_s - self._polled[group]) * 1000), []).append(group)
+        for age, marks in by_age.items():
+            for start in range(0, len(marks), POLLED_MAX):
+                part = tuple(marks[start : start + POLLED_MAX])
+                writer.write(feed.line_of(feed.PollMessage(part, age)))
         self._polled.clear()
 
     def _ask(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -230,6 +230,8 @@ class PollMessage(Row, frozen=True, tag="polled"):
     """VMs of these groups have asked a node. Source: B-2."""
 
     groups: tuple[str, ...]
+    age_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """How long ago, in milliseconds: while the feed is away marks wait for it. Source: F-5."""
 
 
 class PortionContent(Row, frozen=True):
@@ -276,8 +278,8 @@ class Upstream(Protocol):
     def enable(self, vm: str) -> asyncio.Future[None]:
         """Enable the group of this VM, which asks for the first time. Source: B-1."""
 
-    def polled(self, groups: frozenset[str]) -> None:
-        """Note that VMs of these groups asked within the last second. Source: B-2."""
+    def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
+        """Note that VMs of these groups asked within a second, until `age_ms` ago. Source: B-2."""
 
 
 def line_of(message: ServerMessage | Asked) -> bytes:

@@ -59,13 +59,13 @@ class NodeRequests:
         refused.cancel()
         return refused
 
-    def polled(self, groups: frozenset[str]) -> None:
+    def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Note which groups with VMs on its hosts asked."""
         own = frozenset(group for group in groups if self._scopes.shows_group(self._feed, group))
         foreign = groups - own - self._feed.former.keys()
         if foreign:
             self._lied("poll for group", min(foreign))
-        self._upstream.polled(own)
+        self._upstream.polled(own, age_ms)
 
     def _serves(self, vm: str, what: str) -> bool:
         if self._feed.serves(self._scopes.state.callers.get(vm)):

@@ -95,8 +95,8 @@ class NodeSession:
                 self._nodes.shows(self.name, sequence)
             case Pong():
                 pass
-            case PollMessage(groups):
-                self._upstream.polled(frozenset(groups))
+            case PollMessage(groups, age_ms):
+                self._upstream.polled(frozenset(groups), age_ms)
             case ApproveMessage(number, request):
                 self._count_request()
                 approved = self._upstream.approve(request)

@@ -74,9 +74,9 @@ class Spool:
         """Have a group enabled; that is the control plane's to do. Source: B-1."""
         return self._follower.enable(vm)
 
-    def polled(self, groups: frozenset[str]) -> None:
+    def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Hand poll marks on. Source: B-2."""
-        self._follower.polled(groups)
+        self._follower.polled(groups, age_ms)
 
     async def stop(self) -> None:
         """Stop delivering; what waits is kept."""

@@ -77,8 +77,9 @@ class Bridge:
         self._doubtful = False
         #: Called on the event loop after each change was shown, for live views.
         self.on_change: Callable[[DocumentChange], None] | None = None
-        #: Called on the event loop with the groups that asked, once a second; must be quick.
-        self.on_polled: Callable[[frozenset[str]], None] = lambda _: None
+        #: Called on the event loop with the groups that asked, once a second, and how long ago
+        #: that was, in ms; must be quick.
+        self.on_polled: Callable[[frozenset[str], int], None] = lambda *_: None
 
     def connect(
         self,
@@ -182,11 +183,11 @@ class Bridge:
         asked.add_done_callback(lambda done: self._tell(_enabled, done, answer))
         return answer
 
-    def polled(self, groups: frozenset[str]) -> None:
+    def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Note which groups asked. Source: B-2."""
         assert self._control is not None
-        self._control.note(GroupsPolled(groups), "metadata")
-        self.on_polled(groups)
+        self._control.note(GroupsPolled(groups, age_ms), "metadata")
+        self.on_polled(groups, age_ms)
 
     def _tell(
         self,

@@ -87,9 +87,9 @@ class ServiceMetrics:
 
         self.sources.append(destinations)
 
-    def polled(self, groups: frozenset[str]) -> None:
-        """Note which groups have asked, once a second."""
-        if self._control is not None and self._commits.awaits_polls:
+    def polled(self, groups: frozenset[str], age_ms: int) -> None:
+        """Note which groups have asked, once a second; who did so before may not have seen all."""
+        if self._control is not None and self._commits.awaits_polls and not age_ms:
             now_ms = self._clock.now_ms()
             self._control.read(lambda _: self._commits.seen(groups, now_ms))
 

@@ -36,6 +36,8 @@ POLLED_BEFORE_MS = 58 * 60_000
 """Who polled in this time before work ended must poll again: an hour, and marks are coarse."""
 HANDED_ON_MS = 60_000
 """Who was answered by a node that reached the service for this long has polled. Source: B-2."""
+UNDER_WAY_MS = 60_000
+"""How long a request may take to reach a node, and be the poll that a gate waits for."""
 EARLY_MS = 5 * 60_000
 """How much less than a day the silence may be of a group that is disabled: marks are coarse."""
 
@@ -68,6 +70,8 @@ class ClientChecker:
         self._marked: dict[str, tuple[int, int]] = {}
         #: Group -> when a VM of it was answered last by a node that reaches the service, likewise.
         self._answered: dict[str, tuple[int, int]] = {}
+        #: Group -> when a VM of it sent a request last, or was answered, or it was enabled.
+        self._asked_ms: dict[str, int] = {}
         self._awaited: set[int] = set()
         #: Group that is not enabled -> when the first request of its VMs was sent.
         self._first_asked_ms: dict[str, int] = {}
@@ -107,6 +111,7 @@ class ClientChecker:
         )
         if self.polls_are_marked and self._states.sound_since_ms(node) + HANDED_ON_MS < now_ms:
             self._answered[view.partition("/")[0]] = (now_ms, now_ms + self._ahead_ms)
+        self._asked_ms[view.partition("/")[0]] = now_ms
         self._check_order((vm, id(node), view, reply.version), incarnation, reply.body)
         self._check_age(vm, node, view, incarnation)
         self._check_view(vm, node, view)
@@ -164,6 +169,8 @@ class ClientChecker:
     def asks(self, vm: str) -> None:
         """A VM sends a request; it may be the first of its group. Source: B-1."""
         known = self._states.state.topology.vms.get(vm)
+        if known is not None:
+            self._asked_ms[known.group] = self._queue.now_ms
         if known is not None and known.group not in self._states.state.enrolments:
             self._first_asked_ms.setdefault(known.group, self._queue.now_ms)
 
@@ -319,6 +326,7 @@ class ClientChecker:
             elif group not in state.enrolments:
                 self._changed_ms[group] = now_ms
                 self._marked[group] = (now_ms, service_ms)
+                self._asked_ms[group] = now_ms
                 self._check_delay(group)
 
     def is_durable(self, changes: Changes) -> None:
@@ -329,18 +337,26 @@ class ClientChecker:
         for operation in changes.operations.values():
             self._await(operation.number)
 
-    def marked(self, groups: frozenset[str], service_ms: int) -> None:
-        """Requests of these groups were reported, at this time of the service."""
-        self._marked.update(dict.fromkeys(groups, (self._queue.now_ms, service_ms)))
+    def marked(self, groups: frozenset[str], service_ms: int, age_ms: int = 0) -> None:
+        """Requests of these groups were reported, at this time of the service, some time late."""
+        asked = self._queue.now_ms - age_ms, service_ms - age_ms
+        later = (each for each in groups if self._marked.get(each, (0, 0))[0] <= asked[0])
+        self._marked.update(dict.fromkeys(later, asked))
 
     def check_polled(self, group: str, ended_ms: int) -> None:
         """F-5: a gate may pass where a group that polled before work ended then has polled since.
 
-        Both by true time: the service's clock may be put back between them.
+        Whatever its mark says: a node that was away hands on late what it has heard. By true time:
+        the service's clock may be put back in between.
         """
         marked_ms, _ = self._marked.get(group, (0, 0))
         if ended_ms - POLLED_BEFORE_MS < marked_ms < ended_ms:
             text = f"a gate passes, and {group} has not polled for {ended_ms - marked_ms} ms"
+            raise Violation("F-5", text)
+        enrolment, asked_ms = self._states.state.enrolments.get(group), self._asked_ms.get(group, 0)
+        passes = enrolment is not None and enrolment.polled_ms - self._ahead_ms >= ended_ms
+        if self.polls_are_marked and passes and asked_ms + UNDER_WAY_MS < ended_ms:
+            text = f"a gate passes, and {group} asked last {ended_ms - asked_ms} ms too early"
             raise Violation("F-5", text)
 
     def _check_disabled(self, group: str, changes: Changes, service_ms: int) -> None:

@@ -203,9 +203,9 @@ class InvariantChecker(StateChecker):
             self.nodes.answered_approval(vm, node, event_ids)
         return delivered
 
-    def hears_polls(self, groups: frozenset[str], service_ms: int) -> None:
-        """The service hears which groups asked, at this time of its own."""
-        self.clients.marked(groups, service_ms)
+    def hears_polls(self, groups: frozenset[str], service_ms: int, age_ms: int) -> None:
+        """The service hears which groups asked, at this time of its own, and how long ago."""
+        self.clients.marked(groups, service_ms, age_ms)
         self.nodes.marked(groups)
 
     def _counts(self, event: Event, vm: str) -> bool:

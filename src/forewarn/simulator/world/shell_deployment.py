@@ -130,7 +130,8 @@ class ShellDeployment(Deployment):
             place = self._far_place(name)
             return FarNode(name, settings, service, queue=self.queue, place=place)
         observers = Observers(
-            self.apply, lambda groups: self.checker.hears_polls(groups, service.clock.now_ms())
+            self.apply,
+            lambda groups, age_ms: self.checker.hears_polls(groups, service.clock.now_ms(), age_ms),
         )
         terms = self._terms
         return OwnNode(name, settings, service, queue=self.queue, terms=terms, observers=observers)

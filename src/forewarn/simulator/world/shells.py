@@ -51,8 +51,8 @@ class Observers:
 
     #: Brings a change to a node, under everybody's eyes.
     show: Callable[[ShellNode, DocumentChange], None]
-    #: Called with the groups that asked, as the service hears of it.
-    polled: Callable[[frozenset[str]], None]
+    #: Called with the groups that asked, and how long ago in ms, as the service hears of it.
+    polled: Callable[[frozenset[str], int], None]
 
 
 class OwnNode(ShellNode):
