@@ -179,7 +179,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 ("            if False:\n                feed.leaving"),
             ),
         ),
-        caught_by="shells 1: 8",
+        caught_by="shells 5: M-1",
     ),
     Mutant(
         "moved-vm-brings-no-document",

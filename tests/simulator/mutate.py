@@ -41,7 +41,7 @@ TRANSCRIPTS = Path(__file__).resolve().parents[1] / "transcripts"
 SEEDS = range(1, 9)
 HOSTS, VMS, DAYS = 8, 60, 2.0
 #: Worlds with the product's connections and feed: smaller, and more happens.
-SHELL_SEEDS = range(1, 5)
+SHELL_SEEDS = range(1, 9)
 SHELL_VMS, SHELL_DAYS, SHELL_RATE = 40, 1.0, 6
 STATES = 6000
 """How many states of a small world are visited at most to notice a breakage."""
