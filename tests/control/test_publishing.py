@@ -89,6 +89,40 @@ def test_everything_is_published_again_after_a_failure(running: Running) -> None
     assert [change.whole for change in running.publisher.changes[-3:-1]] == [False, True]
 
 
+def test_change_is_not_published_on_top_of_what_failed(running: Running) -> None:
+    """Nodes would lack what it rests on: it goes out with everything. Source: M-1, M-4."""
+    running.publisher.fails = True
+    first = running.announce()
+    running.settle()
+    running.publisher.fails = False
+    running.publisher.changes.clear()
+    asked = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h2",))
+    [second] = running.ask(asked).operations
+    running.settle()
+    assert running.publisher.changes == []
+    running.pass_time()
+    assert running.publisher.changes[0].whole
+    assert [running.history(each)[-1] for each in (first, second)] == ["operation.shown"] * 2
+
+
+def test_notice_shown_on_top_of_what_failed_does_not_count(running: Running) -> None:
+    """A change was under way when the one before it failed: the whole has both. Source: M-4."""
+    running.publisher.late = True
+    running.announce()
+    asked = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h2",))
+    [second] = running.ask(asked).operations
+    running.settle()
+    before, after = running.publisher._waiting
+    running.publisher._waiting.clear()
+    before.set_exception(OSError("the feed is broken"))
+    after.set_result(PublishResult())
+    running.settle()
+    assert running.history(second)[-1] != "operation.shown"
+    running.publisher.late = False
+    running.pass_time()
+    assert running.history(second).count("operation.shown") == 1
+
+
 def test_node_that_does_not_confirm_is_named(running: Running) -> None:
     """Policy's time is up: the operation goes on, and people are told of whom. Source: M-4."""
     operation = running.announce()

@@ -88,6 +88,12 @@ class _Publication:
     #: Done once it has ended, well or not.
     over: Future[None] = field(default_factory=Future)
 
+    def absorb(self, other: _Publication) -> None:
+        """Have what waits for another one wait for this one."""
+        self.operations += other.operations
+        self.follow_ups += other.follow_ups
+        other.follow_ups = []
+
 
 class Publishing:
     """Keeps what waits for each publication; on the writer's thread only."""
@@ -128,6 +134,9 @@ class Publishing:
     ) -> Future[None]:
         """Publish a change, and hand out what follows once it is shown.
 
+        While everything is to be published again, a change alone is not: nodes would lack what it
+        rests on, and who is concerned would be judged by that. Source: M-1, M-4.
+
         Args:
             change: what nodes must show.
             operations: those that it shows to VMs.
@@ -137,7 +146,11 @@ class Publishing:
             done once that has succeeded or failed, on whatever thread.
         """
         publication = _Publication(operations, [follow_up])
-        self._publish(change, publication)
+        if self._failed is None:
+            self._publish(change, publication)
+        else:
+            self._failed.absorb(publication)
+            publication.over.set_result(None)
         return publication.over
 
     def publish_whole(
@@ -192,8 +205,10 @@ class Publishing:
             self._again_ms = now_ms + min(PUBLISH_AGAIN_MS << self._tries, PUBLISH_AGAIN_MS_MAX)
             self._tries = min(self._tries + 1, 10)
         else:
-            self._failed.operations += publication.operations
-            self._failed.follow_ups += publication.follow_ups
+            self._failed.absorb(publication)
+        for number, later in self._pending.items():
+            if number > ended.number:  # it may be shown, and rests on this one
+                self._failed.absorb(later)
         raise PublicationFailed(reason=ended.error) from ended.error
 
     def _shown(self, follow_up: FollowUp) -> FollowUp:
@@ -201,7 +216,7 @@ class Publishing:
         failed, begin = self._failed, []
         for operation in follow_up.begin:
             later = self._of_operation.get(operation.number)
-            if later is None and failed is not None and operation.number in failed.operations:
+            if failed is not None and operation.number in failed.operations:
                 later = failed
             if later is None:
                 begin.append(operation)
