@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.simulator.world.deployment import REPUBLISHED_MS
 from forewarn.simulator.world.event_queue import HOUR_MS, MINUTE_MS
 from forewarn.simulator.world.faults import KINDS
 from forewarn.simulator.world.network import NetworkFaultRates
@@ -34,6 +35,29 @@ def pass_ms(world: World, by_ms: int) -> None:
     until_ms = world.queue.now_ms + by_ms
     while world.queue.step(until_ms):
         pass
+
+
+def test_change_that_was_not_handed_on_is_trouble_until_all_is_published(world: World) -> None:
+    """The service tries again after half a minute at most: until then nodes may lack it. M-1."""
+    world.publish_fails = True
+    world.people.host_fails("h0", lost=False)
+    pass_ms(world, 20_000)
+    world.publish_fails = False
+    pass_ms(world, 1000)
+    assert world.sound_since_ms(None) == world.queue.now_ms
+    pass_ms(world, REPUBLISHED_MS)
+    assert 0 < world.queue.now_ms - world.sound_since_ms(None) < REPUBLISHED_MS
+
+
+def test_trouble_ends_though_nothing_is_published_again(world: World) -> None:
+    """A service that does not try again is found out. Source: M-1."""
+    world.publish_fails = True
+    world.people.host_fails("h0", lost=False)
+    assert world.service.loop is not None
+    world.service.loop._publishing.put_by(HOUR_MS)
+    world.publish_fails = False
+    pass_ms(world, MINUTE_MS)
+    assert world.sound_since_ms(None) < world.queue.now_ms
 
 
 def test_failed_host_is_told_until_it_is_heard(world: World) -> None:

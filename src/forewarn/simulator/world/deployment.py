@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from forewarn.ids import Ids
 from forewarn.replication import messages as feed
-from forewarn.replication.portions import ChangeAssembly, cut
 from forewarn.settings import MetadataSettings
 from forewarn.simulator.checkers.coordination_checker import CoordinationChecker
 from forewarn.simulator.checkers.invariants import InvariantChecker
@@ -23,7 +22,7 @@ from forewarn.simulator.world.control_process import BugLog, ProcessEnvironment,
 from forewarn.simulator.world.crash_points import CrashPoint, Violation
 from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.event_queue import EventQueue
-from forewarn.simulator.world.metadata_node import SimulatedNode
+from forewarn.simulator.world.metadata_node import SimulatedNode, received
 from forewarn.simulator.world.network import Network
 from forewarn.simulator.world.peers import Peers
 from forewarn.simulator.world.side_work import InlineExecutor
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
     from forewarn.simulator.world.machine import Machine
 
 FOLLOWER_LAG_MS = 120
+REPUBLISHED_MS = 31_000
+"""Within which time the service publishes everything again: "up to every 30 s" (lifecycle.md)."""
 GC_THRESHOLDS = (100_000, 20, 100)
 """A world keeps most of what it makes: the usual thresholds cost a seventh of the run."""
 
@@ -65,6 +66,8 @@ class Deployment:
         #: Whether changes cannot be handed to nodes, and how many could not.
         self.publish_fails = False
         self.not_handed_on = 0
+        #: Until when everything is due to be published again, true time in ms; 0: it is not.
+        self._republished_by_ms = 0
         #: Changes that the service's own node showed late, and that a follower was not sent.
         self.shown_late = self.missed = 0
         self._lag_dice = Dice(seed, "lag")
@@ -261,6 +264,7 @@ class Deployment:
             not service.up
             or service.paused
             or self.publish_fails
+            or self._republished_by_ms > self.queue.now_ms
             or self.publish_lag_ms
             or service.late_shows
             or self.disk_fault_rates.permille
@@ -290,10 +294,14 @@ class Deployment:
             raise Violation("8", "a writer that was replaced shows a change")
         if self.publish_fails:
             self.not_handed_on += 1
+            self._republished_by_ms = self.queue.now_ms + REPUBLISHED_MS
             self.note_trouble()
             failed: Future[feed.PublishResult] = Future()
             failed.set_exception(OSError("the feed is broken"))
             return failed
+        if change.whole and self._republished_by_ms:
+            self._republished_by_ms = 0
+            self.note_trouble()
         if self.publish_lag_ms or service.late_shows:  # one after another
             shown: Future[feed.PublishResult] = Future()
             service.late_shows += 1
@@ -307,7 +315,7 @@ class Deployment:
 
     def hand_on(self, change: feed.DocumentChange) -> None:
         """Bring a change to the nodes away from the service."""
-        sent = _travelled(change)
+        sent = received(change)
         for number, node in enumerate(self.nodes[1:], start=1):
             if not node.is_cut:
                 at_ms = self._in_order(number, self._lag_dice.between(1, FOLLOWER_LAG_MS))
@@ -366,7 +374,7 @@ class Deployment:
     def tell_all(self, node: SimulatedNode) -> None:
         """Send everything to a follower that could not be reached."""
         if self.service.up and not node.is_cut:
-            sent = _travelled(self.service.plane.whole())
+            sent = received(self.service.plane.whole())
             at_ms = self._in_order(self.nodes.index(node), FOLLOWER_LAG_MS)
             self.queue.at(at_ms, partial(self._deliver, node, sent))
 
@@ -383,14 +391,3 @@ def _pass_on(
     else:
         shown.set_exception(error)
     service.turn()
-
-
-def _travelled(change: feed.DocumentChange) -> feed.DocumentChange:
-    """The change as it comes out of its portions."""
-    assembly, sent = ChangeAssembly(0, whole=change.whole), None
-    for line, _ in cut(change, 0):
-        portion = feed.read_server_message(line)
-        assert isinstance(portion, feed.FeedPortion), portion
-        sent = assembly.add(portion)
-    assert sent is not None
-    return sent

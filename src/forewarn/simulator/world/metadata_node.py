@@ -13,7 +13,8 @@ from forewarn.metadata.http.request_reader import PendingRequest
 from forewarn.metadata.identity import Peer
 from forewarn.metadata.responder import Hold, Responder, Send
 from forewarn.metadata.routing import ShowDocument
-from forewarn.replication.messages import ApprovalAnswer
+from forewarn.replication.messages import ApprovalAnswer, FeedPortion, read_server_message
+from forewarn.replication.portions import ChangeAssembly, cut
 
 if TYPE_CHECKING:
     from forewarn.metadata.snapshot import Snapshot
@@ -152,6 +153,17 @@ def post(version: str) -> bytes:
         f"POST /metadata/scheduledevents?api-version={version} HTTP/1.1\r\n"
         "Host: 169.254.169.254\r\nMetadata: true\r\n\r\n"
     ).encode()
+
+
+def received(change: DocumentChange) -> DocumentChange:
+    """Return a change as a node receives it: put together again from its portions."""
+    assembly, sent = ChangeAssembly(0, whole=change.whole), None
+    for line, _ in cut(change, 0):
+        portion = read_server_message(line)
+        assert isinstance(portion, FeedPortion), portion
+        sent = assembly.add(portion)
+    assert sent is not None
+    return sent
 
 
 def _reply(asked: PendingRequest, answer: Send) -> SimulatedReply:
