@@ -25,7 +25,8 @@ MEANINGS = {
     REFUSED: "the server refused, the awaited work failed or was cancelled, or it cannot be done"
     " here now; of `simulate`: a promise was broken, or a transcript differs",
     USAGE: "the command line is wrong, or names a file, an address or a value that cannot be used",
-    UNREACHABLE: "the server cannot be reached, or what answers there is no Forewarn server",
+    UNREACHABLE: "the server cannot be reached, or what answers there is no Forewarn server; of"
+    " `watch --count`: it stopped first",
     TIMED_OUT: "what `--wait` waited for did not happen within `--timeout`",
     INTERRUPTED: "interrupted (Ctrl-C)",
     PIPE_CLOSED: "the reader of the output went away",

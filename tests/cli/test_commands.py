@@ -357,11 +357,14 @@ def test_watch_follows_from_a_place(run: Run) -> None:
     assert "There is no group nope." in run("watch", "--group", "nope").err
 
 
-def test_watch_ends_with_the_service(run: Run, live: Live) -> None:
-    """When the service stops, the watch says so and ends calmly."""
+@pytest.mark.parametrize(("more", "status"), [((), 0), (("--count", "99"), 3)])
+def test_watch_ends_with_the_service(
+    run: Run, live: Live, more: tuple[str, ...], status: int
+) -> None:
+    """When the service stops, the watch says so; it fails where it was to wait for entries."""
     stopping = threading.Timer(0.3, live.daemon.bridge.call, (live.daemon.ended.set,))
     stopping.start()
-    ended = run("watch", "--after", "0")
+    ended = run("watch", "--after", "0", *more)
     stopping.join()
-    assert ended.status == 0
+    assert ended.status == status
     assert ended.err == "the server ended the stream: stopped\n"

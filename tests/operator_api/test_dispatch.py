@@ -56,7 +56,19 @@ JSON = {"Content-Type": "application/json"}
         ("PUT", "/v1/hosts/x", b"a=b", {"Content-Type": "text/plain"}, 415, "media-refused"),
         ("POST", "/v1/hosts/x/reboot", b"{}", {"Content-Type": "application/x-www-form-urlencoded"},
          415, "media-refused"),
-        ("PUT", "/v1/topology", b"", {}, 415, "media-refused"),
+        ("PUT", "/v1/hosts/x", None, {}, 400, "body-unreadable"),
+        ("PUT", "/v1/hosts/x", b"", JSON, 400, "body-unreadable"),
+        ("PUT", "/v1/hosts/x", b" \n", JSON, 400, "body-unreadable"),
+        ("PUT", "/v1/policy", b"", JSON, 400, "body-unreadable"),
+        ("PUT", "/v1/topology", b"", {}, 400, "body-unreadable"),
+        ("PUT", "/v1/topology?prune=true", b"", {"Content-Type": "application/toml"},
+         400, "body-unreadable"),
+        ("PUT", "/v1/topology", b"{}", {}, 415, "media-refused"),
+        ("PUT", "/v1/hosts/x", b"{}", JSON | {"If-Match": '"1"'}, 412, "precondition-unsupported"),
+        ("PUT", "/v1/hosts/x", b"{}", JSON | {"If-None-Match": "*"},
+         412, "precondition-unsupported"),
+        ("DELETE", "/v1/hosts/x", None, {"If-Unmodified-Since": "Mon, 19 Sep 2016 18:29:47 GMT"},
+         412, "precondition-unsupported"),
         ("DELETE", "/v1/hosts/x", b"{}", JSON, 400, "body-unreadable"),
         ("PUT", "/v1/hosts/x", b" " * (BODY_BYTES_MAX + 1), JSON, 413, "body-too-large"),
     ],
@@ -77,6 +89,28 @@ def test_odd_request_has_one_answer(  # a table reads better than a value of six
     assert set(error) == {"code", "message", "advice"}
     assert error["message"].endswith(".")
     assert error["advice"]
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "The body cannot be read: it is empty."),
+        (b"[" * 50_000, "The body cannot be read: it is nested too deeply."),
+        (b"null", "the body must be an object, not null."),
+        (b'{"fault_domain":true}', "fault_domain must be an integer from 0 to 999, not true."),
+        (b'{"labels":{"a b":"c"}}', "a name in labels must be 1 to 63 letters, digits, `.`, `_`,"),
+    ],
+    ids=["empty", "deep", "null", "true", "label"],
+)
+def test_refused_body_is_named_in_words_of_json(shared: Live, body: bytes, problem: str) -> None:
+    """The sentence is for who sent it: no word of Python, no traceback's text."""
+    reply = shared.call("PUT", "/v1/hosts/x", body=body, headers=JSON)
+    assert reply.json["error"]["message"].startswith(problem)
+
+
+def test_condition_of_a_reading_is_no_obstacle(shared: Live) -> None:
+    """Caches send conditions with what they read: the answer is whole then."""
+    assert shared.call("GET", "/v1/hosts", headers={"If-None-Match": '"1"'}).status == 200
 
 
 def test_method_refused_names_what_is_allowed(shared: Live) -> None:

@@ -85,6 +85,7 @@ def test_what_a_host_and_a_wave_wait_for(fleet: Live) -> None:
     groups = fleet.get("/v1/blockers")["groups"]
     assert sum(each["count"] for each in groups) == 2
     assert fleet.call("GET", "/v1/why?id=m-99").code == "unknown-maintenance"
+    assert fleet.call("GET", "/v1/why?id=h99").code == "unknown"
 
 
 def test_plans_can_be_compared(fleet: Live) -> None:
@@ -95,7 +96,9 @@ def test_plans_can_be_compared(fleet: Live) -> None:
     found = fleet.get(f"/v1/maintenances/{name}/diff")
     assert (found["from"], found["to"]) == (plan["parent"], plan["id"])
     assert not found["added"]
-    assert fleet.call("GET", f"/v1/maintenances/{name}/plan?plan=0000").status == 404
+    refused = fleet.call("GET", f"/v1/maintenances/{name}/plan?plan=0000")
+    assert (refused.status, refused.code) == (404, "unknown-plan")
+    assert refused.json["error"]["message"] == f"{name} has no plan 0000."
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ import asyncio
 import http.client
 import json
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import pytest
 from starlette.types import Message
 
 from forewarn.operator_api import watch
-from forewarn.store import Recorded
-from tests.operator_api.live import TOKEN, Json, Live
+from forewarn.store import Recorded, Retention
+from tests.operator_api.live import NOW_MS, TOKEN, Json, Live
 
 
 class Follower:
@@ -95,6 +96,35 @@ def test_filters_are_those_of_history(fleet: Live) -> None:
 def test_watch_for_nothing_is_refused(shared: Live, query: str) -> None:
     """Who would follow what never was is told so, and does not wait for ever. Source: A-6."""
     assert shared.call("GET", f"/v1/watch?{query}").status == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "headers"),
+    [("?after=3", {}), ("", {"Accept": "text/event-stream", "Last-Event-ID": "3"})],
+    ids=["after", "last-event-id"],
+)
+def test_place_of_another_store_is_refused(live: Live, query: str, headers: dict[str, str]) -> None:
+    """Who holds a number that was never given would wait for it, and miss all before it."""
+    live.fleet(hosts={"a": {}, "b": {}})
+    reply = live.call("GET", f"/v1/watch{query}", headers=headers)
+    assert (reply.status, reply.code) == (409, "cursor-ahead")
+    assert "the newest of history is 2" in reply.json["error"]["message"]
+    Follower(live, "?after=2").close()
+
+
+def test_place_whose_successors_were_removed_is_refused(live: Live, tmp_path: Path) -> None:
+    """What a follower has missed for good is said; from the beginning is what there is."""
+    live.fleet(hosts={"a": {}, "b": {}, "c": {}})
+    store = live.daemon.store
+    assert store.trim(Retention(tmp_path, max_age_ms=1), NOW_MS + 2) == 3
+    reply = live.call("GET", "/v1/watch?after=1")
+    assert (reply.status, reply.code) == (410, "cursor-expired")
+    assert "begin after 3" in reply.json["error"]["advice"]
+    live.call("PUT", "/v1/hosts/later", {})
+    for after in (0, 3):
+        follower = Follower(live, f"?after={after}")
+        assert follower.entry()["sequence"] == 4
+        follower.close()
 
 
 def test_server_sent_events_carry_ids(live: Live) -> None:

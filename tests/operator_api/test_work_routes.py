@@ -55,6 +55,7 @@ def test_hosts_are_named_by_a_selector(fleet: Live) -> None:
     for form, code in (
         ({}, "validation-failed"),
         ({"targets": ["h1"], "selector": "zone=2"}, "validation-failed"),
+        ({"cause": "reboot", "selector": "zone=2"}, "validation-failed"),
         ({"selector": "zone"}, "selector-invalid"),
         ({"selector": "zone=9"}, "nothing-selected"),
     ):

@@ -13,6 +13,7 @@ from forewarn.emulator.routes import routes_of
 from forewarn.operator_api import outbox_routes
 from forewarn.operator_api.app import every_route
 from forewarn.operator_api.openapi import document as openapi_document
+from forewarn.validation.fields import WHOLE_MAX
 from tools.docs.reference import page, table
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ def api_page() -> str:
         "",
         "Every request carries `Authorization: Bearer TOKEN`, but to the emulator.",
         "What is refused is answered with the shape `Error`; its codes are in [errors](errors.md).",
+        "",
+        "Records have no versions: a change with `If-Match` or another condition is answered 412.",
+        "A `PUT` replaces a record whole and needs a body; with `new=true` it only adds one.",
     ]
     for tag, operations in by_tag(document["paths"]).items():
         lines += ["", f"## {tag.capitalize()}"]
@@ -86,7 +90,16 @@ def media_of(body: Json) -> str:
 def parameter_row(one: Json) -> tuple[str, str, str, str]:
     """Return one row of the table of parameters."""
     name = f"`{one['name']}`" + (" (required)" if one.get("required") else "")
-    return name, one["in"], type_of(one["schema"]), one.get("description", "")
+    return name, one["in"], parameter_type(one["schema"]), one.get("description", "")
+
+
+def parameter_type(schema: Json) -> str:
+    """Return a parameter's type in words, as a path or query has it."""
+    if schema.get("type") == "array":
+        return f"{type_of(schema['items'])}, several separated by commas"
+    if schema.get("maximum", WHOLE_MAX) < WHOLE_MAX:
+        return f"integer from {schema['minimum']} to {schema['maximum']}"
+    return type_of(schema)
 
 
 def shape(schema: Json) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.cli.output import note, print_json_line
 from forewarn.cli.parsing import HISTORY_FILTERS, add_filters, whole_number
-from forewarn.exit_codes import OK
+from forewarn.exit_codes import OK, UNREACHABLE
 
 if TYPE_CHECKING:
     import argparse
@@ -42,8 +42,8 @@ def _watch(arguments: argparse.Namespace) -> int:
         _print(entry, as_json=arguments.json)
         count += 1
         if count == arguments.count:
-            break
-    return OK
+            return OK
+    return UNREACHABLE if arguments.count else OK  # what was waited for has not come
 
 
 def _print(entry: Answer, *, as_json: bool) -> None:

@@ -32,6 +32,8 @@ log = logging.getLogger("forewarn.operator")
 
 #: Longest form that is read on the event loop, in bytes: 20,000 names take it 20 ms, and longer.
 READ_BYTES_MAX = 16 * 1024
+#: Headers that make a change conditional. Source: RFC 9110 13.1.
+PRECONDITIONS = ("If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since")
 
 
 class NoSuchPath(CallerError):
@@ -68,6 +70,15 @@ class MediaRefused(CallerError):
     status = 415
     message = "The body is {media!r}; this path takes {taken}."
     advice = "Say what the body is in Content-Type."
+
+
+class PreconditionUnsupported(CallerError):
+    """A change that is to be made only on a condition which nothing here can check."""
+
+    code = "precondition-unsupported"
+    status = 412
+    message = "The request has the header {header}; this API has no versions to compare."
+    advice = "Send it without; `new=true` refuses to replace what is there. Nothing was changed."
 
 
 class QueryInvalid(CallerError):
@@ -115,8 +126,11 @@ class Dispatch:
         if route is None:
             allowed = ", ".join(self._allowed)
             raise MethodRefused(path=request.url.path, method=request.method, allowed=allowed)
+        _check_preconditions(request)
         limit = self._desk.max_topology_bytes if route.takes else BODY_BYTES_MAX
         body = await read_body(request, limit) if route.method != "GET" else b""
+        if not body and route.method == "PUT":  # it replaces what is there, whole
+            raise BodyUnreadable(reason="it is empty")
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         asked = route.act(
             ApiCall(
@@ -138,6 +152,15 @@ class Dispatch:
         if len(body) <= READ_BYTES_MAX:
             return _form(form, body, media)
         return await self._desk.compute(partial(_form, form, body, media))
+
+
+def _check_preconditions(request: Request) -> None:
+    """Refuse a change that would be made whatever its condition says: an update would be lost."""
+    if request.method in {"GET", "HEAD"}:
+        return
+    for header in PRECONDITIONS:
+        if header in request.headers:
+            raise PreconditionUnsupported(header=header)
 
 
 async def refuse(_request: Request, error: Exception) -> Response:

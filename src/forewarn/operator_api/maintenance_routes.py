@@ -18,7 +18,7 @@ from forewarn.core.maintenance.records import (
     MaintenancePlan,
     TargetState,
 )
-from forewarn.core.maintenance.refusals import UnknownMaintenance
+from forewarn.core.maintenance.refusals import UnknownMaintenance, UnknownPlan
 from forewarn.core.maintenance.why import why_maintenance
 from forewarn.core.refusals import Unknown
 from forewarn.operator_api import request_forms as forms
@@ -270,7 +270,7 @@ async def _plan(call: ApiCall) -> ApiResponse:
     plan_id = call.query.get("plan", "") or view.maintenance.plan
     plan = await call.desk.look_up(lambda store: store.maintenances.plan(plan_id))
     if plan is None or plan.maintenance != view.maintenance.number:
-        raise Unknown(kind="plan", name=plan_id or "(none yet)")
+        raise UnknownPlan(maintenance=view.maintenance.id, name=plan_id or "yet")
     return ApiResponse({"plan": PLAN.of(plan)})
 
 
@@ -286,7 +286,7 @@ async def _diff(call: ApiCall) -> ApiResponse:
 
     before, after = await call.desk.look_up(both)
     if after is None or after.maintenance != view.maintenance.number:
-        raise Unknown(kind="plan", name=plan_id or "(none yet)")
+        raise UnknownPlan(maintenance=view.maintenance.id, name=plan_id or "yet")
     return ApiResponse(await call.desk.compute(lambda: encoded(_differs(before, after))))
 
 

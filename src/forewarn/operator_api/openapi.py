@@ -42,6 +42,16 @@ _REFUSED: Schema = {
 }
 
 
+#: What stands in the paths of what is not called by a name.
+_PATH_NAMES = {
+    "operations": "op-12, an event id, or the beginning of one.",
+    "events": "op-12, an event id, or the beginning of one.",
+    "maintenances": "m-12, or 12.",
+    "orders": "order-12, or 12.",
+    "faults": "Its kind, such as slow-first.",
+}
+
+
 def document(routes: Iterable[Route], version: str) -> dict[str, object]:
     """Return the OpenAPI 3.1 document of these routes."""
     routes = tuple(routes)
@@ -81,12 +91,12 @@ def _operation(route: Route) -> dict[str, object]:
         "operationId": route.name,
         "summary": route.summary,
         "tags": [route.path.split("/")[2]],
-        "parameters": [_path_parameter(name) for name in names]
+        "parameters": [_path_parameter(name, route.path) for name in names]
         + [_query_parameter(each) for each in route.query],
         "responses": _responses(route),
     }
     if route.form is not None:
-        required = any(each.required for each in route.form.fields)
+        required = route.method == "PUT" or any(each.required for each in route.form.fields)
         content = {JSON: {"schema": route.form.schema()}}
         described["requestBody"] = {"required": required, "content": content}
     elif route.takes:
@@ -98,8 +108,8 @@ def _operation(route: Route) -> dict[str, object]:
     return described
 
 
-def _path_parameter(name: str) -> dict[str, object]:
-    meaning = "Its name." if name == "name" else "op-12, an event id, or the beginning of one."
+def _path_parameter(name: str, path: str) -> dict[str, object]:
+    meaning = _PATH_NAMES.get(path.split("/")[2], "Its name.")
     schema: Schema = {"type": "string", "minLength": 1}
     return {"name": name, "in": "path", "required": True, "description": meaning, "schema": schema}
 

@@ -21,7 +21,7 @@ from forewarn.operator_api import schemas
 from forewarn.operator_api.lookup import check_named, find
 from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
-from forewarn.operator_api.watch import WatchStream
+from forewarn.operator_api.watch import WatchStream, check_cursor
 from forewarn.protocol.documents import render_document
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from forewarn.store import HistoryPage
@@ -179,6 +179,8 @@ async def _watch(call: ApiCall) -> ApiResponse:
     await call.desk.look_up(partial(check_named, filters=filters))
     if after is None:
         after = await call.desk.look_up(_last_sequence)
+    else:
+        await call.desk.look_up(partial(check_cursor, after=after))
     call.desk.tail.enter(call.operator)
     pages = call.desk.tail.follow(after or 0, call.operator)
     if filters:

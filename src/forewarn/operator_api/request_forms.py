@@ -52,6 +52,7 @@ CAUSES: Final = Choice({cause.value: cause for cause in Cause})
 _AUTOMATIC: Final = Choice({i.value: i for i in (Impact.REBOOT, Impact.REDEPLOY)})
 
 _LABEL: Final = Text(64, VALUE_PATTERN, "a label's value, without comma, equals sign or space")
+_KEY_WANTED = "1 to 63 letters, digits, `.`, `_`, `/`, `-`, and begin with a letter or digit"
 _DISKS = "data disks, one a line, such as lun=0 name=data diskSizeGB=128"
 SELECTOR: Final = Field(
     "selector", Text(), "Only hosts that have all of these: zone=2,rack=r7; zone, and labels."
@@ -69,7 +70,7 @@ HOST = Form(
         Field("driver", Text(), "Who carries work on it out; empty: the service's default."),
         Field(
             "labels",
-            Named(_LABEL, LABELS_MAX, Text(64, KEY_PATTERN, "a label's key")),
+            Named(_LABEL, LABELS_MAX, Text(64, KEY_PATTERN, _KEY_WANTED)),
             "Pairs by which selectors, windows and budgets name it; `rack` is its rack.",
         ),
     ),

@@ -49,6 +49,38 @@ class TooManyStreams(CallerError):
     advice = "End one first, or raise `max_streams_per_operator` in [operator]."
 
 
+class CursorAhead(CallerError):
+    """A stream that is to begin after an entry that is not there yet."""
+
+    code = "cursor-ahead"
+    status = 409
+    message = "The watch cannot begin after entry {after}: the newest of history is {newest}."
+    advice = "The number is of another store; read what there is, and begin with a number of it."
+
+
+class CursorExpired(CallerError):
+    """A stream that is to begin after an entry whose successors were removed."""
+
+    code = "cursor-expired"
+    status = 410
+    message = "The watch cannot begin after entry {after}: entries up to {removed} were removed."
+    advice = "Read those from the exported files, then begin after {removed}; 0: with the oldest."
+
+
+def check_cursor(store: Store, after: int) -> None:
+    """Refuse a place in history after which entries would be missed without a word.
+
+    Raises:
+        CursorAhead: that entry is not there yet.
+        CursorExpired: what follows it was removed.
+    """
+    removed, newest = store.history_bounds()
+    if after > newest:
+        raise CursorAhead(after=after, newest=newest)
+    if 0 < after < removed:
+        raise CursorExpired(after=after, removed=removed)
+
+
 class OpenStreams:
     """Who holds how many streams, of all kinds together."""
 

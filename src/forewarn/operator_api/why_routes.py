@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.maintenance.refusals import UnknownMaintenance
 from forewarn.core.maintenance.why import blocker_of, why_host, why_maintenance, why_wave
+from forewarn.core.refusals import Unknown
 from forewarn.operator_api.maintenance_schemas import BLOCKER, Waits
 from forewarn.operator_api.order_routes import number_of_order, view_of_order
 from forewarn.operator_api.routes import ApiCall, ApiResponse, Route
@@ -98,7 +99,11 @@ async def _why(call: ApiCall) -> ApiResponse:
 
 
 def _of_host(view: StateView, host: str, now_ms: int) -> list[Waits]:
-    """Return what the work on a host waits for."""
+    """Return what the work on a host waits for.
+
+    Raises:
+        Unknown: there is no such host, nor a maintenance that names it.
+    """
     draft, state = view.draft(now_ms), view.state
     found = [
         (operation.id, blocker_of(draft, operation))
@@ -110,6 +115,8 @@ def _of_host(view: StateView, host: str, now_ms: int) -> list[Waits]:
         for maintenance in state.maintenances.values()
         if host in maintenance.hosts
     ]
+    if not found and host not in state.topology.hosts:
+        raise Unknown(kind="host", name=host)
     return [Waits(name, blocker) for name, blocker in found if blocker is not None]
 
 

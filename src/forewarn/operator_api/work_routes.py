@@ -143,8 +143,11 @@ def _precise(cause: Cause, call: ApiCall) -> Cause:
 async def _order(call: ApiCall) -> ApiResponse:
     targets, selector = call.form.get("targets", ()), call.form.get("selector")
     if bool(targets) == bool(selector):
-        raise ValidationFailed(where="the form", problem="give targets or a selector, one of both")
+        raise ValidationFailed(where="the body", problem="must have either targets or a selector")
     if selector:
+        if TRAITS[call.form["cause"]].target is Target.VM:
+            problem = f"selects hosts, and {call.form['cause'].value} is work on VMs; give targets"
+            raise ValidationFailed(where="selector", problem=problem)
         fleet = await call.desk.fleet()
         targets = await call.desk.compute(lambda: select(fleet.hosts.values(), selector))
         if len(targets) > ORDER_TARGETS_MAX:

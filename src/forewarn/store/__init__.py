@@ -230,6 +230,10 @@ class Store:
         """Return one page of history."""
         return self._reading.history(page)
 
+    def history_bounds(self) -> tuple[int, int]:
+        """Return the last entry of history that was removed, and the newest; 0 for neither."""
+        return self._reading.history_bounds()
+
     def entries(self, after: int = 0) -> Iterator[Recorded]:
         """Yield every entry after a sequence number with its images, oldest first.
 

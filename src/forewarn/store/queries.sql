@@ -179,6 +179,9 @@ UPDATE service SET checkpoint_seq = :seq WHERE id = 1
 -- name: checkpoint_seq
 SELECT checkpoint_seq FROM service WHERE id = 1
 
+-- name: history_bounds
+SELECT checkpoint_seq, history_seq FROM service WHERE id = 1
+
 -- name: checkpoint
 SELECT portion, at_ms, images FROM checkpoint
 WHERE seq = :seq AND portion > :after ORDER BY portion LIMIT 1

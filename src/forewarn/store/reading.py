@@ -189,6 +189,12 @@ class StoreReader:
             reason = f"an entry of history from {rows[0][0]} on cannot be read: {error}"
             raise StoreDamaged(place=self._engine.place, reason=reason) from error
 
+    def history_bounds(self) -> tuple[int, int]:
+        """Return the last entry of history that was removed, and the newest; 0 for neither."""
+        with self._engine.reading() as transaction:
+            [(removed, newest)] = transaction.rows("history_bounds")
+        return int(removed), int(newest)
+
     def entries(self, after: int) -> Iterator[Recorded]:
         """Yield every entry after a sequence number with its images, oldest first."""
         with self._engine.reading() as transaction:

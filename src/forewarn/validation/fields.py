@@ -7,6 +7,7 @@ drift from the other. No form in here: lists and forms of these are in `forms.py
 from __future__ import annotations
 
 import ipaddress
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -59,7 +60,7 @@ class ValueType(Protocol):
 
 def wrong(where: str, value: object, wanted: str) -> ValidationFailed:
     """Return the refusal of a value of another kind."""
-    shown = repr(value)
+    shown = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
     shown = shown if len(shown) <= 60 else shown[:59] + "…"
     return ValidationFailed(where=where, problem=f"must be {wanted}, not {shown}")
 

@@ -33,10 +33,14 @@ def read_json(body: bytes) -> object:
         BodyUnreadable: it is not JSON, or says something twice.
         FileTooComplex: it would build too much.
     """
+    if not body.strip():
+        raise BodyUnreadable(reason="it is empty")
     check_json(body)
     try:
         return json.loads(body, object_pairs_hook=without_doubles, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise BodyUnreadable(reason="it is nested too deeply") from error
+    except ValueError as error:
         raise BodyUnreadable(reason=f"it is not JSON: {_short(error)}") from error
 
 

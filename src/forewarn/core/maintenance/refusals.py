@@ -14,6 +14,14 @@ class UnknownMaintenance(Unknown):
     advice = "List what there is with `forewarn maintenance list`."
 
 
+class UnknownPlan(Unknown):
+    """A plan that a maintenance does not have."""
+
+    code = "unknown-plan"
+    message = "{maintenance} has no plan {name}."
+    advice = "See `forewarn maintenance show {maintenance}` for what it has."
+
+
 class MaintenanceInvalid(CallerError):
     """A maintenance that contradicts itself."""
 
