@@ -33,6 +33,11 @@ pytestmark = [
 #: How long the outage lasts; 0: as long as `POLLS` polls of each VM take.
 OUTAGE_S = float(os.environ.get("OUTAGE_S", "0"))
 POLLS = 60
+MOVED = {
+    **FLEET,
+    "hosts": {f"h{number}": {"fault_domain": number - 1} for number in (1, 2, 3)},
+    "vms": {**VMS, "web_1": {"host": "h3", "group": "web"}},
+}
 HOSTS = {"web_0": "h1", "web_1": "h2", "db_0": "h1"}
 
 
@@ -121,3 +126,19 @@ def test_outage_costs_no_answer_and_no_approval(cloud: Cloud) -> None:
     history = ask(cloud.operator, "GET", "/v1/history?limit=100")[1]["entries"]
     approved = [each for each in history if each["action"] == "event.approved"]  # type: ignore[attr-defined]  # the same
     assert len(approved) == 2, approved
+
+
+def test_approval_counts_where_its_vm_has_left_since(cloud: Cloud) -> None:
+    """Its node was away with it over the move and a restart of the service. Source: M-3, M-5."""
+    outage = Outage(cloud)
+    outage.begin()
+    outage.approve("web_1")
+    outage.nodes["h2"].kill()
+    outage.end()
+    cloud.order("/v1/topology", MOVED, "PUT")
+    outage.control.kill()
+    outage.control = cloud.control()
+    node = outage.node("h2")
+    node.logged("the approval of web_1 is delivered: it counts")
+    outage.approve("db_0")
+    outage.control.logged("op-1 is running: everybody approved")

@@ -20,7 +20,7 @@ from forewarn.replication.messages import ApprovalAnswer, Caller, DocumentChange
 from forewarn.settings import MetadataSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from typing import Self
 
     from forewarn.replication.messages import ApprovalRequest
@@ -62,11 +62,23 @@ class Control:
     waiting: list[asyncio.Future[ApprovalAnswer]] = field(default_factory=list)
     enabling: list[asyncio.Future[None]] = field(default_factory=list)
     on_enable: Callable[[str], None] | None = None
+    left: set[tuple[str, frozenset[str]]] = field(default_factory=set)
+    """VMs that have left the hosts of a node while an event was there."""
+    failing: set[str] = field(default_factory=set)
+    """VMs whose approvals it fails at."""
 
-    def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
-        """Note the approval."""
-        self.approvals.append(request)
+    def approve(
+        self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
+    ) -> asyncio.Future[ApprovalAnswer]:
+        """Note the approval; one for a VM that is elsewhere counts where it had been there."""
         future = asyncio.get_running_loop().create_future()
+        if node_hosts and (request.vm, frozenset(node_hosts)) not in self.left:
+            future.set_result(ApprovalAnswer(accepted=False, error="It never was there."))
+            return future
+        if request.vm in self.failing:
+            future.cancel()
+            return future
+        self.approvals.append(request)
         if self.answer is None:
             self.waiting.append(future)
         else:

@@ -238,18 +238,24 @@ def test_node_asks_only_for_its_own_vms(tmp_path: Path) -> None:
 
 
 def test_request_for_a_vm_that_has_just_left_is_no_lie(tmp_path: Path) -> None:
-    """It was under way: it is not answered, so that the VM repeats it where it is. Source: M-5."""
+    """It was under way: the control plane says whether it counts, and nobody lied. Source: M-5."""
 
     async def story() -> None:
         feed = await Feed(tmp_path).start()
-        one = await feed.node("n1")
-        assert await feed.shows(DocumentChange(2, gone=("db_0",))) == ()
-        with pytest.raises(FeedLost):
-            await feed.ask(one, ApprovalRequest("db_0", ("A",), "10.0.0.1"))
+        one, two = await feed.node("n1"), await feed.node("n2")
+        assert await feed.shows(DocumentChange(2, callers=(caller("db_0", "h2"),))) == ()
+        await until(lambda: "db_0" not in one.vms)
+        feed.control.left.add(("db_0", frozenset({"h1"})))
+        shown_there = ApprovalRequest("db_0", ("A",), "10.0.0.1")
+        assert (await feed.ask(one, shown_there)).accepted
+        feed.control.left.clear()
+        assert not (await feed.ask(one, shown_there)).accepted
         one.follower.polled(frozenset({"db"}))
         assert (await feed.ask(one, ApprovalRequest("web_0", ("A",), "10.0.0.1"))).accepted
         assert feed.server.troubles().refused == ()
+        assert [request.vm for request in feed.control.approvals] == ["db_0", "web_0"]
         await one.stop()
+        await two.stop()
         await feed.server.stop()
 
     run(story())

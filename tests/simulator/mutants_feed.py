@@ -10,7 +10,8 @@ from tests.simulator.mutant import Mutant
 BRIDGE, SERVER = "forewarn.service.bridge", "forewarn.replication.server"
 FOLLOWER, SESSION = "forewarn.replication.follower", "forewarn.replication.node_session"
 SCOPES, STORE = "forewarn.replication.scopes", "forewarn.replication.node_store"
-SPOOL, REQUESTS = "forewarn.replication.spool", "forewarn.replication.node_requests"
+SPOOL, MOVES = "forewarn.replication.spool", "forewarn.replication.moves"
+DEPARTURES = "forewarn.core.departures"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -210,9 +211,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "a VM that has moved stays with its old node for ever",
         (
             (
-                SERVER,
-                "        self._moves = [move for move in self._moves if move not in settled]\n",
-                "        return\n",
+                MOVES,
+                "        waits = {vm for move in self._under_way for vm in move.vms}\n",
+                "        return []\n",
             ),
         ),
         caught_by="shells 1: M-5",
@@ -222,9 +223,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "a node approves for VMs that are not on its hosts",
         (
             (
-                REQUESTS,
-                '        if self._serves(request.vm, "approve for"):\n',
-                "        if True:\n",
+                DEPARTURES,
+                "    if vm.host in hosts:\n",
+                "    if hosts:\n",
             ),
         ),
         caught_by="shells 1: M-5",

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from forewarn.core.document import Enrolment, View
+from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import (
     TERMINATE_NOTICE_S_MAX,
     TERMINATE_NOTICE_S_MIN,
@@ -128,7 +128,15 @@ events = st.builds(
     state=st.sampled_from(EventState),
     approved_by=name_lists,
 )
-enrolments = st.builds(Enrolment, group=names, enabled_ms=times, polled_ms=times)
+enrolments = st.builds(
+    Enrolment,
+    group=names,
+    enabled_ms=times,
+    polled_ms=times,
+    departures=st.lists(st.builds(Departure, vm=names, host=names, left_ms=times), max_size=3).map(
+        tuple
+    ),
+)
 shown_events = st.builds(
     ScheduledEvent,
     event_id=guids,

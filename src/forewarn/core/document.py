@@ -21,6 +21,16 @@ RESOURCE_TYPE = "VirtualMachine"
 
 
 @value
+class Departure:
+    """A VM has left a host, or is not on its way there any more. Source: M-3."""
+
+    vm: str
+    host: str
+    #: When; ms since the epoch, UTC.
+    left_ms: int
+
+
+@value
 class Enrolment:
     """A group for which Scheduled Events is enabled. Times in ms since the epoch, UTC."""
 
@@ -28,6 +38,8 @@ class Enrolment:
     enabled_ms: int
     #: Last request of any VM of the group, coarse to a minute. Source: B-2.
     polled_ms: int
+    #: Which hosts VMs of the group have left, the latest last; see `departures.py`.
+    departures: tuple[Departure, ...] = ()
 
 
 @value

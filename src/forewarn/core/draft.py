@@ -293,7 +293,7 @@ class Draft:
                 self.put("document.updated", text, view)
 
     def mark(self, record: Enrolment) -> None:
-        """Write when a group last polled: no transition, and so no history."""
+        """Write when a group last polled, or what its VMs left: no transition, and no history."""
         self._write(record)
 
     def remove(self, action: str, text: str, *records: Record) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forewarn.core import departures
 from forewarn.core.document import ahead_of
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.records import changed_row, subject_of, to_row
@@ -153,7 +154,15 @@ def lay_out(draft: Draft, change: FleetChange) -> None:
         if isinstance(vm, Vm):
             touched.add(vm.group)
     views = {name: _views_of(before, name) for name in touched}
+    left = [
+        (vm, known.host)
+        for name, vm in change.vms.items()
+        if vm is not None
+        and (known := before.vms.get(name)) is not None
+        and (known.host != vm.host and known.group == vm.group)
+    ]
     draft.rearrange(change)
+    departures.note(draft, left)
     for kind, records in kinds.items():
         _write_down(draft, kind, records, old[kind])
     for kind, records in reversed(kinds.items()):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core import fleet_changes, transitions
+from forewarn.core import departures, fleet_changes, transitions
 from forewarn.core.coupling import wake_coupled
 from forewarn.core.document import Enrolment, fresh, may_see
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
@@ -43,6 +43,9 @@ def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
     for event_id in dict.fromkeys(event_id.upper() for event_id in approval.event_ids):
         event = draft.event(event_id)
         if vm is None or event is None or not event.live:
+            raise UnknownEvent(event_id=event_id)
+        hosts = approval.node_hosts
+        if hosts and not departures.was_shown(draft, event, vm=vm, hosts=hosts):
             raise UnknownEvent(event_id=event_id)
         view = fresh(draft.topology.view_of(vm.name), vm.group)
         if not may_see(view, event):

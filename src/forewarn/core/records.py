@@ -13,7 +13,7 @@ from operator import attrgetter, itemgetter
 from sys import intern
 from typing import TYPE_CHECKING, TypeAlias
 
-from forewarn.core.document import Enrolment, View
+from forewarn.core.document import Departure, Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
 from forewarn.core.maintenance.records import (
@@ -130,6 +130,7 @@ _BEFORE: dict[str, Row] = {
     },
     "vm": {"instance": "[]"},
     "host": {"labels": "[]"},
+    "enrolment": {"departures": "[]"},
     "maintenance": {"gate": "", "gate_wanted": 0, "postponed": "[]"},
 }
 
@@ -302,15 +303,18 @@ def _budgets(value: str | int) -> object:
     return read_budgets(str(value))
 
 
-def _postponed_text(postponed: object) -> str:
-    assert isinstance(postponed, tuple), postponed
-    names = Postponement.__match_args__
-    rows = [[getattr(each, name) for name in names] for each in postponed]
-    return _list_text(tuple(map(tuple, rows)))
+def _rows(kind: type[Departure | Postponement]) -> _Form:
+    """Return how a list of small values is written and read."""
+    values = attrgetter(*kind.__match_args__)
 
+    def text(items: object) -> str:
+        assert isinstance(items, tuple), items
+        return _list_text(tuple(map(values, items)))
 
-def _postponed(value: str | int) -> object:
-    return tuple(Postponement(*each) for each in json.loads(str(value)))
+    def read(value: str | int) -> object:
+        return () if value == "[]" else tuple(kind(*each) for each in json.loads(str(value)))
+
+    return text, read
 
 
 def _word(kind: type[Enum]) -> _Form:
@@ -353,7 +357,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "disturbed": _TEXTS,
     },
     "event": {"state": _word(EventState), "resources": _TEXTS, "approved_by": _TEXTS},
-    "enrolment": {},
+    "enrolment": {"departures": _rows(Departure)},
     "document": {"document": (_document_text, _document)},
     "plan": {},
     "maintenance": {
@@ -367,7 +371,7 @@ _FORMS: dict[str, dict[str, _Form]] = {
         "plan_due": _TRUTH,
         "keeps_announced": _TRUTH,
         "gate_wanted": _TRUTH,
-        "postponed": (_postponed_text, _postponed),
+        "postponed": _rows(Postponement),
     },
     "target": {"state": _word(TargetState)},
     "policy": {},

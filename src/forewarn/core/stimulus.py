@@ -66,6 +66,9 @@ class Approve:
     address: str = ""
     interface: str = ""
     instance_id: str = ""
+    #: Hosts of the node that hands it on where the VM is not that node's now: it must have been
+    #: when the event was there. Empty: the VM is. Source: M-3, M-5.
+    node_hosts: tuple[str, ...] = ()
 
 
 @value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core import fleet_changes
+from forewarn.core import departures, fleet_changes
 from forewarn.core.coupling import wake_coupled
 from forewarn.core.impact import REMOVES_VM, SECOND_MS, Cause, Impact, Source
 from forewarn.core.indexes import deletion_key
@@ -193,6 +193,7 @@ def end(
         draft.abort.append(ended.number)
     if not failed:
         _settle_fleet(draft, ended)
+    departures.note_end(draft, ended)
     return ended
 
 

@@ -7,7 +7,7 @@ No I/O may go in here, and no decision: who may see what is settled before a cha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias, TypeVar
 
@@ -280,6 +280,20 @@ class Upstream(Protocol):
 
     def polled(self, groups: frozenset[str], age_ms: int = 0) -> None:
         """Note that VMs of these groups asked within a second, until `age_ms` ago. Source: B-2."""
+
+
+class ControlPlane(Upstream, Protocol):
+    """What nodes away from the control plane ask of it."""
+
+    def approve(
+        self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
+    ) -> asyncio.Future[ApprovalAnswer]:
+        """Approve; where the VM is not the node's now, it must have been when it was asked.
+
+        Args:
+            request: what is asked.
+            node_hosts: the node's hosts, if the VM is on none of them; empty: it is.
+        """
 
 
 def line_of(message: ServerMessage | Asked) -> bytes:

@@ -1,23 +1,22 @@
 """What a node of some hosts may ask of the control plane: things of its own VMs, nothing else.
 
-Nothing is decided here about what it asks; that is handed on. Source: M-5.
+What a VM had approved there before it left is asked with the node's hosts. Nothing is decided here
+about what it asks; that is handed on. Source: M-3, M-5.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
-
-from forewarn.replication.messages import ApprovalAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forewarn.replication.messages import ApprovalRequest, Upstream
+    from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest, ControlPlane
     from forewarn.replication.scopes import ScopedFeed, Scopes
 
-_FOREIGN = "Bad request. The VM is not one of this host"
 _LOG = logging.getLogger(__name__)
 
 
@@ -25,7 +24,12 @@ class NodeRequests:
     """The `Upstream` of one node's session."""
 
     def __init__(
-        self, upstream: Upstream, scopes: Scopes, *, feed: ScopedFeed, on_lie: Callable[[str], None]
+        self,
+        upstream: ControlPlane,
+        scopes: Scopes,
+        *,
+        feed: ScopedFeed,
+        on_lie: Callable[[str], None],
     ) -> None:
         """Hand on to `upstream` what concerns the VMs of `feed`.
 
@@ -41,15 +45,12 @@ class NodeRequests:
         self._on_lie = on_lie
 
     def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
-        """Approve for a VM of its hosts; refuse any other."""
-        if self._serves(request.vm, "approve for"):
+        """Approve for a VM of its hosts, or for one that was when it approved. Source: M-3, M-5."""
+        if self._feed.serves(self._scopes.state.callers.get(request.vm)):
             return self._upstream.approve(request)
-        refused: asyncio.Future[ApprovalAnswer] = asyncio.get_running_loop().create_future()
-        if request.vm in self._feed.former:  # it repeats that where it is now
-            refused.cancel()
-        else:
-            refused.set_result(ApprovalAnswer(accepted=False, error=_FOREIGN))
-        return refused
+        asked = self._upstream.approve(request, node_hosts=self._feed.hosts or ())
+        asked.add_done_callback(partial(self._judged, request.vm))
+        return asked
 
     def enable(self, vm: str) -> asyncio.Future[None]:
         """Enable the group of a VM of its hosts."""
@@ -66,6 +67,11 @@ class NodeRequests:
         if foreign:
             self._lied("poll for group", min(foreign))
         self._upstream.polled(own, age_ms)
+
+    def _judged(self, vm: str, done: asyncio.Future[ApprovalAnswer]) -> None:
+        refused = not done.cancelled() and not done.exception() and not done.result().accepted
+        if refused and vm not in self._feed.former:
+            self._lied("approve for vm", vm)
 
     def _serves(self, vm: str, what: str) -> bool:
         if self._feed.serves(self._scopes.state.callers.get(vm)):

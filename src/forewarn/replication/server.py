@@ -13,13 +13,14 @@ import logging
 import os
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from forewarn.ids import Ids
 from forewarn.replication import messages as feed
 from forewarn.replication.access import NodeRefused
 from forewarn.replication.feed_state import digest_of
 from forewarn.replication.messages import FeedStart, FeedUnreadable, NodeTroubles, Ping, Refused
+from forewarn.replication.moves import Moves
 from forewarn.replication.node_requests import NodeRequests
 from forewarn.replication.node_session import ASKED_LINE_BYTES_MAX, NodeSession, read_greeting
 from forewarn.replication.nodes import NodeTable, usual_pace
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
     from forewarn.replication.access import NodeAccess
-    from forewarn.replication.messages import DocumentChange, Follow, Upstream
+    from forewarn.replication.messages import ControlPlane, DocumentChange, Follow, Upstream
     from forewarn.replication.nodes import FeedPace
     from forewarn.replication.scopes import ScopedFeed
 
@@ -55,7 +56,7 @@ class FeedServer:
 
     def __init__(
         self,
-        upstream: Upstream,
+        upstream: ControlPlane,
         *,
         epoch: str = "",
         access: NodeAccess | None = None,
@@ -80,7 +81,7 @@ class FeedServer:
         self._access = access
         self._scopes = Scopes()
         self._sessions: dict[NodeSession, None] = {}
-        self._moves: list[_Move] = []
+        self._moves = Moves(self.nodes)
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
         self._servers: list[asyncio.Server] = []
@@ -154,7 +155,7 @@ class FeedServer:
             while line := await reader.readline():
                 session.take(line)
                 if self._moves:
-                    self._settle_moves(session.name)
+                    self._let_go(self._moves.settle(session.name))
         except NodeRefused as refused:
             _LOG.warning("%s", refused, extra={"action": refused.code})
             self._refuse(str(refused))
@@ -196,9 +197,8 @@ class FeedServer:
         for part in parts:
             self._note(part.feed, part.change)
             concerned.add(part.feed.name)
-        self._moves += [
-            _Move(part.feed.name, change.sequence, part.arrived) for part in parts if part.arrived
-        ]
+            if part.arrived:
+                self._moves.begin(part.feed.name, change.sequence, part.arrived)
         self._wake()
         if self._access is None:
             return None
@@ -272,16 +272,10 @@ class FeedServer:
         for scoped in self._scopes:
             scoped.log.trim(slowest.get(scoped, scoped.log.next))
 
-    def _settle_moves(self, name: str) -> None:
-        """Let VMs leave their old nodes once a new one shows them, or is known to be over."""
-        shown = self.nodes.shown(name)
-        over = not self.nodes.counts(name)
-        settled = [m for m in self._moves if m.to == name and (over or m.sequence <= shown)]
-        if not settled:
+    def _let_go(self, vms: list[str]) -> None:
+        """Let VMs leave the nodes that served them before."""
+        if not vms:
             return
-        self._moves = [move for move in self._moves if move not in settled]
-        waits = {vm for move in self._moves for vm in move.vms}
-        vms = dict.fromkeys(vm for move in settled for vm in move.vms if vm not in waits)
         for scoped in self._scopes:
             change = self._scopes.left(scoped, vms)
             if change is not None:
@@ -309,7 +303,8 @@ class FeedServer:
         self, said: Follow, writer: asyncio.StreamWriter, access: NodeAccess | None
     ) -> NodeSession:
         """Return a session for a node, if it may have one. Source: M-5."""
-        scoped, upstream = self._scopes.everything, self._upstream
+        scoped = self._scopes.everything
+        upstream: Upstream = self._upstream
         if access is not None:
             hosts = access.admit(said, writer.get_extra_info("peercert"))
             scoped = self._scopes.open(said.name, hosts)
@@ -390,11 +385,3 @@ class FeedServer:
             for name in self.nodes.names:
                 if self.nodes.silent(name):
                     self.on_silent(name)
-
-
-class _Move(NamedTuple):
-    """VMs that a node was sent and others serve still."""
-
-    to: str
-    sequence: int
-    vms: frozenset[str]

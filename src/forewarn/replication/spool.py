@@ -179,7 +179,7 @@ class Spool:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
                     raise
-                # That of a VM which has moved away is not answered: it may not hold up the others.
+                # It could not be handed on for now: it may not hold up the others.
                 self._waiting[line] = self._waiting.pop(line)
                 await asyncio.sleep(RETRY_S)
                 continue

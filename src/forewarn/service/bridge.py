@@ -156,7 +156,9 @@ class Bridge:
 
     # The metadata plane's side: forewarn.replication.messages.Upstream.
 
-    def approve(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
+    def approve(
+        self, request: ApprovalRequest, *, node_hosts: Collection[str] = ()
+    ) -> asyncio.Future[ApprovalAnswer]:
         """Approve events for a VM; done once that is durable. Source: A-6."""
         assert self._control is not None
         actor = f"vm {request.vm} at {request.address}"
@@ -167,6 +169,7 @@ class Bridge:
             address=known.address,
             interface=known.interface,
             instance_id=known.instance_id,
+            node_hosts=tuple(sorted(node_hosts)),
         )
         asked = self._control.submit(approval, actor)
         answer: asyncio.Future[ApprovalAnswer] = self._loop.create_future()
