@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -204,3 +205,31 @@ def test_gate_that_counts_a_poll_made_before_its_wave_is_noticed() -> None:
         checker.clients.check_polled("g", START_MS + 300_000)
     checker.clients.asks("v")
     checker.clients.check_polled("g", START_MS + 300_000)
+
+
+@dataclass
+class FarHypervisor:
+    """A node away from the service, which says nothing."""
+
+    name: str
+    hosts: frozenset[str]
+    up: bool = True
+    since_ms: int = START_MS
+    serves: bool = True
+    believes: bool = False
+    may_come_back_empty: bool = False
+    spooled: list[bytes] = field(default_factory=list)
+
+
+def test_node_that_asks_for_a_vm_on_its_way_there_tells_no_lie() -> None:
+    """Its request may have waited for the feed since before the VM was moved. Source: M-5."""
+    checker = InvariantChecker(EventQueue(), Policy())
+    node = FarHypervisor("node-2", frozenset({"h2"}))
+    checker.nodes.far = (node,)
+    hosts: dict[str, Host | None] = {name: Host(name) for name in ("h1", "h2")}
+    changes = Changes(0, hosts=hosts, groups={"g": Group("g")}, vms={"v": Vm("v", "h1", "g")})
+    checker.take(changes, START_MS)
+    with pytest.raises(Violation, match="not on its hosts"):
+        checker.nodes.asks_for_others(node, "v", accepted=True)
+    checker.take(Changes(0, vms={"v": Vm("v", "h2", "g")}), START_MS)
+    checker.nodes.asks_for_others(node, "v", accepted=True)
