@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 
 import pytest
@@ -18,7 +18,7 @@ from forewarn.simulator.checkers.invariants import InvariantChecker
 from forewarn.simulator.world.crash_points import Crash, CrashPoint, Violation
 from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.driver import SimDriver
-from forewarn.simulator.world.event_queue import START_MS, EventQueue
+from forewarn.simulator.world.event_queue import HOUR_MS, START_MS, EventQueue
 from forewarn.simulator.world.simulated_store import TROUBLES, Disk, DiskFaultRates, SimulatedStore
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
 
@@ -196,8 +196,7 @@ def test_gate_that_counts_a_poll_made_before_its_wave_is_noticed() -> None:
     changes.enrolments["g"] = Enrolment("g", enabled_ms=START_MS, polled_ms=START_MS)
     checker.take(changes, START_MS)
     checker.clients.asks("v")
-    queue.after(600_000, lambda: None)
-    assert queue.step(START_MS + 600_000)
+    pass_ms(queue, 600_000)
     marked = Enrolment("g", enabled_ms=START_MS, polled_ms=queue.now_ms)
     checker.take(Changes(0, enrolments={"g": marked}), queue.now_ms)
     checker.clients.marked(frozenset({"g"}), queue.now_ms)
@@ -205,6 +204,29 @@ def test_gate_that_counts_a_poll_made_before_its_wave_is_noticed() -> None:
         checker.clients.check_polled("g", START_MS + 300_000)
     checker.clients.asks("v")
     checker.clients.check_polled("g", START_MS + 300_000)
+
+
+@pytest.mark.parametrize("well", [True, False], ids=["well", "store-away"])
+def test_report_of_polls_counts_where_the_store_could_keep_it(*, well: bool) -> None:
+    """A group may be disabled a day after the last one that was not lost. Source: B-2."""
+    queue = EventQueue()
+    checker = InvariantChecker(queue, Policy())
+    checker.clients.polls_are_marked = True
+    checker.sound_since_ms = lambda _: START_MS if well else queue.now_ms
+    changes = Changes(0, groups={"g": Group("g")})
+    changes.enrolments["g"] = Enrolment("g", enabled_ms=START_MS, polled_ms=START_MS)
+    checker.take(changes, START_MS)
+    pass_ms(queue, HOUR_MS)
+    checker.clients.marked(frozenset({"g"}), queue.now_ms)
+    pass_ms(queue, 23 * HOUR_MS)
+    with pytest.raises(Violation, match=r"23\.0 hours") if well else nullcontext():
+        checker.take(Changes(0, enrolments={"g": None}), queue.now_ms)
+
+
+def pass_ms(queue: EventQueue, by_ms: int) -> None:
+    """Let time pass in which nothing happens."""
+    queue.after(by_ms, lambda: None)
+    assert queue.step(queue.now_ms + by_ms)
 
 
 @dataclass

@@ -68,8 +68,9 @@ class ClientChecker:
         self._ahead_ms = 0
         #: Group -> when a request of its VMs was reported last, by true and the service's time.
         self._marked: dict[str, tuple[int, int]] = {}
-        #: Group -> when a VM of it was answered last by a node that reaches the service, likewise.
-        self._answered: dict[str, tuple[int, int]] = {}
+        #: Group -> when a VM of it was answered last by a node that reaches the service, or such a
+        #: report came while nothing was wrong: with the store a report may be lost. Likewise.
+        self._heard: dict[str, tuple[int, int]] = {}
         #: Group -> when a VM of it sent a request last, or was answered, or it was enabled.
         self._asked_ms: dict[str, int] = {}
         self._awaited: set[int] = set()
@@ -110,7 +111,7 @@ class ClientChecker:
             )
         )
         if self.polls_are_marked and self._states.sound_since_ms(node) + HANDED_ON_MS < now_ms:
-            self._answered[view.partition("/")[0]] = (now_ms, now_ms + self._ahead_ms)
+            self._heard[view.partition("/")[0]] = (now_ms, now_ms + self._ahead_ms)
         self._asked_ms[view.partition("/")[0]] = now_ms
         self._check_order((vm, id(node), view, reply.version), incarnation, reply.body)
         self._check_age(vm, node, view, incarnation)
@@ -325,7 +326,7 @@ class ClientChecker:
                 self._check_disabled(group, changes, service_ms)
             elif group not in state.enrolments:
                 self._changed_ms[group] = now_ms
-                self._marked[group] = (now_ms, service_ms)
+                self._marked[group] = self._heard[group] = (now_ms, service_ms)
                 self._asked_ms[group] = now_ms
                 self._check_delay(group)
 
@@ -340,8 +341,9 @@ class ClientChecker:
     def marked(self, groups: frozenset[str], service_ms: int, age_ms: int = 0) -> None:
         """Requests of these groups were reported, at this time of the service, some time late."""
         asked = self._queue.now_ms - age_ms, service_ms - age_ms
-        later = (each for each in groups if self._marked.get(each, (0, 0))[0] <= asked[0])
-        self._marked.update(dict.fromkeys(later, asked))
+        well = not self.polls_are_marked or self._states.sound_since_ms(None) < self._queue.now_ms
+        for of in (self._marked, self._heard) if well else (self._marked,):
+            of.update({each: asked for each in groups if of.get(each, (0, 0))[0] <= asked[0]})
 
     def check_polled(self, group: str, ended_ms: int) -> None:
         """F-5: a gate may pass where a group that polled before work ended then has polled since.
@@ -361,11 +363,11 @@ class ClientChecker:
 
     def _check_disabled(self, group: str, changes: Changes, service_ms: int) -> None:
         """B-2: a group is disabled after a day of silence, and never earlier."""
-        if group not in self._marked or changes.groups.get(group, group) is None:
+        if group not in self._heard or changes.groups.get(group, group) is None:
             return
         self._premises["B-2: a group is disabled"] += 1
-        asked = self._marked.pop(group), self._answered.pop(group, (0, 0))
-        true_ms, marked_ms = (max(times) for times in zip(*asked, strict=True))
+        true_ms, marked_ms = self._heard.pop(group)
+        self._marked.pop(group, None)
         silent_ms = max(self._queue.now_ms - true_ms, service_ms - marked_ms)
         if silent_ms < DAY_MS - EARLY_MS:
             text = f"{group} is disabled after {silent_ms / 3_600_000:.1f} hours of silence"
