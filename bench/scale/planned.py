@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from bench.scale.portion import NOW_MS, fleet
 from forewarn.control.plane import ControlPlane
 from forewarn.control.planner_process import PlannerProcess
-from forewarn.control.planning import plan_made, planned_here, snapshot
+from forewarn.control.planning import made, plan_made, snapshot, task_of
 from forewarn.core.impact import Cause
 from forewarn.core.maintenance import stimuli
 from forewarn.core.policy import Policy
@@ -63,18 +63,14 @@ def measure(hosts: int, folder: Path) -> None:
     commit("the maintenance is described", stimuli.CreateMaintenance(Cause.HOST_REBOOT, names, 600))
     [number] = plane.state.maintenances
     commit("it is started", stimuli.StartMaintenance(number))
-    taken = snapshot(
-        plane.state,
-        plane.state.maintenances[number],
-        topology=plane.fleet(),
-        policy=policy,
-        now_ms=NOW_MS,
-    )
+    with measured("the fleet is read"):
+        maintenance = plane.state.maintenances[number]
+        task = task_of(snapshot(plane.state, maintenance, policy=policy, now_ms=NOW_MS))
     with measured("a plan is made on a thread"):
-        planned_here(taken)
+        made(task)
     with measured("a plan is made in a process"):
-        made = plan_made(taken, PlannerProcess())
-    commit("it takes force", made)
+        plan = plan_made(task, PlannerProcess())
+    commit("it takes force", plan)
     commit("the maintenance is paused", stimuli.PauseMaintenance(number, "", keep_announced=True))
     plane.store.close()
 

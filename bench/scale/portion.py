@@ -13,7 +13,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
-from forewarn.control.planning import plan_made, snapshot
+from forewarn.control.planning import plan_made, snapshot, task_of
 from forewarn.core.draft import Terms
 from forewarn.core.impact import Cause
 from forewarn.core.maintenance import stimuli
@@ -66,8 +66,8 @@ def portions_ms(hosts: int, at_once: int) -> list[float]:
     [number] = told(stimuli.CreateMaintenance(Cause.HOST_REBOOT, names, 600)).operations
     told(stimuli.StartMaintenance(number))
     maintenance = state.maintenances[number]
-    taken = snapshot(state, maintenance, topology=state.topology, policy=policy, now_ms=NOW_MS)
-    rest = told(plan_made(taken)).rest
+    task = task_of(snapshot(state, maintenance, policy=policy, now_ms=NOW_MS))
+    rest = told(plan_made(task)).rest
     found = []
     while rest:
         before = time.process_time()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import queue
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.control import planner_host
+from forewarn.control.driver_calls import DaemonThreads
 from forewarn.control.gate_checks import Gate
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
@@ -20,6 +23,7 @@ from forewarn.core.stimulus import Approve, ChangeTopology, Complete, GroupsPoll
 from forewarn.core.topology import Host
 from forewarn.store.errors import StoreFull
 from tests.control.rig import WAIT_S, Running, refuses
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +76,30 @@ def test_fleet_whose_planning_takes_long_is_maintained() -> None:
     running.store.close()
     assert states == [OperationState.ANNOUNCED]
     assert plans <= 3
+
+
+def test_large_fleet_is_not_read_by_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It decides while readers read it; the plan is of the commit that wanted it. Source: F-2."""
+    monkeypatch.setattr(planner_host, "APART_MIN", 0)
+    running = Running(executor=DaemonThreads())
+    looks, go_on = threading.Event(), threading.Event()
+
+    def ponder(_: object) -> bool:
+        looks.set()
+        return go_on.wait(WAIT_S)
+
+    answer = running.loop.replica.read(ponder)
+    assert looks.wait(WAIT_S)
+    running.ask(CreateMaintenance(Cause.HOST_REBOOT, ("h",), 600))
+    running.ask(StartMaintenance(1))
+    running.ask(ChangeTopology(hosts=(Host("later"),)))
+    unplanned = running.plane.state.maintenances[1].plan
+    go_on.set()
+    wait_until(lambda: bool(running.plane.state.maintenances[1].plan))
+    [wave] = running.plane.state.plans[running.plane.state.maintenances[1].plan].waves
+    running.loop.stop()
+    running.store.close()
+    assert (answer.result(), unplanned, wave.hosts) == (True, "", ("h",))
 
 
 def test_nothing_is_planned_in_a_pause_before_its_gate_has_decided() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from forewarn.control.inbox import Stopping
 from forewarn.control.planner_process import PlannerProcess, PlannerProcessFailed
-from forewarn.control.planning import PlannerTask, PlanRefused, Snapshot, planned_here, snapshot
+from forewarn.control.planning import PlannerTask, PlanRefused, made, snapshot, task_of
 from forewarn.core.impact import Cause
 from forewarn.core.maintenance.acts import PLAN_AGAIN_S
 from forewarn.core.maintenance.records import Postponement
@@ -34,16 +34,17 @@ WORKER = (sys.executable, "-m", "forewarn.control.planner_worker")
 LONG_S, AT_ONCE_S = 600.0, 0.05
 
 
-def taken(rig: MaintenanceRig) -> Snapshot:
-    """What is true of a maintenance of six hosts, one of which is worked on."""
+def asked_for(rig: MaintenanceRig, by: str = "") -> PlannerTask:
+    """What is asked of the planner for six hosts, one of which is worked on."""
     number = rig.start(*(f"h{n}" for n in range(6)))
-    return snapshot(
+    maintenance = replace(rig.state.maintenances[number], postponed=(Postponement("h0", 0, 0, by),))
+    taken = snapshot(
         rig.state,
-        rig.state.maintenances[number],
-        topology=rig.state.topology,
+        maintenance if by else rig.state.maintenances[number],
         policy=rig.policy,
         now_ms=rig.now_ms,
     )
+    return task_of(taken)
 
 
 def python(program: str, *, limit_s: float = LONG_S) -> PlannerProcess:
@@ -58,31 +59,28 @@ def answering(text: str) -> PlannerProcess:
 
 def test_process_makes_the_plan_that_a_thread_makes() -> None:
     """A plan that follows another one is the same, to its id. Source: F-2."""
-    asked = taken(fleet())
+    asked = asked_for(fleet())
     assert asked.in_force is not None
-    assert PlannerProcess(apart_min=0, limit_s=LONG_S)(asked) == planned_here(asked)
+    assert PlannerProcess(apart_min=0, limit_s=LONG_S)(asked) == made(asked)
 
 
 def test_small_fleet_needs_no_process() -> None:
     """Below the limit a plan is made on the thread, whatever becomes of processes."""
-    asked = taken(fleet())
-    size = len(asked.topology.hosts) + len(asked.topology.vms)
-    assert PlannerProcess(("false",), apart_min=size + 1)(asked) == planned_here(asked)
+    asked = asked_for(fleet())
+    assert PlannerProcess(("false",), apart_min=asked.size + 1)(asked) == made(asked)
 
 
 def test_plan_is_made_on_the_thread_where_no_process_can_be_started(tmp_path: Path) -> None:
     """A machine that allows no further process still has its plans."""
-    asked = taken(fleet())
-    assert PlannerProcess((str(tmp_path),), apart_min=0)(asked) == planned_here(asked)
+    asked = asked_for(fleet())
+    assert PlannerProcess((str(tmp_path),), apart_min=0)(asked) == made(asked)
 
 
 @pytest.mark.parametrize("text", ["", "x" * 200_000], ids=["small", "larger than a pipe"])
 @pytest.mark.parametrize("patience_s", [0, AT_ONCE_S], ids=["limit", "patience"])
 def test_process_that_hangs_is_killed(text: str, patience_s: float) -> None:
     """Whether it takes its task or not, it gets no longer than its limit, or somebody waits."""
-    asked = replace(taken(fleet()), patience_s=patience_s)
-    postponed = replace(asked.maintenance, postponed=(Postponement("h0", 0, 0, by=text),))
-    asked = replace(asked, maintenance=postponed)
+    asked = replace(asked_for(fleet(), text), patience_s=patience_s)
     planner = python("while True: pass", limit_s=LONG_S if patience_s else AT_ONCE_S)
     with pytest.raises(PlannerProcessFailed, match="was killed"):
         planner(asked)
@@ -92,7 +90,7 @@ def test_process_that_hangs_is_killed(text: str, patience_s: float) -> None:
 def test_process_that_dies_makes_no_plan(how: str) -> None:
     """By the kernel's hand, for want of memory, or by its own: the error says how it ended."""
     with pytest.raises(PlannerProcessFailed, match="ended with status"):
-        python(f"import os, sys; sys.stderr = None; {how}")(taken(fleet()))
+        python(f"import os, sys; sys.stderr = None; {how}")(asked_for(fleet()))
 
 
 @pytest.mark.parametrize(
@@ -119,13 +117,13 @@ def test_process_that_dies_makes_no_plan(how: str) -> None:
 def test_answer_that_is_none_is_no_plan(text: str) -> None:
     """What a process says is taken for a plan only if it is one, for hosts that were asked for."""
     with pytest.raises(PlannerProcessFailed, match="gave an answer that is none"):
-        answering(text)(taken(fleet()))
+        answering(text)(asked_for(fleet()))
 
 
 def test_plan_that_breaks_a_rule_is_refused_as_on_the_thread() -> None:
     """The checker's finding comes back with the answer."""
     with pytest.raises(PlanRefused, match="two at once"):
-        answering('{"refused": "two at once"}')(taken(fleet()))
+        answering('{"refused": "two at once"}')(asked_for(fleet()))
 
 
 def test_stop_ends_a_plan_and_those_that_follow(tmp_path: Path) -> None:
@@ -134,13 +132,13 @@ def test_stop_ends_a_plan_and_those_that_follow(tmp_path: Path) -> None:
     os.mkfifo(begun)
     planner = python(f"open({str(begun)!r}, 'w').close()\nwhile True: pass")
     with ThreadPoolExecutor(1) as pool:
-        plan = pool.submit(planner, taken(fleet()))
+        plan = pool.submit(planner, asked_for(fleet()))
         begun.read_bytes()  # the process works by now
         planner.stop()
         with pytest.raises(Stopping):
             plan.result(WAIT_S)
     with pytest.raises(Stopping):
-        planner(taken(fleet()))
+        planner(asked_for(fleet()))
 
 
 class Endless(PlannerTask):
@@ -177,10 +175,10 @@ def test_plan_that_cannot_be_made_is_made_again() -> None:
     """A maintenance says why it has no plan, and has one as soon as it can be made. F-2, F-4."""
     failing = [True]
 
-    def make(asked: Snapshot) -> MaintenancePlan:
+    def make(asked: PlannerTask) -> MaintenancePlan:
         if failing:
             raise PlannerProcessFailed(maintenance="m-1", problem="died")
-        return planned_here(asked)
+        return made(asked)
 
     running = Running(planner=make)
     running.ask(CreateMaintenance(Cause.HOST_REBOOT, ("h",), 600))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.control import planning
 from forewarn.control.planning import (
     Snapshot,
     asked_of,
@@ -14,7 +15,6 @@ from forewarn.control.planning import (
     fleet_of,
     made,
     plan_of,
-    planned_here,
     policy_of,
     state_of,
     task_of,
@@ -122,6 +122,14 @@ def test_planner_sees_the_fleet_as_it_is() -> None:
     ]
     assert [*fleet.vm_hosts] == [0, 0, 1, 1, 2]
     assert [*fleet.vm_groups] == [0, 1, 0, 2, 1]
+
+
+def test_large_fleet_is_read_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever stands in which of them, the planner sees the same."""
+    whole = fleet_of(columns_of(TOPOLOGY))
+    monkeypatch.setattr(planning, "PORTION", 2)
+    assert fleet_of(columns_of(TOPOLOGY)) == whole
+    assert fleet_of(columns_of(Topology())) == fleet_of(columns_of(Topology({}, {}, {})))
 
 
 def test_planner_is_asked_for_what_the_maintenance_says() -> None:
@@ -281,7 +289,7 @@ def test_plan_that_was_kept_is_the_one_that_was_made() -> None:
     fleet = fleet_of(task.fleet)
     plan = make_plan(fleet, task.state, task.policy, now_ms=NOW_MS, asked=asked)
     assert check(plan, fleet, state=task.state, policy=task.policy) == ()
-    kept = planned_here(now)
+    kept = made(task)
     again = plan_of(kept, asked)
     assert (again.id, again.parent, again.made_ms) == (plan.id, "", NOW_MS)
     assert (again.waves, again.blocked, again.bound) == (plan.waves, plan.blocked, plan.bound)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from forewarn.core.state import Changes
+    from forewarn.core.topology import Topology
 
 
 @pytest.fixture
@@ -85,6 +86,30 @@ def test_reader_that_takes_long_keeps_no_approval(running: Running) -> None:
     assert running.state_of(operation) is OperationState.RUNNING
     go_on.set()
     assert answer.result(WAIT_S) is OperationState.ANNOUNCED
+
+
+def test_fleet_that_somebody_reads_stays_as_it_was(running: Running) -> None:
+    """It is not copied for him, but before it changes, if he still has it by then."""
+
+    def read() -> tuple[Topology, bool]:
+        query = running.loop.replica.read(lambda view: (view.fleet(), view.state.topology))
+        fleet, live = query.result(WAIT_S)
+        return fleet, fleet.vms is live.vms
+
+    fleet, is_live = read()
+    assert is_live
+    running.ask(ChangeTopology(vms=(Vm("v2", "h", "g"),)))
+    newer, is_live = read()
+    assert is_live
+    assert ({*fleet.vms}, fleet.vms_on("h")) == ({"v"}, ("v",))
+    assert ({*newer.vms}, newer.vms_on("h")) == ({"v", "v2"}, ("v", "v2"))
+    tables = newer.vms
+    del newer
+    running.ask(ChangeTopology(removed=(("vm", "v2"),)))
+    newest, is_live = read()
+    assert is_live
+    assert newest.vms is tables
+    assert {*tables} == {"v"}
 
 
 def test_commit_of_unknown_outcome_reaches_readers(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from forewarn.control.planning import plan_made, snapshot
+from forewarn.control.planning import plan_made, snapshot, task_of
 from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation, OperationState
@@ -54,11 +54,10 @@ class MaintenanceRig(Rig):
         taken = snapshot(
             self.state,
             self.state.maintenances[number],
-            topology=self.state.topology,
             policy=self.policy,
             now_ms=self.now_ms,
         )
-        return plan_made(taken)
+        return plan_made(task_of(taken))
 
     def create(self, *hosts: str, cause: Cause = Cause.HOST_REBOOT, **more: object) -> int:
         """Describe a maintenance; return its number."""

@@ -82,17 +82,17 @@ class ControlEngine:
         self.replica = StateReplica(self._inbox, self._status)
         self._publishing = Publishing(publisher, self._inbox.put)
         self._drivers = DriverHost(plane, drivers, deliver=self._inbox.put, report=self._report)
-        self.planner = PlannerHost(plane, clock, drivers, inbox=self._inbox, report=self._report)
+        self.planner = PlannerHost(
+            plane, clock, drivers, inbox=self._inbox, replica=self.replica, report=self._report
+        )
         self._time = Timekeeping(clock, plane)
         self._on_lost = on_lost
         #: Reports the store would not take yet, in their order.
         self._unreported: list[tuple[Stimulus, str]] = []
         #: Operations that a commit had no room for, in their order.
         self._rest: dict[int, None] = {}
-        #: Requests handled since work went on that had no room.
-        self._handled = 0
-        #: Deadlines up to here have been looked at.
-        self._passed_ms = 0
+        self._handled = 0  # requests since work went on that had no room
+        self._passed_ms = 0  # deadlines up to here have been looked at
         self._last_trouble = ""
         #: The last publication; done once it has succeeded or failed.
         self._shown: Future[None] = Future()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from forewarn.control import publication
 from forewarn.core import admission
@@ -107,21 +108,28 @@ class StateView:
         #: Grows by one with each commit that has written something.
         self.sequence = store.generation
         self._new_guid = new_guid
-        #: The fleet as other threads read it; None once it has changed.
-        self._fleet: Topology | None = None
+        #: The fleet as other threads read it; None once nobody does, or it has changed.
+        self._fleet: Callable[[], Topology | None] = _nothing
 
     def adopt(self, changes: Changes, sequence: int) -> None:
         """Make durable changes the truth, as of a commit; costs what they touch."""
+        if changes.of_fleet or changes.topology is not None:
+            if self._fleet() is not None:
+                self.state.topology = self.state.topology.copy()
+            self._fleet = _nothing
         self.state.adopt(changes)
         self.sequence = sequence
-        if changes.of_fleet or changes.topology is not None:
-            self._fleet = None
 
     def fleet(self) -> Topology:
-        """Return the fleet as it is, for other threads: a copy made once for each change of it."""
-        if self._fleet is None:
-            self._fleet = self.state.topology.copy()
-        return self._fleet
+        """Return the fleet as it is, for other threads to read; costs nothing.
+
+        A change of the fleet copies it before, where somebody still has it by then.
+        """
+        fleet = self._fleet()
+        if fleet is None:
+            fleet = self.state.topology.shared()
+            self._fleet = ref(fleet)
+        return fleet
 
     def why(self, number: int, now_ms: int, *, driver: str) -> tuple[Waiting, ...]:
         """Everything a live operation waits for; empty if it has ended or never was.
@@ -136,6 +144,10 @@ class StateView:
     def draft(self, now_ms: int) -> Draft:
         """Return a draft to look at what is; nothing of it is kept."""
         return Draft(self.state, now_ms, Terms(self.policy, "", self._new_guid))
+
+
+def _nothing() -> None:
+    """Stand for what nobody has."""
 
 
 class ControlPlane(StateView):

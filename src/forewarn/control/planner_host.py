@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.control.inbox import Stopping
+from forewarn.control.planner_process import APART_MIN
 from forewarn.core.maintenance.stimuli import GateFailed, GatePassed, PlanFailed, PlanMade
 from forewarn.errors import ForewarnError
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.control.driver_setup import DriverSetup
     from forewarn.control.inbox import Inbox
-    from forewarn.control.plane import ControlPlane
-    from forewarn.control.planning import Snapshot
-    from forewarn.core.maintenance.records import MaintenancePlan
+    from forewarn.control.plane import ControlPlane, StateView
+    from forewarn.control.planning import PlannerTask
+    from forewarn.control.replica import StateReplica
+    from forewarn.core.maintenance.records import Maintenance, MaintenancePlan
     from forewarn.core.maintenance.stimuli import CreateMaintenance, PlannerReport
     from forewarn.core.stimulus import Stimulus
 
@@ -38,7 +40,7 @@ SHORT_MS = 20_000
 
 
 class PlannerHost:
-    """Takes snapshots on the loop's thread, and brings plans back through its inbox."""
+    """Has plans made as of the commit that wants them, and brings them back through the inbox."""
 
     def __init__(
         self,
@@ -47,11 +49,16 @@ class PlannerHost:
         setup: DriverSetup,
         *,
         inbox: Inbox,
+        replica: StateReplica,
         report: Callable[[Stimulus, str], None],
     ) -> None:
-        """Plan for a plane; what is made comes back through `inbox`, and is taken by `report`."""
+        """Plan for a plane; what is made comes back through `inbox`, and is taken by `report`.
+
+        A large fleet is read on the thread of the `replica`: the writer would take a fifth of a
+        second for a million VMs, to copy it, and each poll as long.
+        """
         self._plane, self._clock = plane, clock
-        self._inbox, self._report = inbox, report
+        self._inbox, self._replica, self._report = inbox, replica, report
         self._executor, self._gates = setup.executor, setup.gates
         self._planner = setup.planner
         #: Maintenances whose gate is being checked.
@@ -83,15 +90,15 @@ class PlannerHost:
 
             raise GateUnknown(name=stimulus.gate, known=", ".join(self._gates) or "none")
 
-    def make(self, taken: Snapshot) -> MaintenancePlan:
+    def make(self, task: PlannerTask) -> MaintenancePlan:
         """Make a plan and return it; on any thread that may take so long.
 
         Raises:
             ForewarnError: it cannot be made, or breaks a rule.
         """
-        from forewarn.control.planning import planned_here  # noqa: PLC0415 - loaded by now
+        from forewarn.control.planning import made  # noqa: PLC0415 - loaded by now
 
-        return (self._planner or planned_here)(taken)
+        return (self._planner or made)(task)
 
     def take(self, made: PlannerReport) -> None:
         """Have a plan take force, or a gate decide."""
@@ -117,22 +124,16 @@ class PlannerHost:
         # No plan takes force before a gate has decided, which waits for a pause to end. F-5, F-6.
         if maintenance is None or not maintenance.plan_wanted or maintenance.gate_wanted:
             return
-        # The planner is loaded with the first plan: many a service never makes one.
-        from forewarn.control.planning import snapshot  # noqa: PLC0415
-
-        plane, now_ms = self._plane, self._clock.now_ms()
+        self._making, self._begun_ms = number, self._clock.now_ms()
         allowed_ms = min(self._took_ms * ALLOWED_PERCENT // 100, ALLOWED_MS_MAX)
-        taken = snapshot(
-            plane.state,
-            maintenance,
-            topology=plane.fleet(),
-            policy=plane.policy,
-            now_ms=now_ms,
-        )
-        if allowed_ms > SHORT_MS:
-            taken = replace(taken, planning_ms=allowed_ms)
-        self._making, self._begun_ms = number, now_ms
-        self._executor.submit(partial(self._make, taken))
+        planning_ms = allowed_ms if allowed_ms > SHORT_MS else 0
+        take = partial(_taken, maintenance, self._begun_ms, planning_ms)
+        topology = self._plane.state.topology
+        if len(topology.hosts) + len(topology.vms) < APART_MIN:
+            task = take(self._plane)
+            self._executor.submit(partial(self._make, maintenance, lambda: task))
+        else:
+            self._executor.submit(partial(self._make, maintenance, self._replica.read(take).result))
 
     def _wants_gate(self, number: int) -> bool:
         maintenance = self._plane.state.maintenances.get(number)
@@ -163,12 +164,12 @@ class PlannerHost:
         now_ms = self._clock.now_ms()
         return self._inbox.read(lambda plane: plane.silent_groups(number, now_ms)).result()
 
-    def _make(self, taken: Snapshot) -> None:
+    def _make(self, maintenance: Maintenance, task: Callable[[], PlannerTask]) -> None:
         from forewarn.control.planning import plan_made  # noqa: PLC0415 - loaded by now
 
-        number = taken.maintenance.number
+        number = maintenance.number
         try:
-            made: PlanMade | PlanFailed = plan_made(taken, self.make)
+            made: PlanMade | PlanFailed = plan_made(task(), self.make)
         except Stopping:
             return  # the next start has it made again
         except ForewarnError as error:
@@ -178,3 +179,12 @@ class PlannerHost:
             log.exception("planning of m-%s failed by a bug", number)
             made = PlanFailed(number, "the planner has a bug; see the log of the service")
         self._inbox.put(made)
+
+
+def _taken(maintenance: Maintenance, now_ms: int, planning_ms: int, view: StateView) -> PlannerTask:
+    """Return what a plan is made from; on the thread that owns the view."""
+    # The planner is loaded with the first plan: many a service never makes one.
+    from forewarn.control.planning import snapshot, task_of  # noqa: PLC0415
+
+    taken = snapshot(view.state, maintenance, policy=view.policy, now_ms=now_ms)
+    return task_of(replace(taken, planning_ms=planning_ms))

@@ -24,7 +24,7 @@ from forewarn.planning.plan_text import read_blocked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forewarn.control.planning import PlannerTask, Snapshot
+    from forewarn.control.planning import PlannerTask
 
 log = logging.getLogger("forewarn.control")
 
@@ -68,7 +68,7 @@ class PlannerProcess:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._stopped = False
 
-    def __call__(self, taken: Snapshot) -> MaintenancePlan:
+    def __call__(self, task: PlannerTask) -> MaintenancePlan:
         """Make a plan: a small one on this thread, a large one in a process that ends with it.
 
         Where no process can be started it is made on this thread, too.
@@ -78,19 +78,19 @@ class PlannerProcess:
             PlannerProcessFailed: the process hung, died or answered nonsense.
             Stopping: the service ends.
         """
-        from forewarn.control.planning import planned_here, task_of  # noqa: PLC0415 - seldom
+        from forewarn.control.planning import made  # noqa: PLC0415 - seldom
 
-        if len(taken.topology.hosts) + len(taken.topology.vms) < self._apart_min:
-            return planned_here(taken)
+        if task.size < self._apart_min:
+            return made(task)
         try:
             process = self._started()
         except OSError as error:
             text = "no process for a plan can be started (%s); it is made in the service's own"
             log.warning(text, error, extra={"action": "planner.no-process"})
-            return planned_here(taken)
+            return made(task)
         try:
-            limit_s = min(taken.patience_s or self._limit_s, self._limit_s)
-            return self._answer(process, task_of(taken), limit_s)
+            limit_s = min(task.patience_s or self._limit_s, self._limit_s)
+            return self._answer(process, task, limit_s)
         finally:
             _end(process)
             with self._lock:

@@ -1,15 +1,16 @@
 """What a maintenance is planned from, and the plan: from the state to the planner and back.
 
-The one place that knows both the core's records and the planner's values. The copy is taken on
-the writer's thread, everything else may be done on any other, and `made` in any process; nothing
-is written.
+The one place that knows both the core's records and the planner's values. What is asked of the
+planner is taken on a thread that owns the state, or a copy of it; everything else may be done on
+any other, and `made` in any process; nothing is written.
 """
 
 from __future__ import annotations
 
 from array import array
 from dataclasses import field
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from forewarn.core.impact import SECOND_MS, TRAITS
 from forewarn.core.indexes import is_disturbing
@@ -34,9 +35,9 @@ from forewarn.planning.planner import plan as make_plan
 from forewarn.values import replace, value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import TypeAlias
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from forewarn.core.labels import Labels
     from forewarn.core.policy import AppliedPolicy, Policy
     from forewarn.core.state import State as CoreState
     from forewarn.core.topology import Topology
@@ -51,6 +52,10 @@ MARGINS = 5
 LATE_S = 300
 #: Most work that goes into fewer waves, in steps of the planner.
 STEPS_MAX = 200_000
+#: Records looked at before another thread may have its turn: about half a millisecond.
+PORTION = 4096
+
+_T = TypeVar("_T")
 
 
 class PlanRefused(OurError):
@@ -63,7 +68,7 @@ class PlanRefused(OurError):
 
 @value
 class Snapshot:
-    """What is true when a plan is made; nothing in it changes any more."""
+    """What is true when a plan is made; the topology only as long as its owner leaves it be."""
 
     maintenance: Maintenance
     topology: Topology
@@ -86,17 +91,13 @@ def snapshot(
     state: CoreState,
     maintenance: Maintenance,
     *,
-    topology: Topology,
     policy: Policy,
     now_ms: int,
 ) -> Snapshot:
-    """Copy what a plan is made from; costs the live work and the hosts touched so far.
-
-    `topology` is a copy already, or nobody changes it meanwhile.
-    """
+    """Copy what a plan is made from, but for the topology; costs live work and hosts touched."""
     return Snapshot(
         maintenance,
-        topology,
+        state.topology,
         tuple(state.operations.values()),
         dict(state.progress.of(maintenance.number).targets),
         state.plans.get(maintenance.plan),
@@ -107,24 +108,32 @@ def snapshot(
     )
 
 
+#: The values there are, and for each record the number of its own.
+Column: TypeAlias = "tuple[tuple[_T, ...], array[int]]"
+
+
 @value
 class FleetColumns:
-    """A fleet as lists and arrays: no object of each host is made or written where it is sent."""
+    """A fleet as texts and arrays: no object of each host is made or written where it is sent.
 
-    hosts: list[str]
-    zones: list[str]
-    fault_domains: list[int]
-    update_domains: list[int]
-    labels: list[tuple[tuple[str, str], ...]]
-    groups: list[str]
-    owners: list[str]
+    A list of each host is one that Python looks through for garbage, three times.
+    """
+
+    #: Names, with spaces between them.
+    hosts: str
+    zones: Column[str]
+    fault_domains: array[int]
+    update_domains: array[int]
+    labels: Column[Labels]
+    groups: str
+    owners: Column[str]
     #: For each VM the numbers of its host and its group.
     vm_hosts: array[int]
     vm_groups: array[int]
 
 
-#: Makes a plan; see `planned_here`.
-Planner: TypeAlias = "Callable[[Snapshot], MaintenancePlan]"
+#: Makes a plan; see `made`.
+Planner: TypeAlias = "Callable[[PlannerTask], MaintenancePlan]"
 
 
 @value
@@ -140,31 +149,33 @@ class PlannerTask:
     policy: MaintenancePolicy
     asked: Asked
     now_ms: int
+    #: After how long nobody waits for the plan any more, in seconds; 0: as long as it takes.
+    patience_s: float = 0
+    #: What was applied when it was taken.
+    applied: AppliedPolicy | None = None
+
+    @property
+    def size(self) -> int:
+        """Hosts and VMs together."""
+        return len(self.fleet.fault_domains) + len(self.fleet.vm_hosts)
 
 
-def plan_made(taken: Snapshot, make: Planner | None = None) -> PlanMade:
+def plan_made(task: PlannerTask, make: Planner | None = None) -> PlanMade:
     """Have a plan made, and say what it was made by.
 
     Raises:
         PlanRefused: the plan breaks a rule.
     """
-    maintenance = taken.maintenance
-    plan = (make or planned_here)(taken)
-    postponed = postponed_hosts(maintenance)
-    return PlanMade(maintenance.number, plan, postponed, maintenance.rests_until_ms, taken.applied)
-
-
-def planned_here(taken: Snapshot) -> MaintenancePlan:
-    """Make a plan on this thread; costs the fleet.
-
-    Raises:
-        PlanRefused: the plan breaks a rule.
-    """
-    return made(task_of(taken))
+    plan = (make or made)(task)
+    rests_until_ms = task.state.paused_until_ms
+    return PlanMade(task.maintenance, plan, task.asked.postponed, rests_until_ms, task.applied)
 
 
 def task_of(taken: Snapshot) -> PlannerTask:
-    """Return what the planner is to do; costs hosts and VMs."""
+    """Return what the planner is to do, in which nothing changes any more; costs hosts and VMs.
+
+    On the thread that owns the state; others go on meanwhile.
+    """
     return PlannerTask(
         taken.maintenance.number,
         columns_of(taken.topology),
@@ -173,6 +184,8 @@ def task_of(taken: Snapshot) -> PlannerTask:
         policy_of(taken),
         asked_of(taken.maintenance),
         taken.now_ms,
+        taken.patience_s,
+        taken.applied,
     )
 
 
@@ -194,30 +207,57 @@ def made(task: PlannerTask) -> MaintenancePlan:
 
 def columns_of(topology: Topology) -> FleetColumns:
     """Return the fleet in columns; costs hosts and VMs."""
-    hosts, groups, vms = topology.hosts, topology.groups, topology.vms.values()
+    hosts, groups = topology.hosts, topology.groups
     host_of = {name: number for number, name in enumerate(hosts)}
     group_of = {name: number for number, name in enumerate(groups)}
+    fault_domains, update_domains = array("i"), array("i")
+    vm_hosts, vm_groups = array("i"), array("i")
+    for some in _portions(hosts.values()):
+        fault_domains.extend([host.fault_domain for host in some])
+        update_domains.extend([host.update_domain for host in some])
+    for part in _portions(topology.vms.values()):
+        vm_hosts.extend([host_of[vm.host] for vm in part])
+        vm_groups.extend([group_of[vm.group] for vm in part])
     return FleetColumns(
-        [*hosts],
-        [host.zone for host in hosts.values()],
-        [host.fault_domain for host in hosts.values()],
-        [host.update_domain for host in hosts.values()],
-        [host.labels for host in hosts.values()],
-        [*groups],
-        [group.owner for group in groups.values()],
-        array("i", [host_of[vm.host] for vm in vms]),
-        array("i", [group_of[vm.group] for vm in vms]),
+        " ".join(map(" ".join, _portions(hosts))),
+        _column(host.zone for host in hosts.values()),
+        fault_domains,
+        update_domains,
+        _column(host.labels for host in hosts.values()),
+        " ".join(map(" ".join, _portions(groups))),
+        _column(group.owner for group in groups.values()),
+        vm_hosts,
+        vm_groups,
     )
+
+
+def _portions(records: Iterable[_T]) -> Iterator[list[_T]]:
+    rest = iter(records)
+    while portion := list(islice(rest, PORTION)):
+        yield portion
+
+
+def _column(values: Iterable[_T]) -> Column[_T]:
+    numbers: dict[_T, int] = {}
+    column = array("i")
+    for portion in _portions(values):
+        column.extend([numbers.setdefault(each, len(numbers)) for each in portion])
+    return (*numbers,), column
+
+
+def _values(column: Column[_T]) -> Iterator[_T]:
+    values, numbers = column
+    return map(values.__getitem__, numbers)
 
 
 def fleet_of(columns: FleetColumns) -> planned.Fleet:
     """Return the fleet as the planner sees it; costs hosts and VMs."""
     hosts = zip(
-        columns.hosts,
-        columns.zones,
+        columns.hosts.split(),
+        _values(columns.zones),
         columns.fault_domains,
         columns.update_domains,
-        columns.labels,
+        _values(columns.labels),
         strict=True,
     )
     return planned.Fleet(
@@ -232,7 +272,7 @@ def fleet_of(columns: FleetColumns) -> planned.Fleet:
             )
             for name, zone, fault_domain, update_domain, labels in hosts
         ),
-        tuple(map(planned.Group, columns.groups, columns.owners)),
+        tuple(map(planned.Group, columns.groups.split(), _values(columns.owners))),
         columns.vm_hosts,
         columns.vm_groups,
         array("i", [1]) * len(columns.vm_hosts),

@@ -41,6 +41,8 @@ _Sign: TypeAlias = "str | tuple[str, str]"
 
 _host_of: Callable[[Vm], str] = attrgetter("host")
 _group_of: Callable[[Vm], str] = attrgetter("group")
+#: What a layout consists of.
+_TABLES = ("hosts", "groups", "vms", "_on_host", "_in_group", "_known_by")
 
 
 class GroupKind(Word):
@@ -208,7 +210,7 @@ class FleetChange:
     vms: dict[str, Vm | None] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Topology:
     """The fleet's layout, whole and consistent.
 
@@ -253,10 +255,16 @@ class Topology:
 
     def copy(self) -> Topology:
         """A layout of its own, for a reader on another thread; costs a copy of the tables."""
+        made = self.shared()
+        for name in _TABLES:
+            setattr(made, name, dict(getattr(self, name)))
+        return made
+
+    def shared(self) -> Topology:
+        """This layout by another name: the same tables, so that it must not be changed."""
         made = object.__new__(Topology)
-        made.hosts, made.groups, made.vms = dict(self.hosts), dict(self.groups), dict(self.vms)
-        made._on_host, made._in_group = dict(self._on_host), dict(self._in_group)
-        made._known_by = dict(self._known_by)
+        for name in _TABLES:
+            setattr(made, name, getattr(self, name))
         return made
 
     def apply(self, change: LaidOut) -> None:
@@ -280,7 +288,7 @@ class Topology:
 
     def adopt(self, draft: Topology) -> None:
         """Become what a draft of this layout is, or of one that is equal; costs what it changed."""
-        for name in self.__slots__:
+        for name in _TABLES:
             drafted: Overlay[object, object] = getattr(draft, name)
             drafted.write_into(getattr(self, name))
 

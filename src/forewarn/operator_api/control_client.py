@@ -100,7 +100,7 @@ class ControlClient:
     async def fleet(self) -> Topology:
         """Return the fleet as of the last commit, for any thread; raises as `read`.
 
-        Costs the fleet where it has changed since it was last asked for.
+        Costs nothing; its next change costs a copy, if somebody has it by then.
         """
         return await self.read(StateView.fleet)
 

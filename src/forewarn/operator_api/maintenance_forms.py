@@ -109,8 +109,7 @@ def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
 async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
     """Return what a form asks for; costs the fleet where it names hosts by a selector."""
     form, now_ms = call.form, call.desk.clock.now_ms()
-    topology = await call.desk.fleet()
-    hosts = await call.desk.compute(lambda: _selected(topology, call))
+    hosts = await call.desk.read(lambda view: _selected(view.state.topology, call))
     policy = await call.desk.read(
         lambda view: maintenance_policy(view.state.applied_policy, view.policy)
     )

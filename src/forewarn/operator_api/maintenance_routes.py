@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from forewarn.control.planning import plan_of, snapshot
+from forewarn.control.planning import plan_of, snapshot, task_of
 from forewarn.core.impact import TRAITS
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import stimuli
@@ -48,7 +48,7 @@ from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.control.plane import StateView
-    from forewarn.control.planning import Snapshot
+    from forewarn.control.planning import PlannerTask
     from forewarn.store import Store
     from forewarn.validation.fields import Schema
 
@@ -129,13 +129,15 @@ async def _preview(call: ApiCall) -> ApiResponse:
     )
     now_ms = call.desk.clock.now_ms()
 
-    def take(view: StateView) -> Snapshot:
-        return snapshot(view.state, made, topology=topology, policy=view.policy, now_ms=now_ms)
+    def take(view: StateView) -> tuple[PlannerTask, set[str]]:
+        taken = snapshot(view.state, made, policy=view.policy, now_ms=now_ms)
+        task = task_of(replace(taken, patience_s=call.desk.answer_timeout_s))
+        running = (each for each in taken.operations if each.state is OperationState.RUNNING)
+        return task, {each.host for each in running}
 
-    taken = replace(await call.desk.read(take), patience_s=call.desk.answer_timeout_s)
-    kept = await call.desk.compute(lambda: call.desk.loop.planner.make(taken))
+    task, occupied = await call.desk.read(take)
+    kept = await call.desk.compute(lambda: call.desk.loop.planner.make(task))
     plan = plan_of(kept, Asked(asked.hosts, asked.duration_s))
-    occupied = {each.host for each in taken.operations if each.state is OperationState.RUNNING}
     groups = await call.desk.compute(lambda: outlook(plan, topology, occupied))
     return ApiResponse({"plan": PLAN.of(kept), "groups": OUTLOOK.each(groups)})
 

@@ -148,8 +148,9 @@ async def _order(call: ApiCall) -> ApiResponse:
         if TRAITS[call.form["cause"]].target is Target.VM:
             problem = f"selects hosts, and {call.form['cause'].value} is work on VMs; give targets"
             raise ValidationFailed(where="selector", problem=problem)
-        fleet = await call.desk.fleet()
-        targets = await call.desk.compute(lambda: select(fleet.hosts.values(), selector))
+        targets = await call.desk.read(
+            lambda view: select(view.state.topology.hosts.values(), selector)
+        )
         if len(targets) > ORDER_TARGETS_MAX:
             problem = f"it names {len(targets)} hosts; an order takes at most {ORDER_TARGETS_MAX}"
             raise ValidationFailed(where="selector", problem=problem)

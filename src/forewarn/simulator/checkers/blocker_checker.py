@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.control.planning import plan_made, snapshot
+from forewarn.control.planning import plan_made, snapshot, task_of
 from forewarn.core import stimulus as stimuli
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import OperationState
@@ -134,11 +134,10 @@ class WorldCopy:
         taken = snapshot(
             self.state,
             self.state.maintenances[number],
-            topology=self.state.topology,
             policy=self._policy,
             now_ms=self.now_ms,
         )
-        return plan_made(taken)
+        return plan_made(task_of(taken))
 
     # ---- taking one blocker away ---------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.control.gate_checks import Gate
 from forewarn.control.planner_host import PlannerHost
+from forewarn.core.maintenance.records import Maintenance
 from forewarn.core.maintenance.stimuli import GateFailed, GatePassed
 from forewarn.core.policy import Policy
 from forewarn.drivers import Progress
@@ -121,10 +122,13 @@ class GateAnswers(InlineExecutor):
     def submit(self, work: Callable[[], None]) -> None:
         """Do some work."""
         host = getattr(getattr(work, "func", None), "__self__", None)
-        if not isinstance(host, PlannerHost) or not isinstance(work, partial) or len(work.args) < 2:
+        if not isinstance(host, PlannerHost) or not isinstance(work, partial):
             super().submit(work)
             return
         number, name = work.args
+        if isinstance(number, Maintenance):  # for which a plan is made
+            super().submit(work)
+            return
         self._checker.gate_answers(number, passes=name == PASSES)
         loop = self._service.loop
         assert loop is not None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from forewarn.control.gate_checks import POLLS_TRIES, run_gate
 from forewarn.control.planner_host import PlannerHost
+from forewarn.core.maintenance.records import Maintenance
 from forewarn.core.maintenance.stimuli import GateFailed, GatePassed
 from forewarn.simulator.world.crash_points import NeverReturns, Violation
 from forewarn.simulator.world.event_queue import MINUTE_MS, SECOND_MS
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from forewarn.control.gate_checks import Gate
-    from forewarn.control.planning import Snapshot
+    from forewarn.core.policy import AppliedPolicy
     from forewarn.simulator.world.control_process import SimulatedControl
     from forewarn.simulator.world.dice import Dice
     from forewarn.simulator.world.event_queue import EventQueue
@@ -76,17 +77,18 @@ class SideWork(InlineExecutor):
             super().submit(work)
             return
         assert isinstance(work, partial)
-        if len(work.args) > 1:
+        subject, given = work.args
+        if not isinstance(subject, Maintenance):  # the number of one, and the name of a gate
             delay_ms = self._dice.between(SECOND_MS, 10 * MINUTE_MS)
-            self._later(delay_ms, partial(self._answer_gate, *work.args))
+            self._later(delay_ms, partial(self._answer_gate, subject, given))
         else:
-            self._note_plan(work.args[0])
+            self._note_plan(subject, given().applied)
             slow = self._dice.chance(SLOW_PERMILLE)
             self._later(self._dice.between(1, MINUTE_MS if slow else SECOND_MS), work)
 
-    def _note_plan(self, taken: Snapshot) -> None:
+    def _note_plan(self, maintenance: Maintenance, applied: AppliedPolicy | None) -> None:
         """F-2: a plan that takes no force is not made again while nothing has changed."""
-        number, wanted = taken.maintenance.number, (taken.maintenance, taken.applied)
+        number, wanted = maintenance.number, (maintenance, applied)
         known, count = self._planned.get(number, (None, 0))
         count = count + 1 if known == wanted else 1
         self._planned[number] = (wanted, count)
