@@ -22,6 +22,7 @@ from forewarn.control.gate_checks import (
     run_gate,
 )
 from forewarn.validation.fields import ValidationFailed
+from tests.drivers.dripping import HEADS, dripping
 from tests.prometheus import running_prometheus
 from tests.waiting import wait_until
 
@@ -111,32 +112,11 @@ def test_url_that_nobody_answers_fails() -> None:
     assert "cannot be reached" in run_gate(Gate("g", url=f"http://127.0.0.1:{port}/"), "m-1")
 
 
-@pytest.mark.parametrize(
-    "head", [b"HTTP/1.0 200 OK\r\nX: ", b"HTTP/1.0 200 OK\r\n\r\n"], ids=["head", "body"]
-)
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 def test_answer_that_never_ends_fails_in_time(head: bytes) -> None:
     """A byte now and then keeps no gate waiting beyond its time. Source: F-5."""
-    ended = threading.Event()
-
-    def drip(listening: socket.socket) -> None:
-        line, _ = listening.accept()
-        with line:
-            line.sendall(head)
-            while not ended.wait(0.02):
-                try:
-                    line.sendall(b"x")
-                except OSError:
-                    ended.set()
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=drip, args=(listening,), daemon=True).start()
-        gate = Gate("g", url=f"http://127.0.0.1:{listening.getsockname()[1]}/", timeout_s=0.2)
-        found: list[str] = []
-        asking = threading.Thread(target=lambda: found.append(run_gate(gate, "m-1")), daemon=True)
-        asking.start()
-        asking.join(20)
-        ended.set()
-    assert ["takes more than 0.2 s" in each for each in found] == [True]
+    with dripping(head) as url:
+        assert "takes more than 0.2 s" in run_gate(Gate("g", url=url, timeout_s=0.2), "m-1")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from forewarn.drivers.webhook.driver import WebhookDriver
 from forewarn.drivers.webhook.request import WebhookFailed
 from forewarn.drivers.webhook.signing import REQUEST, ReportRefused, signed
 from forewarn.settings import NamedTable
+from tests.drivers.dripping import HEADS, dripping
 from tests.drivers.tasks import now_ms, task
 from tests.drivers.ticket_system import SECRET, TicketSystem
 from tests.operator_api.live import SETTINGS, Live
@@ -85,6 +86,15 @@ def test_webhook_tries_again_and_then_fails(far: TicketSystem, options: dict[str
     far.close()
     with pytest.raises(WebhookFailed, match="cannot be reached"):
         driver.begin(task(number=14))
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_webhook_takes_no_answer_that_never_ends(options: dict[str, object], head: bytes) -> None:
+    """A byte now and then holds no call beyond its time; it counts as no answer. Source: R-4."""
+    with dripping(head) as url:
+        driver = driver_of(options, url=url, timeout_s=0.1)
+        with pytest.raises(WebhookFailed, match=r"the answer takes more than 0\.1 s"):
+            driver.begin(task())
 
 
 @pytest.mark.parametrize(

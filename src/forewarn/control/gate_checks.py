@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import json
 import math
-import socket
 import tempfile
 import threading
-from contextlib import suppress
 from http.client import HTTPException
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
 from forewarn.drivers.command.program import Limits, ProgramFailed, Watch, run_program
-from forewarn.drivers.webhook.request import HttpRequest, open_request
+from forewarn.drivers.webhook.request import HttpRequest, exchange
 from forewarn.errors import CallerError
 from forewarn.validation.fields import Boolean, Integer, Number, Text
 from forewarn.validation.forms import Field, Form, ListOf
@@ -170,27 +168,13 @@ def _get(gate: Gate, address: str) -> tuple[int, bytes]:
     Raises:
         OSError, HTTPException: there is no answer, or none that is whole in time.
     """
-    request = HttpRequest("GET", address, {})
-    connection = open_request(request, timeout_s=gate.timeout_s, ca_file=gate.ca_file)
-    line, late = connection.sock, threading.Event()
-
-    def give_up() -> None:
-        late.set()
-        with suppress(OSError):  # it has ended already
-            socket.socket.shutdown(line, socket.SHUT_RDWR)
-
-    # A far side that sends a byte now and then keeps each read alive: the whole has a limit.
-    timer = threading.Timer(gate.timeout_s, give_up)
-    timer.daemon = True
-    timer.start()
-    try:
-        answer = connection.getresponse()
-        return answer.status, answer.read(ANSWER_BYTES_MAX + 1)
-    finally:
-        timer.cancel()
-        connection.close()
-        if late.is_set():
-            raise TimeoutError(f"the answer takes more than {gate.timeout_s:g} s")
+    answer = exchange(
+        HttpRequest("GET", address, {}),
+        timeout_s=gate.timeout_s,
+        ca_file=gate.ca_file,
+        bytes_max=ANSWER_BYTES_MAX,
+    )
+    return answer.status, answer.body
 
 
 def _of_query(gate: Gate, status: int, body: bytes) -> str:

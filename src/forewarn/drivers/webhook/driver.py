@@ -36,7 +36,7 @@ _OPTIONS = Form(
         Field("state", Text(4096), "Directory for what is kept of tasks.", required=True),
         Field("polls", Boolean(), "Ask how far a task is, rather than wait for reports."),
         Field("ca_file", Text(4096), "Certificates to trust instead of the system's."),
-        Field("timeout_s", Number(0.1, 3600), "How long one request may take."),
+        Field("timeout_s", Number(0.1, 3600), "Longest step of sending, and longest whole answer."),
         Field("backoff_s", Number(0, 60), "How long until it is sent again; then doubled."),
         Field("poll_s", Number(0.1, 86_400), "How often reports are looked for, or asked for."),
     ),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import ipaddress
+import socket
 import ssl
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -40,6 +42,7 @@ class Endpoint:
     driver: str
     url: str
     secret: bytes
+    #: How long each step until a request is sent may take, and then its whole answer, in seconds.
     timeout_s: float
     #: How long until a request is sent again, in seconds; doubled each time.
     backoff_s: float
@@ -124,19 +127,45 @@ class HttpResponse:
     body: bytes
 
 
-def exchange(request: HttpRequest, *, timeout_s: float, ca_file: str = "") -> HttpResponse:
+def exchange(
+    request: HttpRequest,
+    *,
+    timeout_s: float,
+    ca_file: str = "",
+    bytes_max: int = ANSWER_BYTES_MAX,
+) -> HttpResponse:
     """Send one request on a connection of its own; never follows a redirect.
 
+    Args:
+        request: what is sent.
+        timeout_s: how long each step until it is sent may take, and then the whole answer.
+        ca_file: certificates that are trusted; empty: the system's.
+        bytes_max: the longest body that is read whole.
+
     Raises:
-        OSError, HTTPException: there was no answer.
+        OSError, HTTPException: there was no answer, or none that is whole in time.
     """
     connection = open_request(request, timeout_s=timeout_s, ca_file=ca_file)
+    line, late = connection.sock, threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        with suppress(OSError):  # it has ended already
+            socket.socket.shutdown(line, socket.SHUT_RDWR)
+
+    # A far side that sends a byte now and then keeps each read alive: the whole has a limit.
+    timer = threading.Timer(timeout_s, give_up)
+    timer.daemon = True
+    timer.start()
     try:
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
-        return HttpResponse(response.status, headers, response.read(ANSWER_BYTES_MAX + 1))
+        return HttpResponse(response.status, headers, response.read(bytes_max + 1))
     finally:
+        timer.cancel()
         connection.close()
+        if late.is_set():
+            raise TimeoutError(f"the answer takes more than {timeout_s:g} s")
 
 
 def open_request(
