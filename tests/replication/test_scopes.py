@@ -144,6 +144,37 @@ def test_vm_stays_with_its_old_node_while_the_new_one_is_away(tmp_path: Path) ->
     run(story())
 
 
+@pytest.mark.parametrize("comes", [True, False], ids=["comes-late", "there-is-none"])
+def test_vm_stays_with_its_old_node_until_the_new_one_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, comes: bool
+) -> None:
+    """After a restart the new node has not come yet, and may never come. Source: M-1, M-2."""
+    monkeypatch.setattr("forewarn.replication.moves.ABSENT_S_MAX", 60.0 if comes else 0.0)
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        one = await feed.node("n1")
+        concerned = feed.server.apply(DocumentChange(2, callers=(caller("db_0", "h3"),)))
+        assert concerned == frozenset({"n2"})
+        if comes:
+            feed.server.apply(DocumentChange(3, publications=(shown("db", 2),)))
+            await until(lambda: one.incarnation("db") == 2)
+            assert "db_0" in one.vms
+        else:
+            await until(lambda: "db_0" not in one.vms)
+        two = await feed.node("n2")
+        await until(lambda: one.vms == {"web_0"})
+        assert two.vms == {"web_1", "db_0"}
+        assert await feed.shows(DocumentChange(4, publications=(shown("db", 3),))) == ()
+        assert (one.incarnation("db"), two.incarnation("db")) == (None, 3)
+        assert feed.server.connected == 2
+        await one.stop()
+        await two.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
 def test_vm_moved_while_its_new_node_was_away_leaves_the_old_one(tmp_path: Path) -> None:
     """The new node comes after the whole move: it has the VM, the other one lets go. M-1, M-5."""
 

@@ -213,7 +213,7 @@ MUTANTS: tuple[Mutant, ...] = (
             (
                 MOVES,
                 "        waits = {vm for move in self._under_way for vm in move.vms}\n",
-                "        return []\n",
+                "        return\n",
             ),
         ),
         caught_by="shells 1: M-5",

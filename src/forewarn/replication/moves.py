@@ -5,10 +5,24 @@ Nothing is sent in here. Source: M-1.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forewarn.replication.access import NodeAccess
+    from forewarn.replication.messages import DocumentChange
     from forewarn.replication.nodes import NodeTable
+    from forewarn.replication.scopes import Scopes
+
+ABSENT_S_MAX = 3600.0
+"""How long a VM that has moved is served by its old node while its new one never came, in seconds.
+Nobody knows whether there is such a node; one that came once is waited for, however long it takes.
+"""
+
+ABSENT_MAX = 1000
+"""Nodes that never came and are waited for at a time."""
 
 
 class _Move(NamedTuple):
@@ -22,26 +36,68 @@ class _Move(NamedTuple):
 class Moves:
     """The moves of one feed that are under way."""
 
-    def __init__(self, nodes: NodeTable) -> None:
-        """Begin with none; `nodes` says who shows what."""
-        self._nodes = nodes
-        self._under_way: list[_Move] = []
+    def __init__(
+        self,
+        nodes: NodeTable,
+        scopes: Scopes,
+        *,
+        access: NodeAccess | None,
+        over: Callable[[list[str]], None],
+    ) -> None:
+        """Begin with none.
 
-    def __bool__(self) -> bool:
-        """Whether any is under way."""
-        return bool(self._under_way)
+        Args:
+            nodes: who shows what.
+            scopes: who is where.
+            access: which nodes there may be.
+            over: called with VMs that are to leave the nodes they were served by.
+        """
+        self._nodes = nodes
+        self._scopes = scopes
+        self._access = access
+        self._over = over
+        self._under_way: list[_Move] = []
+        self._absent: dict[str, asyncio.TimerHandle] = {}
+        """Nodes that VMs have moved to and that never came, until they are given up."""
+
+    def expect(self, change: DocumentChange) -> None:
+        """Have a feed for each node that moved VMs are to wait for and that never came.
+
+        Costs the callers of the change; call it before the feeds are sent that.
+        """
+        if self._access is None or change.whole:
+            return
+        for name in self._access.expected(self._scopes.unserved(change)):
+            if not self._scopes.has(name) and len(self._absent) < ABSENT_MAX:
+                self._scopes.open(name, self._access.hosts.get(name, frozenset((name,))))
+                later = asyncio.get_running_loop().call_later
+                self._absent[name] = later(ABSENT_S_MAX, self._give_up, name)
 
     def begin(self, to: str, sequence: int, vms: frozenset[str]) -> None:
         """Note that a node is sent these VMs with a change."""
         self._under_way.append(_Move(to, sequence, vms))
 
-    def settle(self, name: str) -> list[str]:
-        """Return the VMs that nobody waits for any more: a node shows them, or serves nobody."""
-        shown, over = self._nodes.shown(name), not self._nodes.counts(name)
-        settled = [m for m in self._under_way if m.to == name and (over or m.sequence <= shown)]
-        if not settled:
-            return []
-        self._under_way = [move for move in self._under_way if move not in settled]
+    def settle(self, name: str) -> None:
+        """Let VMs leave their old nodes, by what a node shows now."""
+        if self._under_way:
+            shown = self._nodes.shown(name)
+            self._end([m for m in self._under_way if m.to == name and m.sequence <= shown])
+
+    def stop(self) -> None:
+        """Give up nobody any more."""
+        for timer in self._absent.values():
+            timer.cancel()
+
+    def _give_up(self, name: str) -> None:
+        del self._absent[name]
+        if self._nodes.silent(name):
+            self._end([move for move in self._under_way if move.to == name])
+            self._scopes.close(name)
+
+    def _end(self, ended: list[_Move]) -> None:
+        if not ended:
+            return
+        self._under_way = [move for move in self._under_way if move not in ended]
         waits = {vm for move in self._under_way for vm in move.vms}
-        vms = dict.fromkeys(vm for move in settled for vm in move.vms)
-        return [vm for vm in vms if vm not in waits]
+        vms = dict.fromkeys(vm for move in ended for vm in move.vms)
+        self._over([vm for vm in vms if vm not in waits])

@@ -165,6 +165,15 @@ class Scopes:
             hosts.update(self._hosts_of.get(each.view, ()))
         return frozenset(hosts)
 
+    def unserved(self, change: DocumentChange) -> frozenset[str]:
+        """Return the hosts without a feed that a change moves VMs to from hosts with one."""
+        hosts: set[str] = set()
+        for caller in change.callers:
+            before = self.state.callers.get(caller.vm)
+            if before is not None and before.hosts != caller.hosts and self._of(before):
+                hosts.update(host for host in caller.hosts if not self._by_host.get(host))
+        return frozenset(hosts)
+
     def apply(self, change: DocumentChange) -> list[ScopedChange]:
         """Take a change over; return what it is for each feed of some hosts.
 

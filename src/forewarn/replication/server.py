@@ -81,7 +81,7 @@ class FeedServer:
         self._access = access
         self._scopes = Scopes()
         self._sessions: dict[NodeSession, None] = {}
-        self._moves = Moves(self.nodes)
+        self._moves = Moves(self.nodes, self._scopes, access=access, over=self._leave)
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
         self._servers: list[asyncio.Server] = []
@@ -115,6 +115,7 @@ class FeedServer:
             server.close()
         if self._beating is not None:
             self._beating.cancel()
+        self._moves.stop()
         for session in tuple(self._sessions):
             session.writer.close()
         for task in tuple(self._tasks):
@@ -154,8 +155,7 @@ class FeedServer:
             sending = asyncio.create_task(self._send(session))
             while line := await reader.readline():
                 session.take(line)
-                if self._moves:
-                    self._let_go(self._moves.settle(session.name))
+                self._moves.settle(session.name)
         except NodeRefused as refused:
             _LOG.warning("%s", refused, extra={"action": refused.code})
             self._refuse(str(refused))
@@ -187,6 +187,7 @@ class FeedServer:
         Returns:
             the nodes that serve what it is about, also those that never came; None: all.
         """
+        self._moves.expect(change)
         parts = self._scopes.apply(change)
         self._note(self._scopes.everything, change)
         if change.whole:
@@ -272,10 +273,8 @@ class FeedServer:
         for scoped in self._scopes:
             scoped.log.trim(slowest.get(scoped, scoped.log.next))
 
-    def _let_go(self, vms: list[str]) -> None:
-        """Let VMs leave the nodes that served them before."""
-        if not vms:
-            return
+    def _leave(self, vms: list[str]) -> None:
+        """Let VMs leave the nodes that served them before they moved."""
         for scoped in self._scopes:
             change = self._scopes.left(scoped, vms)
             if change is not None:
