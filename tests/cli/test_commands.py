@@ -113,6 +113,16 @@ def test_topology_needs_a_file_it_can_read(run: Run, tmp_path: Path, name: str) 
     assert "cannot be read" in refused.err
 
 
+@pytest.mark.parametrize("words", ["host reboot", "maintenance create", "maintenance create --all"])
+def test_file_that_names_no_host_is_refused(run: Run, tmp_path: Path, words: str) -> None:
+    """An empty file of hosts is neither every host nor a mistake on the command line."""
+    file = tmp_path / "hosts.txt"
+    file.write_text(" \n")
+    refused = run(*words.split(), "--file", str(file))
+    assert refused.err.startswith(f"forewarn: {file} names no host.\n")
+    assert run("maintenance", "list", "--all").out == ""
+
+
 def test_topology_that_is_none_is_told_with_its_file(run: Run, tmp_path: Path) -> None:
     """The server reads the file, but it does not know how it is called."""
     file = tmp_path / "bad.toml"

@@ -60,3 +60,13 @@ def test_window_show_lists_open_time_in_80_columns(run: Run, live: Live) -> None
     assert "22:00 +0" in lines[2]
     assert "nights: times of Europe/Berlin; every host" in shown.err
     assert len(run("window", "show", "--days", "3", "--json").json["spans"]) == len(lines) - 1
+
+
+def test_policy_that_is_none_is_said_with_its_file(run: Run, tmp_path: Path) -> None:
+    """The server reads the file, but it does not know how it is called."""
+    file = tmp_path / "bad.toml"
+    file.write_bytes(b'pause = "\xff"\n')
+    refused = run("policy", "apply", str(file))
+    reason = "it is not UTF-8 text, from byte 9 on"
+    assert refused.err.startswith(f"forewarn: The policy {file} cannot be read: {reason}.\n")
+    assert "Correct it" in refused.err

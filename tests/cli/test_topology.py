@@ -1,4 +1,4 @@
-"""A large topology goes in portions, and comes to what one request would."""
+"""A topology goes as one file says, a large one in portions, as one request would do it."""
 
 from __future__ import annotations
 
@@ -73,3 +73,18 @@ def test_answer_of_many_records_is_one_line(
     large = run("topology", "apply", str(file), "--dry-run", "--json")
     assert large.json == small.json
     assert large.out.count("\n") == 1
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_topology_of_nothing_does_not_remove_the_fleet(
+    run: Run, live: Live, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    """A file that names nothing is most likely one that could not be written."""
+    file = tmp_path / "empty.toml"
+    file.write_text("\n# nothing yet\n")
+    before = live.get("/v1/topology")
+    refused = run("topology", "apply", str(file), "--prune", *more)
+    assert refused.status == REFUSED
+    assert "names no host, group or VM" in refused.err
+    assert live.get("/v1/topology") == before
+    assert run("topology", "apply", str(file)).status == 0

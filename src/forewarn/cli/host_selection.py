@@ -24,6 +24,14 @@ class HostsUnnamed(CallerError):
     advice = "See `forewarn host list` for their names."
 
 
+class HostsFileEmpty(CallerError):
+    """A file of hosts that names none: most likely what wrote it has failed."""
+
+    code = "hosts-file-empty"
+    message = "{path} names no host."
+    advice = "Write names into it, separated by white space."
+
+
 def add_host_selection(parser: argparse.ArgumentParser) -> None:
     """Add names, `--selector` and `--file`."""
     parser.add_argument("names", metavar="NAME", nargs="*")
@@ -42,4 +50,17 @@ def named_hosts(arguments: argparse.Namespace) -> list[str]:
     ways = (arguments.names, arguments.selector, arguments.file)
     if sum(map(bool, ways)) != 1:
         raise HostsUnnamed
-    return text_of(arguments.file).split() if arguments.file else list(arguments.names)
+    return hosts_in(arguments.file) if arguments.file else list(arguments.names)
+
+
+def hosts_in(path: str) -> list[str]:
+    """Return the hosts that a file names.
+
+    Raises:
+        FileUnreadable: it cannot be read.
+        HostsFileEmpty: it names none.
+    """
+    names = text_of(path).split()
+    if not names:
+        raise HostsFileEmpty(path=path)
+    return names

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.cli.host_selection import HostsUnnamed
+from forewarn.cli.host_selection import HostsUnnamed, hosts_in
 from forewarn.cli.output import note, print_json
 from forewarn.cli.parsing import whole_number
+from forewarn.cli.plurals import noun
 from forewarn.cli.text_files import text_of
 from forewarn.exit_codes import OK, REFUSED
 
@@ -122,7 +123,7 @@ def _form(arguments: argparse.Namespace) -> dict[str, object]:
     """
     names = list(arguments.names)
     if arguments.file:
-        names += text_of(arguments.file).split()
+        names += hosts_in(arguments.file)
     ways = [bool(names), bool(arguments.selector), bool(arguments.all)]
     if sum(ways) != 1 or (arguments.file and arguments.names):
         raise HostsUnnamed
@@ -177,7 +178,8 @@ def _plan_ganeti(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json({"waves": waves, "least_waves": plan.bound.waves})
     print(_lines_of(waves), end="")
-    note(f"{len(waves)} waves; at least {plan.bound.waves}: {plan.bound.argument}")
+    count = f"{len(waves)} {noun(len(waves), 'wave')}"
+    note(f"{count}; at least {plan.bound.waves}: {plan.bound.argument}")
     return OK
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.cli.output import note, offset, print_facts, print_json_line, print_table, when
 from forewarn.cli.plan_preview import calendar_lines, group_lines
+from forewarn.cli.plurals import noun
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.protocol import timestamps
 
@@ -123,12 +124,17 @@ def print_preview(answer: Answer, now_ms: int) -> None:
     plan = answer["plan"]
     hosts = sum(len(each["hosts"]) for each in plan["waves"])
     waves = len(plan["waves"])
-    note(f"{hosts} hosts in {waves} waves; at least {plan['least_waves']}: {plan['argument']}")
+    counts = f"{hosts} {noun(hosts, 'host')} in {waves} {noun(waves, 'wave')}"
+    note(f"{counts}; at least {plan['least_waves']}: {plan['argument']}")
     print_waves(plan["waves"], now_ms)
     for lines in (calendar_lines(plan["waves"]), group_lines(answer["groups"])):
         for number, line in enumerate(lines):
             print(line if number else f"\n{line}")
     print_blocked(plan["blocked"])
+
+
+def _moved(before: int, after: int) -> str:
+    return f"wave {before} -> {after}" if before != after else f"wave {after}, at another time"
 
 
 def print_difference(answer: Answer) -> None:
@@ -137,7 +143,7 @@ def print_difference(answer: Answer) -> None:
     rows = [(each, "+", "added") for each in answer["added"]]
     rows += [(each, "-", "done, blocked or not asked for any more") for each in answer["removed"]]
     rows += [
-        (each["host"], "~", f"wave {each['from_wave']} -> {each['to_wave']}")
+        (each["host"], "~", _moved(each["from_wave"], each["to_wave"]))
         for each in answer["changed"]
     ]
     rows += [(each, "!", "blocked") for each in answer["blocked"]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,9 @@ DEFAULT_SERVER = "http://127.0.0.1:8470"
 _NUMBERS: dict[object, str] = {float: "a number", int: "an integer"}
 #: Longer lists of what could be meant are left to `--help`.
 NAMED_MAX = 12
+#: How alike an option must be to one that is not known, to be named in its place.
+OPTION_LIKENESS = 0.7
+_NEGATIVE = re.compile(r"-[0-9]+[a-z]+")
 #: What history is wanted of.
 HISTORY_FILTERS = ("operation", "event", "host", "vm", "group", "action")
 
@@ -59,6 +64,17 @@ def whole_number(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} must be a positive integer")
     return int(text)
+
+
+def seconds(text: str) -> float:
+    """Return a time in seconds, for an argument that limits a wait."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a positive number of seconds")
+    return found
 
 
 class Parser(argparse.ArgumentParser):
@@ -119,11 +135,14 @@ class Parser(argparse.ArgumentParser):
             self.error(f"there is no option {name}{_near(name, self._option_string_actions)}")
 
     def _own(self, words: Iterable[str]) -> Iterable[str]:
-        """Return the long options among words, up to the command that takes the rest."""
+        """Return the long options among words, up to the command that takes the rest.
+
+        Also what argparse takes for one and leaves out: a negative duration, such as -5m.
+        """
         for word in words:
             if word == "--" or (self._subparsers and not word.startswith("-")):
                 return
-            if word.startswith("--") and " " not in word:
+            if (word.startswith("--") and " " not in word) or _NEGATIVE.fullmatch(word):
                 yield word
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:  # noqa: ANN401 - the same
@@ -150,7 +169,8 @@ def _near(word: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - only where something is wrong
 
     names = list(known)
-    found = get_close_matches(word, names, n=1)
+    likeness = OPTION_LIKENESS if word.startswith("-") else 0.6
+    found = get_close_matches(word, names, n=1, cutoff=likeness)
     if found:
         return f"; did you mean {found[0]}?"
     if word.startswith("-") or len(names) > NAMED_MAX:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from forewarn.cli.output import note, offset, print_json, print_table
 from forewarn.cli.parsing import whole_number
 from forewarn.cli.plurals import noun
-from forewarn.cli.topology import add_file, described
+from forewarn.cli.topology import FileMalformed, add_file, described
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK
 from forewarn.protocol import timestamps
@@ -51,11 +51,15 @@ def add_commands(commands: Commands) -> None:
 
 def _apply(arguments: argparse.Namespace) -> int:
     from forewarn.cli.api_client import client_of  # noqa: PLC0415 - `--help` needs it not
+    from forewarn.cli.topology_portions import FileUnreadable, put_file  # noqa: PLC0415
 
     body, media = described(arguments, PolicyUnreadable)
     dry_run = "true" if arguments.dry_run else "false"
     path = f"/v1/policy?dry_run={dry_run}"
-    answer = json.loads(client_of(arguments).send("PUT", path, body=body, kind=media))
+    try:
+        answer = json.loads(put_file(client_of(arguments), path, body, media=media))
+    except FileUnreadable as refusal:
+        raise FileMalformed(what="policy", path=arguments.file, reason=refusal) from refusal
     if arguments.json:
         return print_json(answer)
     for name in answer["changed"]:

@@ -43,6 +43,14 @@ class TopologyUnreadable(CallerError):
     advice = "Name a file that ends in .toml, .yaml or .json, or - with --format."
 
 
+class FileMalformed(CallerError):
+    """A file that the server could read, and that is not what it says it is."""
+
+    code = "file-malformed"
+    message = "The {what} {path} cannot be read: {reason}."
+    advice = "Correct it and run the command again; nothing was changed."
+
+
 def add_commands(commands: Commands) -> None:
     """Add `topology`."""
     topology = commands.group("topology")
@@ -75,7 +83,8 @@ def described(arguments: argparse.Namespace, unreadable: type[CallerError]) -> t
     ending = f".{arguments.format}" if arguments.format else Path(arguments.file).suffix.lower()
     media = _MEDIA.get(ending)
     if media is None:
-        raise unreadable(path=arguments.file, reason=f"its ending is {ending or 'none'}")
+        wrong = f"the ending {ending!r} is not known" if ending else "its name has no ending"
+        raise unreadable(path=arguments.file, reason=wrong)
     try:
         if arguments.file == "-":
             return sys.stdin.buffer.read(), media
@@ -99,7 +108,7 @@ def _apply(arguments: argparse.Namespace) -> int:
             asked = {"prune": arguments.prune, "dry_run": arguments.dry_run}
             answer = apply_portions(client_of(arguments), portions, asked)
     except FileUnreadable as refusal:
-        raise TopologyUnreadable(path=arguments.file, reason=refusal) from refusal
+        raise FileMalformed(what="topology", path=arguments.file, reason=refusal) from refusal
     if arguments.json and sum(len(answer[verb]) for verb in _SIGNS) > INDENTED_MAX:
         print_json_line(answer)
         return OK

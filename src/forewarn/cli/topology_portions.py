@@ -166,14 +166,23 @@ def _read(body: bytes, media: str) -> Any:  # noqa: ANN401 - whatever the file s
 def _sent(client: ApiClient, body: bytes, media: str, asked: Mapping[str, bool]) -> dict[str, Any]:
     query = urlencode({name: "true" for name, wanted in asked.items() if wanted})
     path = f"/v1/topology?{query}" if query else "/v1/topology"
+    answer: dict[str, Any] = json.loads(put_file(client, path, body, media=media))
+    return answer
+
+
+def put_file(client: ApiClient, path: str, body: bytes, *, media: str) -> bytes:
+    """Send what a file says, and return the answer.
+
+    Raises:
+        FileUnreadable: the server cannot read it.
+    """
     try:
-        answer: dict[str, Any] = json.loads(client.send("PUT", path, body=body, kind=media))
+        return client.send("PUT", path, body=body, kind=media)
     except ApiRefused as refusal:
         if refusal.code != "body-unreadable":
             raise
         reason = str(refusal).partition(": ")[2].removesuffix(".")
         raise FileUnreadable(reason) from refusal
-    return answer
 
 
 def _unnamed(client: ApiClient, fleet: Fleet, kind: str) -> list[str]:

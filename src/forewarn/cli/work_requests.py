@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from forewarn.cli.host_selection import add_host_selection, named_hosts
 from forewarn.cli.orders import print_order, wait_for_order
 from forewarn.cli.output import note, print_json, print_table, when
+from forewarn.cli.parsing import seconds
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED, TIMED_OUT
 
@@ -106,7 +107,7 @@ def add_wait_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
-        type=float,
+        type=seconds,
         default=0.0,
         help="with --wait: give up watching after so long; the work goes on",
     )

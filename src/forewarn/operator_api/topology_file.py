@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from forewarn.core.records import SHARED
 from forewarn.core.stimulus import ChangeTopology
 from forewarn.core.topology import Group, GroupKind, Host, Topology, Vm
+from forewarn.errors import CallerError
 from forewarn.operator_api import request_forms as forms
 from forewarn.validation.complexity import check_count, checkpoint
 from forewarn.validation.durations import iso_duration
 from forewarn.validation.fields import ValidationFailed, Values
-from forewarn.validation.json_reader import JSON, BodyUnreadable, read_json
+from forewarn.validation.json_reader import JSON, BodyUnreadable, not_text, read_json
 from forewarn.validation.toml_reader import read_toml
 
 if TYPE_CHECKING:
@@ -36,6 +37,15 @@ PORTION = 500
 READERS: dict[str, str] = {TOML: "toml", YAML: "yaml", JSON: "json"}
 #: File ending -> media type.
 ENDINGS: dict[str, str] = {".toml": TOML, ".yaml": YAML, ".yml": YAML, ".json": JSON}
+
+
+class FleetEmptied(CallerError):
+    """A topology of nothing that is to be all there is: most likely what wrote it has failed."""
+
+    code = "fleet-emptied"
+    status = 422
+    message = "The topology names no host, group or VM, and everything else is to be removed."
+    advice = "Look at the file. To remove hosts, groups and VMs, name them; nothing was changed."
 
 
 def read_topology(body: bytes, media: str) -> ChangeTopology:
@@ -64,7 +74,11 @@ def records_of(values: Values) -> ChangeTopology:
 
 
 def pruned(asked: ChangeTopology, before: Topology) -> ChangeTopology:
-    """Return the change that also removes what is there and not described; costs the fleet."""
+    """Return the change that also removes what is there and not described; costs the fleet.
+
+    Raises:
+        FleetEmptied: nothing is described, so that nothing would be left.
+    """
     named = {
         "vm": {each.name for each in asked.vms},
         "group": {each.name for each in asked.groups},
@@ -75,6 +89,8 @@ def pruned(asked: ChangeTopology, before: Topology) -> ChangeTopology:
         "group": before.groups,
         "host": before.hosts,
     }
+    if not any(named.values()) and any(known.values()):
+        raise FleetEmptied
     removed = tuple(
         (kind, name) for kind, names in known.items() for name in names if name not in named[kind]
     )
@@ -183,6 +199,9 @@ def parsed(body: bytes, media: str) -> object:
         return read_json(body)
     try:
         text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BodyUnreadable(reason=not_text(error)) from error
+    try:
         if media == TOML:
             return read_toml(text)
         from forewarn.validation.yaml_reader import read_yaml  # noqa: PLC0415 - rarely needed

@@ -38,10 +38,17 @@ def read_json(body: bytes) -> object:
     check_json(body)
     try:
         return json.loads(body, object_pairs_hook=without_doubles, parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise BodyUnreadable(reason=not_text(error)) from error
     except RecursionError as error:
         raise BodyUnreadable(reason="it is nested too deeply") from error
     except ValueError as error:
         raise BodyUnreadable(reason=f"it is not JSON: {_short(error)}") from error
+
+
+def not_text(error: UnicodeDecodeError) -> str:
+    """Return why bytes cannot be read as text, in half a sentence."""
+    return f"it is not UTF-8 text, from byte {error.start} on"
 
 
 def without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
