@@ -212,8 +212,14 @@ class Running:
             quiet = 0 if waiting else quiet + 1
 
     def announce(self) -> Operation:
-        """Announce work on the host."""
-        return self.ask(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))).operations[0]
+        """Announce work on the host, and let the loop take in what follows.
+
+        A notice that it does not know to be shown is given again after a restart.
+        """
+        work = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",))
+        operation = self.ask(work).operations[0]
+        self.settle()
+        return operation
 
     def end(self, operation: Operation) -> None:
         """Let an operation start, and end it without its driver."""
