@@ -20,6 +20,7 @@ from forewarn.replication.messages import (
     FeedCurrent,
     FeedUnreadable,
     Follow,
+    Ping,
     PollMessage,
     Pong,
 )
@@ -38,7 +39,11 @@ REQUESTS_MAX = 10_000
 IDLE_BYTES_MAX = 64 * 1024
 """A node with more than this unsent is not asked for a sign of life: it is being sent some."""
 
+PINGS_MAX = 100
+"""Pings that may be unanswered: it is not silent as long as it says anything else."""
+
 _NOWHERE = -1
+_PING = feed.line_of(Ping())
 
 
 class NodeSession:
@@ -67,6 +72,10 @@ class NodeSession:
         self._requests = 0
         self._answers: deque[tuple[int, bytes]] = deque()
         self._current = False
+        self._pings: deque[float] = deque()
+        """When each ping was sent that is not answered yet, by the event loop's clock."""
+        self._heard_of_s = asyncio.get_running_loop().time()
+        """What it says now it said after this: when the last ping it has answered was sent."""
 
     @property
     def name(self) -> str:
@@ -94,9 +103,10 @@ class NodeSession:
             case Ack(sequence):
                 self._nodes.shows(self.name, sequence)
             case Pong():
-                pass
+                if self._pings:
+                    self._heard_of_s = max(self._heard_of_s, self._pings.popleft())
             case PollMessage(groups, age_ms):
-                self._upstream.polled(frozenset(groups), age_ms)
+                self._upstream.polled(frozenset(groups), age_ms + self._way_ms())
             case ApproveMessage(number, request):
                 self._count_request()
                 approved = self._upstream.approve(request)
@@ -107,6 +117,12 @@ class NodeSession:
                 enabled.add_done_callback(partial(self._enabled, number))
             case Follow():
                 raise FeedUnreadable(reason="a node says only once who it is")
+
+    def ping(self) -> None:
+        """Ask for a sign of life, unless too many were asked for in vain."""
+        if self.idle and len(self._pings) < PINGS_MAX:
+            self._pings.append(asyncio.get_running_loop().time())
+            self.writer.write(_PING)
 
     async def send(self, line: bytes) -> None:
         """Send a line, as fast as the node reads."""
@@ -123,8 +139,17 @@ class NodeSession:
         self.send_answers()
         if not self._current:
             self._current = True
+            self._heard_of_s = asyncio.get_running_loop().time()  # it says no more before that
             self._nodes.enlist(self.name)
             self.writer.write(feed.line_of(FeedCurrent()))
+
+    def _way_ms(self) -> int:
+        """Return how long what it says now may have been on its way, at most; in ms.
+
+        What it says behind its answer to a ping it said after that was sent, however long both
+        were in a buffer, of a process that stood still, say. Source: F-5.
+        """
+        return int((asyncio.get_running_loop().time() - self._heard_of_s) * 1000)
 
     def _count_request(self) -> None:
         if self._requests >= REQUESTS_MAX:

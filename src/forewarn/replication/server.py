@@ -19,7 +19,7 @@ from forewarn.ids import Ids
 from forewarn.replication import messages as feed
 from forewarn.replication.access import NodeRefused
 from forewarn.replication.feed_state import digest_of
-from forewarn.replication.messages import FeedStart, FeedUnreadable, NodeTroubles, Ping, Refused
+from forewarn.replication.messages import FeedStart, FeedUnreadable, NodeTroubles, Refused
 from forewarn.replication.moves import Moves
 from forewarn.replication.node_requests import NodeRequests
 from forewarn.replication.node_session import ASKED_LINE_BYTES_MAX, NodeSession, read_greeting
@@ -370,7 +370,7 @@ class FeedServer:
     async def _beat(self) -> None:
         """Ask for signs of life, and notice who gives none."""
         loop = asyncio.get_running_loop()
-        line, heartbeat_s = feed.line_of(Ping()), self._pace.heartbeat_s
+        heartbeat_s = self._pace.heartbeat_s
         while True:
             due_s = loop.time() + heartbeat_s
             await asyncio.sleep(heartbeat_s)
@@ -379,8 +379,8 @@ class FeedServer:
             for session in tuple(self._sessions):
                 if self.nodes.silent(session.name):
                     session.writer.transport.abort()
-                elif session.idle:
-                    session.writer.write(line)
+                else:
+                    session.ping()
             for name in self.nodes.names:
                 if self.nodes.silent(name):
                     self.on_silent(name)
