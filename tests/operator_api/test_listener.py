@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import stat
 from typing import TYPE_CHECKING
 
 import pytest
+from starlette.applications import Starlette
 
 from forewarn.operator_api.listener import (
+    AZURE,
+    METRICS,
+    OPERATOR,
+    OperatorAddressTaken,
     OperatorAddressUnusable,
+    Purpose,
     check_address,
     clean_up,
     name_of,
     open_listener,
 )
+from forewarn.operator_api.server import start_operator
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+NOBODY = Starlette()
 
 needs_unix = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
 
@@ -85,3 +95,49 @@ def test_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
         open_listener(f"unix:{path}")
     clean_up(f"unix:{path}")
     assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("purpose", [OPERATOR, AZURE, METRICS], ids=lambda each: each.server)
+def test_refused_address_names_what_was_to_be_served(purpose: Purpose) -> None:
+    """Three servers are started alike; who reads the sentence must know which one it is."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(OperatorAddressUnusable) as refused:
+            open_listener(address, purpose)
+    assert str(refused.value).startswith(f"{purpose.server} cannot listen on {address}: ")
+    assert purpose.setting in refused.value.advice_text()
+
+
+def test_server_whose_port_is_taken_meanwhile_is_refused() -> None:
+    """Two may bind one port, and one may listen; the other says so and does not wait for ever."""
+
+    async def start() -> None:
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{other.getsockname()[1]}"
+            starting = asyncio.ensure_future(start_operator(NOBODY, address))
+            await asyncio.sleep(0)  # it has bound the port, and does not listen yet
+            other.listen()
+            with pytest.raises(OperatorAddressTaken, match="in use"):
+                await asyncio.wait_for(starting, 20)
+
+    asyncio.run(start())
+
+
+@pytest.mark.parametrize("content", [None, b"not a certificate"], ids=["missing", "malformed"])
+def test_server_without_its_certificate_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    """A certificate that cannot be read ends the start; it does not wait for ever."""
+    path = tmp_path / "certificate.pem"
+    if content is not None:
+        path.write_bytes(content)
+
+    async def start() -> None:
+        files = (str(path), str(path))
+        starting = start_operator(NOBODY, "127.0.0.1:0", certificate=files)
+        with pytest.raises(OSError):  # noqa: PT011 - of the files, and of what is in them
+            await asyncio.wait_for(starting, 20)
+
+    asyncio.run(start())

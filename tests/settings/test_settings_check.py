@@ -68,9 +68,31 @@ def test_setting_nobody_can_mean_is_refused(tmp_path: Path, written: str, said: 
         ('[drivers]\ndefault = "magic"', "There is no driver magic."),
         ('[operator]\ntokens = ["kim:short"]', "shorter than 16 characters"),
         ('[listen]\noperator = "localhost"', "cannot listen on localhost: it is not IPV4:PORT"),
+        ('[listen]\nmetrics = "x"', "The metrics endpoint cannot listen on x: it is not"),
+        ('[azure]\nlisten = "x"', "Azure Resource Manager cannot listen on x: it is not"),
+        (
+            '[azure]\nlisten = "127.0.0.1:0"\ncertificate = "/none.pem"',
+            "The certificate /none.pem cannot be used: No such file or directory.",
+        ),
+        (
+            "[feed]\nlisten='[::1]:0'\ntokens=['n:0123456789abcdef']\ncertificate='/no'\nkey='/no'",
+            "The TLS files /no, /no cannot be used: No such file or directory.",
+        ),
+        ('[otlp]\nendpoint = "collector:4318"', "otlp.endpoint in the settings is"),
         ('[store]\nurl = "mysql://x"', "is not the address of a store"),
     ],
-    ids=["sound", "driver", "token", "operator", "store"],
+    ids=[
+        "sound",
+        "driver",
+        "token",
+        "operator",
+        "metrics",
+        "azure",
+        "certificate",
+        "feed",
+        "otlp",
+        "store",
+    ],
 )
 def test_check_finds_what_a_start_would(tmp_path: Path, written: str, said: str) -> None:
     """`serve --check` ends with 0, or with 2 and one sentence; it opens nothing."""

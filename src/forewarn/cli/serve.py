@@ -76,15 +76,28 @@ def _check_rest(settings: Settings) -> None:
     """Check now what a start would find out a little later."""
     from forewarn.clock import SystemClock  # noqa: PLC0415
     from forewarn.ids import Ids  # noqa: PLC0415
+    from forewarn.operator_api.arm.server import check_certificate  # noqa: PLC0415
     from forewarn.operator_api.auth import read_tokens  # noqa: PLC0415
-    from forewarn.operator_api.listener import check_address  # noqa: PLC0415
-    from forewarn.service.daemon import Daemon  # noqa: PLC0415
+    from forewarn.operator_api.listener import (  # noqa: PLC0415
+        AZURE,
+        METRICS,
+        OPERATOR,
+        check_address,
+    )
+    from forewarn.service.daemon import Daemon, feed_tls  # noqa: PLC0415
     from forewarn.store import check_store_address  # noqa: PLC0415
 
     Daemon(settings, clock=SystemClock(), ids=Ids())
     read_tokens(settings.operator.tokens)
-    if settings.listen.operator:
-        check_address(settings.listen.operator)
+    for address, purpose in (
+        (settings.listen.operator, OPERATOR),
+        (settings.listen.metrics, METRICS),
+        (settings.azure.listen, AZURE),
+    ):
+        if address:
+            check_address(address, purpose)
+    check_certificate(settings.azure)
+    feed_tls(settings.feed)
     check_store_address(settings.store.url)
 
 

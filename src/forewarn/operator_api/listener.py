@@ -11,6 +11,7 @@ import socket
 import stat
 
 from forewarn.errors import CallerError
+from forewarn.values import value
 
 #: Marks the path of a Unix socket.
 UNIX = "unix:"
@@ -20,22 +21,35 @@ LOCALHOST = "127.0.0.1"
 UNIX_MODE = 0o660
 
 
+@value
+class Purpose:
+    """What is served at an address, and where the address is set."""
+
+    server: str
+    setting: str
+
+
+OPERATOR = Purpose("The operator API", "`--operator-listen`, [listen] operator")
+AZURE = Purpose("Azure Resource Manager", "`--azure ADDRESS`, [azure] listen")
+METRICS = Purpose("The metrics endpoint", "[listen] metrics")
+
+
 class OperatorAddressUnusable(CallerError):
-    """The operator API cannot listen at the configured address."""
+    """An address of the settings that nothing can listen at."""
 
     code = "operator-address-unusable"
-    message = "The operator API cannot listen on {address}: {reason}."
-    advice = "Free the address or choose another one (`--operator-listen`, [listen] operator)."
+    message = "{server} cannot listen on {address}: {reason}."
+    advice = "Free the address or choose another one ({setting})."
 
 
 class OperatorAddressTaken(OperatorAddressUnusable):
-    """The system does not let the operator API listen there."""
+    """The system does not let anything listen there."""
 
     code = "operator-address-taken"
     status = 409
 
 
-def check_address(address: str) -> tuple[str, int]:
+def check_address(address: str, purpose: Purpose = OPERATOR) -> tuple[str, int]:
     """Return host and port of `IPV4:PORT` or `[IPV6]:PORT`, or the path of `unix:PATH` and 0.
 
     `localhost` is 127.0.0.1; no other name is looked up.
@@ -54,25 +68,34 @@ def check_address(address: str) -> tuple[str, int]:
         host = ""
     if not (host and port.isascii() and port.isdigit() and int(port) < 65_536):
         reason = "it is not IPV4:PORT, localhost:PORT, [IPV6]:PORT or unix:PATH"
-        raise OperatorAddressUnusable(address=address, reason=reason)
+        raise OperatorAddressUnusable(
+            server=purpose.server, address=address, reason=reason, setting=purpose.setting
+        )
     return host.strip("[]"), int(port)
 
 
-def open_listener(address: str) -> socket.socket:
+def open_listener(address: str, purpose: Purpose = OPERATOR) -> socket.socket:
     """Open a socket at an address and bind it; port 0 takes a free one.
 
     Raises:
         OperatorAddressUnusable: the address cannot be read.
         OperatorAddressTaken: it is taken or not allowed.
     """
-    host, port = check_address(address)
+    host, port = check_address(address, purpose)
     try:
         listener = _open_unix(host) if address.startswith(UNIX) else _open_tcp(host, port)
     except (OSError, AttributeError) as error:  # the latter where there are no Unix sockets
-        reason = getattr(error, "strerror", None) or error
-        raise OperatorAddressTaken(address=address, reason=reason) from error
+        raise taken(address, purpose, error) from error
     listener.setblocking(False)  # noqa: FBT003 - the standard library's own signature
     return listener
+
+
+def taken(address: str, purpose: Purpose, error: BaseException | None) -> OperatorAddressTaken:
+    """Return the refusal of an address that the system does not let anything listen at."""
+    reason = getattr(error, "strerror", None) or error
+    return OperatorAddressTaken(
+        server=purpose.server, address=address, reason=reason, setting=purpose.setting
+    )
 
 
 def clean_up(address: str) -> None:

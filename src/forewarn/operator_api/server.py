@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from forewarn.operator_api.connections import factory
-from forewarn.operator_api.listener import clean_up, name_of, open_listener
+from forewarn.operator_api.listener import (
+    OPERATOR,
+    Purpose,
+    clean_up,
+    name_of,
+    open_listener,
+    taken,
+)
 from forewarn.settings import OperatorSettings
 
 if TYPE_CHECKING:
@@ -89,6 +96,7 @@ async def start_operator(
     settings: OperatorSettings | None = None,
     *,
     certificate: tuple[str, str] | None = None,
+    purpose: Purpose = OPERATOR,
 ) -> OperatorServer:
     """Serve an application at `IPV4:PORT`, `[IPV6]:PORT` or `unix:PATH`; port 0 takes a free one.
 
@@ -97,11 +105,13 @@ async def start_operator(
         address: where to listen.
         settings: limits of connections.
         certificate: files of a certificate and its key; None: plain HTTP.
+        purpose: what is served there, for the sentence that says that it cannot be.
 
     Raises:
         OperatorAddressUnusable: the address cannot be read or is taken.
+        OSError: the certificate or its key cannot be read; `ssl.SSLError` is one.
     """
-    listener = open_listener(address)
+    listener = open_listener(address, purpose)
     certificate_file, key_file = certificate or (None, None)
     config = uvicorn.Config(
         app,
@@ -118,8 +128,19 @@ async def start_operator(
         ssl_keyfile=key_file,
     )
     server = _Server(config)
+    try:
+        config.load()  # here, and not in the task, which would end before it listens
+    except BaseException:
+        listener.close()
+        clean_up(address)
+        raise
     task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
-    await server.listening.wait()
+    listening = asyncio.ensure_future(server.listening.wait())
+    await asyncio.wait([task, listening], return_when=asyncio.FIRST_COMPLETED)
+    if not listening.done():  # another process listens there, which has bound it as we did
+        listening.cancel()
+        listener.close()
+        raise taken(address, purpose, task.exception()) from task.exception()
     stop_streams = getattr(getattr(app, "state", None), "stop_streams", _nothing)
     return OperatorServer(server, task, address=name_of(listener), stop_streams=stop_streams)
 

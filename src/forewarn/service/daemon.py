@@ -32,6 +32,7 @@ from forewarn.store.lease import Tenure
 from forewarn.values import value
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Sequence
 
     from forewarn.clock import Clock
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from forewarn.replication.server import FeedServer
     from forewarn.service.observers import Observers
     from forewarn.service.workers import Workers
-    from forewarn.settings import Settings
+    from forewarn.settings import FeedSettings, Settings
 
 log = logging.getLogger("forewarn")
 
@@ -281,14 +282,7 @@ class Daemon:
 
     async def _start_feed(self, server: FeedServer) -> str:
         feed = self.settings.feed
-        tls = None
-        if feed.certificate:
-            from forewarn.replication.access import TlsFiles  # noqa: PLC0415
-            from forewarn.replication.tls import server_context  # noqa: PLC0415 - most need no TLS
-
-            files = TlsFiles(feed.certificate, feed.key, feed.client_ca)
-            tls = server_context(files, tokens=bool(feed.tokens))
-        return await server.start_network(feed.listen, tls)
+        return await server.start_network(feed.listen, feed_tls(feed))
 
     async def _listen(self, addresses: Sequence[str], workers: Workers | None) -> tuple[str, ...]:
         """Open the metadata addresses; Unix sockets stay with this process: none can be shared."""
@@ -381,3 +375,18 @@ def _gates(settings: Settings) -> dict[str, Gate]:
     from forewarn.control.gate_checks import make_gates  # noqa: PLC0415
 
     return make_gates({each.name: each.values for each in settings.gates.tables})
+
+
+def feed_tls(feed: FeedSettings) -> ssl.SSLContext | None:
+    """Return what the feed proves itself with; None: it is plain.
+
+    Raises:
+        TlsFilesInvalid: a file cannot be used.
+    """
+    if not (feed.listen and feed.certificate):
+        return None
+    from forewarn.replication.access import TlsFiles  # noqa: PLC0415
+    from forewarn.replication.tls import server_context  # noqa: PLC0415 - most need no TLS
+
+    files = TlsFiles(feed.certificate, feed.key, feed.client_ca)
+    return server_context(files, tokens=bool(feed.tokens))

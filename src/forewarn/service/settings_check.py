@@ -43,6 +43,9 @@ def check_settings(settings: Settings) -> None:
         parse(address)
     policy_of(settings.policy)
     _check_feed(settings.feed)
+    endpoint = settings.otlp.endpoint
+    if endpoint and not endpoint.startswith(("http://", "https://")):
+        _refuse("otlp.endpoint", f"is {endpoint!r}, which is not an http:// or https:// address")
 
 
 def _check_metadata(metadata: MetadataSettings) -> None:

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from forewarn.control.service_state import STANDBY
+from forewarn.operator_api.listener import METRICS
 from forewarn.operator_api.server import OperatorServer, start_operator
 from forewarn.telemetry.commit_metrics import CommitMetrics
 from forewarn.telemetry.control_snapshot import ControlSnapshot, service_states
@@ -123,6 +124,6 @@ async def start_standby_metrics(address: str) -> OperatorServer:
 
 
 async def _served(app: ScrapeApp, address: str) -> OperatorServer:
-    server = await start_operator(app, address)
+    server = await start_operator(app, address, purpose=METRICS)
     log.info("answering scrapes at %s", server.address, extra={"action": "metrics.started"})
     return server

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import ssl
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from forewarn.errors import CallerError
 from forewarn.operator_api.arm.app import build_arm
 from forewarn.operator_api.arm.certificate import make_certificate
+from forewarn.operator_api.listener import AZURE
 from forewarn.operator_api.server import start_operator
 from forewarn.values import value
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from forewarn.clock import Clock
     from forewarn.control.engine import ControlEngine
     from forewarn.operator_api.server import OperatorServer
-    from forewarn.settings import Settings
+    from forewarn.settings import AzureSettings, Settings
     from forewarn.store import Store
 
 
@@ -73,7 +75,9 @@ async def start_arm(
         app = build_arm(
             loop, store, clock=clock, settings=settings.operator, token_key=key_of_tokens
         )
-        server = await start_operator(app, azure.listen, settings.operator, certificate=(path, key))
+        server = await start_operator(
+            app, azure.listen, settings.operator, certificate=(path, key), purpose=AZURE
+        )
     except OSError as error:  # of the files; ssl.SSLError is one
         _remove(directory)
         raise CertificateUnusable(path=path, reason=error.strerror or error) from error
@@ -83,6 +87,21 @@ async def start_arm(
     # By name: Azure's tools compare it with the certificate, and every one of them has it.
     url = server.address.replace("http://127.0.0.1:", "http://localhost:")
     return ArmServer(url.replace("http://", "https://", 1), path, server, directory)
+
+
+def check_certificate(azure: AzureSettings) -> None:
+    """Refuse a certificate of the settings that cannot be served with; there may be none.
+
+    Raises:
+        CertificateUnusable: it or its key cannot be read, or they do not belong together.
+    """
+    if not (azure.listen and azure.certificate):
+        return
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(azure.certificate, azure.key or azure.certificate)
+    except OSError as error:
+        raise CertificateUnusable(path=azure.certificate, reason=error.strerror or error) from error
 
 
 def _remove(directory: Path | None) -> None:
