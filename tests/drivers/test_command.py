@@ -239,5 +239,5 @@ def test_command_discovers_a_topology(rig: Rig) -> None:
 
 def test_command_without_its_options_is_refused() -> None:
     """A driver that could do nothing is refused at the start. Source: R-4."""
-    with pytest.raises(DriverUnusable, match="begin"):
+    with pytest.raises(DriverUnusable, match=r"cannot be used: lacks the member 'begin'"):
         make_driver("mine", {"kind": "command", "state": "/nowhere"})

@@ -186,6 +186,6 @@ def test_full_disk_leaves_nothing_old_behind(
 def test_directory_has_one_node(tmp_path: Path) -> None:
     """Two nodes never write the same file. Source: M-2."""
     store = NodeStore(NodeDirectory(tmp_path))
-    with pytest.raises(NodeStoreUnusable):
+    with pytest.raises(NodeStoreUnusable, match="another metadata node uses it"):
         NodeDirectory(tmp_path)
     store.close()

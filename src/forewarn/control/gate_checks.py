@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 from forewarn.drivers.command.program import Limits, ProgramFailed, Watch, run_program
 from forewarn.drivers.webhook.request import HttpRequest, exchange
 from forewarn.errors import CallerError
-from forewarn.validation.fields import Boolean, Integer, Number, Text
+from forewarn.validation.fields import Boolean, Integer, Number, Text, ValidationFailed
 from forewarn.validation.forms import Field, Form, ListOf
 from forewarn.values import value
 
@@ -96,15 +96,18 @@ def make_gates(tables: Mapping[str, Mapping[str, object]]) -> dict[str, Gate]:
     """Return the gates that the settings describe, by name.
 
     Raises:
-        GateInvalid: one of them contradicts itself.
-        ValidationFailed: an option is unknown or of the wrong kind.
+        GateInvalid: one of them contradicts itself, or an option is unknown or of the wrong kind.
     """
     return {name: _gate(name, options) for name, options in tables.items()}
 
 
 def _gate(name: str, options: Mapping[str, object]) -> Gate:
     tries = {"tries": POLLS_TRIES} if options.get("polls") else {}
-    gate = Gate(name, **_OPTIONS.read({**tries, **options}, f"[gates.{name}]"))
+    place = f"[gates.{name}]"
+    try:
+        gate = Gate(name, **_OPTIONS.read({**tries, **options}, place))
+    except ValidationFailed as error:
+        raise GateInvalid(name=name, problem=error.without(place)) from error
     if sum(map(bool, (gate.command, gate.url, gate.prometheus, gate.polls))) != 1:
         problem = "must have exactly one of command, url, prometheus and polls"
         raise GateInvalid(name=name, problem=problem)

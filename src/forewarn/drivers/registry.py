@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from forewarn.drivers.manual import ManualDriver
 from forewarn.drivers.simulated import SimulatedDriver
 from forewarn.errors import CallerError, ForewarnError
+from forewarn.validation.fields import ValidationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,6 +70,8 @@ def make_driver(name: str, options: Options) -> Driver:
         raise DriverKindUnknown(name=name, kind=kind, known=known)
     try:
         return factory(name, {key: value for key, value in options.items() if key != KIND})
+    except ValidationFailed as error:
+        raise DriverUnusable(name=name, reason=error.without(f"[drivers.{name}]")) from error
     except ForewarnError as error:
         raise DriverUnusable(name=name, reason=str(error).removesuffix(".")) from error
     except Exception as error:  # whatever another package does, the service says which one it was

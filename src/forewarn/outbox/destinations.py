@@ -19,7 +19,7 @@ from forewarn.outbox.delivery import Destination
 from forewarn.outbox.kafka_sink import KafkaSink, KafkaTarget
 from forewarn.outbox.nats_sink import NatsSink, NatsTarget
 from forewarn.outbox.webhook_sink import EventGridSink, HttpTarget, WebhookSink
-from forewarn.validation.fields import Boolean, Integer, Number, Text
+from forewarn.validation.fields import Boolean, Integer, Number, Text, ValidationFailed
 from forewarn.validation.forms import Field, Form, ListOf
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def make_destinations(tables: Mapping[str, Mapping[str, object]]) -> tuple[Desti
     """Return the destinations that the settings describe.
 
     Raises:
-        DestinationInvalid: one contradicts itself, or its package is not installed.
-        ValidationFailed: an option is unknown, missing or of the wrong kind.
+        DestinationInvalid: one contradicts itself, an option is unknown, missing or of the wrong
+            kind, or its package is not installed.
     """
     if len(tables) > DESTINATIONS_MAX:
         problem = f"is one of {len(tables)}; there may be {DESTINATIONS_MAX}"
@@ -144,7 +144,11 @@ def _destination(name: str, options: dict[str, object]) -> Destination:
     if form is None:
         problem = f"must have a kind, one of {', '.join(FORMS)}, not {kind!r}"
         raise DestinationInvalid(name=name, problem=problem)
-    read = form.read(options, f"[outbox.{name}]")
+    place = f"[outbox.{name}]"
+    try:
+        read = form.read(options, place)
+    except ValidationFailed as error:
+        raise DestinationInvalid(name=name, problem=error.without(place)) from error
     package, extra = _NEEDS.get(kind, ("", ""))
     if package and importlib.util.find_spec(package) is None:
         problem = f"needs the package {package}, which comes with forewarn[{extra}]"

@@ -266,7 +266,9 @@ class Follower:
                 if str(error) != trouble:
                     trouble = str(error)
                     facts = {"action": "feed-lost"}
-                    _LOG.warning("The feed at %s is away: %s.", self._address, error, extra=facts)
+                    reason = trouble.removesuffix(".")
+                    text = "The feed at %s cannot be followed: %s."
+                    _LOG.warning(text, self._address, reason, extra=facts)
             except Exception:  # noqa: BLE001 - a node that stops following shows old news for ever
                 self._fail()
             finally:

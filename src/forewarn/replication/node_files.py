@@ -163,6 +163,9 @@ def _hold(directory: Path) -> int:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except ImportError:
         pass
+    except BlockingIOError as error:
+        os.close(held)
+        raise OSError(error.errno, "another metadata node uses it") from error
     except OSError:
         os.close(held)
         raise

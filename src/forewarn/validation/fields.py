@@ -44,6 +44,10 @@ class ValidationFailed(CallerError):
     message = "{where} {problem}."
     advice = "See docs/reference/api.md for what may stand there; nothing was changed."
 
+    def without(self, place: str) -> str:
+        """Return what is wrong, without the place of the form, for a sentence that names it."""
+        return str(self).removeprefix(place).strip(" .")
+
 
 class ValueType(Protocol):
     """A kind of value."""
