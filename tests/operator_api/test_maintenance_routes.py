@@ -73,6 +73,20 @@ def test_life_of_a_maintenance(fleet: Live) -> None:
     assert fleet.call("POST", f"{path}/start").code == "maintenance-wrong-state"
 
 
+def test_wave_that_is_over_has_no_end_to_come(fleet: Live) -> None:
+    """What a plan had expected of the last wave is not shown once that is over. Source: F-1."""
+    name = started(fleet, hosts=["h1"])
+    [operation] = fleet.get("/v1/operations?live=true")["operations"]
+    for word in ("approve", "complete"):
+        fleet.post(f"/v1/operations/{operation['id']}/{word}")
+        fleet.settle()
+    full = planned(fleet, name)
+    assert full["maintenance"]["state"] == "done"
+    [wave] = full["waves"]
+    assert (wave["state"], wave["hosts"], wave["done"]) == ("over", ["h1"], 1)
+    assert [wave[name] for name in ("announced", "latest_start", "latest_end")] == [None] * 3
+
+
 def test_what_a_host_and_a_wave_wait_for(fleet: Live) -> None:
     """A host, a wave and a maintenance each name their first blocker. Source: F-4."""
     name = started(fleet, max_at_once=1)

@@ -232,7 +232,7 @@ def _waves(view: MaintenanceView) -> list[WaveView]:
                 number,
                 state,
                 tuple([*hosts, *left] if state != "over" else hosts),
-                wave,
+                wave if state != "over" else None,  # it took the time it took
                 states.count(TargetState.DONE),
                 states.count(TargetState.FAILED),
             )

@@ -80,7 +80,7 @@ class Waits:
 
 @value
 class WaveView:
-    """A wave of a plan, or one that is over."""
+    """A wave of a plan, or one that is over, which has no times any more."""
 
     number: int
     state: str
