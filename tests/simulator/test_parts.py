@@ -10,10 +10,12 @@ import pytest
 from forewarn.core.document import Enrolment
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Operation
-from forewarn.core.policy import Policy
+from forewarn.core.maintenance.records import Maintenance, MaintenancePlan
+from forewarn.core.policy import AppliedPolicy, Policy
 from forewarn.core.state import Changes, Entry
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.drivers import Task
+from forewarn.planning.policy_text import policy_text
 from forewarn.simulator.checkers.invariants import InvariantChecker
 from forewarn.simulator.world.crash_points import Crash, CrashPoint, Violation
 from forewarn.simulator.world.dice import Dice
@@ -255,3 +257,23 @@ def test_node_that_asks_for_a_vm_on_its_way_there_tells_no_lie() -> None:
         checker.nodes.asks_for_others(node, "v", accepted=True)
     checker.take(Changes(0, vms={"v": Vm("v", "h2", "g")}), START_MS)
     checker.nodes.asks_for_others(node, "v", accepted=True)
+
+
+def test_plan_of_a_clock_that_was_put_back_is_younger_than_its_policy() -> None:
+    """A standby whose clock is 200 ms behind plans at once; an older plan is noticed. F-3."""
+    queue = EventQueue()
+    checker = InvariantChecker(queue, Policy())
+    cause, impact = Cause.HOST_REBOOT, Impact.REBOOT
+    asked = Maintenance(1, cause, impact, (), START_MS, "operator", duration_s=60)
+    applied = AppliedPolicy("fleet", START_MS, "operator", policy_text(Policy().maintenance))
+    checker.take(Changes(0, maintenances={1: asked}, policies={"fleet": applied}), START_MS)
+
+    def plan_made(ahead_ms: int, service_ms: int) -> None:
+        plan = MaintenancePlan("p", 1, "", START_MS + ahead_ms, '{"waves": [], "blocked": []}')
+        checker.take(Changes(0, plans={"p": plan}), service_ms)
+
+    plan_made(-100, START_MS - 100)
+    with pytest.raises(Violation, match="before the policy in force"):
+        plan_made(-101, START_MS - 100)
+    with pytest.raises(Violation, match="before the policy in force"):
+        plan_made(-1, START_MS)

@@ -132,7 +132,8 @@ class MaintenanceChecker:
         found = check_plan(self.state, self.policy, plan, same_fleet=stands)
         applied = self.state.policies.get("fleet")
         stepped = abs(stepped_ms) > CLOCK_OFF_MS or not 0 <= now_ms - plan.made_ms < PLANNING_MS
-        if applied is not None and plan.made_ms < applied.applied_ms and not stepped:
+        put_back_ms = min(stepped_ms, 0)  # by another machine's clock, or a time server
+        if applied and plan.made_ms < applied.applied_ms + put_back_ms and not stepped:
             found = "it was made before the policy in force"
         if found:
             raise Violation("19", f"plan {plan.id} of m-{plan.maintenance}: {found}")
