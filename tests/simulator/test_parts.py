@@ -16,7 +16,9 @@ from forewarn.core.state import Changes, Entry
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.drivers import Task
 from forewarn.planning.policy_text import policy_text
+from forewarn.replication.messages import Caller, DocumentChange
 from forewarn.simulator.checkers.invariants import InvariantChecker
+from forewarn.simulator.checkers.node_notice import SETTLE_MS
 from forewarn.simulator.world.crash_points import Crash, CrashPoint, Violation
 from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.driver import SimDriver
@@ -277,3 +279,24 @@ def test_plan_of_a_clock_that_was_put_back_is_younger_than_its_policy() -> None:
         plan_made(-101, START_MS - 100)
     with pytest.raises(Violation, match="before the policy in force"):
         plan_made(-1, START_MS)
+
+
+@pytest.mark.parametrize("lags", [True, False], ids=["lags", "forgets"])
+def test_node_that_was_equal_once_is_looked_at_again(*, lags: bool) -> None:
+    """It does not hear of a VM that is added, or lets go of one. Source: M-1."""
+    queue = EventQueue()
+    checker = InvariantChecker(queue, Policy())
+    node = FarHypervisor("node-2", frozenset({"h"}))
+    checker.nodes.far = (node,)
+    vms: dict[str, Vm | None] = {"v": Vm("v", "h", "g")}
+    checker.take(Changes(0, hosts={"h": Host("h")}, groups={"g": Group("g")}, vms=vms), START_MS)
+    checker.nodes.takes(node, DocumentChange(1, callers=(Caller("v", "g", "g"),)))
+    pass_ms(queue, SETTLE_MS)
+    checker.nodes.look(node)
+    if lags:
+        checker.take(Changes(0, vms={"w": Vm("w", "h", "g")}), queue.now_ms)
+    else:
+        checker.nodes.takes(node, DocumentChange(2, gone=("v",)))
+    pass_ms(queue, SETTLE_MS)
+    with pytest.raises(Violation, match="does not know " + ("w" if lags else "v")):
+        checker.nodes.look(node)

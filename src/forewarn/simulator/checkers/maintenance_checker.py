@@ -94,7 +94,8 @@ class MaintenanceChecker:
         self._note_policy(changes, ahead_ms)
         for maintenance in changes.maintenances.values():
             self._check_move(maintenance)
-        begun = {(each.maintenance, each.wave) for each in self._targets.values()}
+        works = any(each.maintenance for each in changes.operations.values())
+        begun = {(e.maintenance, e.wave) for e in self._targets.values()} if works else set()
         for key, target in changes.targets.items():
             self._note_target(key, target, ahead_ms)
         for plan in changes.plans.values():

@@ -40,6 +40,8 @@ class _Seen:
         """Begin with nothing."""
         self.callers: dict[str, str] = {}
         self.shown: dict[str, Document] = {}
+        #: The version of what is durable that it was found to equal, in everything.
+        self.equals = -1
         #: When it last was known to be up to date: everything of SETTLE_MS before is there.
         self.fresh_ms = 0
         #: Group -> when its VMs asked first since that was reported.
@@ -64,6 +66,8 @@ class NodeChecker:
         self._premises = states.premises
         self._queue = states.queue
         self._seen: dict[str, _Seen] = {}
+        #: Counts the durable changes of who is where and of what is shown.
+        self._version = 0
         #: (VM, event) answered 200 by a node on its own -> that node, and whether it still is owed.
         self._spooled: dict[tuple[str, str], FarNode] = {}
         #: Event -> view -> its incarnation when the event was approved first.
@@ -78,6 +82,7 @@ class NodeChecker:
             return
         state, now_ms = self._states.state, self._queue.now_ms
         self.moved = self.records.durable(changes, now_ms)
+        self._version += bool(self.moved or changes.groups or changes.views)
         for event in changes.events.values():
             if event.approved_by and event.id not in self._approved:
                 views = (v for v in state.views.values() if v.group == event.group)
@@ -96,6 +101,7 @@ class NodeChecker:
     def takes(self, node: FarNode, change: DocumentChange) -> None:
         """M-5: a node was sent something; it may know and show only VMs of its hosts."""
         seen, hosts = self._of(node), node.hosts
+        seen.equals = -1
         if change.whole:
             seen.callers.clear()
             seen.shown.clear()
@@ -152,13 +158,16 @@ class NodeChecker:
             return
         seen.fresh_ms = now_ms
         self._premises["M-1: a node equals what is durable"] += 1
-        self._check_callers(node, seen)
-        self._check_documents(node, seen)
+        if seen.equals != self._version:  # else neither side has changed since
+            same = self._check_callers(node, seen)
+            if self._check_documents(node, seen) and same:
+                seen.equals = self._version
         if since_ms + HANDED_ON_MS > now_ms:
             return
         for group, asked_ms in seen.unreported.items():
-            at = [at for at in self._readers_of_group(node, group) if at <= asked_ms]
-            if at and asked_ms + HANDED_ON_MS < now_ms:
+            if asked_ms + HANDED_ON_MS >= now_ms:
+                continue
+            if any(at <= asked_ms for at in self._readers_of_group(node, group)):
                 ago_s = (now_ms - asked_ms) // 1000
                 text = f"{group} asked {node.name} {ago_s} s ago: not reported"
                 raise Violation("B-2", text)
@@ -167,7 +176,8 @@ class NodeChecker:
             if spools is node and not self._is_settled(vm, event):
                 raise Violation("11", f"{node.name} accepted {event_id} for {vm}: never delivered")
 
-    def _check_callers(self, node: FarNode, seen: _Seen) -> None:
+    def _check_callers(self, node: FarNode, seen: _Seen) -> bool:
+        """M-1, M-5: return whether it knows its VMs and no others; what is new may differ."""
         settled_ms = self._queue.now_ms - SETTLE_MS
         expected = set(self.records.vms_on(node.hosts))
         for vm in sorted(expected - seen.callers.keys()):
@@ -178,24 +188,27 @@ class NodeChecker:
             left = self.records.left_ms(vm, node.hosts) <= settled_ms
             if left and not any(self._serves_late(other, vm) for other in self.far):
                 raise Violation("M-5", f"{node.name} knows {vm}, which has left its hosts")
+        return expected == seen.callers.keys()
 
     def _serves_late(self, node: FarNode, vm: str) -> bool:
         """Whether a VM that has moved to this node may be served by the one before, still."""
         there = self.records.since_ms(vm, node.hosts) is not None
         return there and self.sound_since_ms(node) + HANDED_ON_MS > self._queue.now_ms
 
-    def _check_documents(self, node: FarNode, seen: _Seen) -> None:
-        settled_ms, state = self._queue.now_ms - SETTLE_MS, self._states.state
+    def _check_documents(self, node: FarNode, seen: _Seen) -> bool:
+        """M-1: return whether it shows what is durable, all of it; what is new may differ."""
+        settled_ms, state, same = self._queue.now_ms - SETTLE_MS, self._states.state, True
         vms = [vm for vm in self.records.vms_on(node.hosts) if vm in seen.callers]
         for vm, view in self.records.views_of(vms).items():
-            group = view.partition("/")[0]
-            durable = state.views.get(view)
-            if durable is None or self.records.changed_ms.get(group, 0) > settled_ms:
+            durable, shown = state.views.get(view), seen.shown.get(view)
+            if durable is None or shown == durable.document:
                 continue
-            shown = seen.shown.get(view)
-            if shown != durable.document and self._changed_ms(view) <= settled_ms:
+            same = False
+            changed_ms = self.records.changed_ms.get(view.partition("/")[0], 0)
+            if max(changed_ms, self._changed_ms(view)) <= settled_ms:
                 text = f"{node.name} shows {vm} {shown} where {durable.document} is durable"
                 raise Violation("M-1", text)
+        return same
 
     def _changed_ms(self, view: str) -> int:
         return self._states.view_changed_ms.get(view, 0)
