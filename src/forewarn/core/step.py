@@ -83,6 +83,7 @@ def step(state: State, stimulus: Stimulus, *, now_ms: int, terms: Terms) -> Outc
     assert all(draft.operation(number) for number in draft.begin), draft.begin
     begin, abort = tuple(draft.begin), tuple(draft.abort)
     unplanned = tuple(sorted(draft.unplanned))
+    vars(draft).pop("usage", None)  # it refers to the draft: a cycle for the garbage collector
     return Outcome(draft.changes, about, publish, begin, abort, rest, unplanned)
 
 

@@ -94,6 +94,7 @@ class HttpLine:
         if end is not None and end.transport is not None and not end.over:
             end.over = True
             end.transport.hang_up()
+            end.transport = None
 
     def forget(self) -> None:
         """Close it as a process does that ends."""
@@ -165,7 +166,8 @@ class _End:
             self._line.finish(self, answer)
 
     def closed(self) -> None:
-        """The server has closed."""
+        """The server has closed; no cycle of the two ends is left."""
+        self.transport = None
         if not self.over:
             self.over = True
             self._line.finish(self, NO_ANSWER)

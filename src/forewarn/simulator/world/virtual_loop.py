@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# The interface for event loops.
+_running_loop, _set_running_loop = events._get_running_loop, events._set_running_loop  # noqa: SLF001
+
 ROUNDS_MAX = 1_000_000
 """Callbacks run at one instant; more would mean that they call each other without an end."""
 
@@ -48,14 +51,16 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def run(self, act: Callable[..., T], *arguments: object) -> T:
         """Do something as a callback of this loop does it, and what follows from that at once."""
-        before = events._get_running_loop()  # noqa: SLF001 - the interface for event loops
-        events._set_running_loop(self)  # noqa: SLF001
+        before = _running_loop()
+        if before is not self:
+            _set_running_loop(self)
         try:
             result = act(*arguments)
-            if not self._draining:
+            if self._ready and not self._draining:
                 self._drain()
         finally:
-            events._set_running_loop(before)  # noqa: SLF001
+            if before is not self:
+                _set_running_loop(before)
         return result
 
     def pause(self) -> None:
@@ -94,7 +99,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def is_running(self) -> bool:
         """Return whether callbacks are run now."""
-        return events._get_running_loop() is self  # noqa: SLF001
+        return _running_loop() is self
 
     def is_closed(self) -> bool:
         """Return whether its process is over; nothing refuses to be scheduled, it is dropped."""
@@ -176,7 +181,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def _woken_up(self) -> None:
         self._woken = False
-        if not self._draining:
+        if self._ready and not self._draining:
             self.run(_nothing)
 
     def _drain(self) -> None:
@@ -192,7 +197,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 handle = ready.popleft()
                 if not handle.cancelled():
                     handle._run()  # noqa: SLF001 - as every event loop does
-                    self._raise_failure()
+                    if self._failure is not None:
+                        self._raise_failure()
                 rounds += 1
                 if rounds > ROUNDS_MAX:
                     raise Violation("loop", "an event loop does not settle")
