@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from forewarn.core.impact import Cause
+from forewarn.core import transitions
+from forewarn.core.draft import Draft
+from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.policy import Policy
-from forewarn.core.stimulus import ChangeTopology, Complete, Repair
-from forewarn.core.topology import Group, Vm
+from forewarn.core.stimulus import (
+    Approve,
+    Cancel,
+    ChangeTopology,
+    Complete,
+    Repair,
+    RequestMaintenance,
+)
+from forewarn.core.topology import FleetChange, Group, Vm
 from forewarn.core.usage import FLEET
 from forewarn.planning.policy import Budget, Scope
 from forewarn.planning.policy import Policy as MaintenancePolicy
@@ -148,4 +157,88 @@ def test_start_that_waits_is_woken_when_a_host_goes_to_another_rack() -> None:
     rig.approve("web_0", rig.working(number)["h0"])
     assert rig.working(number)["h0"].state is OperationState.ANNOUNCED
     rig.tell(ChangeTopology(hosts=(replace(hosts[1], labels=(("rack", "r2"),)),)))
+    assert rig.working(number)["h0"].state is OperationState.RUNNING
+
+
+def agrees(rig: MaintenanceRig, draft: Draft) -> None:
+    """Assert that a draft counts what the state will, once it has adopted the draft."""
+    after = rig.state.copy()
+    after.adopt(draft.changes)
+    for subject in {*rig.state.usage.taken, *after.usage.taken}:
+        assert draft.usage.taken(subject) == after.usage.taken[subject], subject
+    for subject in {*rig.state.usage.taken, *after.usage.taken}:
+        assert draft.usage.running(subject) == after.usage.running[subject], subject
+
+
+def test_draft_counts_what_the_state_will() -> None:
+    """Work on hosts and VMs that is announced, starts, ends, and VMs that go. Source: F-3."""
+    rig = fleet()
+    on_host = rig.ask(Cause.HOST_REBOOT, "h0")
+    on_vm = rig.ask(Cause.REDEPLOY, "web_3", source=Source.PLATFORM)
+    by_hand = rig.ask(Cause.HOST_REBOOT, "h4", source=Source.USER)
+    planned = rig.ask(Cause.HOST_REBOOT, "h1")
+    assert planned.state is OperationState.PLANNED
+    assert rig.state.usage.taken[FLEET] == 1
+    assert rig.state.usage.taken[Scope.GROUP, "web"] == 2
+    draft = Draft(rig.state, rig.now_ms, rig.terms())
+    agrees(rig, draft)
+    transitions.announce(draft, planned)
+    agrees(rig, draft)
+    started = transitions.start(draft, rig.now(on_vm), "it may")
+    agrees(rig, draft)
+    transitions.start(draft, rig.now(on_host), "it may")
+    transitions.start(draft, rig.now(by_hand), "it may")
+    agrees(rig, draft)
+    for changed in (
+        FleetChange(vms={"web_0": None, "web_3": None, "new": Vm("new", "h4", "web")}),
+        FleetChange(groups={"web": Group("web", owner="anna")}),
+    ):
+        draft.rearrange(changed)
+        draft.changes.vms.update(changed.vms)
+        draft.changes.groups.update(changed.groups)
+        agrees(rig, draft)
+    transitions.end(draft, started, failed=True)
+    agrees(rig, draft)
+
+
+def test_what_waits_for_room_does_so_until_it_starts_or_is_withdrawn() -> None:
+    """Nobody is woken for work that has started or ended meanwhile. Source: F-3, F-4."""
+    rig = budgeted(1)
+    number = rig.start("h0")
+    rig.show()
+    rig.ask(Cause.HARDWARE_FAILURE, "h3")
+    rig.wait(20 * MINUTE_MS)
+    [operation] = rig.working(number)
+    [waiting] = rig.working(number).values()
+    assert rig.state.usage.short == {waiting.number: FLEET}
+    rig.tell(Cancel(waiting.number, "not now"))
+    assert rig.state.usage.short == {}
+    assert operation == "h0"
+
+
+def test_work_that_waits_for_nothing_leaves_nothing_to_remember() -> None:
+    """A step has only that adopted beside its records which is no longer as it was. L-7."""
+    rig = budgeted(1)
+    asked = rig.tell(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h0",)))
+    rig.show()
+    assert not asked.changes.derived
+    [number] = asked.operations
+    approved = rig.tell(Approve("web_0", rig.now(number).events))
+    assert rig.now(number).state is OperationState.RUNNING
+    assert not approved.changes.derived
+
+
+def test_start_that_waits_is_woken_when_a_group_goes_to_another_owner() -> None:
+    """An owner's budget counts the VMs of the groups that are his now. Source: F-3, F-4."""
+    rig = budgeted(1, Scope.OWNER)
+    both = (Group("web", owner="anna"), Group("other", owner="anna"))
+    rig.tell(ChangeTopology(groups=both, vms=(Vm("other_3", "h3", "other"),)))
+    rig.tell(ChangeTopology(removed=(("vm", "web_3"),)))
+    number = rig.start("h0")
+    rig.show()
+    failure = rig.ask(Cause.HARDWARE_FAILURE, "h3")
+    rig.tell(Complete(failure.number, failed=True))
+    rig.approve("web_0", rig.working(number)["h0"])
+    assert rig.working(number)["h0"].state is OperationState.ANNOUNCED
+    rig.tell(ChangeTopology(groups=(Group("other", owner="bob"),)))
     assert rig.working(number)["h0"].state is OperationState.RUNNING

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.document import Enrolment, View
 from forewarn.core.drafted_orders import DraftedOrders
-from forewarn.core.impact import Impact
-from forewarn.core.indexes import Place, deletion_key, is_placed_alike, places_of
+from forewarn.core.indexes import Place, is_placed_alike, places_of
 from forewarn.core.lifecycle import Event, Operation, OperationState
 from forewarn.core.maintenance.drafted import DraftedMaintenances
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, maintenance_policy
@@ -129,8 +128,8 @@ class Draft:
         return tuple(self._state.aborts)
 
     def taken(self, places: Collection[Place]) -> set[Place]:
-        """Return those of some places where operations are or were; costs the places."""
-        return self._state.places.at(places) | {each for each in places if each in self._places}
+        """Return those of some places where operations were before this draft; costs the places."""
+        return self._state.places.at(places)
 
     def numbers(self, *places: Place) -> list[int]:
         """Numbers of operations that are or were at any of these places, in no order."""
@@ -317,8 +316,10 @@ class Draft:
         before = [vm for name in vms if (vm := known.get(name)) is not None]
         hosts = dict.fromkeys([vm.host for vm in before])
         hosts |= dict.fromkeys([vm.host for vm in vms.values() if vm is not None])
-        self.topology.apply(change)
         moved = dict.fromkeys(vm.name for vm in before)
+        for vm_name in self._of_other_owners(change):
+            moved[vm_name] = hosts[known[vm_name].host] = None
+        self.topology.apply(change)
         for name in change.hosts:
             moved |= dict.fromkeys(self.topology.vms_on(name))
         places: list[Place] = [("host", name) for name in hosts]
@@ -331,8 +332,13 @@ class Draft:
         for name in dict.fromkeys((*change.hosts, *hosts)):
             self.usage.touch(name)
             self.usage.wake(name)
-        for group in change.groups:
-            self.candidates.update(event.operation for _, event in self.live_events_in(group))
+
+    def _of_other_owners(self, change: FleetChange) -> Iterator[str]:
+        """Yield the VMs whose groups are to have another owner, and so count in his budgets."""
+        groups = self.topology.groups
+        for name, group in change.groups.items():
+            if group is not None and name in groups and groups[name].owner != group.owner:
+                yield from self.topology.vms_in(name)
 
     def next_number(self) -> int:
         """Give out the next operation number."""
@@ -390,8 +396,3 @@ class Draft:
     def _place(self, operation: Operation) -> None:
         for place in places_of(operation, self.topology):
             self._places[place].add(operation.number)
-        if operation.impact is Impact.TERMINATE:
-            key = deletion_key(operation)
-            if operation.state is OperationState.ANNOUNCED and key in self.undecided:
-                self.undecided[key].append(operation.number)
-                self.uncoupled.discard(key)
