@@ -15,7 +15,7 @@ from forewarn.core.lifecycle import Event, EventState, Operation, OperationState
 from forewarn.core.maintenance.index import Progress
 from forewarn.core.maintenance.records import Target, TargetState
 from forewarn.core.maintenance.why import blocker_of, why_host, why_maintenance
-from forewarn.core.records import from_row
+from forewarn.core.records import from_row, to_row
 from forewarn.core.step import next_deadline_ms, step
 from forewarn.core.stimulus import Proceed
 from forewarn.core.topology import Group, Host, Topology, Vm
@@ -25,8 +25,10 @@ from forewarn.planning.blockers import Code
 if TYPE_CHECKING:
     from forewarn.core.document import View
     from forewarn.core.draft import Terms
+    from forewarn.core.history import Replay
     from forewarn.core.maintenance.records import Maintenance
     from forewarn.core.policy import Policy
+    from forewarn.core.records import Row
     from forewarn.core.state import Entry, State
     from forewarn.core.step import Outcome
     from forewarn.planning.blockers import Blocker
@@ -80,6 +82,22 @@ class Before:
     maintenances: dict[int, Maintenance]
 
 
+def check_images(outcome: Outcome, replay: Replay) -> None:
+    """What is said of a record to have changed is all that differs from before it. A-6, L-7."""
+    rows: dict[tuple[str, str | int], Row | None] = {}
+    for image in [image for entry in outcome.changes.entries for image in entry.images]:
+        place = image.kind, image.key
+        record = replay.records[image.kind].get(image.key)
+        known = rows.get(place, to_row(record) if record is not None else None)
+        rows[place] = image.row
+        if image.row is None:
+            continue
+        assert (image.changed is None) == (known is None), image
+        if image.changed is not None and known is not None:
+            differs = {name: new for name, new in image.row.items() if known[name] != new}
+            assert image.changed == differs
+
+
 def check_outcome(before: Before, outcome: Outcome, state: State) -> None:
     """What is to be published, begun, aborted and planned is what the step has made so. L-7."""
     changed = [key for key, view in state.views.items() if before.views.get(key) != view]
@@ -91,6 +109,20 @@ def check_outcome(before: Before, outcome: Outcome, state: State) -> None:
         is_wanted = maintenance.plan_wanted and not (known and known.plan_wanted)
         is_wanted |= maintenance.gate_wanted and not (known and known.gate_wanted)
         assert number in outcome.plan or not is_wanted, maintenance
+    for entry in outcome.changes.entries:
+        if entry.action.startswith("maintenance."):
+            _check_due(entry)
+
+
+def _check_due(entry: Entry) -> None:
+    """What is planned again is due at no time; what is over has nothing left to come. F-2, F-6."""
+    row = entry.images[0].row or {}
+    if entry.action in {"maintenance.replanning", "maintenance.wave-over", "maintenance.stopped"}:
+        assert (row["due_ms"], row["plan_due"]) == (0, 0)
+    if entry.action in {"maintenance.done", "maintenance.cancelled"}:
+        assert (row["due_ms"], row["plan_wanted"]) == (0, 0)
+    if entry.action == "maintenance.done":
+        assert (row["wave"], row["gate_wanted"], row["halted_by"]) == (0, 0, "")
 
 
 def check_rest(state: State, now_ms: int, terms: Terms) -> None:
@@ -141,7 +173,17 @@ def check_indexes(state: State) -> None:
     assert {group: set(state.event_ids_of(group)) for group in state._by_group} == by_group
     assert state.places.all() == places_in(state)
     assert (state.usage.taken, state.usage.running) == usage_of(state)
+    _check_room(state)
     _check_progress(state)
+
+
+def _check_room(state: State) -> None:
+    """Only announced work waits for room, and each is found where it waits. Source: F-3."""
+    waiting: dict[Subject, set[int]] = {}
+    for number, subject in state.usage.short.items():
+        assert state.operations[number].state is S.ANNOUNCED
+        waiting.setdefault(subject, set()).add(number)
+    assert state.usage._waiting.all() == waiting
 
 
 def _check_waits(state: State) -> None:

@@ -114,7 +114,7 @@ class MaintenanceRig(Rig):
 def fleet(hosts: int = 6, domains: int = 3, policy: Policy | None = None) -> MaintenanceRig:
     """Hosts in turn in each fault domain; one group with a VM on each, and it is enabled."""
     layout = ChangeTopology(
-        hosts=tuple(Host(f"h{n}", n % domains, n) for n in range(hosts)),
+        hosts=tuple(Host(f"h{n}", n % domains, n % 1000) for n in range(hosts)),
         groups=(Group("web"),),
         vms=tuple(Vm(f"web_{n}", f"h{n}", "web") for n in range(hosts)),
     )

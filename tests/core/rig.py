@@ -99,6 +99,7 @@ class Rig:
         self.state.adopt(outcome.changes)
         if self._is_checked():
             invariants.check_history(outcome, now_ms=self.now_ms, actor=terms.actor)
+            invariants.check_images(outcome, self.replay)
             invariants.check_outcome(before, outcome, self.state)
             invariants.check_documents(self.state)
             invariants.check_indexes(self.state)

@@ -6,6 +6,7 @@ import pytest
 
 from forewarn.core.impact import Cause, Source
 from forewarn.core.lifecycle import OperationState
+from forewarn.core.policy import Policy
 from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import Cancel, ChangeTopology, Complete, DriverDone, Enable
 from forewarn.core.topology import Host, Vm
@@ -190,3 +191,22 @@ def test_step_announces_a_full_portion() -> None:
     outcome = rig._tell(work())
     announced = [each.state for each in outcome.changes.operations.values()].count(S.ANNOUNCED)
     assert announced == PORTION_MAX
+
+
+def test_work_goes_on_when_the_last_vm_that_it_would_disturb_too_is_gone() -> None:
+    """A group that is no longer on both hosts holds neither up. Source: G-1, F-4."""
+    rig = small()
+    rig.ask(Cause.HOST_REBOOT, "h0")
+    planned = rig.ask(Cause.HOST_REBOOT, "h1")
+    assert rig.now(planned).state is OperationState.PLANNED
+    gone = rig.ask(Cause.EVICTION, "web_0")
+    rig.approve("web_0", gone)
+    rig.finish(gone)
+    assert rig.now(planned).state is OperationState.ANNOUNCED
+
+
+def test_work_that_nobody_is_asked_about_is_not_limited() -> None:
+    """Of a group that is not enabled any number may be asked for at once. Source: O-1, B-3."""
+    rig = small(enabled=(), policy=Policy(max_user_operations=1))
+    rig.ask(Cause.REBOOT, "web_0", "web_1")
+    assert {each.state for each in rig.state.operations.values()} == {OperationState.RUNNING}

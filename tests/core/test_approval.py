@@ -7,7 +7,15 @@ import pytest
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import EventState, OperationState
 from forewarn.core.refusals import Unknown
-from forewarn.core.stimulus import Acknowledge, Approve, Cancel, ChangeTopology, Enable, Tick
+from forewarn.core.stimulus import (
+    Acknowledge,
+    Approve,
+    Cancel,
+    ChangeTopology,
+    Enable,
+    GroupsPolled,
+    Tick,
+)
 from forewarn.core.topology import Group, GroupKind, Vm
 from forewarn.protocol.approvals import UnknownEvent
 from forewarn.values import replace
@@ -375,3 +383,31 @@ def test_an_event_of_vms_that_are_all_gone_is_not_waited_for() -> None:
     assert [waits.on for waits in rig.why(operation)] == [("db",)]
     rig.approve("db_0", operation)
     assert rig.now(operation).state is S.RUNNING
+
+
+def test_deletion_names_those_it_waits_for_alone() -> None:
+    """Those of its request that are approved hold nothing up. Source: A-8, F-4."""
+    rig = coupled()
+    first = rig.ask(Cause.DELETION, "web_0", "web_1", "web_2")
+    rig.approve("web_0", first)
+    rig.approve("web_0", first.number + 1)
+    [waiting] = rig.why(first)
+    assert waiting.on == (f"op-{first.number + 2}",)
+
+
+def test_deletions_wait_no_longer_for_a_group_that_falls_silent() -> None:
+    """Also where that group's own deletion is not to start before a later time. A-8, B-2, L-6."""
+    rig = Rig()
+    groups = {name: Group(name, terminate_notice_s=300) for name in ("web", "far")}
+    rig.tell(small_fleet(**groups), Enable("web"), Enable("far"))
+    asked_ms = rig.now_ms + 3 * DAY_MS
+    first = rig.ask(Cause.DELETION, "web_0", "far_0", not_before_ms=asked_ms)
+    rig.show()
+    rig.approve("web_0", first)
+    assert rig.now(first).state is S.ANNOUNCED
+    rig.wait(DAY_MS // 2)
+    rig.tell(GroupsPolled(frozenset({"web"})))
+    rig.wait(DAY_MS // 2 + 2 * MINUTE_MS)
+    assert "far" not in rig.state.enrolments
+    assert rig.now(first).state is S.RUNNING
+    assert rig.now(first.number + 1).state is S.ANNOUNCED

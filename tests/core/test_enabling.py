@@ -108,3 +108,9 @@ def test_next_deadline_names_what_comes_first() -> None:
     assert next_deadline_ms(rig.state, rig.policy, rig.now_ms) is None
     rig.tell(Tick())
     assert not rig.state.enrolments
+
+
+def test_poll_of_the_same_moment_writes_nothing() -> None:
+    """A mark is as good as the last one for a minute, and not only after it. Source: B-2."""
+    rig = small()
+    assert not rig.tell(GroupsPolled(frozenset({"web"}))).changes

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
 import pytest
 
-from forewarn.core.impact import Cause
+from forewarn.core.impact import Cause, Source
 from forewarn.core.refusals import AlreadyExists, FleetBusy, FleetContradiction, InUse, Unknown
-from forewarn.core.stimulus import ChangeTopology, Enable
+from forewarn.core.state import State
+from forewarn.core.stimulus import ChangeTopology, Complete, Enable
 from forewarn.core.topology import Group, GroupKind, Health, Host, Vm
 from forewarn.protocol.documents import Document
+from tests.core import invariants
 from tests.core.rig import Rig, small, small_fleet
+
+if TYPE_CHECKING:
+    from forewarn.core.step import Outcome
+    from forewarn.core.stimulus import Stimulus
 
 
 def test_fleet_is_put_and_removed() -> None:
@@ -176,3 +185,45 @@ def test_lone_group_stays_lone() -> None:
     rig.refuses(ChangeTopology(vms=(Vm("far_1", "h2", "far"),)), FleetContradiction)
     web = Group("web", GroupKind.LONE)
     rig.refuses(ChangeTopology(groups=(web,)), FleetContradiction)
+
+
+@dataclass
+class Mirrored(Rig):
+    """A core whose steps a copy follows by their records alone, as a replica does."""
+
+    mirror: State = field(default_factory=State)
+
+    def _tell(self, stimulus: Stimulus) -> Outcome:
+        outcome = super()._tell(stimulus)
+        self.mirror.adopt(replace(outcome.changes, layout=None))
+        assert self.mirror == self.state
+        invariants.check_indexes(self.mirror)
+        return outcome
+
+
+def test_copy_follows_by_records_alone() -> None:
+    """Whoever is given only what changed has the same fleet, work and budgets. L-7, F-3."""
+    rig = Mirrored()
+    rig.tell(small_fleet(), *(Enable(group) for group in ("web", "db", "far")))
+    moved = rig.ask(Cause.REDEPLOY, "far_0", destination="h1", source=Source.PLATFORM)
+    rig.ask(Cause.REBOOT, "db_0")
+    rig.tell(ChangeTopology(groups=(Group("db", owner="carol"),)))
+    rig.approve("far_0", moved)
+    rig.finish(moved)
+    failed = rig.ask(Cause.HARDWARE_FAILURE, "h0")
+    rig.tell(ChangeTopology(groups=(Group("web", owner="anna"),)))
+    rig.tell(Complete(failed.number, failed=True))
+    rig.tell(ChangeTopology(vms=(Vm("new", "h0", "far"),), removed=(("vm", "web_0"),)))
+    rig.tell(ChangeTopology(vms=(Vm("new", "h2", "far"),)))
+    rig.tell(ChangeTopology(hosts=(Host("h0", 0, 5),), groups=(Group("far", owner="carol"),)))
+    assert rig.mirror.usage.taken == rig.state.usage.taken
+
+
+def test_vms_go_and_come_beside_planned_work() -> None:
+    """Work that waits to be announced names no VM yet, and holds none. Source: S-5."""
+    rig = small()
+    rig.ask(Cause.HOST_REBOOT, "h0")
+    planned = rig.ask(Cause.HOST_REBOOT, "h1")
+    rig.tell(ChangeTopology(vms=(Vm("db_1", "h1", "db"),), removed=(("vm", "far_0"),)))
+    assert rig.now(planned).live
+    assert set(rig.state.topology.vms) == {"web_0", "web_1", "db_0", "db_1"}

@@ -216,3 +216,24 @@ def test_gate_looks_at_the_hosts_that_its_wave_has_done() -> None:
                 done.append(operation.host)
         rig.wait(MINUTE_MS)
     assert silent(rig, number) == (f"g{done[0][1:]}",)
+
+
+def test_poll_just_after_the_service_is_back_counts() -> None:
+    """Whoever polled later than that, by a millisecond, is there. Source: F-5, B-2."""
+    rig, number = at_its_gate()
+    polled_ms = rig.now_ms
+    rig.tell(GroupsPolled(frozenset({"web"})))
+    polled_ms = max(polled_ms, rig.state.enrolments["web"].polled_ms)
+    [target] = rig.state.targets.values()
+    assert silent(rig, number, max(polled_ms, target.ended_ms)) == ("web",)
+    rig.wait(2 * MINUTE_MS)
+    rig.tell(GroupsPolled(frozenset({"web"})))
+    assert silent(rig, number, rig.now_ms) == ("web",)
+    assert silent(rig, number, rig.now_ms - 1) == ()
+
+
+def test_gate_of_a_maintenance_that_has_done_nothing_waits_for_nobody() -> None:
+    """Nor does that of one that is over. Source: F-5."""
+    rig = fleet()
+    assert silent(rig, rig.create("h0")) == ()
+    assert silent(rig, 77) == ()

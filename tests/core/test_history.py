@@ -12,11 +12,20 @@ from forewarn.core.actions import ACTIONS
 from forewarn.core.history import HistoryIllegal, Replay, Rows
 from forewarn.core.impact import Cause, Impact
 from forewarn.core.lifecycle import EventState, OperationState
+from forewarn.core.policy import Policy
 from forewarn.core.records import KIND_OF, Record, key_of, to_row
 from forewarn.core.state import Entry, Image
-from forewarn.core.stimulus import ChangeTopology, Enable
+from forewarn.core.stimulus import (
+    ChangeTopology,
+    Complete,
+    Enable,
+    PlaceOrder,
+    RequestMaintenance,
+)
 from forewarn.core.topology import Group, Health, Vm
+from forewarn.planning.policy import Policy as MaintenancePolicy
 from forewarn.values import replace
+from tests.core.maintenance import fleet
 from tests.core.rig import Rig, small, small_fleet
 
 VERBS = ("added", "changed", "removed")
@@ -125,3 +134,35 @@ def test_images_are_made_whole_again() -> None:
     assert whole == [("host", "h", {"name": "h", "zone": "2"})]
     assert rows.merged(Image("host", "h", None)) is None
     assert list(rows.live()) == []
+
+
+def as_kept(entry: Entry) -> Entry:
+    """An entry as a store keeps it: of each image what has changed, where there is one before."""
+    kept = [Image(i.kind, i.key, i.row if i.changed is None else i.changed) for i in entry.images]
+    return replace(entry, images=tuple(kept))
+
+
+def test_history_as_it_is_kept_gives_whole_rows_and_what_is_live() -> None:
+    """Of every kind of record, from its first image to its last. Source: A-6."""
+    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    rig.tell(PlaceOrder(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h2",))))
+    first, second = rig.start("h0", "h1"), rig.start("h4")
+    rig.run()
+    open_ended = rig.start("h3")
+    failed = rig.ask(Cause.HARDWARE_FAILURE, "h5")
+    rig.tell(Complete(failed.number))
+    rig.tell(PlaceOrder(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h1",))))
+    rig.tell(ChangeTopology(groups=(Group("new"),)), Enable("new"))
+    rows = Rows()
+    for entry in rig.entries:
+        assert rows.whole(as_kept(entry)) == entry
+    found = {(image.kind, image.key): image.row for image in rows.live()}
+    state = rig.state
+    records: list[Record] = [*state.operations.values(), *state.aborts.values()]
+    records += [*state.events.values(), *state.orders.values(), *state.maintenances.values()]
+    records += [*state.views.values(), *state.enrolments.values()]
+    records += [*state.topology.hosts.values(), *state.topology.groups.values()]
+    assert {first, second, open_ended} & set(state.maintenances) == {open_ended}
+    kinds = {KIND_OF[type(record)] for record in records}
+    expected = {(KIND_OF[type(each)], key_of(each)): to_row(each) for each in records}
+    assert {place: row for place, row in found.items() if place[0] in kinds} == expected

@@ -147,3 +147,8 @@ def test_raised_notice_holds() -> None:
     operation = rig.ask(Cause.HOST_REBOOT, "h0")
     assert operation.not_before_ms - rig.now_ms == 3_600_000
     assert operation.source is Source.PLATFORM
+
+
+def test_prediction_may_be_as_short_as_the_least_notice() -> None:
+    """A fleet that foresees little may say so. Source: N-2, N-1."""
+    assert Policy(prediction_s=NOTICE_S[Impact.FREEZE]).prediction_s == 900

@@ -20,6 +20,8 @@ from forewarn.core.lifecycle import (
     move_event,
     move_operation,
 )
+from forewarn.values import replace
+from tests.core.rig import small
 
 State, E, M = OperationState, EventState, Move
 
@@ -114,3 +116,11 @@ def test_operation_is_named_for_people() -> None:
     """An operation's id is `op-` and its number; its target is its host, or its VM."""
     operation = an_operation(OperationState.PLANNED)
     assert (operation.id, operation.target, operation.live) == ("op-3", "h0", True)
+
+
+def test_vm_goes_where_the_driver_has_said_or_else_where_it_was_asked() -> None:
+    """Whichever is known of each VM. Source: R-1."""
+    operation = small().ask(Cause.HOST_LOST, "h0", destination="h1")
+    chosen = replace(operation, placements=(("web_0", "h2"),))
+    assert chosen.destination_of("web_0") == "h2"
+    assert chosen.destination_of("db_0") == "h1"

@@ -7,7 +7,15 @@ import pytest
 from forewarn.core.impact import DAY_S, Cause, Impact
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.policy import Policy
-from forewarn.core.stimulus import ChangeTopology, Enable, NoticeShown, Recover, Repair, Tick
+from forewarn.core.stimulus import (
+    ChangeTopology,
+    Enable,
+    NoticeShown,
+    PutOff,
+    Recover,
+    Repair,
+    Tick,
+)
 from forewarn.core.topology import Group, Health, Vm
 from tests.core.rig import DAY_MS, MINUTE_MS, Rig, small, small_fleet
 
@@ -236,3 +244,18 @@ def test_notice_shown_in_the_very_moment_of_its_end_counts() -> None:
     rig.now_ms += MINUTE_MS
     rig.tell(NoticeShown((operation.number,)))
     assert rig.now(operation).state is S.RUNNING
+
+
+def test_notice_put_off_is_shown_as_long_after_as_before() -> None:
+    """What nobody was shown stays unshown; what was shown has as long as it had. Source: N-4."""
+    rig = small()
+    unshown = rig.ask(Cause.HOST_REBOOT, "h2")
+    shown = rig.ask(Cause.REBOOT, "web_1")
+    rig.tell(NoticeShown((shown.number,)))
+    before = rig.now(shown)
+    rig.tell(PutOff(7000))
+    after = rig.now(shown)
+    assert before.shown_ms == rig.now_ms
+    assert rig.now(unshown).shown_ms == 0
+    assert after.shown_ms == before.shown_ms + 7000
+    assert after.not_before_ms - after.shown_ms == before.not_before_ms - before.shown_ms

@@ -119,3 +119,40 @@ def test_life_of_an_order_is_told() -> None:
     assert actions(whole, "order.cancelled") == [
         f"order-{number} is cancelled; 0 of its hosts had not had their turn"
     ]
+
+
+def test_one_step_withdraws_a_portion_of_what_waits() -> None:
+    """However many operations a step is to look at; the rest is named. Source: L-3, ADR 0040."""
+    rig = Rig()
+    names = [f"h{n}" for n in range(2 * PORTION_MAX + 3)]
+    rig.tell(
+        ChangeTopology(
+            hosts=tuple(Host(name, n) for n, name in enumerate(names)),
+            groups=(Group("web"),),
+            vms=tuple(Vm(f"v{name}", name, "web") for name in names),
+        ),
+        Enable("web"),
+        PlaceOrder(work(*names)),
+    )
+    assert states(rig).count(S.PLANNED) == len(names) - 1
+    [number] = rig.state.orders
+    planned = tuple(n for n, o in rig.state.operations.items() if o.state is S.PLANNED)
+    one_step(rig, CancelOrder(number))
+    outcome = one_step(rig, Proceed(planned))
+    ended = [each for each in outcome.changes.operations.values() if not each.live]
+    assert len(ended) == PORTION_MAX
+    assert set(outcome.rest) >= set(planned) - {each.number for each in ended}
+
+
+def test_cancelled_order_with_nothing_left_is_over() -> None:
+    """Its operations have ended, and its other hosts will have no turn. Source: L-3, ADR 0040."""
+    rig = apart(enabled=False)
+    number = begun(rig, 1)
+    rig.checked = False  # the other hosts have no turn yet
+    one_step(rig, Proceed(tuple(rig.state.operations)))
+    for each in list(rig.state.operations.values()):
+        rig.finish(each)
+    assert number in rig.state.orders
+    rig.tell(CancelOrder(number))
+    assert not rig.state.orders
+    assert len(actions(rig, "order.ended")) == 1

@@ -23,7 +23,9 @@ from forewarn.core.step import PORTION_MAX
 from forewarn.core.stimulus import (
     Cancel,
     ChangeTopology,
+    DriverDone,
     DriverFailed,
+    DriverReports,
     PlaceOrder,
     Proceed,
     Recover,
@@ -300,3 +302,44 @@ def test_order_is_a_value_of_its_own() -> None:
     found = {(each.description, each.duration_s) for each in rig.operations.values()}
     assert found == {("moving the racks", 60)}
     assert {each.actor for each in rig.operations.values()} == {"operator"}
+
+
+def test_order_goes_on_while_other_work_ends_with_one_of_its_operations() -> None:
+    """What ends beside it in the same step is none of its own. Source: ADR 0040."""
+    rig = apart(enabled=False)
+    by_hand = rig.ask(Cause.HOST_REBOOT, NAMES[0])
+    number = rig.tell(PlaceOrder(work(NAMES[1], NAMES[2]))).operations[0]
+    first, second = (each for each in rig.state.operations.values() if each.request == number)
+    rig.tell(DriverReports((DriverDone(by_hand.number, 1), DriverDone(first.number, 1))))
+    assert number in rig.state.orders
+    rig.finish(second)
+    assert number not in rig.state.orders
+
+
+def test_order_whose_last_hosts_are_left_out_ends() -> None:
+    """Everything else of it was over before their turn came. Source: ADR 0040."""
+    rig = apart(enabled=False)
+    number = begun(rig, 3)
+    rig.checked = False  # the last hosts of it have no turn yet
+    for _ in range(3):
+        one_step(rig, Proceed(tuple(rig.state.operations)))
+    for each in list(rig.state.operations.values()):
+        rig.finish(each)
+    assert not rig.state.operations
+    assert number in rig.state.orders
+    for name in NAMES[3 * PORTION_MAX :]:
+        rig.tell(ChangeTopology(removed=(("vm", f"v-{name}"), ("host", name))))
+    rig.tell(Proceed((number,)))
+    assert len(actions(rig, "order.ended")) == 1
+    assert not rig.state.orders
+
+
+def test_asked_start_that_has_passed_gives_the_notice_and_no_more() -> None:
+    """Hosts whose turn comes after it are due as soon as their notice is over. Source: N-1."""
+    rig = apart()
+    outcome = one_step(rig, PlaceOrder(work(not_before_ms=rig.now_ms + 16 * MINUTE_MS)))
+    rig.now_ms += 60 * MINUTE_MS
+    later = one_step(rig, Proceed(outcome.operations))
+    owed_ms = rig.now_ms + 15 * MINUTE_MS
+    found = {(o.asked_ms, o.not_before_ms) for o in later.changes.operations.values()}
+    assert found == {(owed_ms, owed_ms)}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.maintenance import stimuli as words
+from forewarn.core.maintenance.postponing import POSTPONED_MAX
 from forewarn.core.maintenance.records import MaintenanceState, postponed_hosts
 from forewarn.core.maintenance.refusals import PlanSuperseded, PostponementRefused
 from forewarn.core.policy import Policy
@@ -99,3 +102,18 @@ def test_no_postponing_without_a_policy() -> None:
     number = allowed.start("h0", "h1")
     past = words.PostponeHosts(number, ("h1",), allowed.now_ms, "alice")
     assert "has passed" in str(allowed.refuses(past, PostponementRefused))
+
+
+def test_maintenance_keeps_only_so_many_postponements() -> None:
+    """As many as the limit says, and not one more. Source: F-8."""
+    count = POSTPONED_MAX + 1
+    rig = fleet(count, policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    rig.plans_made = False
+    names = tuple(f"h{n}" for n in range(count))
+    number = rig.create(*names)
+    until_ms = rig.now_ms + HOUR_MS
+    rig.tell(words.PostponeHosts(number, names[:POSTPONED_MAX], until_ms, "alice"))
+    assert len(rig.maintenance(number).postponed) == POSTPONED_MAX
+    further = words.PostponeHosts(number, names[POSTPONED_MAX:], until_ms, "alice")
+    with pytest.raises(PostponementRefused, match="at most"):
+        rig.tell(further)

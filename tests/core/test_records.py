@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forewarn.core import records
 from forewarn.core.document import View
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import Operation
 from forewarn.core.records import (
     KIND_OF,
     KINDS,
+    ROWS_REMEMBERED,
     Record,
     columns_of,
     from_row,
@@ -78,3 +80,12 @@ def test_every_kind_has_a_key() -> None:
     operation = small().ask(Cause.HOST_REBOOT, "h0")
     assert isinstance(operation, Operation)
     assert key_of(operation) == 1
+
+
+def test_rows_are_remembered_for_so_many_records_and_no_more() -> None:
+    """A fleet of a million VMs does not stay in memory twice."""
+    made = [Vm(f"v{number}", "h", "g") for number in range(2 * ROWS_REMEMBERED + 1)]
+    for vm in made:
+        assert to_row(vm)["name"] == vm.name
+        assert len(records._recent) <= ROWS_REMEMBERED
+    assert to_row(made[-1]) is to_row(made[-1])

@@ -14,6 +14,8 @@ from forewarn.core.naming import (
     INSTANCE_LENGTH_MAX,
     INSTANCE_MAX,
     TAGS_MAX,
+    TEXT_LENGTH_MAX,
+    check_text,
 )
 from forewarn.core.refusals import FleetContradiction
 from forewarn.core.topology import FleetChange, Group, GroupKind, Health, Host, Topology, Vm
@@ -252,3 +254,13 @@ def test_fault_zones_tell_zones_apart() -> None:
     assert [host.fault_zone for host in topology.hosts.values()] == [("", 0), ("2", 1)]
     assert topology.grouped(("w", "v")) == {"g": ("v", "w")}
     assert topology.vms_on("nowhere") == topology.vms_in("nobody") == ()
+
+
+def test_texts_that_are_long_together_are_not_too_long() -> None:
+    """The limit is that of one text, however many a record has."""
+    longest = "x" * TEXT_LENGTH_MAX
+    check_text("vm", "v", (longest, longest))
+    with pytest.raises(FleetContradiction, match="longer than"):
+        check_text("vm", "v", (longest, longest + "x"))
+    with pytest.raises(FleetContradiction, match="not printable"):
+        check_text("vm", "v", (longest, "a", "\n"))

@@ -395,3 +395,55 @@ def test_vm_may_be_added_beside_announced_work_on_another() -> None:
     rig.ask(Cause.HOST_REBOOT, "h0")
     rig.tell(ChangeTopology(vms=(Vm("web_9", "h1", "web"),)))
     assert "web_9" in rig.state.topology.vms
+
+
+def test_planned_work_hits_no_vm_that_arrives_on_its_host() -> None:
+    """What waits to be announced names the VMs that are there when it is. Source: L-5, S-5."""
+    rig = small()
+    first = rig.ask(Cause.HOST_REBOOT, "h0")
+    planned = rig.ask(Cause.HOST_REBOOT, "h1")
+    assert rig.now(planned).state is OperationState.PLANNED
+    moved = rig.ask(Cause.REDEPLOY, "far_0", destination="h1")
+    rig.approve("far_0", moved)
+    rig.finish(moved)
+    assert rig.state.topology.vms["far_0"].host == "h1"
+    assert rig.shown("far") == []
+    rig.approve("web_0", first)
+    rig.approve("db_0", first)
+    rig.finish(first)
+    assert rig.shown("far") == ["Reboot Scheduled"]
+
+
+def test_approval_that_was_given_stays_when_its_vm_is_gone() -> None:
+    """An event is approved once, whatever becomes of those who did. Source: L-2, A-1."""
+    rig = small()
+    operation = rig.ask(Cause.HOST_REBOOT, "h0")
+    rig.approve("web_0", operation)
+    gone = rig.ask(Cause.EVICTION, "web_0")
+    rig.approve("web_0", gone)
+    rig.finish(gone)
+    assert "web_0" not in rig.state.topology.vms
+    assert rig.now(operation).state is OperationState.ANNOUNCED
+    approvals = [entry.event for entry in rig.entries if entry.action == "event.approved"]
+    assert approvals.count(rig.event_of(operation, "web").id) == 1
+    rig.approve("db_0", operation)
+    assert rig.now(operation).state is OperationState.RUNNING
+
+
+def test_work_that_nobody_is_asked_about_starts_at_the_time_asked_for() -> None:
+    """At that very time, before anybody has been shown anything. Source: B-3, L-6."""
+    rig = small(enabled=())
+    asked_ms = rig.now_ms + 60 * MINUTE_MS
+    operation = rig.ask(Cause.HOST_REBOOT, "h2", not_before_ms=asked_ms)
+    rig.wait(60 * MINUTE_MS - 1)
+    assert rig.now(operation).state is OperationState.ANNOUNCED
+    rig.wait(1)
+    assert rig.now(operation).started_ms == asked_ms
+
+
+def test_repair_answers_with_what_it_has_withdrawn() -> None:
+    """Who repairs a host is told which work is over by that. Source: N-2, G-3."""
+    rig = small()
+    foreseen = rig.ask(Cause.HARDWARE_DEGRADED, "h2")
+    assert rig.tell(Repair("h2")).operations == (foreseen.number,)
+    assert rig.now(foreseen).state is OperationState.CANCELLED

@@ -197,10 +197,10 @@ def check_target(draft: Draft, operation: Operation, target: str) -> None:
     cause = operation.cause.value
     fault = TRAITS[operation.cause].fault
     for other in draft.operations(("vm" if operation.of_vm else "host", target)):
-        if other.target == target and other.of_vm == operation.of_vm:
+        if other.of_vm == operation.of_vm:
             same = other.cause is operation.cause
             # What failed may turn out to be lost, and is then: `acts` ends the failure for it.
-            lost = operation.cause is Cause.HOST_LOST and other.cause is Cause.HARDWARE_FAILURE
+            lost = operation.cause is Cause.HOST_LOST
             both_faults = fault and TRAITS[other.cause].fault and not lost
             if (same and not operation.routine) or both_faults:
                 raise AlreadyAsked(cause=other.cause.value, target=target, operation=other.id)
@@ -258,7 +258,7 @@ def _owners_of(draft: Draft, operations: list[Operation]) -> Iterator[str]:
         if operation.source is not Source.USER or operation.silent or not operation.of_vm:
             continue
         vm = draft.topology.vms.get(operation.vms[0])
-        if vm is None or operation.state is OperationState.RUNNING or not draft.enabled(vm.group):
+        if vm is None or not draft.enabled(vm.group):
             continue
         if operation.asked_ms or not approved_by_policy(draft, operation, vm.group):
             yield draft.topology.groups[vm.group].owner

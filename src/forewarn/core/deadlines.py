@@ -64,7 +64,8 @@ class Deadlines(Generic[K]):
         if not self._due:
             return self._heap[0][0] if self._heap else None
         later = [self._at[key] for key in self._due if self._at[key] > after_ms]
-        later += [at_ms for at_ms, _ in self._heap[:1]]
+        if self._heap:
+            later.append(self._heap[0][0])
         return min(later, default=None)
 
     def due(self, now_ms: int) -> list[K]:
@@ -94,13 +95,11 @@ class Deadlines(Generic[K]):
             elif at_ms > entry_ms:
                 heapreplace(heap, (at_ms, key))
             elif entry_ms <= until_ms:
-                heappop(heap)
                 self._due[key] = None
             else:
                 break
 
     def _shrink(self) -> None:
         if len(self._heap) > 2 * len(self._at) + SLACK:
-            taken = self._due.keys() | self._passed
-            self._heap = [(at_ms, key) for key, at_ms in self._at.items() if key not in taken]
+            self._heap = [(at_ms, key) for key, at_ms in self._at.items()]
             heapify(self._heap)

@@ -55,7 +55,7 @@ def change(draft: Draft, asked: ChangeTopology) -> None:
         wanted[kind][name] = None
     _check_removals(before, asked, change)
     for kind, records in wanted.items():
-        for name in [name for name in records if _is_same(records[name], known[kind].get(name))]:
+        for name in [name for name in records if records[name] == known[kind].get(name)]:
             del records[name]
     vms = {name: before.vms.get(name) for name in change.vms}
     hosts = {name: before.hosts.get(name) for name in change.hosts}
@@ -65,10 +65,6 @@ def change(draft: Draft, asked: ChangeTopology) -> None:
     for name, host in hosts.items():
         if host is not None:
             _check_host_busy(draft, host, change.hosts[name])
-
-
-def _is_same(one: object | None, other: object | None) -> bool:
-    return one is other or (one is not None and other is not None and one == other)
 
 
 def _at_work(draft: Draft, vms: Mapping[str, Vm | None]) -> list[str]:
@@ -121,7 +117,8 @@ def _check_vm_busy(draft: Draft, before: Vm | None, after: Vm | None) -> None:
     for operation in draft.operations(("vm", changed.name)):
         if operation.state in _FIXED or operation.of_vm:
             raise FleetBusy(kind="vm", name=changed.name, operation=operation.id)
-    if after is None or (before is not None and before.host == after.host):
+    assert after is not None, "what has no work is not looked at for being removed"
+    if before is not None and before.host == after.host:
         return
     for operation in draft.operations(("host", after.host)):
         if operation.state in _FIXED:
@@ -208,7 +205,7 @@ def _refresh_views(draft: Draft, before: Mapping[str, set[str]]) -> None:
         for view in dropped:
             draft.remove("document.dropped", f"document {view.key} is read by nobody", view)
         shared = draft.view(name)
-        if not draft.enabled(name) or shared is None:
+        if shared is None:
             continue
         # A VM that reads another document from now on never sees one incarnation of two contents:
         # its own goes on from the shared one, and the shared one is ahead of those dropped.

@@ -293,9 +293,9 @@ def tick(draft: Draft) -> tuple[int, ...]:
     draft.touched_maintenances.update(draft.maintenances.due(draft.now_ms))
     for number in draft.overdue(draft.now_ms - policy.overdue_after_s * SECOND_MS):
         operation = draft.operation(number)
-        if operation is not None and operation.state is OperationState.RUNNING:
-            late = replace(operation, alerted=True)
-            draft.put("operation.overdue", f"{late.id} runs longer than it should", late)
+        assert operation is not None, "a tick ends nothing"
+        late = replace(operation, alerted=True)
+        draft.put("operation.overdue", f"{late.id} runs longer than it should", late)
     draft.changes.ticked_ms = draft.now_ms
     return ()
 
@@ -331,7 +331,6 @@ def recover(draft: Draft, recovery: stimuli.Recover) -> tuple[int, ...]:
         elif operation.state is OperationState.RUNNING and not operation.begun_ms:
             draft.begin.append(operation.number)
     draft.abort += draft.aborts()
-    draft.touched_maintenances.update(draft.maintenances.live())
     draft.unplanned.update(draft.maintenances.without_plan())
     draft.due_orders.update(order.number for order in draft.orders.live())
     return tick(draft)

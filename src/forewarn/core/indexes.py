@@ -127,10 +127,9 @@ def _places_until_start(operation: Operation, topology: Topology) -> Iterator[Pl
     if operation.impact is Impact.TERMINATE and operation.state is OperationState.ANNOUNCED:
         yield "deletion", deletion_key(operation)
     if operation.source is Source.USER and operation.of_vm and not operation.silent:
-        for name in operation.vms[:1]:
-            vm = topology.vms.get(name)
-            if vm is not None:
-                yield "owner", topology.groups[vm.group].owner
+        vm = topology.vms.get(operation.vms[0])
+        if vm is not None:
+            yield "owner", topology.groups[vm.group].owner
 
 
 def is_placed_alike(one: Operation, other: Operation) -> bool:
@@ -139,7 +138,7 @@ def is_placed_alike(one: Operation, other: Operation) -> bool:
         one.state is other.state
         and one.not_before_ms == other.not_before_ms
         and one.placements == other.placements
-        and (one.vms is other.vms or one.vms == other.vms)
+        and one.vms == other.vms
     )
 
 

@@ -176,7 +176,7 @@ def columns_of(kind: str) -> tuple[str, ...]:
 def to_row(record: Record) -> Row:
     """Return a record as a row, which must not be changed; lists become JSON text, enums words."""
     known = _recent.get(id(record))
-    if known is not None and known[0] is record:
+    if known is not None:
         return known[1]
     read, names, written = _writing(KIND_OF[type(record)])
     row = dict(zip(names, read(record), strict=True))

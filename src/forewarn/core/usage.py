@@ -121,8 +121,7 @@ class DraftedUsage:
         drafted = self._short
         waiting = [*self._usage.waiting(disturbed), *(n for n in drafted if drafted[n])]
         for number in waiting:
-            if drafted.get(number, ("", "")) is not None:
-                self._draft.look_at(number)
+            self._draft.look_at(number)
 
     def _count(self) -> None:
         for disturbed in self._touched:

@@ -141,11 +141,11 @@ class Admission:
 def _probe(maintenance: Maintenance, host: str) -> Operation:
     """Return the work on a host as it would be asked for, to see what it would wait for."""
     return Operation(
-        0,
-        0,
-        maintenance.cause,
-        maintenance.impact,
-        Source.PLATFORM,
+        number=0,
+        request=0,
+        cause=maintenance.cause,
+        impact=maintenance.impact,
+        source=Source.PLATFORM,
         routine=True,
         host=host,
         vms=(),

@@ -64,9 +64,8 @@ def postpone(draft: Draft, word: PostponeHosts) -> None:
 
 def plan_rest_again(draft: Draft, maintenance: Maintenance, text: str) -> None:
     """Have planned again what is not announced, unless that is to come anyway."""
-    called = maintenance.wave > 0 and not maintenance.due_ms
     planned = maintenance.running or maintenance.state is MaintenanceState.DRAFT
-    if called or maintenance.plan_wanted or not planned:
+    if maintenance.plan_wanted or not maintenance.due_ms or not planned:
         return
     again = replace(maintenance, wave=0, plan_wanted=True, plan_due=False, due_ms=0)
     draft.put("maintenance.replanning", text, again)

@@ -73,8 +73,10 @@ def silent_groups(draft: Draft, number: int, since_ms: int) -> tuple[str, ...]:
     """
     maintenance = draft.maintenances.get(number)
     targets = draft.maintenances.targets(number).values()
-    last = max((each.wave for each in targets), default=0)
-    before_s = POLLED_BEFORE_S + (maintenance.duration_s if maintenance else 0)
+    if maintenance is None or not targets:
+        return ()
+    last = max(each.wave for each in targets)
+    before_s = POLLED_BEFORE_S + maintenance.duration_s
     found, topology = set(), draft.topology
     for target in targets:
         if target.wave != last or target.state is not TargetState.DONE:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.core.admission import why as why_operation
 from forewarn.core.maintenance.admission import Admission
-from forewarn.core.maintenance.records import Maintenance, MaintenanceState, TargetState
+from forewarn.core.maintenance.records import Maintenance, MaintenanceState
 from forewarn.core.topology import Health
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan_text import read_blocked
@@ -70,9 +70,7 @@ def why_host(draft: Draft, maintenance: Maintenance, host: str) -> Blocker | Non
     target = draft.maintenances.target(maintenance.number, host)
     if target is not None:
         operation = draft.operation(target.operation)
-        if target.state is TargetState.WORKING and operation is not None:
-            return blocker_of(draft, operation)
-        return None
+        return blocker_of(draft, operation) if operation is not None else None
     first = _why_halted(maintenance) or _why_postponed(draft, maintenance, host)
     if first is not None:
         return first

@@ -1,0 +1,251 @@
+"""What keeps a host of a wave that is due from being announced, and announced work from staying."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.core.draft import Draft
+from forewarn.core.impact import SECOND_MS, Cause
+from forewarn.core.maintenance import stimuli as words
+from forewarn.core.maintenance.admission import Admission
+from forewarn.core.maintenance.records import MaintenanceState
+from forewarn.core.policy import Policy
+from forewarn.core.step import step
+from forewarn.core.stimulus import Cancel, ChangeTopology, NoticeShown, Tick
+from forewarn.core.topology import Group
+from forewarn.planning.blockers import Blocker, Code
+from forewarn.planning.plan import Wave
+from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.planning.windows import Window
+from forewarn.values import replace
+from tests.core.maintenance import MaintenanceRig, fleet
+from tests.core.rig import DAY_MS, MINUTE_MS
+
+NOTICE_MS = 15 * MINUTE_MS
+MARGIN_MS = 20_000
+
+
+def blocker(rig: MaintenanceRig, number: int, host: str, start_ms: int) -> Blocker | None:
+    """What keeps a host from being announced now for that start."""
+    maintenance = rig.state.maintenances[number]
+    waits = Blocker(Code.TIME, "x", rig.now_ms)
+    wave = Wave(1, rig.now_ms, start_ms, start_ms, start_ms + 600 * SECOND_MS, (host,), waits)
+    return Admission(Draft(rig.state, rig.now_ms, rig.terms()), maintenance).blocker(host, wave)
+
+
+@pytest.mark.parametrize(("short_ms", "code"), [(0, None), (1, Code.NOTICE)])
+def test_host_is_announced_only_with_its_whole_notice(short_ms: int, code: Code | None) -> None:
+    """The notice and the margin for showing it must fit before the wave's start. Source: N-1."""
+    rig = fleet(policy=Policy(notice_margin_ms=MARGIN_MS))
+    number = rig.create("h0")
+    found = blocker(rig, number, "h0", rig.now_ms + NOTICE_MS + MARGIN_MS - short_ms)
+    assert (found.code if found else None) is code
+
+
+def test_postponed_host_is_not_announced_for_an_earlier_start() -> None:
+    """Who asked for it, and until when, is what it waits for. Source: F-8, F-4."""
+    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    number = rig.create("h0", "h1")
+    until_ms = rig.now_ms + 5 * 60 * MINUTE_MS
+    rig.tell(words.PostponeHosts(number, ("h0",), until_ms, "alice"))
+    expected = Blocker(Code.POSTPONED, "alice", rig.now_ms, until_ms)
+    assert blocker(rig, number, "h0", until_ms - 1) == expected
+    assert blocker(rig, number, "h0", until_ms) is None
+    assert blocker(rig, number, "h1", until_ms - 1) is None
+
+
+def resting() -> tuple[MaintenanceRig, int]:
+    """Hosts of one owner, the first of whom was disturbed a minute ago and rests for an hour."""
+    rig = fleet(domains=1, policy=Policy(maintenance=MaintenancePolicy(owner_rest_s=3600)))
+    rig.tell(ChangeTopology(groups=(Group("web", owner="anna"),)))
+    by_hand = rig.ask(Cause.HOST_REBOOT, "h5")
+    rig.show()
+    rig.approve("web_5", by_hand)
+    rig.finish(by_hand)
+    rig.wait(MINUTE_MS)
+    return rig, rig.create("h0", "h1")
+
+
+def test_first_host_of_a_wave_waits_for_its_owners_rest() -> None:
+    """A wave begins once its owners have rested, and not a moment before. Source: F-3."""
+    rig, number = resting()
+    rested_ms = rig.now_ms + 59 * MINUTE_MS
+    expected = Blocker(Code.OWNER_REST, "anna", rig.now_ms, rested_ms)
+    assert blocker(rig, number, "h0", rested_ms - 1) == expected
+    assert blocker(rig, number, "h0", rested_ms) is None
+
+
+def test_further_hosts_of_a_wave_do_not_wait_for_its_first() -> None:
+    """Hosts of one wave disturb an owner once. Source: F-3."""
+    rig, number = resting()
+    rig.tell(words.StartMaintenance(number))
+    rig.wait(60 * MINUTE_MS)
+    rig.show()
+    both = rig.working(number)
+    assert set(both) == {"h0", "h1"}
+    rig.tell(Cancel(both["h1"].number, "not now"))
+    rig.approve("web_0", both["h0"])
+    rig.finish(both["h0"])
+    maintenance = replace(rig.state.maintenances[number], wave=1)
+    rig.state.maintenances[number] = maintenance
+    assert blocker(rig, number, "h1", rig.now_ms + NOTICE_MS) is None
+    rig.state.maintenances[number] = replace(maintenance, wave=2)
+    found = blocker(rig, number, "h1", rig.now_ms + NOTICE_MS)
+    assert found is not None
+    assert found.code is Code.OWNER_REST
+
+
+def test_host_that_somebody_works_on_is_not_announced() -> None:
+    """Also where that is the first operation that there ever was. Source: G-1, F-4."""
+    rig = fleet()
+    by_hand = rig.ask(Cause.HOST_REBOOT, "h0")
+    assert by_hand.number == 1
+    number = rig.create("h0")
+    found = blocker(rig, number, "h0", rig.now_ms + DAY_MS)
+    assert found is not None
+    assert (found.code, found.subject) == (Code.HOST_BUSY, "op-1")
+
+
+@pytest.mark.parametrize(("late_ms", "stays"), [(0, True), (-1, False)], ids=["after", "within"])
+def test_new_freeze_withdraws_what_would_not_have_ended_before(late_ms: int, stays: bool) -> None:
+    """The time of announced work lasts from now until it would have ended. Source: F-2, F-3."""
+    rig = fleet()
+    number = rig.start("h0")
+    [operation] = rig.working(number).values()
+    end_ms = operation.not_before_ms + 600 * SECOND_MS
+    freeze = (end_ms + late_ms, end_ms + DAY_MS)
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(freezes=(freeze,))))
+    assert (operation.number in rig.state.operations) is stays
+
+
+def test_new_freeze_withdraws_what_is_due_and_waits() -> None:
+    """Work that its NotBefore has come for does not start in a freeze either. Source: F-3."""
+    rig = fleet()
+    number = rig.start("h0")
+    [operation] = rig.working(number).values()
+    rig.now_ms = operation.not_before_ms
+    freeze = (rig.now_ms, rig.now_ms + DAY_MS)
+    outcome = rig.tell(words.ApplyPolicy(MaintenancePolicy(freezes=(freeze,))))
+    assert rig.now(operation).reason == "the new policy closes its time"
+    assert not outcome.begin
+
+
+def shown_late(**more: object) -> tuple[MaintenanceRig, int]:
+    """A host announced for an hour of window, or before a deadline, and shown 40 minutes late."""
+    windows = (Window("hour", from_min=0, to_min=60),) if not more else ()
+    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(windows=windows)))
+    number = rig.start("h0", **more)
+    while not rig.working(number):
+        rig.now_ms = rig.maintenance(number).due_ms
+        rig.tell(Tick())
+    [operation] = rig.working(number).values()
+    rig.now_ms += 40 * MINUTE_MS
+    rig.tell(NoticeShown((operation.number,)))
+    renewed = rig.now(operation)
+    assert renewed.not_before_ms > operation.not_before_ms
+    return rig, number
+
+
+def test_notice_that_is_given_again_withdraws_nothing_yet() -> None:
+    """Work that may start too late now may still be approved in time. Source: F-3, F-7, N-1."""
+    rig, number = shown_late()
+    assert len(rig.working(number)) == 1
+    [operation] = rig.working(number).values()
+    rig.wait(operation.not_before_ms - rig.now_ms + MINUTE_MS)
+    assert rig.now(operation).reason == "its window closes before it would end"
+
+
+def test_work_that_is_due_too_late_does_not_start() -> None:
+    """At the very time of its NotBefore, too: it would end after the deadline. Source: F-1, N-1."""
+    start_ms = 1_790_000_000_000
+    rig, number = shown_late(deadline_ms=start_ms + 60 * MINUTE_MS)
+    [operation] = rig.working(number).values()
+    rig.now_ms = operation.not_before_ms
+    rig.tell(Tick())
+    assert rig.now(operation).reason == "it would end after the deadline"
+    assert not rig.now(operation).started_ms
+
+
+def test_stopped_wave_that_is_over_is_not_checked_again() -> None:
+    """Who resumes it has seen what failed: no gate is asked, and a plan is made at once. F-5."""
+    rig = fleet()
+    number = rig.start("h0", "h3", "h1", "h4", gate="errors")
+    rig.show()
+    first, second = rig.working(number).values()
+    rig.wait(20 * MINUTE_MS)
+    rig.finish(first)
+    rig.tell(words.GateFailed(number, "too many errors"))
+    rig.finish(second)
+    assert not rig.working(number)
+    rig.tell(words.ResumeMaintenance(number))
+    assert rig.gates == []
+    assert rig.maintenance(number).state is MaintenanceState.RUNNING
+    assert set(rig.working(number)) == {"h0", "h1", "h3", "h4"} - {first.host, second.host}
+
+
+def test_new_policy_says_only_what_it_changes() -> None:
+    """No pause is said to change that is as long as before, or that is not being made. F-2."""
+    rig = fleet()
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(pause_s=3600)))
+    number = rig.start("h0", "h1")
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(pause_s=7200)))
+    assert rig.maintenance(number).rests_until_ms == 0
+    while not rig.maintenance(number).rests_until_ms:
+        rig.run(limit=1)
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(pause_s=7200, max_failures=3)))
+    assert "maintenance.pause-changed" not in {entry.action for entry in rig.entries}
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["nothing-announced", "plan-wanted"])
+def test_new_policy_has_limits_found_once_and_only_for_work(kept: bool) -> None:
+    """Budgets are found again for what is announced, by one plan however many policies. F-3."""
+    rig = fleet()
+    number = rig.start("h0", "h3")
+    if kept:
+        rig.tell(words.PauseMaintenance(number, keep_announced=True))
+        rig.tell(*(Cancel(each.number, "no") for each in rig.working(number).values()))
+    rig.plans_made = False
+    before = len(rig.entries)
+    for failures in (1, 2):
+        rig.tell(words.ApplyPolicy(MaintenancePolicy(max_failures=failures)))
+    planned = [e.action for e in rig.entries[before:]].count("maintenance.replanning")
+    assert planned == (0 if kept else 1)
+
+
+def test_host_taken_back_since_the_plan_waits_for_another() -> None:
+    """A plan from while its work was under way says nothing of it. Source: F-4."""
+    rig = fleet()
+    number = rig.start("h0", "h1")
+    [operation] = rig.working(number).values()
+    rig.tell(words.ApplyPolicy(MaintenancePolicy(max_failures=1)))
+    rig.plans_made = False
+    rig.tell(Cancel(operation.number, "not this one"))
+    waits = rig.waits(number, operation.host)
+    assert (waits.code, waits.subject) == (Code.PLANNING, f"m-{number}")
+
+
+def test_postponed_host_waits_no_longer_than_that() -> None:
+    """From the very time that was granted it waits for something else. Source: F-8, F-4."""
+    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(postpone_max_s=86_400)))
+    number = rig.start("h0", "h1")
+    until_ms = rig.now_ms + 60 * MINUTE_MS
+    rig.tell(words.PostponeHosts(number, ("h1",), until_ms, "alice"))
+    rig.now_ms = until_ms - 1
+    assert rig.waits(number, "h1").code is Code.POSTPONED
+    rig.now_ms = until_ms
+    assert rig.waits(number, "h1").code is not Code.POSTPONED
+
+
+def test_plan_is_made_again_later_than_now() -> None:
+    """What clears at this very moment was seen by the plan; it is not made again at once. F-2."""
+    rig = fleet()
+    rig.plans_made = False
+    number = rig.create("h0")
+    rig.tell(words.StartMaintenance(number))
+    made = rig.planned(number)
+    blocked = f'["h0","{Code.OWNER_REST.value}","anna",{rig.now_ms - 1},{rig.now_ms}]'
+    body = f'{{"waves":[],"blocked":[{blocked}],"bound":[0,""],"limits":[]}}'
+    made = replace(made, plan=replace(made.plan, body=body))
+    outcome = step(rig.state, made, now_ms=rig.now_ms, terms=rig.terms())
+    [planned] = outcome.changes.maintenances.values()
+    assert planned.due_ms == rig.now_ms + MINUTE_MS
