@@ -134,6 +134,11 @@ def check_rest(state: State, now_ms: int, terms: Terms) -> None:
     _check_waits(state)
 
 
+def check_tick(state: State, now_ms: int) -> None:
+    """What was due is not looked at with every tick from now on. Source: L-1."""
+    assert state.starts.due(now_ms) == state.holds.due(now_ms) == state.waves.due(now_ms) == []
+
+
 def check_documents(state: State) -> None:
     """Every document of an enabled group is there, and shows what it should. D-1, S-1, S-3."""
     keys = {key for group in state.enrolments for key in state.topology.views_of(group)}
@@ -187,6 +192,7 @@ def _check_room(state: State) -> None:
 
 
 def _check_waits(state: State) -> None:
+    assert state.waits.keys() <= state.operations.keys()
     assert all(blocker in state.operations for blocker in state.waits.values())
     waiting: dict[int, set[int]] = {}
     for number, blocker in state.waits.items():

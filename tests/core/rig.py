@@ -103,6 +103,8 @@ class Rig:
             invariants.check_outcome(before, outcome, self.state)
             invariants.check_documents(self.state)
             invariants.check_indexes(self.state)
+            if isinstance(stimulus, Tick):
+                invariants.check_tick(self.state, self.now_ms)
         self.replay.extend(outcome.changes.entries)
         self.entries += outcome.changes.entries
         self.operations.update(outcome.changes.operations)

@@ -81,6 +81,7 @@ STATUSES: dict[type[CallerError], int] = {
     refusals.AlreadyAsked: 409,
     refusals.WrongState: 409,
     of_maintenance.UnknownMaintenance: 404,
+    of_maintenance.UnknownPlan: 404,
     of_maintenance.MaintenanceInvalid: 422,
     of_maintenance.MaintenanceWrongState: 409,
     of_maintenance.PostponementRefused: 409,

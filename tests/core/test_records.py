@@ -22,6 +22,7 @@ from forewarn.core.records import (
     key_of,
     to_row,
 )
+from forewarn.core.state import Changes
 from forewarn.core.topology import Vm
 from forewarn.protocol.documents import Document
 from tests.core.rig import small
@@ -89,3 +90,30 @@ def test_rows_are_remembered_for_so_many_records_and_no_more() -> None:
         assert to_row(vm)["name"] == vm.name
         assert len(records._recent) <= ROWS_REMEMBERED
     assert to_row(made[-1]) is to_row(made[-1])
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [(), ("10.0.0.4",), ("a", "b"), ('a"b',), ("a\\b",), ("é",), ("\t",), ('["',), ("a", "")],
+    ids=repr,
+)
+def test_list_of_texts_survives_its_row(texts: tuple[str, ...]) -> None:
+    """Whatever they have in them, and as JSON for whoever else reads it. Source: L-7."""
+    vm = Vm("v", "h", "g")
+    object.__setattr__(vm, "addresses", texts)
+    row = to_row(vm)
+    assert json.loads(str(row["addresses"])) == list(texts)
+    assert from_row("vm", row).addresses == texts  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"waits": {1: 0}}, {"short": {1: None}}, {"ticked_ms": 1}],
+    ids=["waits", "short", "ticked"],
+)
+def test_step_that_only_derives_something_is_adopted(changed: dict[str, object]) -> None:
+    """It writes nothing, and is not forgotten. Source: L-7."""
+    changes = Changes(0, **changed)  # type: ignore[arg-type]
+    assert changes.derived
+    assert not changes
+    assert not Changes(0).derived
