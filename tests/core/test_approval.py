@@ -13,7 +13,6 @@ from forewarn.core.stimulus import (
     Cancel,
     ChangeTopology,
     Enable,
-    GroupsPolled,
     Tick,
 )
 from forewarn.core.topology import Group, GroupKind, Vm
@@ -286,56 +285,6 @@ def test_automatic_approval_keeps_the_time_asked_for() -> None:
     assert rig.now(operation).state is S.RUNNING
 
 
-def coupled(*enabled: str) -> Rig:
-    """A group with terminate notification and three VMs."""
-    rig = Rig()
-    rig.tell(
-        small_fleet(web=Group("web", terminate_notice_s=300)),
-        ChangeTopology(vms=(Vm("web_2", "h2", "web"),)),
-        *(Enable(group) for group in enabled or ("web",)),
-    )
-    return rig
-
-
-def test_deletions_of_one_request_wait_for_each_other() -> None:
-    """An approved deletion waits while another of the request is not approved. Source: A-8."""
-    rig = coupled()
-    first = rig.ask(Cause.DELETION, "web_0", "web_1")
-    rig.approve("web_0", first)
-    assert rig.now(first).state is S.ANNOUNCED
-    assert [waiting.reason for waiting in rig.why(first)] == ["coupled"]
-    rig.approve("web_0", first.number + 1)
-    assert rig.now(first).state is rig.now(first.number + 1).state is S.RUNNING
-
-
-def test_deletions_of_other_requests_do_not_wait() -> None:
-    """Another request's deletion holds nothing up. Source: A-8."""
-    rig = coupled()
-    first = rig.ask(Cause.DELETION, "web_0")
-    rig.ask(Cause.DELETION, "web_1")
-    rig.approve("web_0", first)
-    assert rig.now(first).state is S.RUNNING
-
-
-def test_cancelled_deletion_lets_the_others_go() -> None:
-    """With the unapproved deletion withdrawn, the approved one starts. Source: A-8, L-3."""
-    rig = coupled()
-    first = rig.ask(Cause.DELETION, "web_0", "web_1")
-    rig.approve("web_0", first)
-    rig.tell(Cancel(first.number + 1))
-    assert rig.now(first).state is S.RUNNING
-
-
-def test_coupled_deletions_start_at_notbefore_all_the_same() -> None:
-    """NotBefore ends the coupling. Source: A-8, L-1."""
-    rig = coupled()
-    first = rig.ask(Cause.DELETION, "web_0", "web_1")
-    rig.show()
-    rig.approve("web_0", first)
-    rig.wait(5 * MINUTE_MS)
-    assert rig.now(first).state is rig.now(first.number + 1).state is S.RUNNING
-
-
 def test_group_that_falls_silent_is_waited_for_no_longer() -> None:
     """When an unapproved group is disabled the operation starts. Source: B-2, B-3."""
     rig = small()
@@ -383,31 +332,3 @@ def test_an_event_of_vms_that_are_all_gone_is_not_waited_for() -> None:
     assert [waits.on for waits in rig.why(operation)] == [("db",)]
     rig.approve("db_0", operation)
     assert rig.now(operation).state is S.RUNNING
-
-
-def test_deletion_names_those_it_waits_for_alone() -> None:
-    """Those of its request that are approved hold nothing up. Source: A-8, F-4."""
-    rig = coupled()
-    first = rig.ask(Cause.DELETION, "web_0", "web_1", "web_2")
-    rig.approve("web_0", first)
-    rig.approve("web_0", first.number + 1)
-    [waiting] = rig.why(first)
-    assert waiting.on == (f"op-{first.number + 2}",)
-
-
-def test_deletions_wait_no_longer_for_a_group_that_falls_silent() -> None:
-    """Also where that group's own deletion is not to start before a later time. A-8, B-2, L-6."""
-    rig = Rig()
-    groups = {name: Group(name, terminate_notice_s=300) for name in ("web", "far")}
-    rig.tell(small_fleet(**groups), Enable("web"), Enable("far"))
-    asked_ms = rig.now_ms + 3 * DAY_MS
-    first = rig.ask(Cause.DELETION, "web_0", "far_0", not_before_ms=asked_ms)
-    rig.show()
-    rig.approve("web_0", first)
-    assert rig.now(first).state is S.ANNOUNCED
-    rig.wait(DAY_MS // 2)
-    rig.tell(GroupsPolled(frozenset({"web"})))
-    rig.wait(DAY_MS // 2 + 2 * MINUTE_MS)
-    assert "far" not in rig.state.enrolments
-    assert rig.now(first).state is S.RUNNING
-    assert rig.now(first.number + 1).state is S.ANNOUNCED

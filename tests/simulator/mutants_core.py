@@ -355,8 +355,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 ACTS,
-                "            late = replace(operation, alerted=True)\n            draft.put",
-                "            late = operation\n            (lambda *_: None)",
+                "        late = replace(operation, alerted=True)\n        draft.put",
+                "        late = operation\n        (lambda *_: None)",
             ),
         ),
         caught_by="world 1: 13",

@@ -16,7 +16,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "new-policy-keeps-old-plans",
         "a policy that is applied has nothing planned again",
-        ((POSTPONING, "if called or maintenance.plan_wanted or not planned:", "if planned:"),),
+        (
+            (
+                POSTPONING,
+                "if maintenance.plan_wanted or not maintenance.due_ms or not planned:",
+                "if planned:",
+            ),
+        ),
         caught_by="transcript F-7-window-too-short",
     ),
     Mutant(
@@ -85,8 +91,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 "forewarn.core.usage",
-                "                self._draft.look_at(number)\n",
-                "                pass\n",
+                "            self._draft.look_at(number)\n",
+                "            pass\n",
             ),
         ),
         caught_by="transcript F-3-failure-before-the-start",
