@@ -108,14 +108,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "an approval is kept in memory only, and lost on a crash",
         (
             (
-                "forewarn.store.step_rows",
-                ("            if record is None:\n                gone"),
+                STORE,
+                ("        if record is None:\n            gone"),
                 (
-                    '            if kind == "event" and record and record.state.value == '
+                    '        if kind == "event" and record and record.state.value == '
                     '"approved":\n'
-                    "                continue\n"
-                    "            if record is None:\n"
-                    "                gone"
+                    "            continue\n"
+                    "        if record is None:\n"
+                    "            gone"
                 ),
             ),
         ),

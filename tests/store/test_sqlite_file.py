@@ -94,7 +94,7 @@ def test_file_that_grows_between_two_looks_is_whole(path: Path) -> None:
     """A checkpoint goes on while threads look at the file; each by itself sees it grow. A-6."""
     sqlite3.connect(path).execute("PRAGMA user_version = 1").connection.close()
     growing = GrowingPath(path)
-    file = DatabaseFile(growing, must_exist=True)
+    file = DatabaseFile(growing)
 
     def grow() -> None:
         head = bytearray(path.read_bytes())

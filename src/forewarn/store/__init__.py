@@ -10,7 +10,8 @@ import gc
 import logging
 from typing import TYPE_CHECKING
 
-from forewarn.core.state import Changes, State
+from forewarn.core.records import to_row
+from forewarn.core.state import OF_TOPOLOGY, Changes, State
 from forewarn.errors import ForewarnError
 from forewarn.garbage import uncollected
 from forewarn.ids import Ids
@@ -31,12 +32,9 @@ from forewarn.store.migrations import migrate
 from forewarn.store.orders import OrderReader
 from forewarn.store.reading import HistoryPage, OperationPage, Recorded, StoreReader
 from forewarn.store.retention import Retention, trim
-from forewarn.store.step_rows import StepRows
+from forewarn.store.statements import APART
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from forewarn.core.lifecycle import Event, Operation
     from forewarn.store.engine import Engine, Row, Transaction
 
 log = logging.getLogger("forewarn.store")
@@ -56,7 +54,7 @@ __all__ = [
 FROZEN_VMS_MIN = 10_000
 
 
-class Store:
+class Store(StoreReader):
     """One open store.
 
     `load`, `commit` and `settle` belong to the one writing thread; everything else may be called
@@ -69,10 +67,9 @@ class Store:
 
     def __init__(self, engine: Engine) -> None:
         """Use an engine whose schema is up to date."""
-        self._engine = engine
-        self._reading = StoreReader(engine)
-        self.maintenances = MaintenanceReader(engine, self._reading)
-        self.orders = OrderReader(engine, self._reading)
+        super().__init__(engine)
+        self.maintenances = MaintenanceReader(engine, self)
+        self.orders = OrderReader(engine, self)
         self.cursors = OutboxCursors(engine)
         self._writer = Ids().token("writer")
         #: Generation with which this process became the writer: greater than any before it.
@@ -86,7 +83,10 @@ class Store:
         self._claimed = True
         #: The commit whose end is unknown, if one is.
         self._uncertain: Changes | None = None
-        self._step_rows = StepRows()
+        #: VMs of live operations as `operation_vm` has them.
+        self._placed: dict[int, tuple[str, ...]] = {}
+        #: Live maintenances whose hosts are written.
+        self._described: set[int] = set()
 
     @property
     def place(self) -> str:
@@ -127,14 +127,15 @@ class Store:
         if len(service) != 1:
             raise StoreDamaged(place=self.place, reason="its row in `service` is missing")
         generation, history_seq, last_number = map(int, service[0][:3])
-        changes = loaded(self._reading, transaction, last_number, place=self.place)
+        changes = loaded(self, transaction, last_number, place=self.place)
         changes.mark = str(service[0][3]), int(service[0][4])
         state = State()
         state.adopt(changes)
         self.generation, self._history_seq = generation, history_seq
         self.writer_generation = generation
         self.epoch = str(service[0][5])
-        self._step_rows = StepRows(state)
+        self._placed = {each.number: each.vms for each in state.operations.values()}
+        self._described = set(state.maintenances)
         assert state.last_number == last_number
         return state
 
@@ -226,43 +227,9 @@ class Store:
         self._advance(changes)
         return changes
 
-    def history(self, page: HistoryPage) -> list[Recorded]:
-        """Return one page of history."""
-        return self._reading.history(page)
-
-    def history_bounds(self) -> tuple[int, int]:
-        """Return the last entry of history that was removed, and the newest; 0 for neither."""
-        return self._reading.history_bounds()
-
-    def entries(self, after: int = 0) -> Iterator[Recorded]:
-        """Yield every entry after a sequence number with its images, oldest first.
-
-        Where older history was removed, the first ones are those of its checkpoint. Of a record
-        that was there before, an image has what changed: `core.history.Rows` makes it whole, and
-        `Replay` the state. Each page is read separately, so a slow reader holds nothing up.
-        Source: DESIGN invariant 10.
-        """
-        return self._reading.entries(after)
-
     def trim(self, retention: Retention, now_ms: int) -> int:
         """Export and remove what history has too much; return how many entries: `retention.py`."""
         return trim(self, self._engine, retention, now_ms=now_ms)
-
-    def operation(self, number: int) -> Operation | None:
-        """Return an operation, ended ones included; None if there never was one."""
-        return self._reading.operation(number)
-
-    def operations(self, page: OperationPage) -> list[Operation]:
-        """Return one page of operations, ended ones included, newest first."""
-        return self._reading.operations(page)
-
-    def event(self, event_id: str) -> Event | None:
-        """Return an event by its upper-case id, ended ones included; None if it never was."""
-        return self._reading.event(event_id)
-
-    def events_of(self, operation: int) -> list[Event]:
-        """Return the events of an operation, in the order of their groups' names."""
-        return self._reading.events_of(operation)
 
     def lease(self) -> Lease:
         """Return who holds the lease; `lease.Tenure` contends for it."""
@@ -285,14 +252,6 @@ class Store:
         """
         return self._engine.notice(timeout_s)
 
-    def check(self) -> None:
-        """Read the newest of what is kept for people, to know now that it can be read.
-
-        Raises:
-            StoreDamaged: it cannot.
-        """
-        self._reading.check()
-
     def close(self) -> None:
         """Let go of the database."""
         self._engine.close()
@@ -301,11 +260,20 @@ class Store:
         """Go on after changes that are durable."""
         self.generation += 1
         self._history_seq += len(changes.entries)
-        self._step_rows.advance(changes)
+        for number, operation in changes.operations.items():
+            if operation.live:
+                self._placed[number] = operation.vms
+            else:
+                self._placed.pop(number, None)
+        for number, maintenance in changes.maintenances.items():
+            if maintenance.live:
+                self._described.add(number)
+            else:
+                self._described.discard(number)
 
     def _write(self, changes: Changes, history_seq: int) -> None:
-        written, gone = self._step_rows.records(changes)
-        once = self._step_rows.once(changes)
+        written, gone = _rows(changes)
+        beside = self._rows_beside(changes)
         with self._engine.writing() as transaction:
             advanced = transaction.rows(
                 "advance",
@@ -321,12 +289,50 @@ class Store:
                 transaction.run_many(f"put_{kind}", rows)
             for kind, rows in reversed(gone.items()):  # what others refer to goes last
                 transaction.run_many(f"remove_{kind}", rows)
-            for name, rows in (*once.items(), ("record", entries)):
+            for name, rows in (*beside.items(), ("record", entries)):
                 if rows:
                     transaction.run_many(name, rows)
             if changes.mark:
                 transaction.run("mark", boot=changes.mark[0], ahead_ms=changes.mark[1])
             self._engine.notify(transaction)
+
+    def _rows_beside(self, changes: Changes) -> dict[str, list[Row]]:
+        """Return what comes and goes beside the records, by the statements that write it."""
+        come: list[Row] = []
+        went: list[Row] = []
+        for number, operation in changes.operations.items():
+            known = self._placed.get(number, ())
+            if known != operation.vms:
+                come += [(vm, number) for vm in operation.vms if vm not in known]
+                went += [(vm, number) for vm in known if vm not in operation.vms]
+        described: list[Row] = [
+            (number, to_row(maintenance)["hosts"])
+            for number, maintenance in changes.maintenances.items()
+            if number not in self._described
+        ]
+        return {"put_maintenance_hosts": described, "displace_vm": went, "place_vm": come}
+
+
+def _rows(changes: Changes) -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
+    """Return rows written and keys removed, by kind, in the order of foreign keys."""
+    written: dict[str, list[Row]] = {}
+    gone: dict[str, list[Row]] = {}
+    # Of the fleet each record that is written has its image, and the last one has its row.
+    known = {
+        (image.kind, image.key): image.row
+        for entry in changes.entries
+        for image in entry.images
+        if image.kind in OF_TOPOLOGY
+    }
+    for kind, key, record in changes.images():
+        if record is None:
+            gone.setdefault(kind, []).append((key,))
+            continue
+        row = known.get((kind, key)) or to_row(record)
+        if kind in APART:
+            row = {name: each for name, each in row.items() if name != APART[kind][0]}
+        written.setdefault(kind, []).append(tuple(row.values()))
+    return written, gone
 
 
 def open_store(address: str, *, must_exist: bool = False) -> Store:

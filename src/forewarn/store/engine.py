@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import abc
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
-from forewarn.store.statements import statement_texts
 from forewarn.values import value
 
 Value: TypeAlias = str | int
@@ -92,11 +91,11 @@ class Statement:
 class Statements:
     """Every named statement for one engine."""
 
-    def __init__(self, mark: str) -> None:
-        """Read the texts once; `mark` stands for a parameter, `?` or `%s`."""
+    def __init__(self, texts: Mapping[str, str], mark: str) -> None:
+        """Take the texts by their names; `mark` stands for a parameter, `?` or `%s`."""
+        self._texts = texts
         self._mark = mark
         self._compiled: dict[str, Statement] = {}
-        self._texts = statement_texts()
 
     def named(self, name: str, /, **fills: str) -> Statement:
         """Return a statement; `fills` are fixed texts for its `{…}`, never values."""
@@ -116,10 +115,10 @@ class Engine(abc.ABC):
     Every error of the database leaves here as one of `store/errors.py`.
     """
 
-    def __init__(self, place: str, mark: str) -> None:
-        """Name the database for people, without any password, and choose the parameter mark."""
+    def __init__(self, place: str, statements: Statements) -> None:
+        """Name the database for people, without any password, and take what it will run."""
         self.place = place
-        self.statements = Statements(mark)
+        self.statements = statements
 
     @abc.abstractmethod
     def writing(self) -> AbstractContextManager[Transaction]:

@@ -14,7 +14,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.numeric import Int8Dumper
 
-from forewarn.store.engine import Engine, Transaction
+from forewarn.store.engine import Engine, Statements, Transaction
 from forewarn.store.errors import (
     StoreAddressInvalid,
     StoreContradiction,
@@ -24,6 +24,7 @@ from forewarn.store.errors import (
     StoreUncertain,
     redacted,
 )
+from forewarn.store.statements import statement_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -144,7 +145,8 @@ class PostgresEngine(Engine):
         except psycopg.ProgrammingError as error:
             raise StoreAddressInvalid(address="postgresql://…") from error  # it may hold a password
         where = f"{given.get('host', '')}:{given.get('port', '5432')}"
-        super().__init__(place=f"postgresql://{where}/{given.get('dbname', '')}", mark="%s")
+        place = f"postgresql://{where}/{given.get('dbname', '')}"
+        super().__init__(place, Statements(statement_texts(), "%s"))
         self._settings = make_conninfo(address, **{**_CONNECTION_SETTINGS, **given})
         self._listening = threading.Lock()
         self._idle: list[psycopg.Connection] = []

@@ -195,8 +195,14 @@ class StoreReader:
             [(removed, newest)] = transaction.rows("history_bounds")
         return int(removed), int(newest)
 
-    def entries(self, after: int) -> Iterator[Recorded]:
-        """Yield every entry after a sequence number with its images, oldest first."""
+    def entries(self, after: int = 0) -> Iterator[Recorded]:
+        """Yield every entry after a sequence number with its images, oldest first.
+
+        Where older history was removed, the first ones are those of its checkpoint. Of a record
+        that was there before, an image has what changed: `core.history.Rows` makes it whole, and
+        `Replay` the state. Each page is read separately, so a slow reader holds nothing up.
+        Source: DESIGN invariant 10.
+        """
         with self._engine.reading() as transaction:
             [(seq,)] = transaction.rows("checkpoint_seq")
         if after < int(seq):
@@ -225,7 +231,9 @@ class StoreReader:
             yield Recorded(seq, Entry(at_ms, "service", CHECKPOINT, text, images=live))
 
     def check(self) -> None:
-        """Read the newest `CHECKED_MAX` entries of history and operations with their events.
+        """Read the newest of what is kept for people, to know now that it can be read.
+
+        Cost: `CHECKED_MAX` entries of history, a page of operations and their events.
 
         Raises:
             StoreDamaged: one cannot be read.
@@ -240,13 +248,13 @@ class StoreReader:
             self.events_of(operation.number)
 
     def operation(self, number: int) -> Operation | None:
-        """Return an operation by its number."""
+        """Return an operation, ended ones included; None if there never was one."""
         with self._engine.reading() as transaction:
             rows = transaction.rows("operation", number=number)
         return next(iter(self.decoded(Operation, rows)), None)
 
     def operations(self, page: OperationPage) -> list[Operation]:
-        """Return one page of operations."""
+        """Return one page of operations, ended ones included, newest first."""
         values = _given(page, _OPERATION_FILTERS)
         filters = [_OPERATION_FILTERS[name] for name in values]
         if page.states:
@@ -258,13 +266,13 @@ class StoreReader:
         return self.decoded(Operation, rows)
 
     def event(self, event_id: str) -> Event | None:
-        """Return an event by its id."""
+        """Return an event by its upper-case id, ended ones included; None if it never was."""
         with self._engine.reading() as transaction:
             rows = transaction.rows("event", id=event_id)
         return next(iter(self.decoded(Event, rows)), None)
 
     def events_of(self, operation: int) -> list[Event]:
-        """Return the events of an operation."""
+        """Return the events of an operation, in the order of their groups' names."""
         with self._engine.reading() as transaction:
             rows = transaction.rows("events_of", operation=operation)
         return self.decoded(Event, rows)

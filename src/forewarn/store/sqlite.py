@@ -13,16 +13,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forewarn.store.engine import Engine, Transaction
+from forewarn.store.engine import Engine, Statements, Transaction
 from forewarn.store.errors import (
     StoreContradiction,
     StoreDamaged,
     StoreFull,
+    StoreInUse,
+    StoreMissing,
     StoreReplaced,
     StoreUnavailable,
     StoreUncertain,
 )
-from forewarn.store.sqlite_file import DatabaseFile
+from forewarn.store.sqlite_file import DatabaseFile, FileInUse, sentence
+from forewarn.store.statements import statement_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,12 +94,12 @@ class SqliteEngine(Engine):
             StoreInUse: another process writes it.
             StoreUnavailable, StoreFull, StoreDamaged: it cannot be opened.
         """
-        super().__init__(place=str(path) if path else "in memory", mark="?")
+        super().__init__(str(path) if path else "in memory", Statements(statement_texts(), "?"))
         self._path = path
         self._lock = threading.RLock()
         self._idle: list[sqlite3.Connection] = []
         self._news = threading.Event()
-        self._file = DatabaseFile(path, must_exist=must_exist) if path else None
+        self._file = self._taken(path, must_exist=must_exist) if path else None
         try:
             self._writer = self._connect(str(path) if path else ":memory:", _WRITER_SETTINGS)
             try:
@@ -171,6 +174,16 @@ class SqliteEngine(Engine):
         with self._lock:
             self._writer.close()
         self._let_go()
+
+    def _taken(self, path: Path, *, must_exist: bool) -> DatabaseFile:
+        try:
+            if must_exist and not (path.exists() and path.stat().st_size):
+                raise StoreMissing(place=self.place)
+            return DatabaseFile(path)
+        except FileInUse as held:
+            raise StoreInUse(place=self.place, pid=held.pid) from held
+        except OSError as error:
+            raise StoreUnavailable(place=self.place, reason=sentence(error)) from error
 
     def _let_go(self) -> None:
         if self._file is not None:

@@ -1,6 +1,6 @@
 """A SQLite store as files: who holds it, who may read it, and whether it is still the same one.
 
-Nothing may be read from or written into the database here.
+Nothing may be read from or written into the database here, and nothing of the store be known.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from forewarn.store.errors import StoreInUse, StoreMissing, StoreUnavailable
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -31,16 +29,24 @@ _LOG_HEADS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 _DATABASE_HEAD = b"SQLite format 3\x00"
 
 
+class FileInUse(Exception):
+    """Another process holds the files, under this name or another one."""
+
+    def __init__(self, pid: str) -> None:
+        """Name the process; `unknown` if it cannot be."""
+        super().__init__(pid)
+        self.pid = pid
+
+
 class DatabaseFile:
     """The files of one SQLite database, held by the one process that writes it."""
 
-    def __init__(self, path: Path, *, must_exist: bool) -> None:
+    def __init__(self, path: Path) -> None:
         """Take the files, and make the database's own where there is none.
 
         Raises:
-            StoreMissing: there is none, and there must be one.
-            StoreInUse: another process holds them, under this name or another one.
-            StoreUnavailable: they cannot be made or opened.
+            FileInUse: another process holds them.
+            OSError: they cannot be made or opened.
         """
         self._path = path
         #: Where SQLite writes ahead.
@@ -55,10 +61,7 @@ class DatabaseFile:
         self._held: list[int] = []
         self._file = -1
         try:
-            self._hold(must_exist=must_exist)
-        except OSError as error:
-            self.release()
-            raise StoreUnavailable(place=str(path), reason=_sentence(error)) from error
+            self._hold()
         except BaseException:
             self.release()
             raise
@@ -93,7 +96,7 @@ class DatabaseFile:
         except FileNotFoundError as error:
             return f"{error.filename} was removed"
         except OSError as error:
-            return _sentence(error)
+            return sentence(error)
         return ""
 
     def release(self) -> None:
@@ -101,10 +104,8 @@ class DatabaseFile:
         while self._held:
             os.close(self._held.pop())
 
-    def _hold(self, *, must_exist: bool) -> None:
+    def _hold(self) -> None:
         path = self._path
-        if must_exist and not (path.exists() and path.stat().st_size):
-            raise StoreMissing(place=str(path))
         lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
         self._held.append(lock)
         self._lock(lock, pid_in=lock)
@@ -125,7 +126,7 @@ class DatabaseFile:
             _lock(file)
         except OSError as error:
             pid = "" if file != pid_in else os.read(pid_in, 32).decode(errors="replace").strip()
-            raise StoreInUse(place=str(self._path), pid=pid or "unknown") from error
+            raise FileInUse(pid or "unknown") from error
 
     def _is_whole(self, size: int) -> bool:
         """Whether a database that has become shorter says so itself, as after VACUUM."""
@@ -144,12 +145,13 @@ class DatabaseFile:
         return not lost
 
 
+def sentence(error: OSError) -> str:
+    """Return what an error of the system says, for people."""
+    return f"{error.strerror}: {error.filename}" if error.filename else str(error)
+
+
 def _identity(found: os.stat_result) -> Identity:
     return found.st_dev, found.st_ino
-
-
-def _sentence(error: OSError) -> str:
-    return f"{error.strerror}: {error.filename}" if error.filename else str(error)
 
 
 def _head(file: int, size: int) -> bytes:

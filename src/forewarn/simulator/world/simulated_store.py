@@ -13,7 +13,6 @@ from forewarn.errors import PeerError
 from forewarn.store import Store
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
 from forewarn.store.migrations import migrate
-from forewarn.store.reading import StoreReader
 from forewarn.store.sqlite import SqliteEngine
 
 if TYPE_CHECKING:
@@ -105,34 +104,24 @@ class Disk(SqliteEngine):
             raise StoreUncertain(place=self.place, reason="the line was cut")
 
 
-class CachedReader(StoreReader):
-    """Reads a disk; what a row holds is found out once, however often a process starts."""
-
-    def __init__(self, disk: Disk) -> None:
-        """Remember what was read from this disk before."""
-        super().__init__(disk)
-        self._known = disk.records
-
-    def record(self, kind: str, row: Row) -> Record:
-        """Return the record a row holds."""
-        known = self._known.get((kind, row))
-        if known is None:
-            known = self._known[kind, row] = super().record(kind, row)
-        return known
-
-
 class SimulatedStore(Store):
     """A store that can crash its process, and reports what it has made durable."""
 
     def __init__(self, disk: Disk, crash_point: CrashPoint, observer: StoreObserver) -> None:
         """Open a disk whose schema is up to date, as every process does again."""
         super().__init__(disk)
-        self._reading = CachedReader(disk)
         #: Whether its process cannot reach the disk, which others still can.
         self.cut = False
         self._disk = disk
         self._crash_point = crash_point
         self._observer = observer
+
+    def record(self, kind: str, row: Row) -> Record:
+        """Return the record a row holds, found out once, however often a process starts."""
+        known = self._disk.records.get((kind, row))
+        if known is None:
+            known = self._disk.records[kind, row] = super().record(kind, row)
+        return known
 
     def load(self) -> State:
         """Load, over a line that may be cut."""
