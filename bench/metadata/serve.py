@@ -44,7 +44,9 @@ async def main(listen: str, body: bytes, rate_per_s: float) -> None:
     server = MetadataServer(settings, Nobody(), clock=SystemClock())
     publication = Publication("group", enabled=True, document=read_document(body))
     caller = Caller("vm", "group", "group", addresses=("127.0.0.1",))
-    server.apply(DocumentChange(1, whole=True, callers=(caller,), publications=(publication,)))
+    server.service.apply(
+        DocumentChange(1, whole=True, callers=(caller,), publications=(publication,))
+    )
     await server.start([listen])
     freeze_garbage()
     ended = asyncio.Event()

@@ -128,7 +128,7 @@ class Live:
 
     def apply(self, change: DocumentChange) -> None:
         """Apply a change as the feed would."""
-        self.call(lambda: self.server.apply(change))
+        self.call(lambda: self.server.service.apply(change))
 
     def show(self, *events: ScheduledEvent, incarnation: int = 1, view: str = "group-1") -> None:
         """Publish a document."""

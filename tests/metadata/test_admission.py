@@ -28,7 +28,7 @@ LOOKS: Counter[str] = Counter()
 
 def count(live: Live) -> int:
     """Return the number of open connections."""
-    return live.call(lambda: live.server.connections)
+    return live.call(lambda: len(live.server.service.connections))
 
 
 def test_unknown_callers_leave_room_for_vms(portable: bool) -> None:
@@ -87,7 +87,7 @@ def test_unknown_caller_is_cut_before_its_request_is_complete(portable: bool) ->
             while count(live) < 2:
                 live.call(lambda: None)
             for _ in range(2):
-                live.call(live.server._begun().second)
+                live.call(live.server.service.second)
             assert unknown.closed()
         known.send(GOOD[9:])
         assert known.reply().status == 200

@@ -46,11 +46,11 @@ class OneFault:
 def disturbed(live: Live, disturbance: Disturbance) -> Reply:
     """Return the answer to a GET under a fault; afterwards the fault is gone."""
     assert live.get().status == 200
-    live.call(lambda: live.server.set_fault(OneFault(disturbance)))
+    live.call(lambda: live.server.service.set_fault(OneFault(disturbance)))
     try:
         return live.get()
     finally:
-        live.call(lambda: live.server.set_fault(None))
+        live.call(lambda: live.server.service.set_fault(None))
         assert live.get().status == 200
 
 
@@ -70,12 +70,12 @@ def test_fault_gives_an_empty_body(live: Live) -> None:
 def test_fault_holds_an_answer(live: Live) -> None:
     """A slow answer is right in the end, or gone with its client. Source: E-10."""
     assert disturbed(live, Disturbance(hold_s=0.05)).status == 200
-    live.call(lambda: live.server.set_fault(OneFault(Disturbance(hold_s=0.05), 2)))
+    live.call(lambda: live.server.service.set_fault(OneFault(Disturbance(hold_s=0.05), 2)))
     with live.connect() as raw:
         raw.send(request(EVENTS))
         assert raw.reply().status == 200
         raw.send(request(EVENTS))
-    live.call(lambda: live.server.set_fault(None))
+    live.call(lambda: live.server.service.set_fault(None))
     assert live.get().status == 200
 
 
@@ -107,9 +107,11 @@ def test_fault_moves_the_incarnation(live: Live) -> None:
 @contextlib.contextmanager
 def ahead(live: Live, by: int = 3) -> Iterator[None]:
     """Move the incarnation of every answer."""
-    live.call(lambda: live.server.set_fault(OneFault(Disturbance(incarnation_ahead=by), 99)))
+    live.call(
+        lambda: live.server.service.set_fault(OneFault(Disturbance(incarnation_ahead=by), 99))
+    )
     yield
-    live.call(lambda: live.server.set_fault(None))
+    live.call(lambda: live.server.service.set_fault(None))
 
 
 def test_moved_incarnation_is_answered_like_any(live: Live) -> None:
@@ -138,7 +140,7 @@ def test_moved_incarnation_enables_the_group(portable: bool) -> None:
     """A fault of the number is not a fault of enabling: the first GET is one. Source: B-1, E-10."""
     with serving(portable=portable) as live, ahead(live):
         live.apply(DocumentChange(50, publications=(Publication("group-1", False, Document()),)))
-        live.control.on_enable = lambda _: live.server.apply(
+        live.control.on_enable = lambda _: live.server.service.apply(
             DocumentChange(51, publications=(Publication("group-1", True, Document()),))
         )
         assert json.loads(live.get().body)["DocumentIncarnation"] == 3
@@ -147,19 +149,19 @@ def test_moved_incarnation_enables_the_group(portable: bool) -> None:
 
 def test_fault_truncates_what_was_waited_for(live: Live) -> None:
     """A held answer is cut as any other is. Source: E-9, E-10."""
-    live.call(lambda: live.server.set_fault(OneFault(Disturbance(truncate=True))))
+    live.call(lambda: live.server.service.set_fault(OneFault(Disturbance(truncate=True))))
     with live.connect() as raw:
         raw.send(request(wait_for(100)))
         assert raw.silent()
         live.show(FREEZE)
         with pytest.raises(EOFError):
             raw.reply()
-    live.call(lambda: live.server.set_fault(None))
+    live.call(lambda: live.server.service.set_fault(None))
 
 
 def test_fault_that_does_nothing_changes_nothing(live: Live) -> None:
     """A fault may leave a request alone; approvals meet it like GETs. Source: E-10."""
-    live.call(lambda: live.server.set_fault(OneFault(Disturbance(incarnation_ahead=1), 1)))
+    live.call(lambda: live.server.service.set_fault(OneFault(Disturbance(incarnation_ahead=1), 1)))
     assert live.post(approval("A")).status == 200
     assert live.get().status == 200
-    live.call(lambda: live.server.set_fault(None))
+    live.call(lambda: live.server.service.set_fault(None))

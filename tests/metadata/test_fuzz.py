@@ -136,7 +136,7 @@ def test_nothing_of_it_is_left_behind(live: Live) -> None:
         talk(live, [request(f"{EVENTS}&n={n}", x=f"{n}" * 50)])
     assert resident_kib() - before < 16 * 1024
     until = time.monotonic() + WAIT_S
-    while live.call(lambda: live.server.connections):
+    while live.call(lambda: len(live.server.service.connections)):
         assert time.monotonic() < until
     assert live.get().status == 200
 

@@ -102,7 +102,7 @@ def test_vm_that_goes_while_it_waits_is_cut(portable: bool) -> None:
         with serving(portable=portable) as live, live.connect() as raw:
             live.call(lambda: live.server.set_absence(Gone(disturbance)))  # noqa: B023
             raw.send(request(wait_for(30)))
-            view = live.server._begun().responder.snapshot.view("group-1")
+            view = live.server.service.responder.snapshot.view("group-1")
             while not live.call(lambda: len(view.waiters)):  # noqa: B023
                 pass
             live.apply(DocumentChange(9, gone=("vm-a",)))
@@ -116,7 +116,7 @@ def test_view_that_is_dropped_wakes_whoever_waits(portable: bool) -> None:
     """A group that is gone is no reason to wait to the end. Source: E-9, B-1."""
     with serving(portable=portable, control=Control(enables=False)) as live, live.connect() as raw:
         raw.send(request(wait_for(30)))
-        view = live.server._begun().responder.snapshot.view("group-1")
+        view = live.server.service.responder.snapshot.view("group-1")
         while not live.call(lambda: len(view.waiters)):
             pass
         moved = Caller("vm-a", "group-2", "group-2", ("127.0.0.1",))
@@ -136,7 +136,7 @@ def test_group_that_another_node_enabled_is_not_enabled_again(portable: bool) ->
             live.apply(DocumentChange(live.sequence, publications=(off,)))
 
         disable()
-        view = live.server._begun().responder.snapshot.view("group-1")
+        view = live.server.service.responder.snapshot.view("group-1")
         with live.connect() as raw:
             raw.send(request(EVENTS))
             while not live.call(lambda: view.enabling):
@@ -151,7 +151,7 @@ def test_group_that_another_node_enabled_is_not_enabled_again(portable: bool) ->
 
             def enable(_: str) -> None:
                 change = DocumentChange(99, publications=(shown,))
-                live.loop.call_soon(live.server.apply, change)
+                live.loop.call_soon(live.server.service.apply, change)
 
             live.control.on_enable = enable
             raw.send(request(EVENTS))
@@ -180,7 +180,7 @@ def test_processes_share_a_port_by_address_where_requests_are_counted(
         )
         [bound] = await first.start(("127.0.0.1:0",), shared=2)
         assert await second.start((bound,), shared=2) == (bound,)
-        assert [each._begun().responder.limit.shared for each in (first, second)] == [shared] * 2
+        assert [each.service.responder.limit.shared for each in (first, second)] == [shared] * 2
         port = int(bound.rpartition(":")[2])
         if shared:
             for n in range(20):
@@ -205,7 +205,7 @@ def test_processes_share_a_port_by_address_where_requests_are_counted(
 def test_bucket_of_shared_processes_follows_the_addresses() -> None:
     """A VM with other addresses may meet other processes: its bucket is full then. Source: E-6."""
     with serving(with_settings(rate_per_s=0.001, rate_burst=2)) as live:
-        limit = live.server._begun().responder.limit
+        limit = live.server.service.responder.limit
         assert live.get().status == 200
         before = limit._buckets["vm-a"]
         live.know(Caller("vm-a", "group-1", "group-1", ("127.0.0.1", "10.0.0.9")))
@@ -223,7 +223,7 @@ def test_addresses_that_are_remembered_are_bounded(
     with serving(portable=portable) as live:
         sources = [f"127.0.0.{n + 100}" for n in range(8)]
         live.know(*(Caller(f"vm-{each}", "group-1", "group-1", (each,)) for each in sources))
-        doors = live.server._begun().doors
+        doors = live.server.service.doors
         for source in (*sources, *sources):
             for _ in range(2):
                 with live.connect(source=source) as raw:

@@ -102,7 +102,9 @@ def test_stalled_client_is_cut_off(portable: bool) -> None:
         with contextlib.suppress(TimeoutError, OSError):
             while True:
                 raw.sock.sendall(GOOD * 500)
-        wait_until(lambda: live.call(lambda: live.server.connections) == 0, limit_s=WAIT_S)
+        wait_until(
+            lambda: live.call(lambda: len(live.server.service.connections)) == 0, limit_s=WAIT_S
+        )
 
 
 def test_oldest_idle_connection_makes_room(portable: bool) -> None:

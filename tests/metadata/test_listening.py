@@ -210,7 +210,7 @@ def test_limit_behind_proxies_is_once_for_each_process_they_meet() -> None:
 def test_buckets_go_with_their_vms() -> None:
     """Only VMs that are known have a bucket. Source: E-6."""
     with serving(with_settings(rate_per_s=0.001, rate_burst=1)) as live:
-        limit = live.server._begun().responder.limit
+        limit = live.server.service.responder.limit
         assert [live.get().status for _ in range(2)] == [200, 429]
         live.know(replace(VM_A, addresses=("127.0.0.1", "10.9.9.9")))
         assert live.get().status == 429
@@ -229,5 +229,5 @@ def test_many_requests_are_not_all_remembered(live: Live) -> None:
             pieces = [request(f"/metadata/versions?n={first + n}") for n in range(100)]
             raw.send(b"".join(pieces))
             assert {raw.reply().status for _ in pieces} == {200}
-    service = live.server._begun()
+    service = live.server.service
     assert len(service.responder.known) <= 1024

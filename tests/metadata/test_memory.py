@@ -91,13 +91,13 @@ def test_date_from_memory_is_the_present_one(portable: bool) -> None:
             dates = {raw.reply().headers["date"], live.ask(LAST).headers["date"]}
             assert dates == {f"Tue, 14 Nov 2023 22:{13 + minute}:20 GMT"}
             live.clock.advance(60_000)
-            live.call(live.server.clock_moved)
+            live.call(live.server.service.clock_moved)
 
 
 def test_polls_from_memory_are_noted(portable: bool) -> None:
     """A group that asks is known to ask, in each second that it does. Source: B-2."""
     with serving(portable=portable) as live, live.connect() as raw:
-        service = live.server._begun()
+        service = live.server.service
         for octets in (KEPT, LAST) * 3:
             live.call(service.second)
             live.control.groups.clear()
@@ -122,9 +122,9 @@ def test_fault_goes_before_memory(portable: bool) -> None:
     """A fault meets those who were answered from memory as well, and only while it lasts. E-10."""
     with serving(portable=portable) as live:
         assert statuses(live, 6) == [200] * 6
-        live.call(lambda: live.server.set_fault(Always()))
+        live.call(lambda: live.server.service.set_fault(Always()))
         assert statuses(live, 6) == [500] * 6
-        live.call(lambda: live.server.set_fault(None))
+        live.call(lambda: live.server.service.set_fault(None))
         assert statuses(live, 6) == [200] * 6
 
 
@@ -167,6 +167,6 @@ def test_memory_of_a_view_is_bounded(portable: bool) -> None:
                 assert live.get(x_n=str(n), connection="close").status == 200
             raw.send(request(EVENTS, x_n="y" * 3000))
             assert raw.reply().status == 200
-        view = live.server._begun().responder.snapshot.view(VM_A.view)
+        view = live.server.service.responder.snapshot.view(VM_A.view)
         assert len(view.ready) == len(view.ready_last) == READY_MAX
         assert request(EVENTS, x_n=str(3 * READY_MAX - 1)) in view.ready

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 def seconds(live: Live, count: int) -> None:
     """Let the service count seconds."""
     for _ in range(count):
-        live.call(live.server._begun().second)
+        live.call(live.server.service.second)
 
 
 def count(live: Live) -> int:
     """Return the number of open connections."""
-    return live.call(lambda: live.server.connections)
+    return live.call(lambda: len(live.server.service.connections))
 
 
 def flood(raw: Raw, pieces: list[bytes]) -> threading.Thread:
@@ -55,7 +55,7 @@ def flood(raw: Raw, pieces: list[bytes]) -> threading.Thread:
 
 def stalled(live: Live) -> bool:
     """Whether some connection's client does not read its answers."""
-    return live.call(lambda: any(each.stalled for each in live.server._begun().connections))
+    return live.call(lambda: any(each.stalled for each in live.server.service.connections))
 
 
 @pytest.mark.parametrize("last", ["stays", "closes", "half-closed", "waits", "refused"])
@@ -104,9 +104,9 @@ def test_requests_behind_a_held_one_are_read_only_so_far(portable: bool) -> None
     number, kept_max = 8000, 400 * 1024
     with serving(portable=portable) as live, live.connect() as raw:
         raw.send(request(wait_for(30)))
-        view = live.server._begun().responder.snapshot.view("group-1")
+        view = live.server.service.responder.snapshot.view("group-1")
         wait_until(lambda: live.call(lambda: len(view.waiters)))
-        [connection] = live.call(lambda: list(live.server._begun().connections))
+        [connection] = live.call(lambda: list(live.server.service.connections))
         sending = flood(raw, [GOOD * number])
         wait_until(lambda: not connection.reading)  # type: ignore[attr-defined]
         for _ in range(200):
@@ -149,7 +149,7 @@ def test_request_that_takes_too_long_is_refused(portable: bool) -> None:
         wait_until(lambda: live.control.approvals and count(live) == 3)
         wait_until(
             lambda: live.call(
-                lambda: any(each.unfinished for each in live.server._begun().connections)
+                lambda: any(each.unfinished for each in live.server.service.connections)
             )
         )
         seconds(live, 2)
@@ -263,7 +263,7 @@ def test_server_stops_as_soon_as_the_last_answer_is_sent(
         raw.send(request(EVENTS, method="POST", body=approval(FREEZE.event_id)))
         wait_until(lambda: live.control.waiting)
         stopping = asyncio.run_coroutine_threadsafe(live.server.stop(), live.loop)
-        wait_until(lambda: live.server._begun().emptied is not None)
+        wait_until(lambda: live.server.service.emptied is not None)
         assert not stopping.done()
         live.call(lambda: live.control.waiting[0].set_result(ApprovalAnswer(True)))
         stopping.result(WAIT_S)
@@ -308,13 +308,13 @@ def test_idle_connection_makes_way_where_no_descriptor_is_left(
         idle.send(GOOD)
         assert idle.reply().status == 200
         full = Full(monkeypatch, errno.EMFILE)
-        forget = live.server._begun().forget
+        forget = live.server.service.forget
 
         def forget_and_free(connection: object) -> None:
             forget(connection)  # type: ignore[arg-type]
             full.now = False
 
-        monkeypatch.setattr(live.server._begun(), "forget", forget_and_free)
+        monkeypatch.setattr(live.server.service, "forget", forget_and_free)
         assert live.get().status == 200
         assert idle.closed()
 

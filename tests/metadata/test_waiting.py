@@ -127,7 +127,7 @@ def test_first_get_is_held_as_long_as_the_setting_says(portable: bool) -> None:
     """The public service's slow first answer can be had. Source: B-1."""
     with serving(with_settings(enable_delay_s=0.2), portable=portable) as live:
         live.apply(DocumentChange(50, publications=(Publication("group-1", False, Document()),)))
-        live.control.on_enable = lambda _: live.server.apply(enabled_change())
+        live.control.on_enable = lambda _: live.server.service.apply(enabled_change())
         with live.connect() as raw:
             raw.send(request(EVENTS))
             assert raw.silent()
@@ -153,7 +153,7 @@ def unasked(portable: bool, **settings: float) -> Iterator[Live]:
     """Serve a group nobody has asked for yet; it is enabled as soon as somebody does."""
     with serving(with_settings(**settings), portable=portable) as live:
         live.apply(DocumentChange(50, publications=(Publication("group-1", False, Document()),)))
-        live.control.on_enable = lambda _: live.server.apply(enabled_change())
+        live.control.on_enable = lambda _: live.server.service.apply(enabled_change())
         yield live
 
 
@@ -188,7 +188,7 @@ def test_first_answer_is_not_remembered_for_ever(portable: bool) -> None:
         live.show()
         assert raw.reply().status == 200
         live.clock.advance(60_000)
-        live.call(live.server.clock_moved)
+        live.call(live.server.service.clock_moved)
         raw.send(request(EVENTS))
         assert raw.reply().headers["date"] == "Tue, 14 Nov 2023 22:14:20 GMT"
 
@@ -199,7 +199,7 @@ def test_wait_enables_a_group_that_is_disabled_meanwhile(portable: bool) -> None
         live.show(FREEZE, incarnation=3)
         raw.send(request(wait_for(100, 3)))
         assert raw.silent()
-        live.control.on_enable = lambda _: live.server.apply(enabled_change())
+        live.control.on_enable = lambda _: live.server.service.apply(enabled_change())
         live.apply(DocumentChange(50, publications=(Publication("group-1", False, Document()),)))
         reply = raw.reply()
         assert (reply.status, json.loads(reply.body)["DocumentIncarnation"]) == (200, 0)
@@ -211,7 +211,7 @@ def test_wait_is_as_long_as_asked_when_its_group_is_disabled(portable: bool) -> 
     with serving(portable=portable) as live, live.connect() as raw:
         raw.send(request(wait_for(0.3)))
         assert raw.silent()
-        live.control.on_enable = lambda _: live.server.apply(enabled_change())
+        live.control.on_enable = lambda _: live.server.service.apply(enabled_change())
         live.apply(DocumentChange(50, publications=(Publication("group-1", False, Document()),)))
         assert raw.reply().status == 200
 
@@ -228,7 +228,7 @@ def test_group_that_cannot_be_enabled_is_503(portable: bool) -> None:
         assert live.get().status == 503
         assert live.get().headers["retry-after"] == "1"
         assert len(live.control.enabled) == 2  # asked again
-        live.control.on_enable = lambda _: live.server.apply(enabled_change())
+        live.control.on_enable = lambda _: live.server.service.apply(enabled_change())
         assert live.get().status == 200
 
 

@@ -97,7 +97,7 @@ class ControlEngine:
         #: The last publication; done once it has succeeded or failed.
         self._shown: Future[None] = Future()
         #: Called for each commit on the loop's thread, after its answer was given.
-        self.on_committed = CommitListeners()
+        self.on_committed = CommitListeners(self.replica.look)
         self.node_troubles: Callable[[], NodeTroubles] = NodeTroubles  # set by the service
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 

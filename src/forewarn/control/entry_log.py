@@ -42,9 +42,9 @@ def log_entries(entries: Iterable[Entry]) -> None:
 class CommitListeners:
     """Listeners called for each commit, once its answer was given, on the run loop's thread."""
 
-    def __init__(self) -> None:
-        """Begin with nobody."""
-        self._listeners: list[Callable[[Committed], None]] = []
+    def __init__(self, *listeners: Callable[[Committed], None]) -> None:
+        """Begin with these; each must be quick."""
+        self._listeners = [*listeners]
         self._pending: list[Committed] = []
 
     def add(self, listener: Callable[[Committed], None]) -> None:

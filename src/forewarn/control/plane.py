@@ -163,8 +163,8 @@ class ControlPlane(StateView):
         self.default_driver = ""
         #: Marks of polls up to this time may be ours, ms since the epoch UTC. Source: B-2, F-5.
         self._forgiven_ms = 0
-        #: Given what was adopted, and the sequence as of it; must be quick.
-        self.on_adopted: Callable[[Changes, int], None] = lambda _, __: None
+        #: Given what was adopted, with the sequence as of it; must be quick.
+        self.on_adopted: Callable[[tuple[Changes, int]], None] = lambda _: None
 
     def view(self) -> StateView:
         """Return a copy of what is true now, for another thread; costs the tables."""
@@ -301,7 +301,7 @@ class ControlPlane(StateView):
 
     def _adopt(self, written: Changes) -> None:
         self.adopt(written, self.store.generation)
-        self.on_adopted(written, self.sequence)
+        self.on_adopted((written, self.sequence))
 
     def _now(
         self, numbers: tuple[int, ...], written: dict[int, Operation]

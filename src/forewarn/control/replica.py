@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forewarn.control.inbox import Inbox
-    from forewarn.control.plane import ControlPlane, StateView
+    from forewarn.control.plane import Committed, ControlPlane, StateView
     from forewarn.control.service_state import ServiceStatus
     from forewarn.core.state import Changes
 
@@ -71,7 +71,14 @@ class StateReplica:
     def copy(self, plane: ControlPlane) -> None:
         """Copy a state, and follow its changes from here on; on the thread that owns it."""
         self._put(plane.view())
-        plane.on_adopted = self._follow
+        plane.on_adopted = self._items.append
+
+    def look(self, committed: Committed) -> None:
+        """Have the copy follow once many changes wait for it, or one that may be large."""
+        changes = committed.changes
+        large = bool(self._items) and changes is not None and changes.of_fleet
+        if large or len(self._items) >= UNREAD_MAX:
+            self._wake.put(None)
 
     def begin(self, plane: ControlPlane) -> None:
         """Copy a large state before its run loop starts, so that no reader makes that wait."""
@@ -95,11 +102,6 @@ class StateReplica:
     def _put(self, item: _Item) -> None:
         self._items.append(item)
         self._wake.put(None)
-
-    def _follow(self, changes: Changes, sequence: int) -> None:
-        self._items.append((changes, sequence))
-        if changes.of_fleet or len(self._items) >= UNREAD_MAX:  # a change of the fleet may be large
-            self._wake.put(None)
 
     def _next(self) -> _Item:
         """Return what comes next, waiting until the thread is to look."""

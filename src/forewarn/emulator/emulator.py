@@ -246,7 +246,7 @@ class Emulator(Daemon):
 
     def faults_changed(self) -> None:
         """Have the metadata service meet the faults that are set, or none."""
-        self.metadata.set_fault(self.faults or None)
+        self.metadata.service.set_fault(self.faults or None)
 
     async def set_speed(self, speed: float) -> None:
         """Run the clock at another speed, and keep every notice whole.
@@ -327,7 +327,7 @@ class Emulator(Daemon):
     def _wake(self) -> None:
         if self._comebacks is None:  # stopped meanwhile
             return
-        self.metadata.clock_moved()
+        self.metadata.service.clock_moved()
         for run in self.runs.values():
             run.wake()
         self._comebacks.wake()

@@ -1,4 +1,4 @@
-"""The metadata service as one object: start, apply changes, stop.
+"""The metadata service as one object: start, stop, and what goes through it.
 
 No request may be read in here and no command line.
 """
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from forewarn.clock import Clock
-    from forewarn.metadata.fault import Absence, Fault
+    from forewarn.metadata.fault import Absence
     from forewarn.metadata.http.asyncio_transport import AsyncioTransport
     from forewarn.metadata.http.epoll_transport import EpollTransport
     from forewarn.metadata.http.response import Response
-    from forewarn.replication.messages import Caller, DocumentChange, Upstream
+    from forewarn.replication.messages import Caller, Upstream
     from forewarn.settings import MetadataSettings
 
 STOP_S = 0.8
@@ -80,7 +80,7 @@ class MetadataServer:
             AddressInvalid: an address cannot be read; nothing was opened.
             AddressUnavailable: the system refuses an address; nothing stays open.
         """
-        service = self._begun()
+        service = self.service
         wanted = [addresses.parse(text) for text in listen]
         opened: list[addresses.Listener] = []
         try:
@@ -101,34 +101,29 @@ class MetadataServer:
         self._timer = service.loop.call_later(1.0, self._second)
         return tuple(str(listener.address) for listener in opened)
 
-    def apply(self, change: DocumentChange) -> None:
-        """Show what this change says, from now on; call it on the event loop."""
-        self._begun().apply(change)
+    @property
+    def service(self) -> MetadataService:
+        """What all its connections share; it begins at the first use, on the event loop.
 
-    def set_fault(self, fault: Fault | None) -> None:
-        """Disturb answers from now on, or no more. Source: E-10."""
-        self._begun().set_fault(fault)
+        That may come before `start`: whoever is served first is known then.
+        """
+        if self._service is None:
+            self._service = MetadataService(
+                self._settings, self._upstream, clock=self._clock, ids=self._ids
+            )
+        return self._service
 
     def set_absence(self, absence: Absence) -> None:
         """Have this decide about the requests of nobody from now on. Source: E-10."""
-        self._begun().responder.absence = absence
+        self.service.responder.absence = absence
 
     def set_token_giver(self, give: Callable[[str, str], Response]) -> None:
         """Have VMs given tokens by this from now on. Source: Z-3."""
-        self._begun().responder.give_token = give
+        self.service.responder.give_token = give
 
     def set_attester(self, attest: Callable[[Caller, str, str], Response]) -> None:
         """Have what VMs are signed by this from now on. Source: I-1."""
-        self._begun().responder.attest = attest
-
-    def clock_moved(self) -> None:
-        """Have the `Date` header follow a clock that was moved; call it on the event loop."""
-        self._begun().clock_moved()
-
-    @property
-    def connections(self) -> int:
-        """Return the number of open connections that sent at least one byte, or none yet."""
-        return len(self._begun().connections)
+        self.service.responder.attest = attest
 
     def figures(self) -> dict[str, int]:
         """Return what it has counted, and how much there is; nothing while it does not run."""
@@ -161,14 +156,6 @@ class MetadataServer:
         service.last_polls()
         self._service = self._transport = None
 
-    def _begun(self) -> MetadataService:
-        """Return the service; it begins at the first use, which may come before `start`."""
-        if self._service is None:
-            self._service = MetadataService(
-                self._settings, self._upstream, clock=self._clock, ids=self._ids
-            )
-        return self._service
-
     @property
     def _counts_addresses(self) -> bool:
         """Whether the limit is each address's; behind a proxy it is that of many VMs. S-6."""
@@ -184,6 +171,6 @@ class MetadataServer:
         return EpollTransport(service)
 
     def _second(self) -> None:
-        service = self._begun()
+        service = self.service
         self._timer = service.loop.call_later(1.0, self._second)
         service.second()

@@ -120,7 +120,8 @@ class MetadataService:
         """Take over a change of the feed."""
         self.responder.figures.changes += 1
         moved: list[OpenConnection] = []
-        if self.responder.apply(change):
+        of_callers = change.callers or change.gone or change.whole
+        if of_callers and self.responder.apply(change):
             self.doors.clear()
             for connection in self.connections:
                 if connection.identity_moved():

@@ -49,7 +49,7 @@ class Worker:
         self.server = MetadataServer(settings, self.follower, clock=self.clock)
 
     def _apply(self, change: DocumentChange) -> None:
-        self.server.apply(change)
+        self.server.service.apply(change)
 
 
 def read_settings(text: str) -> MetadataSettings:

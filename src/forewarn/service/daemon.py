@@ -175,7 +175,7 @@ class Daemon:
         wait_s = settings.policy.show_timeout_s
         if self.feed is not None:
             self.control.node_troubles = self.feed.troubles
-        bridge.connect(self.control, self.metadata, far=self.feed, wait_s=wait_s)
+        bridge.connect(self.control, self.metadata.service, far=self.feed, wait_s=wait_s)
         self.metrics_address = await observers.attach(
             self.control,
             bridge,

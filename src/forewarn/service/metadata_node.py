@@ -126,7 +126,7 @@ class MetadataNode:
         }
 
     def _apply(self, change: DocumentChange) -> None:
-        self.server.apply(change)
+        self.server.service.apply(change)
 
     def _follow_system_clock(self) -> None:
         """Take steps over as they come: no promise is kept here, only the Date header is made."""
