@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from forewarn.core.admission import Waiting, why
+from forewarn.core.admission import Waiting
 from forewarn.core.document import View
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.history import Replay
@@ -35,6 +35,7 @@ from forewarn.core.stimulus import (
     Tick,
 )
 from forewarn.core.topology import Group, Health, Host, Vm
+from forewarn.core.why import why
 from forewarn.errors import ForewarnError
 from forewarn.ids import Ids
 from forewarn.protocol.documents import ScheduledEvent

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core.admission import why
 from forewarn.core.draft import Draft
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
@@ -23,6 +22,7 @@ from forewarn.core.stimulus import (
     Retry,
 )
 from forewarn.core.topology import Group, Host, Vm
+from forewarn.core.why import why
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.policy import Budget, Scope
 from forewarn.planning.policy import Policy as MaintenancePolicy

@@ -8,9 +8,9 @@ from __future__ import annotations
 from tests.simulator.mutant import Mutant
 
 STEP, WORK, ACTS = "forewarn.core.step", "forewarn.core.transitions", "forewarn.core.handlers"
-ASKING = "forewarn.core.asking"
 PLANNER, DOCUMENT = "forewarn.core.admission", "forewarn.core.document"
-STATE, COUPLING = "forewarn.core.state", "forewarn.core.coupling"
+STATE, APPROVALS = "forewarn.core.state", "forewarn.core.approvals"
+MACHINES = "forewarn.core.lifecycle"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -74,14 +74,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "events are shown to every group",
         (
             (STATE, "return tuple(self._by_group.get(group, ()))", "return tuple(self.events)"),
-            (DOCUMENT, "return event.group == view.group and (", "return (True) and ("),
+            (MACHINES, "return self.group == group and (", "return (True) and ("),
         ),
         caught_by="world 1: 13",
     ),
     Mutant(
         "own-document-of-a-gpu-vm-shows-all",
         "a GPU VM of one fault domain is shown events that do not name it",
-        ((DOCUMENT, "(not view.vm or view.vm in event.resources)", "(True)"),),
+        ((MACHINES, "(not vm or vm in self.resources)", "(True)"),),
         caught_by="world 1: 13",
     ),
     Mutant(
@@ -89,8 +89,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "an approval is answered 200 although it was not written",
         (
             (
-                ACTS,
-                "                transitions.approve(draft, event, by=(approval.vm,))\n",
+                APPROVALS,
+                "                approve_event(draft, event, by=(approval.vm,))\n",
                 "                pass\n",
             ),
         ),
@@ -119,7 +119,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "an approved deletion does not wait for the others of its request",
         (
             (
-                COUPLING,
+                APPROVALS,
                 ("    if operation.impact is not Impact.TERMINATE:\n        return False\n"),
                 ("    if operation:\n        return False\n"),
             ),
@@ -237,7 +237,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "one approval is enough in a strict group",
         (
             (
-                ACTS,
+                APPROVALS,
                 ("            if draft.topology.groups[event.group].strict_approval:\n"),
                 "            if not event:\n",
             ),
@@ -247,7 +247,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "foreign-event-approved",
         "a VM can approve any event",
-        ((ACTS, "        if not may_see(view, event):\n", "        if not event:\n"),),
+        (
+            (
+                APPROVALS,
+                "        if not event.belongs_in(vm.group, own):\n",
+                "        if not event:\n",
+            ),
+        ),
         caught_by="transcript A-3-unknown",
     ),
     Mutant(
@@ -255,7 +261,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "an approval of an unknown id is answered 200",
         (
             (
-                ACTS,
+                APPROVALS,
                 (
                     "        if vm is None or event is None or not event.live:\n"
                     "            raise UnknownEvent(event_id=event_id)\n"
@@ -297,9 +303,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "a host's failure does not end what runs on it",
         (
             (
-                ASKING,
-                "transitions.end(draft, other, failed=True, reason=reason, abort=True)\n",
-                "pass\n",
+                WORK,
+                "            end(draft, other, failed=True, reason=reason, abort=True)\n",
+                "            pass\n",
             ),
         ),
         caught_by="transcript L-4-fails-under-maintenance",

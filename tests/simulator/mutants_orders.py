@@ -12,7 +12,7 @@ WORK, ACTS, FLEET = (
     "forewarn.core.handlers",
     "forewarn.core.fleet_changes",
 )
-ASKING, ORDERING = "forewarn.core.asking", "forewarn.core.ordering"
+APPROVALS, ORDERING = "forewarn.core.approvals", "forewarn.core.ordering"
 ADMISSION, STATE, INDEXES = (
     "forewarn.core.admission",
     "forewarn.core.state",
@@ -151,9 +151,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "the driver is not notified that a failure has ended its work",
         (
             (
-                ASKING,
-                "            transitions.end(draft, other, failed=True, reason=reason, abort=True)",
-                "            transitions.end(draft, other, failed=True, reason=reason)",
+                WORK,
+                "            end(draft, other, failed=True, reason=reason, abort=True)",
+                "            end(draft, other, failed=True, reason=reason)",
             ),
         ),
         caught_by="exploration failures: L-7",
@@ -235,12 +235,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "a strict group counts the approval of VMs that are not named",
         (
             (
-                WORK,
+                APPROVALS,
                 "    if vm not in event.resources or vm in event.approved_by:",
                 "    if vm in event.approved_by:",
             ),
             (
-                WORK,
+                APPROVALS,
                 "if set(unapproving(draft, event)) <= {vm}:",
                 "if len(event.approved_by) + 1 >= len(event.resources):",
             ),

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from forewarn.control import publication
-from forewarn.core import admission
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance.refusals import MaintenanceWrongState
@@ -30,6 +29,7 @@ from forewarn.core.stimulus import (
     Recover,
     Retry,
 )
+from forewarn.core.why import why
 from forewarn.garbage import uncollected
 from forewarn.store import HistoryPage
 from forewarn.values import value
@@ -139,7 +139,7 @@ class StateView:
         operation = self.state.operations.get(number)
         if operation is None:
             return ()
-        return admission.why(self.draft(now_ms), operation, driver=driver)
+        return why(self.draft(now_ms), operation, driver=driver)
 
     def draft(self, now_ms: int) -> Draft:
         """Return a draft to look at what is; nothing of it is kept."""

@@ -9,7 +9,7 @@ import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from forewarn.core.coupling import undecided_siblings
+from forewarn.core.approvals import approved_by_policy
 from forewarn.core.impact import (
     DURATION_UNKNOWN_S,
     NOTICE_S,
@@ -21,8 +21,7 @@ from forewarn.core.impact import (
     Target,
 )
 from forewarn.core.indexes import disturbed_groups, is_disturbing
-from forewarn.core.lifecycle import EventState, Operation, OperationState, progress_text
-from forewarn.core.maintenance.room import start_shortage
+from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.naming import TEXT_LENGTH_MAX
 from forewarn.core.refusals import (
     AlreadyAsked,
@@ -34,7 +33,7 @@ from forewarn.core.refusals import (
 )
 from forewarn.core.stimulus import TARGETS_MAX
 from forewarn.core.topology import Health
-from forewarn.core.transitions import approved_by_policy, earliest_ms, unapproving
+from forewarn.core.transitions import earliest_ms
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.policy import subject_text
 from forewarn.protocol.timestamps import iso8601
@@ -329,72 +328,12 @@ def zone_of(draft: Draft, operation: Operation) -> tuple[str, int]:
     return host.fault_zone if host is not None else ("", 0)
 
 
-def why(draft: Draft, operation: Operation, *, driver: str = "") -> tuple[Waiting, ...]:
-    """Return everything an operation waits for now; empty when it has ended.
-
-    Args:
-        draft: what is true now.
-        operation: a live operation, or one that has ended.
-        driver: whom or what its driver says it waits for; empty while the driver works.
-    """
-    if operation.state is OperationState.PLANNED:
-        blocked = obstacle(draft, operation)
-        return (blocked.waiting,) if blocked else ()
-    if operation.state is OperationState.ANNOUNCED:
-        return _why_announced(draft, operation)
-    if operation.state is OperationState.RUNNING:
-        return _why_running(operation, driver, draft.now_ms)
-    return ()
-
-
-def _why_announced(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
-    found = []
-    due = bool(operation.shown_ms) and operation.not_before_ms <= draft.now_ms
-    for event in draft.events_of(operation) if not due else ():
-        if event.state is EventState.SCHEDULED and draft.enabled(event.group):
-            text = f"group {event.group} has not approved event {event.id}"
-            if draft.topology.groups[event.group].strict_approval:
-                text += f" (missing: {', '.join(unapproving(draft, event))})"
-            found.append(Waiting("approval", text, operation.not_before_ms, (event.group,)))
-    siblings = undecided_siblings(draft, operation)
-    if siblings and not found and not due:
-        names = ", ".join(sibling.id for sibling in siblings)
-        text = f"the same request's {names} is not approved"
-        found.append(
-            Waiting("coupled", text, operation.not_before_ms, tuple(s.id for s in siblings))
-        )
-    blocked = obstacle(draft, operation)
-    if blocked:
-        found.append(blocked.waiting)
-    short = no_room(operation, start_shortage(draft, operation))
-    if short:
-        found.append(short)
-    if not found:
-        found.append(Waiting("time", "its NotBefore is not reached", operation.not_before_ms))
-    return tuple(found)
-
-
 def no_room(operation: Operation, subject: Subject | None) -> Waiting | None:
     """Return that a budget holds the start of announced work back, None if none does. F-3."""
     if subject is None:
         return None
     blocker = Blocker(Code.BUDGET, subject_text(subject), operation.announced_ms)
     return Waiting("budget", blocker.sentence(operation.host), on=(blocker.subject,))
-
-
-def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Waiting, ...]:
-    """Return what running work waits for: people, or its driver. Source: L-8."""
-    if operation.reason:
-        text = f"the driver failed: {operation.reason}; retry, complete or fail it"
-        return (Waiting("operator", text, on=(operation.target,)),)
-    late = "; it takes longer than it should" if operation.alerted else ""
-    if driver:
-        return (Waiting("operator", f"{driver}{late}", on=(operation.target,)),)
-    does = "works" if operation.begun_ms else "has not begun to work"
-    said = progress_text(operation)
-    text = f"the driver {does} on {operation.target}{said and ': '}{said}{late}"
-    due_ms = operation.started_ms + operation.duration_s * SECOND_MS
-    return (Waiting("driver", text, due_ms if due_ms > now_ms else 0, (operation.target,)),)
 
 
 assert set(NOTICE_S) == set(Impact), "every impact has a least notice"

@@ -83,15 +83,10 @@ def visible(view: View, live: Iterable[tuple[Operation, Event]]) -> tuple[Schedu
         live: live events of the view's group, each with its operation.
     """
     mine = sorted(
-        ((operation, event) for operation, event in live if may_see(view, event)),
+        ((operation, event) for operation, event in live if event.belongs_in(view.group, view.vm)),
         key=lambda pair: pair[0].number,
     )
     return tuple(shown(operation, event) for operation, event in mine)
-
-
-def may_see(view: View, event: Event) -> bool:
-    """Whether an event belongs in a view. Source: S-1, S-3, S-4."""
-    return event.group == view.group and (not view.vm or view.vm in event.resources)
 
 
 def refreshed(view: View, events: tuple[ScheduledEvent, ...]) -> View:

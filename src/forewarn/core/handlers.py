@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core import departures, fleet_changes, transitions
-from forewarn.core.coupling import wake_coupled
-from forewarn.core.document import Enrolment, fresh, may_see
+from forewarn.core import fleet_changes, transitions
+from forewarn.core.approvals import recount, wake_coupled
+from forewarn.core.document import Enrolment, fresh
 from forewarn.core.impact import MINUTE_S, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
-from forewarn.core.lifecycle import EventState, Operation, OperationState
+from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.maintenance import targets
 from forewarn.core.refusals import Unknown, UnknownOperation, WrongState
 from forewarn.core.stimulus import plain_reason
 from forewarn.core.topology import Health
-from forewarn.protocol.approvals import UnknownEvent
 from forewarn.values import replace
 
 if TYPE_CHECKING:
     from forewarn.core import stimulus as stimuli
     from forewarn.core.draft import Draft
-    from forewarn.core.topology import Vm
 
 #: Poll marks are kept to the minute: fewer writes, and a day is long enough not to care (B-2).
 MARK_COARSENESS_S = MINUTE_S
@@ -32,55 +30,6 @@ MARK_COARSENESS_S = MINUTE_S
 NAMED_MAX = 20
 #: An absence of the service that is shorter, in seconds, is not worth a write for each group.
 AWAY_S_MIN = 2 * MARK_COARSENESS_S
-
-
-def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
-    """Approve events for a VM, all or none. Source: A-1 to A-4, S-4."""
-    vm = draft.topology.vms.get(approval.vm)
-    if vm is not None and not _is_known_by(vm, approval):
-        vm = None
-    events = []
-    for event_id in dict.fromkeys(event_id.upper() for event_id in approval.event_ids):
-        event = draft.event(event_id)
-        if vm is None or event is None or not event.live:
-            raise UnknownEvent(event_id=event_id)
-        hosts = approval.node_hosts
-        if hosts and not departures.was_shown(draft, event, vm=vm, hosts=hosts):
-            raise UnknownEvent(event_id=event_id)
-        view = fresh(draft.topology.view_of(vm.name), vm.group)
-        if not may_see(view, event):
-            raise UnknownEvent(event_id=event_id)
-        events.append(event)
-    for event in events:
-        if event.state is EventState.SCHEDULED:
-            if draft.topology.groups[event.group].strict_approval:
-                transitions.count_approval(draft, event, approval.vm)
-            else:
-                transitions.approve(draft, event, by=(approval.vm,))
-    return tuple(event.operation for event in events)
-
-
-def _is_known_by(vm: Vm, approval: stimuli.Approve) -> bool:
-    """Whether the VM's record still has what its approval was recognised by. Source: S-4, S-6."""
-    if approval.instance_id:
-        return vm.instance_id == approval.instance_id
-    if approval.address:
-        return approval.address in vm.addresses and vm.interface == approval.interface
-    return True
-
-
-def acknowledge(draft: Draft, acknowledgement: stimuli.Acknowledge) -> tuple[int, ...]:
-    """Approve events from outside their VMs, all or none. Source: A-9."""
-    events = []
-    for event_id in dict.fromkeys(each.upper() for each in acknowledgement.event_ids):
-        event = draft.event(event_id)
-        if event is None or not event.live:
-            raise UnknownOperation(name=event_id)
-        events.append(event)
-    for event in events:
-        if event.state is EventState.SCHEDULED:
-            transitions.approve(draft, event, by=())
-    return tuple(dict.fromkeys(event.operation for event in events))
 
 
 def cancel(draft: Draft, cancellation: stimuli.Cancel) -> tuple[int, ...]:
@@ -274,7 +223,7 @@ def polled(draft: Draft, report: stimuli.GroupsPolled) -> tuple[int, ...]:
 def change(draft: Draft, change: stimuli.ChangeTopology) -> tuple[int, ...]:
     """Change the fleet's layout."""
     fleet_changes.change(draft, change)
-    transitions.recount(draft, change.groups)
+    recount(draft, change.groups)
     return ()
 
 

@@ -213,6 +213,10 @@ class Event:
         """Whether it is still shown."""
         return self.state in LIVE_EVENT
 
+    def belongs_in(self, group: str, vm: str) -> bool:
+        """Whether the document of a group, or of one VM of it, shows it. Source: S-1, S-3, S-4."""
+        return self.group == group and (not vm or vm in self.resources)
+
 
 def progress_text(operation: Operation) -> str:
     """Return how far an operation's driver is, as a clause; empty if it said nothing."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core import admission, asking
+from forewarn.core import admission, transitions
 from forewarn.core import stimulus as stimuli
 from forewarn.core.impact import SECOND_MS, TRAITS, Target
 from forewarn.core.lifecycle import Operation, OperationState
@@ -145,7 +145,7 @@ def _turn(draft: Draft, order: Order, portion: tuple[str, ...]) -> Order:
         if isinstance(each, str):
             draft.put("order.left-out", each, further, host=host)
         else:
-            asking.plan(draft, each, changed)
+            transitions.plan(draft, [each], changed)
         changed = ()
     if not further.unplanned:
         text = f"every host of {order.id} has had its turn"

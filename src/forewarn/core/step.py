@@ -3,7 +3,7 @@
 `step` is pure: it reads the state and returns changes, what to publish and what to begin. The
 host process does these in a fixed order, which is a contract: **commit, publish, begin**
 (L-7). After a crash it loads the state, steps `Recover`, and repeats publish and begin.
-No single stimulus's own rules may live here: they are in `handlers.py`.
+No single stimulus's own rules may live here: they are in `handlers.py` and its like.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from forewarn.core import admission, asking, coupling, handlers, ordering, transitions
+from forewarn.core import admission, approvals, handlers, ordering, transitions
 from forewarn.core import stimulus as stimuli
 from forewarn.core.document import refreshed, visible
 from forewarn.core.draft import Draft, Terms
@@ -113,13 +113,13 @@ def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:  # noqa: C9
     """Do what a stimulus asks for; a flat table that the type checker keeps complete."""
     match stimulus:
         case stimuli.RequestMaintenance():
-            return asking.ask(draft, stimulus)
+            return transitions.plan(draft, admission.plan(draft, stimulus))
         case stimuli.PlaceOrder() | stimuli.CancelOrder():
             return ordering.act(draft, stimulus)
         case stimuli.Approve():
-            return handlers.approve(draft, stimulus)
+            return approvals.approve(draft, stimulus)
         case stimuli.Acknowledge():
-            return handlers.acknowledge(draft, stimulus)
+            return approvals.acknowledge(draft, stimulus)
         case stimuli.Cancel():
             return handlers.cancel(draft, stimulus)
         case stimuli.Complete():
@@ -288,7 +288,7 @@ def _reason_to_start(draft: Draft, operation: Operation) -> str:
         return "nobody is to be asked" if operation.asked_ms <= draft.now_ms else ""
     if any(event.state is EventState.SCHEDULED for event in asked):
         return ""
-    return "" if coupling.is_coupled(draft, operation) else "everybody approved"
+    return "" if approvals.is_coupled(draft, operation) else "everybody approved"
 
 
 def _refresh(draft: Draft) -> None:

@@ -345,9 +345,13 @@ class Topology:
 
     def view_of(self, vm: str) -> str:
         """The key of the document a VM reads: its group's, or one of its own. Source: S-1, S-3."""
+        group = self.vms[vm].group
+        return f"{group}/{vm}" if self.reads_alone(vm) else group
+
+    def reads_alone(self, vm: str) -> bool:
+        """Whether a VM reads a document of its own. Source: S-3."""
         machine = self.vms[vm]
-        own = self.groups[machine.group].splits_gpus and machine.has_gpu
-        return f"{machine.group}/{vm}" if own else machine.group
+        return machine.has_gpu and self.groups[machine.group].splits_gpus
 
     def views_of(self, group: str) -> tuple[str, ...]:
         """Keys of every document of a group: the shared one first, then VMs' own."""

@@ -1,4 +1,4 @@
-"""How an operation and its events move together: announced, started, ended, cancelled.
+"""How an operation and its events move together: planned, announced, started, ended, cancelled.
 
 Each function makes one joint move in a draft and writes its entry of history.
 *Whether* the move is due is decided in `step.py`; whether it may be announced in `admission.py`.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core import departures, fleet_changes
-from forewarn.core.coupling import wake_coupled
-from forewarn.core.impact import REMOVES_VM, SECOND_MS, Cause, Impact, Source
+from forewarn.core.approvals import approve_event, approved_by_policy, unapproving, wake_coupled
+from forewarn.core.impact import REMOVES_VM, SECOND_MS, TRAITS, Cause
 from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import (
     Event,
@@ -29,10 +29,31 @@ from forewarn.core.topology import FleetChange, Health
 from forewarn.values import replace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from forewarn.core.draft import Draft
     from forewarn.core.indexes import Place
+    from forewarn.core.order import Order
     from forewarn.core.stimulus import DriverProgressed
-    from forewarn.core.topology import Group, Vm
+    from forewarn.core.topology import Vm
+
+
+def plan(
+    draft: Draft, operations: Sequence[Operation], changed: tuple[Order, ...] = ()
+) -> tuple[int, ...]:
+    """Write planned operations, with an order that they are of; begin those that are faults."""
+    for operation in operations:
+        assert operation.state is OperationState.PLANNED, operation
+        kind = "vm" if operation.of_vm else "host"
+        asked = f"{operation.cause.value} of {kind} {operation.target} ({operation.impact.value})"
+        text = f"{operation.id}: {asked} is asked for"
+        draft.put("operation.planned", text, operation, *changed)
+        draft.planned.add(operation.number)
+        if TRAITS[operation.cause].fault:
+            _fail_hardware(draft, operation)
+        elif operation.cause is Cause.HARDWARE_DEGRADED:
+            fleet_changes.set_health(draft, operation.host, Health.DEGRADED)
+    return tuple([operation.number for operation in operations])
 
 
 def announce(draft: Draft, operation: Operation) -> Operation:
@@ -51,7 +72,7 @@ def announce(draft: Draft, operation: Operation) -> Operation:
     draft.put("operation.announced", text, operation, *events)
     _touch(draft, operation, events)
     for event in approved:
-        approve(draft, event, by=())
+        approve_event(draft, event, by=())
     return operation
 
 
@@ -214,57 +235,20 @@ def cancel(draft: Draft, operation: Operation, reason: str) -> Operation:
     return cancelled
 
 
-def approve(draft: Draft, event: Event, *, by: tuple[str, ...], reason: str = "") -> Event:
-    """Approve a scheduled event for all its resources. Source: A-1, A-4, A-10."""
-    approved = replace(move_event(event, Move.APPROVE), approved_by=event.approved_by + by)
-    text = _because(f"event {event.id} is approved for {event.group}", reason)
-    draft.put("event.approved", text, approved, vm=by[-1] if by else "")
-    draft.candidates.add(event.operation)
-    operation = draft.operation(event.operation)
-    assert operation is not None, event
-    if operation.impact is Impact.TERMINATE:
-        wake_coupled(draft, operation, deletion_key(operation))
-    return approved
-
-
-def approved_by_policy(draft: Draft, operation: Operation, group: str) -> bool:
-    """Whether a group's automatic approval covers an operation. Source: A-10.
-
-    Not where a later start is asked for: an approval given now would void that (L-6).
-    """
-    return (
-        operation.source is Source.USER
-        and operation.cause in {Cause.REBOOT, Cause.REDEPLOY}
-        and operation.impact in draft.topology.groups[group].automatic_approval
-        and operation.asked_ms <= draft.now_ms
-    )
-
-
-def count_approval(draft: Draft, event: Event, vm: str) -> Event:
-    """Count one VM's approval in a strict group; the last one approves. Source: A-7."""
-    if vm not in event.resources or vm in event.approved_by:
-        return event
-    if set(unapproving(draft, event)) <= {vm}:
-        return approve(draft, event, by=(vm,))
-    counted = replace(event, approved_by=(*event.approved_by, vm))
-    text = f"event {event.id} is approved by {vm}, not yet by all"
-    draft.put("event.counted", text, counted, vm=vm)
-    return counted
-
-
-def recount(draft: Draft, groups: tuple[Group, ...]) -> None:
-    """Let one approval be enough where a group was strict and is not any more. Source: A-4, A-7."""
-    for group in groups:
-        for _, event in draft.live_events_in(group.name):
-            counts = event.approved_by and not group.strict_approval
-            if counts and event.state is EventState.SCHEDULED:
-                approve(draft, event, by=(), reason="the group is not strict any more")
-
-
-def unapproving(draft: Draft, event: Event) -> tuple[str, ...]:
-    """The VMs of an event that have not approved it; one that is gone never will. Source: A-7."""
-    known = draft.topology.vms
-    return tuple(vm for vm in event.resources if vm in known and vm not in event.approved_by)
+def _fail_hardware(draft: Draft, operation: Operation) -> None:
+    """A host fails: what was foreseen or announced for it is over. Source: L-4, N-2."""
+    lost = operation.cause is Cause.HOST_LOST
+    reason = f"host {operation.host} {'is lost' if lost else 'failed'}"
+    for other in draft.operations(("host", operation.host)):
+        if other.number == operation.number:
+            continue
+        if other.state is OperationState.RUNNING:
+            end(draft, other, failed=True, reason=reason, abort=True)
+        else:
+            cancel(draft, other, reason)
+    fleet_changes.set_health(draft, operation.host, Health.FAILED)
+    targets.host_failed(draft, operation.host)
+    start_unannounced(draft, operation)
 
 
 def _with_events(draft: Draft, operation: Operation) -> tuple[Operation, list[Event]]:
@@ -368,7 +352,7 @@ def _wait_no_more(draft: Draft, operation: Operation) -> None:
         strict = draft.topology.groups[event.group].strict_approval
         left = unapproving(draft, event) if strict else len(gone) < len(event.resources)
         if not left:
-            approve(draft, event, by=(), reason=f"vm {', '.join(gone)} is gone")
+            approve_event(draft, event, by=(), reason=f"vm {', '.join(gone)} is gone")
 
 
 def _announce_anew(draft: Draft, operation: Operation) -> None:

@@ -105,7 +105,7 @@ class MetadataServer:
     def service(self) -> MetadataService:
         """What all its connections share; it begins at the first use, on the event loop.
 
-        That may come before `start`: whoever is served first is known then.
+        That may come before `start`, so that VMs are known once it listens.
         """
         if self._service is None:
             self._service = MetadataService(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.control.service_state import STANDBY, ServiceState
 from forewarn.core.actions import ACTIONS
-from forewarn.core.document import fresh, may_see, refreshed, visible
+from forewarn.core.document import fresh, refreshed, visible
 from forewarn.core.refusals import Unknown, UnknownOperation
 from forewarn.errors import ForewarnError
 from forewarn.operator_api import schemas
@@ -96,13 +96,13 @@ def _summaries(vm: str, group: str, view: StateView) -> list[schemas.OperationSu
         raise Unknown(kind="group", name=group)
     if vm and group and topology.vms[vm].group != group:
         return []
-    shown = fresh(topology.view_of(vm), topology.vms[vm].group) if vm else None
-    group = shown.group if shown else group
+    group = topology.vms[vm].group if vm else group
+    own = vm if vm and topology.reads_alone(vm) else ""
     events = map(state.events.__getitem__, state.event_ids_of(group)) if group else None
     return [
         schemas.OperationSummary(event, state.operations[event.operation])
         for event in events or state.events.values()
-        if shown is None or may_see(shown, event)
+        if event.belongs_in(event.group, own)
     ]
 
 

@@ -1,16 +1,16 @@
 """What a maintenance, one of its waves or one of its hosts waits for first; nothing is changed.
 
-Source: F-4. What an operation waits for is said in `core/admission.py`, in the same words.
+Source: F-4. What an operation waits for is said in `core/why.py`, in the same words.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.admission import why as why_operation
 from forewarn.core.maintenance.admission import Admission
 from forewarn.core.maintenance.records import Maintenance, MaintenanceState
 from forewarn.core.topology import Health
+from forewarn.core.why import why as why_operation
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.plan_text import read_blocked
 

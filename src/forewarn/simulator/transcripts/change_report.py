@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.core.admission import why
 from forewarn.core.draft import Draft, Terms
 from forewarn.core.lifecycle import OperationState
+from forewarn.core.why import why
 from forewarn.simulator.transcripts.time_spans import moment
 
 if TYPE_CHECKING:

@@ -1,0 +1,183 @@
+"""Approvals: who may approve an event, when it is approved, and what waits for that.
+
+Of VMs, of people, and by a group's own policy; and whose approvals a deletion waits for besides
+those of its own groups. Source: SPEC A, L-2, B-3. Which document an event belongs in is decided in
+`lifecycle.py`, when work may start in `step.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forewarn.core.departures import was_shown
+from forewarn.core.impact import Cause, Impact, Source
+from forewarn.core.indexes import deletion_key
+from forewarn.core.lifecycle import Event, EventState, Move, Operation, OperationState, move_event
+from forewarn.core.refusals import UnknownOperation
+from forewarn.protocol.approvals import UnknownEvent
+from forewarn.values import replace
+
+if TYPE_CHECKING:
+    from forewarn.core import stimulus as stimuli
+    from forewarn.core.draft import Draft
+    from forewarn.core.topology import Group, Vm
+
+
+def approve(draft: Draft, approval: stimuli.Approve) -> tuple[int, ...]:
+    """Approve events for a VM, all or none. Source: A-1 to A-4, S-4."""
+    vm = draft.topology.vms.get(approval.vm)
+    if vm is not None and not _is_known_by(vm, approval):
+        vm = None
+    own = vm.name if vm is not None and draft.topology.reads_alone(vm.name) else ""
+    events = []
+    for event_id in dict.fromkeys(event_id.upper() for event_id in approval.event_ids):
+        event = draft.event(event_id)
+        if vm is None or event is None or not event.live:
+            raise UnknownEvent(event_id=event_id)
+        hosts = approval.node_hosts
+        if hosts and not was_shown(draft, event, vm=vm, hosts=hosts):
+            raise UnknownEvent(event_id=event_id)
+        if not event.belongs_in(vm.group, own):
+            raise UnknownEvent(event_id=event_id)
+        events.append(event)
+    for event in events:
+        if event.state is EventState.SCHEDULED:
+            if draft.topology.groups[event.group].strict_approval:
+                _count(draft, event, approval.vm)
+            else:
+                approve_event(draft, event, by=(approval.vm,))
+    return tuple(event.operation for event in events)
+
+
+def _is_known_by(vm: Vm, approval: stimuli.Approve) -> bool:
+    """Whether the VM's record still has what its approval was recognised by. Source: S-4, S-6."""
+    if approval.instance_id:
+        return vm.instance_id == approval.instance_id
+    if approval.address:
+        return approval.address in vm.addresses and vm.interface == approval.interface
+    return True
+
+
+def acknowledge(draft: Draft, acknowledgement: stimuli.Acknowledge) -> tuple[int, ...]:
+    """Approve events from outside their VMs, all or none. Source: A-9."""
+    events = []
+    for event_id in dict.fromkeys(each.upper() for each in acknowledgement.event_ids):
+        event = draft.event(event_id)
+        if event is None or not event.live:
+            raise UnknownOperation(name=event_id)
+        events.append(event)
+    for event in events:
+        if event.state is EventState.SCHEDULED:
+            approve_event(draft, event, by=())
+    return tuple(dict.fromkeys(event.operation for event in events))
+
+
+def approve_event(draft: Draft, event: Event, *, by: tuple[str, ...], reason: str = "") -> Event:
+    """Approve a scheduled event for all its resources. Source: A-1, A-4, A-10."""
+    approved = replace(move_event(event, Move.APPROVE), approved_by=event.approved_by + by)
+    because = f": {reason}" if reason else ""
+    text = f"event {event.id} is approved for {event.group}{because}"
+    draft.put("event.approved", text, approved, vm=by[-1] if by else "")
+    draft.candidates.add(event.operation)
+    operation = draft.operation(event.operation)
+    assert operation is not None, event
+    if operation.impact is Impact.TERMINATE:
+        wake_coupled(draft, operation, deletion_key(operation))
+    return approved
+
+
+def approved_by_policy(draft: Draft, operation: Operation, group: str) -> bool:
+    """Whether a group's automatic approval covers an operation. Source: A-10.
+
+    Not where a later start is asked for: an approval given now would void that (L-6).
+    """
+    return (
+        operation.source is Source.USER
+        and operation.cause in {Cause.REBOOT, Cause.REDEPLOY}
+        and operation.impact in draft.topology.groups[group].automatic_approval
+        and operation.asked_ms <= draft.now_ms
+    )
+
+
+def _count(draft: Draft, event: Event, vm: str) -> Event:
+    """Count one VM's approval in a strict group; the last one approves. Source: A-7."""
+    if vm not in event.resources or vm in event.approved_by:
+        return event
+    if set(unapproving(draft, event)) <= {vm}:
+        return approve_event(draft, event, by=(vm,))
+    counted = replace(event, approved_by=(*event.approved_by, vm))
+    text = f"event {event.id} is approved by {vm}, not yet by all"
+    draft.put("event.counted", text, counted, vm=vm)
+    return counted
+
+
+def recount(draft: Draft, groups: tuple[Group, ...]) -> None:
+    """Let one approval be enough where a group was strict and is not any more. Source: A-4, A-7."""
+    for group in groups:
+        for _, event in draft.live_events_in(group.name):
+            counts = event.approved_by and not group.strict_approval
+            if counts and event.state is EventState.SCHEDULED:
+                approve_event(draft, event, by=(), reason="the group is not strict any more")
+
+
+def unapproving(draft: Draft, event: Event) -> tuple[str, ...]:
+    """The VMs of an event that have not approved it; one that is gone never will. Source: A-7."""
+    known = draft.topology.vms
+    return tuple(vm for vm in event.resources if vm in known and vm not in event.approved_by)
+
+
+def is_coupled(draft: Draft, operation: Operation) -> bool:
+    """Whether an approved deletion waits for another of its request. Source: A-8."""
+    if operation.impact is not Impact.TERMINATE:
+        return False
+    return not _all_decided(draft, deletion_key(operation))
+
+
+def wake_coupled(draft: Draft, operation: Operation, key: tuple[int, int]) -> None:
+    """Have the deletions looked at that waited for one's approval, once they wait for none.
+
+    As long as one is undecided the others would wait on; so each is looked at once, however many
+    of them start in one step. Source: A-8.
+    """
+    if operation.impact is not Impact.TERMINATE or key in draft.uncoupled:
+        return
+    if _all_decided(draft, key):
+        draft.uncoupled.add(key)
+        for sibling in draft.operations(("deletion", key)):
+            draft.look_at(sibling.number)
+
+
+def undecided_siblings(draft: Draft, operation: Operation) -> list[Operation]:
+    """Deletions of the same request that must be approved first. Source: A-8."""
+    if operation.impact is not Impact.TERMINATE:
+        return []
+    key = deletion_key(operation)
+    return [
+        sibling
+        for sibling in draft.operations(("deletion", key))
+        if sibling.number != operation.number and _is_undecided(draft, sibling, key)
+    ]
+
+
+def _all_decided(draft: Draft, key: tuple[int, int]) -> bool:
+    """Whether no deletion of a request is undecided; each that is not is looked at once a step."""
+    left = draft.undecided.get(key)
+    if left is None:
+        left = draft.undecided[key] = draft.numbers(("deletion", key))
+    while left:
+        sibling = draft.operation(left[-1])
+        if sibling is not None and _is_undecided(draft, sibling, key):
+            return False
+        left.pop()
+    return True
+
+
+def _is_undecided(draft: Draft, sibling: Operation, key: tuple[int, int]) -> bool:
+    return (
+        sibling.state is OperationState.ANNOUNCED
+        and deletion_key(sibling) == key
+        and any(
+            event.state is EventState.SCHEDULED and draft.enabled(event.group)
+            for event in draft.events_of(sibling)
+        )
+    )
