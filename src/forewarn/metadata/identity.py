@@ -79,6 +79,10 @@ class Callers:
             self._add(caller)
         return bool(gone or moved)
 
+    def named(self, vm: str) -> Caller | None:
+        """Return the VM of this name; None if there is none."""
+        return self._by_vm.get(vm)
+
     def find(self, peer: Peer, request: HttpRequest) -> IdentifiedVm:
         """Return who asks. Source: S-6."""
         if self._settings.vm_by_query and "vm" in request.query:

@@ -131,6 +131,11 @@ class MetadataService:
         for connection in moved:  # only now: its new document may be in the same change
             connection.answer_again()
 
+    def group_of(self, vm: str) -> str:
+        """Return the group of a VM; empty if there is none of that name."""
+        caller = self.responder.callers.named(vm)
+        return caller.group if caller is not None else ""
+
     def set_fault(self, fault: Fault | None) -> None:
         """Disturb answers from now on, or no more; what was remembered is forgotten."""
         self.responder.fault = fault

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from forewarn.core.stimulus import Approve, Enable, GroupsPolled
 from forewarn.errors import CallerError
-from forewarn.replication.feed_state import FeedState
 from forewarn.replication.messages import ApprovalAnswer, PublishResult
 
 if TYPE_CHECKING:
@@ -31,10 +30,13 @@ _T = TypeVar("_T")
 
 
 class MetadataNode(Protocol):
-    """A metadata node that follows the feed on the event loop."""
+    """The metadata node of this process, on the event loop."""
 
     def apply(self, change: DocumentChange) -> None:
         """Show what this change says, from now on."""
+
+    def group_of(self, vm: str) -> str:
+        """Return the group of a VM; empty if there is none of that name."""
 
 
 class RemoteNodes(Protocol):
@@ -67,13 +69,12 @@ class Bridge:
         """Connect nothing yet."""
         self._loop = loop
         self._control: ControlEngine | None = None
-        self._nodes: tuple[MetadataNode, ...] = ()
+        self._node: MetadataNode | None = None
         self._far: RemoteNodes | None = None
         self._wait_s = SHOWN_S_MAX
-        self._state = FeedState()
         #: Who did not confirm the last publication in time.
         self._behind: tuple[str, ...] = ()
-        #: Whether the nodes of this process may show half of a change, after a bug.
+        #: Whether the node of this process may show half of a change, after a bug.
         self._doubtful = False
         #: Called on the event loop after each change was shown, for live views.
         self.on_change: Callable[[DocumentChange], None] | None = None
@@ -84,13 +85,14 @@ class Bridge:
     def connect(
         self,
         control: ControlEngine,
-        *nodes: MetadataNode,
+        node: MetadataNode,
+        *,
         far: RemoteNodes | None = None,
         wait_s: float = SHOWN_S_MAX,
     ) -> None:
         """Name the two sides, and how long to wait for `far`; before the control loop starts."""
         self._control = control
-        self._nodes = nodes
+        self._node = node
         self._far = far
         self._wait_s = wait_s
 
@@ -99,8 +101,8 @@ class Bridge:
     def publish(self, change: DocumentChange) -> Future[PublishResult]:
         """Hand a change to every node; done once all of them show it, or the time for it is up.
 
-        It fails where a node of this process could not show it: nothing may begin then, and
-        the change, or the whole, is to be published again. Source: L-7, M-4.
+        It fails where the node of this process could not show it: nothing may begin then, and
+        the whole is to be published; until then any other change fails, too. Source: L-7, M-4.
         """
         shown: Future[PublishResult] = Future()
         try:
@@ -116,6 +118,9 @@ class Bridge:
 
     def _try_show(self, change: DocumentChange, shown: Future[PublishResult]) -> None:
         concerned: frozenset[str] | None = None
+        if self._doubtful and not change.whole:
+            shown.set_exception(RuntimeError("a change before it could not be shown"))
+            return
         try:
             if self._far is not None:  # first: a bug in this process is no reason to wait there
                 concerned = self._far.apply(change)
@@ -128,11 +133,8 @@ class Bridge:
             self._confirm(change.sequence, concerned, shown)
 
     def _show(self, change: DocumentChange) -> None:
-        """Have the nodes of this process show a change, or everything after they failed at one."""
-        self._state.apply(change)
-        everything = self._state.whole(change.sequence) if self._doubtful else change
-        for node in self._nodes:
-            node.apply(everything)
+        assert self._node is not None
+        self._node.apply(change)
         self._doubtful = False
         if self.on_change is not None:
             self.on_change(change)
@@ -180,9 +182,8 @@ class Bridge:
         """Enable the group of a VM that asks for the first time. Source: B-1."""
         assert self._control is not None
         answer: asyncio.Future[None] = self._loop.create_future()
-        caller = self._state.callers.get(vm)
-        group = caller.group if caller else ""
-        asked = self._control.submit(Enable(group), f"vm {vm}")
+        assert self._node is not None
+        asked = self._control.submit(Enable(self._node.group_of(vm)), f"vm {vm}")
         asked.add_done_callback(lambda done: self._tell(_enabled, done, answer))
         return answer
 

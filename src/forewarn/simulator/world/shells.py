@@ -120,6 +120,10 @@ class _Shown:
         """Show what this change says."""
         self._show(self._node, change)
 
+    def group_of(self, vm: str) -> str:
+        """Return the group of a VM; empty if there is none of that name."""
+        return self._node.shell.group_of(vm)
+
 
 def _raise(served: asyncio.Task[None]) -> None:
     """Let what ended a node's session by a bug end the world."""
