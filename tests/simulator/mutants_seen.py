@@ -56,7 +56,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "events are born approved where the platform asks for the work",
         (
             (
-                "forewarn.core.approvals",
+                WORK,
                 "        operation.source is Source.USER\n        and operation.cause in",
                 "        operation.source is Source.PLATFORM\n        or operation.cause in",
             ),

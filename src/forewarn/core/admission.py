@@ -9,7 +9,6 @@ import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from forewarn.core.approvals import approved_by_policy
 from forewarn.core.impact import (
     DURATION_UNKNOWN_S,
     NOTICE_S,
@@ -33,7 +32,7 @@ from forewarn.core.refusals import (
 )
 from forewarn.core.stimulus import TARGETS_MAX
 from forewarn.core.topology import Health
-from forewarn.core.transitions import earliest_ms
+from forewarn.core.transitions import approved_by_policy, earliest_ms
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.policy import subject_text
 from forewarn.protocol.timestamps import iso8601

@@ -1,8 +1,8 @@
 """Approvals: who may approve an event, when it is approved, and what waits for that.
 
-Of VMs, of people, and by a group's own policy; and whose approvals a deletion waits for besides
-those of its own groups. Source: SPEC A, L-2, B-3. Which document an event belongs in is decided in
-`lifecycle.py`, when work may start in `step.py`.
+Whose approvals a deletion waits for besides those of its own groups is decided here, too. Which
+document an event belongs in is decided in `lifecycle.py`, what a group's policy approves as it is
+announced in `transitions.py`, when work may start in `step.py`. Source: SPEC A, L-2, B-3.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core.departures import was_shown
-from forewarn.core.impact import Cause, Impact, Source
+from forewarn.core.impact import Impact
 from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import Event, EventState, Move, Operation, OperationState, move_event
 from forewarn.core.refusals import UnknownOperation
@@ -84,19 +84,6 @@ def approve_event(draft: Draft, event: Event, *, by: tuple[str, ...], reason: st
     if operation.impact is Impact.TERMINATE:
         wake_coupled(draft, operation, deletion_key(operation))
     return approved
-
-
-def approved_by_policy(draft: Draft, operation: Operation, group: str) -> bool:
-    """Whether a group's automatic approval covers an operation. Source: A-10.
-
-    Not where a later start is asked for: an approval given now would void that (L-6).
-    """
-    return (
-        operation.source is Source.USER
-        and operation.cause in {Cause.REBOOT, Cause.REDEPLOY}
-        and operation.impact in draft.topology.groups[group].automatic_approval
-        and operation.asked_ms <= draft.now_ms
-    )
 
 
 def _count(draft: Draft, event: Event, vm: str) -> Event:

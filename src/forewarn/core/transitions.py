@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forewarn.core import departures, fleet_changes
-from forewarn.core.approvals import approve_event, approved_by_policy, unapproving, wake_coupled
-from forewarn.core.impact import REMOVES_VM, SECOND_MS, TRAITS, Cause
+from forewarn.core.approvals import approve_event, unapproving, wake_coupled
+from forewarn.core.impact import REMOVES_VM, SECOND_MS, TRAITS, Cause, Source
 from forewarn.core.indexes import deletion_key
 from forewarn.core.lifecycle import (
     Event,
@@ -74,6 +74,19 @@ def announce(draft: Draft, operation: Operation) -> Operation:
     for event in approved:
         approve_event(draft, event, by=())
     return operation
+
+
+def approved_by_policy(draft: Draft, operation: Operation, group: str) -> bool:
+    """Whether a group's automatic approval covers an operation. Source: A-10.
+
+    Not where a later start is asked for: an approval given now would void that (L-6).
+    """
+    return (
+        operation.source is Source.USER
+        and operation.cause in {Cause.REBOOT, Cause.REDEPLOY}
+        and operation.impact in draft.topology.groups[group].automatic_approval
+        and operation.asked_ms <= draft.now_ms
+    )
 
 
 def earliest_ms(draft: Draft, operation: Operation) -> int:
