@@ -6,7 +6,7 @@ import pytest
 
 from forewarn.planning import ganeti
 from forewarn.planning.colouring import clique, dsatur, improved, lowest_zero, members
-from forewarn.planning.difference import availability, difference
+from forewarn.planning.difference import difference
 from forewarn.planning.ganeti import Cluster, GanetiTextInvalid, Instance
 from forewarn.planning.plan import State
 from forewarn.planning.planner import plan
@@ -100,13 +100,6 @@ def test_difference_names_what_changed() -> None:
         ("h0", 1000),
         ("h1", 1000),
     ]
-
-
-def test_availability_counts_the_worst_wave() -> None:
-    """For each group: its VMs, and how many are left when most are disturbed."""
-    fleet = fleet_of("a a", "a", "b")
-    found = plan(fleet, State(), Policy(), now_ms=NOW_MS, asked=everyone(fleet))
-    assert availability(found, fleet) == {"a": (3, 1), "b": (1, 0)}
 
 
 def test_cluster_is_read_as_it_was_written() -> None:

@@ -1,4 +1,4 @@
-"""What a plan changes of the one before it, and what it does to groups; no plan is made in here.
+"""What a plan changes of the one before it; no plan is made in here.
 
 Source: F-2.
 """
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from forewarn.values import value
 
 if TYPE_CHECKING:
-    from forewarn.planning.fleet import Fleet
     from forewarn.planning.plan import Plan
 
 
@@ -68,27 +67,3 @@ def difference(before: Plan, after: Plan) -> Difference:
         tuple(sorted(stuck_after - stuck_before)),
         tuple(sorted(stuck_before - stuck_after)),
     )
-
-
-def availability(plan: Plan, fleet: Fleet) -> dict[str, tuple[int, int]]:
-    """Return, for each group that a plan disturbs, its VMs and how many are left at the worst time.
-
-    Counted with all VMs where they are now. Cost: grows with VMs and entries.
-    """
-    on: dict[str, dict[int, int]] = {}
-    sizes: dict[int, int] = {}
-    for host, group in zip(fleet.vm_hosts, fleet.vm_groups, strict=True):
-        counts = on.setdefault(fleet.hosts[host].name, {})
-        counts[group] = counts.get(group, 0) + 1
-        sizes[group] = sizes.get(group, 0) + 1
-    down: dict[tuple[int, int], int] = {}
-    for entry in plan.entries:
-        for group, count in on.get(entry.host, {}).items():
-            down[group, entry.wave] = down.get((group, entry.wave), 0) + count
-    most: dict[int, int] = {}
-    for (group, _), count in down.items():
-        most[group] = max(count, most.get(group, 0))
-    return {
-        fleet.groups[group].name: (sizes[group], sizes[group] - count)
-        for group, count in sorted(most.items())
-    }

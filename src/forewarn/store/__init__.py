@@ -68,8 +68,8 @@ class Store(StoreReader):
     def __init__(self, engine: Engine) -> None:
         """Use an engine whose schema is up to date."""
         super().__init__(engine)
-        self.maintenances = MaintenanceReader(engine, self)
-        self.orders = OrderReader(engine, self)
+        self.maintenances = MaintenanceReader(self)
+        self.orders = OrderReader(self)
         self.cursors = OutboxCursors(engine)
         self._writer = Ids().token("writer")
         #: Generation with which this process became the writer: greater than any before it.

@@ -13,7 +13,6 @@ from forewarn.core.order import Order
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forewarn.store.engine import Engine
     from forewarn.store.reading import StoreReader
 
 #: Orders on one page.
@@ -24,24 +23,19 @@ _NEWEST = (1 << 63) - 1
 class OrderReader:
     """Reads beside the writer, on any thread."""
 
-    def __init__(self, engine: Engine, reader: StoreReader) -> None:
-        """Read from an engine whose schema is up to date."""
-        self._engine, self._reader = engine, reader
+    def __init__(self, reader: StoreReader) -> None:
+        """Read from a store."""
+        self._reader = reader
 
     def get(self, number: int) -> Order | None:
         """Return an order by its number."""
-        with self._engine.reading() as transaction:
-            rows = transaction.rows("order", number=number)
-        return next(iter(self._reader.decoded(Order, rows)), None)
+        return next(iter(self._reader.records(Order, "order", number=number)), None)
 
     def page(self, before: int = 0, limit: int = PAGE_MAX) -> list[Order]:
         """Return orders with lower numbers, newest first; 0: from the newest."""
-        with self._engine.reading() as transaction:
-            rows = transaction.rows("orders", before=before or _NEWEST, limit=limit)
-        return self._reader.decoded(Order, rows)
+        return self._reader.records(Order, "orders", before=before or _NEWEST, limit=limit)
 
     def states(self, number: int) -> Mapping[OperationState, int]:
         """Return how many of an order's operations are in each state; costs them."""
-        with self._engine.reading() as transaction:
-            rows = transaction.rows("order_states", number=number)
+        rows = self._reader.rows("order_states", number=number)
         return {OperationState(str(state)): int(count) for state, count in rows}

@@ -191,8 +191,7 @@ class StoreReader:
 
     def history_bounds(self) -> tuple[int, int]:
         """Return the last entry of history that was removed, and the newest; 0 for neither."""
-        with self._engine.reading() as transaction:
-            [(removed, newest)] = transaction.rows("history_bounds")
+        [(removed, newest)] = self.rows("history_bounds")
         return int(removed), int(newest)
 
     def entries(self, after: int = 0) -> Iterator[Recorded]:
@@ -203,8 +202,7 @@ class StoreReader:
         `Replay` the state. Each page is read separately, so a slow reader holds nothing up.
         Source: DESIGN invariant 10.
         """
-        with self._engine.reading() as transaction:
-            [(seq,)] = transaction.rows("checkpoint_seq")
+        [(seq,)] = self.rows("checkpoint_seq")
         if after < int(seq):
             yield from self._checkpoint(int(seq))
             after = int(seq)
@@ -217,8 +215,7 @@ class StoreReader:
         """Yield what was live after an entry whose history was removed, in portions."""
         after = 0
         while True:
-            with self._engine.reading() as transaction:
-                rows = transaction.rows("checkpoint", seq=seq, after=after)
+            rows = self.rows("checkpoint", seq=seq, after=after)
             if not rows:
                 return
             after, at_ms, images = int(rows[0][0]), int(rows[0][1]), str(rows[0][2])
@@ -249,9 +246,7 @@ class StoreReader:
 
     def operation(self, number: int) -> Operation | None:
         """Return an operation, ended ones included; None if there never was one."""
-        with self._engine.reading() as transaction:
-            rows = transaction.rows("operation", number=number)
-        return next(iter(self.decoded(Operation, rows)), None)
+        return next(iter(self.records(Operation, "operation", number=number)), None)
 
     def operations(self, page: OperationPage) -> list[Operation]:
         """Return one page of operations, ended ones included, newest first."""
@@ -267,15 +262,20 @@ class StoreReader:
 
     def event(self, event_id: str) -> Event | None:
         """Return an event by its upper-case id, ended ones included; None if it never was."""
-        with self._engine.reading() as transaction:
-            rows = transaction.rows("event", id=event_id)
-        return next(iter(self.decoded(Event, rows)), None)
+        return next(iter(self.records(Event, "event", id=event_id)), None)
 
     def events_of(self, operation: int) -> list[Event]:
         """Return the events of an operation, in the order of their groups' names."""
+        return self.records(Event, "events_of", operation=operation)
+
+    def records(self, kind: type[R], name: str, /, **values: Value) -> list[R]:
+        """Return the records of a kind that a named statement finds."""
+        return self.decoded(kind, self.rows(name, **values))
+
+    def rows(self, name: str, /, **values: Value) -> list[Row]:
+        """Return what a named statement finds, in a transaction of its own."""
         with self._engine.reading() as transaction:
-            rows = transaction.rows("events_of", operation=operation)
-        return self.decoded(Event, rows)
+            return transaction.rows(name, **values)
 
     def live(self, transaction: Transaction, kind: type[R]) -> Iterator[R]:
         """Yield every record of a kind that is part of the live state."""
