@@ -20,6 +20,7 @@ What differs from Azure:
 
 - `scheduledEventsProfile` and `scheduledEventsPolicy` belong to the availability set or scale set of a VM, and so to all of its VMs.
 - Creating is bookkeeping: nothing makes a machine. The service refuses it, as it refuses `powerOff`, `deallocate`, `start` and `reapply`, which no driver carries out; the emulator books them.
+- No resource has an ETag. `If-None-Match: *` of a `PUT` creates only and `If-Match: *` changes only; any other condition of a change is refused with 412 `PreconditionFailed`.
 - Power states and empty resource groups are forgotten when the process ends.
 - A deleted VM stays away in the emulator, while one deleted by `forewarn vm delete` comes back after a minute.
 - Resource Graph has one table, `maintenanceresources`, with the live scheduled events; those that have ended are in [history](../howto/deliver-transitions.md). Queries have `where` (`==`, `=~`, `!=`, `!~`, `and`), `project`, `sort by`, `take` and `count`.

@@ -69,6 +69,84 @@ def test_bodies_that_mean_nothing_change_nothing(shared_arm: Arm, body: bytes) -
     assert shared_arm.get(VM) == before
 
 
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+def test_change_without_a_body_is_refused(shared_arm: Arm, method: str) -> None:
+    """A change says what it changes. Source: Z-4."""
+    before = shared_arm.get(f"{PLACE}/availabilitySets")
+    for path in (VM, f"{PLACE}/availabilitySets/none"):
+        answer = shared_arm.http(method, path, params=VERSION, data=b" ")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (
+            400,
+            "InvalidRequestContent",
+        )
+    assert shared_arm.get(f"{PLACE}/availabilitySets") == before
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        VM,
+        f"{PLACE}/virtualMachineScaleSets/web",
+        f"{PLACE}/virtualMachineScaleSets/web/virtualMachines/0",
+    ],
+)
+def test_present_resource_is_not_replaced_as_new(shared_arm: Arm, path: str) -> None:
+    """`If-None-Match: *` creates only. Source: RFC 9110 13.1.2, Z-4."""
+    before = shared_arm.get(path)
+    change = {"tags": {"a": "b"}, "sku": {"capacity": 3}}
+    answer = shared_arm.http(
+        "PUT", path, params=VERSION, json=change, headers={"If-None-Match": "*"}
+    )
+    told = answer.json()["error"]
+    assert (answer.status_code, told["code"]) == (412, "PreconditionFailed")
+    assert "already exists" in told["message"]
+    assert shared_arm.get(path) == before
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{PLACE}/virtualMachines/new",
+        f"{PLACE}/virtualMachineScaleSets/new",
+        f"{PLACE}/availabilitySets/new",
+        f"/subscriptions/{SUBSCRIPTION}/resourceGroups/new",
+    ],
+)
+def test_conditions_of_a_put_are_kept(arm: Arm, path: str) -> None:
+    """`If-Match: *` changes only, `If-None-Match: *` creates only. Source: RFC 9110 13.1."""
+
+    def put(header: str) -> int:
+        headers = {header: "*"}
+        return arm.http("PUT", path, params=VERSION, json={}, headers=headers).status_code
+
+    assert put("If-Match") == 412
+    assert arm.http("GET", path, params=VERSION).status_code == 404
+    assert put("If-None-Match") in {200, 201}
+    assert put("If-None-Match") == 412
+    assert put("If-Match") == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "headers"),
+    [
+        ("PUT", {"If-Match": '"7"'}),
+        ("PUT", {"If-Match": "*", "If-None-Match": "*"}),
+        ("PUT", {"If-Unmodified-Since": "Tue, 24 Nov 2026 00:00:00 GMT"}),
+        ("PATCH", {"If-None-Match": "*"}),
+        ("DELETE", {"If-Match": '"7"'}),
+    ],
+)
+def test_condition_that_cannot_be_checked_is_refused(
+    shared_arm: Arm, method: str, headers: dict[str, str]
+) -> None:
+    """Nothing is changed whatever its condition says. Source: RFC 9110 13.1, Z-4."""
+    before = shared_arm.get(VM)
+    change = {"tags": {"a": "b"}}
+    answer = shared_arm.http(method, VM, params=VERSION, json=change, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (412, "PreconditionFailed")
+    assert shared_arm.get(VM) == before
+
+
 def test_body_above_the_limit_is_refused(shared_arm: Arm) -> None:
     """A body has a limit. Source: Z-4."""
     answer = shared_arm.http("PUT", VM, params=VERSION, data=b" " * 1_100_000)

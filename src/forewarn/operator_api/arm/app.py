@@ -26,12 +26,16 @@ from forewarn.operator_api.arm import (
     vm_routes,
 )
 from forewarn.operator_api.arm.callers import Callers
-from forewarn.operator_api.arm.refusals import ArmApiVersionMissing, azure_refusal
+from forewarn.operator_api.arm.refusals import (
+    ArmApiVersionMissing,
+    ArmPreconditionFailed,
+    azure_refusal,
+)
 from forewarn.operator_api.arm.resources import Resources
-from forewarn.operator_api.arm.routes import ArmCall, ArmResponse, ArmRoute, ArmTable
+from forewarn.operator_api.arm.routes import ArmCall, ArmResponse, ArmRoute, ArmTable, Condition
 from forewarn.operator_api.arm.tokens import TokenIssuer
 from forewarn.operator_api.control_client import ControlClient
-from forewarn.operator_api.dispatch import read_body
+from forewarn.operator_api.dispatch import PRECONDITIONS, read_body
 from forewarn.operator_api.fleet_watch import FleetWatch
 from forewarn.operator_api.responses import encoded
 from forewarn.operator_api.routes import BODY_BYTES_MAX
@@ -138,7 +142,10 @@ class ArmApp:
         query = dict(request.query_params)
         if not route.public:
             self._note_version(query.get("api-version", ""))
+        condition = _condition(request)
         body = await read_body(request, BODY_BYTES_MAX) if request.method != "GET" else b""
+        if request.method in {"PUT", "PATCH"} and not body.strip():
+            raise BodyUnreadable(reason="it is empty")
         call = ArmCall(
             desk=self._desk,
             resources=self._resources,
@@ -150,6 +157,7 @@ class ArmApp:
             query=query,
             body=body,
             json={} if route.public else _read_object(body),
+            condition=condition,
         )
         return _response(await route.act(call), request.method)
 
@@ -162,6 +170,25 @@ class ArmApp:
             return
         self._noted[version] = None
         log.info("api-version %r is not known; answered like %s", version[:64], NEWEST_KNOWN)
+
+
+def _condition(request: Request) -> Condition:
+    """Return what a `PUT` asks of its resource; any other condition of a change is refused.
+
+    Raises:
+        ArmPreconditionFailed: nothing here has an ETag to compare.
+    """
+    if request.method in {"GET", "HEAD"}:
+        return Condition.NONE
+    given = [header for header in PRECONDITIONS if header in request.headers]
+    if not given:
+        return Condition.NONE
+    header = given[0]
+    known = header in {Condition.NEW.value, Condition.PRESENT.value}
+    if len(given) == 1 and known and request.method == "PUT" and request.headers[header] == "*":
+        return Condition(header)
+    reason = "only `*` can be compared, one condition for each PUT, as no resource has an ETag"
+    raise ArmPreconditionFailed(header=header, reason=reason)
 
 
 def _read_object(body: bytes) -> JsonObject:

@@ -23,6 +23,7 @@ CODES: Mapping[int, str] = {
     404: "ResourceNotFound",
     405: "MethodNotAllowed",
     409: "Conflict",
+    412: "PreconditionFailed",
     413: "RequestEntityTooLarge",
     415: "UnsupportedMediaType",
     422: "InvalidParameter",
@@ -77,6 +78,15 @@ class ArmApiVersionMissing(CallerError):
     code = "arm-api-version-missing"
     message = "The api-version query parameter (?api-version=) is required for all requests."
     advice = "Give any api-version of the resource type."
+
+
+class ArmPreconditionFailed(CallerError):
+    """A condition of a change that does not hold, or that nothing here can check."""
+
+    code = "arm-precondition-failed"
+    status = 412
+    message = "The condition of the header {header} is not met: {reason}."
+    advice = "Read the resource, then send the request without the header. Nothing was changed."
 
 
 class ArmNotSupported(CallerError):

@@ -8,10 +8,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import field
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from forewarn.operator_api.arm.inventory import Place
-from forewarn.operator_api.arm.refusals import ArmPathUnknown, ArmSubscriptionUnknown
+from forewarn.operator_api.arm.refusals import (
+    ArmPathUnknown,
+    ArmPreconditionFailed,
+    ArmSubscriptionUnknown,
+)
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -39,6 +44,14 @@ class ArmResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+class Condition(Enum):
+    """What a `PUT` asks of its resource before anything is changed; the value is its header."""
+
+    NONE = ""
+    NEW = "If-None-Match"
+    PRESENT = "If-Match"
+
+
 @value
 class ArmCall:
     """One request, read; who asks is known, unless the route is public."""
@@ -58,6 +71,21 @@ class ArmCall:
     body: bytes
     #: The body of a JSON request; empty where there is none.
     json: JsonObject = field(default_factory=dict)
+    condition: Condition = Condition.NONE
+
+    def check_condition(self, *, present: bool) -> None:
+        """Refuse to replace what should be new, or to create what should be there.
+
+        Raises:
+            ArmPreconditionFailed: the condition of the request does not hold.
+        """
+        if self.condition is Condition.NEW and present:
+            reason = "the resource already exists"
+        elif self.condition is Condition.PRESENT and not present:
+            reason = "the resource does not exist"
+        else:
+            return
+        raise ArmPreconditionFailed(header=self.condition.value, reason=reason)
 
     @property
     def api_version(self) -> str:

@@ -191,7 +191,9 @@ async def _made(call: ArmCall, kind: GroupKind) -> bool:
     """See that a set is there; returns whether it is new."""
     inventory = await call.resources.inventory()
     name = call.path["set"]
-    if inventory.group(name) is not None:
+    present = inventory.group(name) is not None
+    call.check_condition(present=present)
+    if present:
         return False
     check_allowed(call, name)
     group = Group(name, kind=kind)
@@ -251,6 +253,7 @@ async def _view_instance(call: ArmCall) -> ArmResponse:
 
 async def _change_instance(call: ArmCall) -> ArmResponse:
     inventory, _, (vm,) = await _targets(call)
+    call.check_condition(present=True)
     changed = with_members(vm, call.json)
     if changed != vm:
         await call.desk.submit(ChangeTopology(vms=(changed,)), call.actor)

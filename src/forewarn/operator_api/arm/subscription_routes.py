@@ -159,6 +159,9 @@ async def _put_group(call: ArmCall) -> ArmResponse:
     shown = _shown_group(place, text_of(call.json, "location") or DEFAULT_LOCATION)
     if call.json.get("tags") is not None:
         shown["tags"] = dict(read_tags(call.json["tags"]))
+    places = (await call.resources.inventory()).places
+    present = place.key in places or place.key in call.resources.resource_groups
+    call.check_condition(present=present)
     new = call.resources.add_resource_group(place, shown)
     return ArmResponse(shown, 201 if new else 200)
 

@@ -152,8 +152,10 @@ async def _put(call: ArmCall) -> ArmResponse:
     try:
         vm = await call.vm()
     except ArmResourceUnknown:
+        call.check_condition(present=False)
         vm = await created_vm(call, call.path["vm"])
         return ArmResponse(await _told(call, vm), 201)
+    call.check_condition(present=True)
     return await _changed(call, vm)
 
 
