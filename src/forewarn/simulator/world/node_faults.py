@@ -34,6 +34,8 @@ FULL_PERMILLE, CUT_PERMILLE, LIES_PERMILLE, KILLED_PERMILLE = 150, 250, 100, 200
 shows, asks for what is not its own, or is killed at once; else it is killed in what it writes."""
 KILLED_THEN_PERMILLE = 500
 """How often in a thousand it is killed before it is joined again."""
+LIE_MS = 2000
+"""How long a node waits for an answer to that: later the VM may be its own."""
 CUT_MS_MAX = (100, 5000, 60_000)
 """Within which time after an event was shown."""
 
@@ -109,10 +111,13 @@ class NodeFaults:
         self._counts["node", "asked for another's VM"] += 1
 
         def answered(done: asyncio.Future[ApprovalAnswer]) -> None:
-            accepted = not (done.cancelled() or done.exception()) and done.result().accepted
-            world.queue.after(0, partial(self._lied, node, vm, accepted=accepted))
+            if not done.cancelled():  # the service had it
+                accepted = not done.exception() and done.result().accepted
+                world.queue.after(0, partial(self._lied, node, vm, accepted=accepted))
 
-        node.lie(ApprovalRequest(vm, (event_id,), "")).add_done_callback(answered)
+        lie = node.lie(ApprovalRequest(vm, (event_id,), ""))
+        lie.add_done_callback(answered)
+        world.queue.after(LIE_MS, partial(_give_up, lie))
 
     def _lied(self, node: FarNode, vm: str, *, accepted: bool) -> None:
         self._world.checker.nodes.asks_for_others(node, vm, accepted=accepted)
@@ -178,3 +183,7 @@ class NodeFaults:
 
 def _free(node: FarNode) -> None:
     node.disk.full = False
+
+
+def _give_up(lie: asyncio.Future[ApprovalAnswer]) -> None:
+    lie.cancel()
