@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from forewarn.replication.messages import ApprovalAnswer, ApprovalRequest
 
-HOSTS = ("n1=h1", "n2=h2,h3")
-TOKENS = ("n1:t1", "n2:t2")
+HOSTS = ("n1=h1", "n2=h2,h3", "n3=h4")
+TOKENS = ("n1:t1", "n2:t2", "n3:t3")
 
 
 def caller(vm: str, host: str, group: str = "", destinations: tuple[str, ...] = ()) -> Caller:

@@ -196,6 +196,26 @@ def test_vm_moved_while_its_new_node_was_away_leaves_the_old_one(tmp_path: Path)
     run(story())
 
 
+@pytest.mark.parametrize("host", ["h4", "h9"], ids=["to-a-node", "to-none"])
+def test_vm_that_moved_on_does_not_wait_for_a_node_that_is_away(tmp_path: Path, host: str) -> None:
+    """It was to be served there, and went elsewhere before: its first node lets go. M-1, M-5."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        one, two, three = [await feed.node(name) for name in ("n1", "n2", "n3")]
+        await two.stop()
+        feed.server.apply(DocumentChange(2, callers=(caller("db_0", "h3"),)))
+        feed.server.apply(DocumentChange(3, callers=(caller("db_0", host),)))
+        await until(lambda: one.vms == {"web_0"})
+        assert one.incarnation("db") is None
+        assert three.vms == ({"db_0"} if host == "h4" else set())
+        await one.stop()
+        await three.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
 def test_everything_is_awaited_at_the_nodes_that_are_named(tmp_path: Path) -> None:
     """After a restart nobody has come yet, and work waits for the nodes all the same. M-4."""
 

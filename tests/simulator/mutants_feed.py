@@ -81,7 +81,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "    return await reader.readline()\n",
             ),
         ),
-        caught_by="shells 1: 8",
+        caught_by="shells 5: 8",
     ),
     Mutant(
         "missed-changes-skipped",
@@ -176,8 +176,11 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 SCOPES,
-                ("            if here:\n                feed.leaving"),
-                ("            if False:\n                feed.leaving"),
+                "            feed.leaving[caller.vm] = before.view\n",
+                (
+                    "            self._drop(feed, before, drafts)\n"
+                    "            self._withdraw(feed, before.view, drafts)\n"
+                ),
             ),
         ),
         caught_by="shells 5: M-1",
@@ -212,7 +215,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 MOVES,
-                "        waits = {vm for move in self._under_way for vm in move.vms}\n",
+                "        left = ((move.to, vm) for move in self._under_way for vm in move.vms)\n",
                 "        return\n",
             ),
         ),

@@ -98,6 +98,7 @@ class Moves:
         if not ended:
             return
         self._under_way = [move for move in self._under_way if move not in ended]
-        waits = {vm for move in self._under_way for vm in move.vms}
+        left = ((move.to, vm) for move in self._under_way for vm in move.vms)
+        waits = {vm for to, vm in left if self._scopes.is_at(to, vm)}  # it may have moved on
         vms = dict.fromkeys(vm for move in ended for vm in move.vms)
         self._over([vm for vm in vms if vm not in waits])

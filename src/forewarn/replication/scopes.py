@@ -114,6 +114,11 @@ class Scopes:
         """Whether a node is one of some hosts."""
         return name in self._feeds
 
+    def is_at(self, name: str, vm: str) -> bool:
+        """Whether a VM may ask from the hosts of a node."""
+        feed, caller = self._feeds.get(name), self.state.callers.get(vm)
+        return feed is not None and caller is not None and feed.has(caller)
+
     def hosts_of(self, name: str) -> frozenset[str] | None:
         """Return the hosts a node serves; None if it never came."""
         feed = self._feeds.get(name)
@@ -259,16 +264,18 @@ class Scopes:
         for feed in was:
             if feed in here and before.view != caller.view:
                 self._withdraw(feed, before.view, drafts)
+        if left and not here:  # no node will have it, for which the others would have to wait
+            self._remove(before, drafts)
+            return
         for feed in left:
-            if here:
-                feed.leaving[caller.vm] = before.view
-            else:
-                self._drop(feed, before, drafts)
+            feed.leaving[caller.vm] = before.view
 
     def _remove(self, caller: Caller, drafts: dict[ScopedFeed, _Draft]) -> None:
         for feed in self._feeds.values() if self._leaves(caller.vm) else self._of(caller):
-            if feed.leaving.pop(caller.vm, None) or feed.has(caller):
+            view = feed.leaving.pop(caller.vm, caller.view if feed.has(caller) else None)
+            if view is not None:
                 self._drop(feed, caller, drafts)
+                self._withdraw(feed, view, drafts)
 
     def _of(self, caller: Caller) -> dict[ScopedFeed, None]:
         """Return the feeds of the hosts that a VM may ask from."""
@@ -281,7 +288,6 @@ class Scopes:
         draft = drafts.setdefault(feed, _Draft())
         draft.gone.append(caller.vm)
         feed.dropped(caller)
-        self._withdraw(feed, caller.view, drafts)
 
     def _withdraw(self, feed: ScopedFeed, view: str, drafts: dict[ScopedFeed, _Draft]) -> None:
         """Let a node show a document no more that none of its VMs is shown."""
