@@ -293,7 +293,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 '                reason = ""\n',
             ),
         ),
-        caught_by="shells 1: 11",
+        caught_by="shells 5: 11",
     ),
     Mutant(
         "spool-thrown-away",
@@ -305,7 +305,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "                answer = ApprovalAnswer(accepted=True)\n",
             ),
         ),
-        caught_by="shells 1: 11",
+        caught_by="shells 5: 11",
     ),
     Mutant(
         "spool-accepts-anything",
