@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from forewarn.core import handlers
@@ -97,3 +99,15 @@ def test_steady_activities_cannot_be_left_out() -> None:
     plan = WorldPlan(1, 4, 20, 1.0)
     without = run_world(WorldPlan(1, 4, 20, 1.0, without=STEADY))
     assert without.digest == run_world(plan).digest
+
+
+def test_nothing_of_a_world_is_left() -> None:
+    """A thousand worlds, one after another, take the memory of one."""
+
+    def worlds() -> int:
+        return sum(isinstance(each, World) for each in gc.get_objects())
+
+    gc.collect()
+    before = worlds()
+    run_world(WorldPlan(1, 4, 8, days=1 / 24))
+    assert worlds() == before

@@ -5,6 +5,7 @@ Nothing is printed in here, and no real time is read.
 
 from __future__ import annotations
 
+import gc
 import re
 import traceback
 from collections import Counter
@@ -68,7 +69,13 @@ class WorldResult:
 
 
 def run_world(plan: WorldPlan) -> WorldResult:
-    """Run one world to its end, or to the first broken promise."""
+    """Run one world to its end, or to the first broken promise; nothing of it is left."""
+    result = _run(plan)
+    gc.collect()  # else a long run keeps the worlds before: all that they have refers to all
+    return result
+
+
+def _run(plan: WorldPlan) -> WorldResult:
     world = World(plan)
     with closing(world.disk):
         invariant, text = _broken(world)
