@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 M = MaintenanceState
 ANNOUNCED, RUNNING = "announced", "running"
-PLANNING_MS = 600_000
+PLANNING_MS = 60_000
 """A plan that seems to have been made longer than this was made before a step of the clock."""
 CLOCK_OFF_MS = 1000
 """Times of the service are compared while its clock is off true time by no more than before."""
