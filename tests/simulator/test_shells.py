@@ -12,8 +12,10 @@ import pytest
 from forewarn.cli.main import main
 from forewarn.simulator.checkers.premises import SHELL_PREMISES
 from forewarn.simulator.runs import command, run_world
+from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.event_queue import START_MS, EventQueue
 from forewarn.simulator.world.faults import KINDS
+from forewarn.simulator.world.feed_wire import SLOW_MS, FeedWire, WireEnd
 from forewarn.simulator.world.node_faults import NODE_EFFECTS
 from forewarn.simulator.world.virtual_loop import VirtualLoop
 from forewarn.simulator.world.world import World, WorldPlan
@@ -44,6 +46,42 @@ def test_loop_keeps_simulated_time() -> None:
         pass
     assert task.done()
     assert seen == [1.0, 3.5]
+
+
+class Sender:
+    """A process that sends each node some lines, as fast as the wire takes them."""
+
+    listens = True
+
+    def __init__(self, loop: VirtualLoop, count: int) -> None:
+        """Send nothing yet."""
+        self.loop = loop
+        self._count = count
+
+    def accept_feed(self, end: WireEnd) -> None:
+        """Serve a connection."""
+        self.loop.run(lambda: self.loop.create_task(self._send(end)))
+
+    async def _send(self, end: WireEnd) -> None:
+        for _ in range(self._count):
+            end.writer.write(b"x" * 250)
+            await end.writer.drain()
+
+
+@pytest.mark.parametrize(("lines", "slow"), [(8, False), (100, True)])
+def test_wire_is_slow_while_it_carries_much(lines: int, *, slow: bool) -> None:
+    """A node is not held to be up to date while more comes than its wire carries. Source: E-9."""
+    queue = EventQueue()
+    loop = VirtualLoop(queue)  # type: ignore[abstract]
+    sender = Sender(VirtualLoop(queue), lines)  # type: ignore[abstract]
+    wire = FeedWire(queue, Dice(1, "wire"), lambda: sender)
+    loop.run(lambda: loop.create_task(wire.connect("", None)))
+    while queue.step(START_MS + SLOW_MS + 1):
+        pass
+    assert wire.is_slow is slow
+    while queue.step(START_MS + 60_000):
+        pass
+    assert not wire.is_slow
 
 
 def test_shells_keep_every_promise() -> None:

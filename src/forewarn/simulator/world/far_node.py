@@ -169,7 +169,8 @@ class FarNode(ShellNode):
 
     def follows(self, own: ShellNode) -> bool:
         """Whether it is up to date with the feed of this process."""
-        return self.believes and self._place.wire.leads_to(own.loop)
+        wire = self._place.wire
+        return self.believes and wire.leads_to(own.loop) and not wire.is_slow
 
     def lie(self, request: ApprovalRequest) -> asyncio.Future[ApprovalAnswer]:
         """Ask for what no VM asked it, as a node does that was taken over. Source: M-5."""

@@ -25,6 +25,8 @@ LAG_MS = 120
 """The longest that bytes are under way while nothing is wrong."""
 HELD_BYTES_MAX = 200
 """What the wire holds before a writer has to wait for it."""
+SLOW_MS = 2000
+"""A node is not up to date while it is sent something for longer: this wire carries some 2 kB/s."""
 TORN_PERMILLE = 20
 """How often in a thousand only a part of what was written arrives at first."""
 TORN_MS_MAX = 2000
@@ -60,6 +62,11 @@ class FeedWire:
         """Whether the node's connection ends in the process of this loop, and carries."""
         near = self._near
         return not self.is_cut and near is not None and near.carries and near.peer.loop is loop
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the node is sent more than the wire carries at once."""
+        return self._near is not None and self._near.peer.busy_ms > SLOW_MS
 
     async def connect(self, address: str, tls: ssl.SSLContext | None) -> Streams:  # noqa: ARG002
         """Open a connection, as the product's node does it.
@@ -134,6 +141,15 @@ class WireEnd(asyncio.Transport):
         self._closing = self._flushes = self._reads_not = self._is_full = False
         self._written: list[bytes] = []
         self._unread: list[bytes] = []
+        #: Since when it has sent without a pause, and until when: true time in ms.
+        self._busy_since_ms = self._busy_until_ms = 0
+
+    @property
+    def busy_ms(self) -> int:
+        """For how long it has sent without a pause; 0 if it does not send now."""
+        now_ms = self._wire.queue.now_ms
+        busy = self._flushes or self._busy_until_ms == now_ms
+        return now_ms - self._busy_since_ms if busy else 0
 
     # ---- what its process does -----------------------------------------------------------------
 
@@ -208,12 +224,14 @@ class WireEnd(asyncio.Transport):
 
     def _plan_flush(self, delay_ms: int = 0) -> None:
         if not self._flushes:
-            self._flushes = True
             wire = self._wire
+            if not self.busy_ms:
+                self._busy_since_ms = wire.queue.now_ms
+            self._flushes = True
             wire.queue.after(delay_ms or wire.dice.between(1, LAG_MS), partial(self._flush, wire))
 
     def _flush(self, wire: FeedWire) -> None:
-        self._flushes = False
+        self._flushes, self._busy_until_ms = False, wire.queue.now_ms
         octets = b"".join(self._written)
         self._written.clear()
         if not self.carries:
