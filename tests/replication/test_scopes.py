@@ -175,6 +175,28 @@ def test_vm_stays_with_its_old_node_until_the_new_one_has_come(
     run(story())
 
 
+def test_node_that_came_and_went_is_waited_for(tmp_path: Path) -> None:
+    """It is no node that never came, and nobody else's news waits for it. Source: M-1, M-4."""
+
+    async def story() -> None:
+        feed = await Feed(tmp_path).start()
+        one = await feed.node("n1")
+        feed.server.apply(DocumentChange(2, callers=(caller("db_0", "h3"),)))
+        two = await feed.node("n2")
+        await until(lambda: one.vms == {"web_0"})
+        await two.stop()
+        await until(lambda: feed.server.connected == 1)
+        feed.server.nodes._silent_s_max = 0.0
+        feed.server._moves._give_up("n2")  # its hour is over
+        assert feed.server.apply(DocumentChange(3, gone=("nobody",))) == frozenset()
+        feed.server.apply(DocumentChange(4, callers=(caller("web_0", "h2"),)))
+        assert one.vms == {"web_0"}
+        await one.stop()
+        await feed.server.stop()
+
+    run(story())
+
+
 def test_vm_moved_while_its_new_node_was_away_leaves_the_old_one(tmp_path: Path) -> None:
     """The new node comes after the whole move: it has the VM, the other one lets go. M-1, M-5."""
 

@@ -90,7 +90,7 @@ class Moves:
 
     def _give_up(self, name: str) -> None:
         del self._absent[name]
-        if self._nodes.silent(name):
+        if self._nodes.silent(name) and not self._nodes.counts(name):
             self._end([move for move in self._under_way if move.to == name])
             self._scopes.close(name)
 
