@@ -375,6 +375,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "spool-not-read",
         "what a node had accepted is forgotten with its process",
         ((SPOOL, ("        self._load()\n        follower"), "        follower"),),
-        caught_by="shells 1: 11",
+        caught_by="shells 13: 11",
     ),
 )
