@@ -176,7 +176,7 @@ def test_vm_stays_with_its_old_node_until_the_new_one_has_come(
 
 
 def test_node_that_came_and_went_is_waited_for(tmp_path: Path) -> None:
-    """It is no node that never came, and nobody else's news waits for it. Source: M-1, M-4."""
+    """It is not one that never came, and nobody else's news waits for it. Source: M-1, M-4."""
 
     async def story() -> None:
         feed = await Feed(tmp_path).start()
