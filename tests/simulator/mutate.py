@@ -3,7 +3,8 @@
 Prints who noticed, one a line: `exploration WORLD: INVARIANT`, `world SEED: INVARIANT`, `shells
 SEED: INVARIANT` for a world with connections and a feed, `transcript NAME`, or `assertion NAME`
 for an assertion of the product itself while a transcript was played. With `--try WHO` only that
-is tried. Nothing is written anywhere.
+is tried; with `--first WHO` that and then the others, until one notices. Nothing is written
+anywhere.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ TRANSCRIPTS = Path(__file__).resolve().parents[1] / "transcripts"
 SEEDS = range(1, 9)
 HOSTS, VMS, DAYS = 8, 60, 2.0
 #: Worlds with the product's connections and feed: smaller, and more happens.
-SHELL_SEEDS = range(1, 9)
+SHELL_SEEDS = range(1, 17)
 SHELL_VMS, SHELL_DAYS, SHELL_RATE = 40, 1.0, 6
 STATES = 6000
 """How many states of a small world are visited at most to notice a breakage."""
@@ -135,6 +136,14 @@ def everybody() -> list[str]:
     return [*explorations, *worlds, *names]
 
 
+def others_after(who: str) -> list[str]:
+    """Who is asked until a breakage is noticed: this one, those of its kind, then the rest."""
+    kind, _, name = who.partition(" ")
+    place = f"{kind} {name.partition(':')[0]}"
+    others = [each for each in everybody() if each != place]
+    return [who, *sorted(others, key=lambda each: not each.startswith(kind))]
+
+
 def main(arguments: list[str]) -> None:
     """Run the mutant that is named first."""
     mutant = next(each for each in MUTANTS if each.name == arguments[0])
@@ -142,8 +151,8 @@ def main(arguments: list[str]) -> None:
     logging.disable(logging.CRITICAL - 1)
     logging.getLogger("forewarn").setLevel(logging.ERROR)
     logging.disable(logging.NOTSET)
-    chosen = arguments[2:] if arguments[1:2] == ["--try"] else everybody()
-    for who in chosen:
+    first = arguments[1:2] == ["--first"]
+    for who in others_after(arguments[2]) if first else arguments[2:] or everybody():
         kind, _, name = who.partition(" ")
         if kind in {"world", "shells"}:
             seed, _, _ = name.partition(":")
@@ -158,6 +167,8 @@ def main(arguments: list[str]) -> None:
             found = f"{kind} {name}" if kind else ""
         if found:
             print(found, flush=True)
+            if first:
+                break
 
 
 if __name__ == "__main__":

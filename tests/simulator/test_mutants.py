@@ -1,4 +1,8 @@
-"""Every deliberate breakage of the product is noticed by the check that the table names."""
+"""Every deliberate breakage of the product is noticed.
+
+A row names who is asked first. Which world notices a breakage changes with the histories of worlds:
+where that one no longer does, the others are asked, and the test says who did.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,8 @@ from tests.simulator.mutate import MUTANTS, TRANSCRIPTS, noticed_in_world
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "explanation" / "simulator.md"
 MUTANTS_MIN = 25
-TIMEOUT_S = 300
+KINDS = ("exploration", "world", "shells", "transcript", "assertion")
+TIMEOUT_S = 600
 BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
 
 
@@ -24,7 +29,7 @@ def _try(mutant: Mutant) -> str:
         "-m",
         "tests.simulator.mutate",
         mutant.name,
-        "--try",
+        "--first",
         mutant.caught_by,
     ]
     done = subprocess.run(
@@ -36,8 +41,15 @@ def _try(mutant: Mutant) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_breakage_is_noticed(mutant: Mutant) -> None:
-    """A breakage is noticed by the invariant or transcript that its row names. Source: L-7."""
-    assert _try(mutant) == mutant.caught_by
+    """A breakage is noticed by an invariant or transcript; by whom is not pinned. Source: L-7."""
+    noticed = _try(mutant)
+    kind, _, name = noticed.partition(" ")
+    assert kind in KINDS, noticed
+    if noticed == mutant.caught_by:
+        return
+    print(f"{mutant.name} is noticed by {noticed!r} now; its row names {mutant.caught_by!r}")
+    if kind in {"world", "shells"}:
+        test_unbroken_product_violates_nothing(f"{kind} {name.partition(':')[0]}")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +88,7 @@ def test_there_are_enough_breakages() -> None:
 
 def table() -> str:
     """The table of breakages, as the page has it."""
-    rows = ["| what is broken | noticed by |", "|---|---|"]
+    rows = ["| what is broken | noticed, for one, by |", "|---|---|"]
     for mutant in MUTANTS:
         kind, _, name = mutant.caught_by.partition(" ")
         if kind == "exploration":
