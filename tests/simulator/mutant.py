@@ -19,5 +19,6 @@ class Mutant:
     #: What is broken, for the table.
     what: str
     edits: tuple[Edit, ...]
-    #: Who is asked first: `world SEED: INVARIANT`, `exploration WORLD: INVARIANT` or `transcript NAME`.
+    #: Who is asked first: `world SEED: INVARIANT`, `exploration WORLD: INVARIANT` or
+    #: `transcript NAME`.
     caught_by: str = ""
