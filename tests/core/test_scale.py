@@ -10,7 +10,7 @@ from forewarn.core.indexes import places_of
 from forewarn.core.lifecycle import Operation, OperationState
 from forewarn.core.policy import Policy
 from forewarn.core.refusals import TooManyOperations
-from forewarn.core.step import PORTION_MAX
+from forewarn.core.step import PORTION_MAX, step
 from forewarn.core.stimulus import (
     Approve,
     Cancel,
@@ -18,6 +18,7 @@ from forewarn.core.stimulus import (
     Enable,
     NoticeShown,
     PlaceOrder,
+    Proceed,
     RequestMaintenance,
     Tick,
 )
@@ -40,9 +41,9 @@ def count_looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return looks
 
 
-def apart(count: int) -> Rig:
+def apart(count: int, *, policy: Policy | None = None) -> Rig:
     """Hosts with one VM and one group each."""
-    rig = Rig()
+    rig = Rig(policy=policy or Policy())
     rig.tell(
         ChangeTopology(
             hosts=tuple(Host(f"h{n}", n % 3) for n in range(count)),
@@ -53,16 +54,16 @@ def apart(count: int) -> Rig:
     return rig
 
 
-def coupled(count: int) -> Rig:
+def coupled(count: int, groups: int) -> Rig:
     """One request that deletes this many VMs, all told of it."""
-    rig = Rig(policy=Policy(max_user_operations=count))
+    rig = Rig(policy=Policy(max_user_operations=count), checked=False)
     rig.tell(
         ChangeTopology(
             hosts=(Host("h"),),
-            groups=(Group("g", terminate_notice_s=300),),
-            vms=tuple(Vm(f"v{n}", "h", "g") for n in range(count)),
+            groups=tuple(Group(f"g{n}", terminate_notice_s=300) for n in range(groups)),
+            vms=tuple(Vm(f"v{n}", "h", f"g{n % groups}") for n in range(count)),
         ),
-        Enable("g"),
+        *(Enable(f"g{n}") for n in range(groups)),
     )
     rig.ask(Cause.DELETION, *(f"v{n}" for n in range(count)))
     rig.show()
@@ -73,17 +74,42 @@ def coupled(count: int) -> Rig:
 def test_coupled_deletions_start_together(
     monkeypatch: pytest.MonkeyPatch, *, approved: bool
 ) -> None:
-    """A portion of many deletions looks at each a few times, not once for each other. (A-8)."""
-    count = 50 * PORTION_MAX
-    rig = coupled(count)
+    """Each of many deletions is looked at a few times, not once for each portion. (A-8)."""
+    count, groups = 50 * PORTION_MAX, 20
+    rig = coupled(count, groups)
     looks = count_looks(monkeypatch)
     if approved:
-        rig.tell(Approve("v0", tuple(rig.state.events)))
+        for number in range(groups):
+            events = [e.id for e in rig.state.events.values() if e.group == f"g{number}"]
+            rig.tell(Approve(f"v{number}", tuple(events)))
     else:
         rig.now_ms += 6 * MINUTE_MS
         rig.tell(Tick())
     assert {each.state for each in rig.operations.values()} == {S.RUNNING}
-    assert looks[0] < 2 * count * (count // PORTION_MAX)
+    assert looks[0] < 40 * count
+
+
+def test_group_that_is_asked_meanwhile_holds_the_rest_of_a_start() -> None:
+    """What was seen decided is looked at again once a group is enabled. Source: A-8, B-3."""
+    count = PORTION_MAX + 3
+    rig = apart(count, policy=Policy(max_user_operations=count))
+    rig.tell(*(Enable(f"g{n}") for n in range(count - 1)))
+    names = tuple(f"v{n}" for n in range(count))
+    first = rig.ask(Cause.DELETION, *names, not_before_ms=rig.now_ms + 60 * MINUTE_MS)
+    unasked = first.number + count - 1
+    rig.show()
+    for number in range(count - 2):
+        rig.approve(f"v{number}", first.number + number)
+    last = count - 2
+    approval = Approve(f"v{last}", (rig.event_of(first.number + last, f"g{last}").id,))
+    outcome = step(rig.state, approval, now_ms=rig.now_ms, terms=rig.terms())
+    rig.state.adopt(outcome.changes)
+    rig.replay.extend(outcome.changes.entries)
+    rig.tell(Enable(f"g{count - 1}"), Proceed(outcome.rest))
+    waiting = [each.number for each in rig.state.operations.values() if each.state is S.ANNOUNCED]
+    assert waiting == [first.number + PORTION_MAX, first.number + last, unasked]
+    rig.approve(f"v{count - 1}", unasked)
+    assert {each.state for each in rig.state.operations.values()} == {S.RUNNING}
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from forewarn.values import replace
 if TYPE_CHECKING:
     from forewarn.core import stimulus as stimuli
     from forewarn.core.draft import Draft
+    from forewarn.core.indexes import Place
     from forewarn.core.topology import Group, Vm
 
 
@@ -117,7 +118,7 @@ def is_coupled(draft: Draft, operation: Operation) -> bool:
     """Whether an approved deletion waits for another of its request. Source: A-8."""
     if operation.impact is not Impact.TERMINATE:
         return False
-    return not _all_decided(draft, deletion_key(operation))
+    return not _all_decided(draft, ("deletion", deletion_key(operation)))
 
 
 def wake_coupled(draft: Draft, operation: Operation, key: tuple[int, int]) -> None:
@@ -126,11 +127,12 @@ def wake_coupled(draft: Draft, operation: Operation, key: tuple[int, int]) -> No
     As long as one is undecided the others would wait on; so each is looked at once, however many
     of them start in one step. Source: A-8.
     """
-    if operation.impact is not Impact.TERMINATE or key in draft.uncoupled:
+    place: Place = ("deletion", key)
+    if operation.impact is not Impact.TERMINATE or place in draft.uncoupled:
         return
-    if _all_decided(draft, key):
-        draft.uncoupled.add(key)
-        for sibling in draft.operations(("deletion", key)):
+    if _all_decided(draft, place):
+        draft.uncoupled.add(place)
+        for sibling in draft.operations(place):
             draft.look_at(sibling.number)
 
 
@@ -138,31 +140,34 @@ def undecided_siblings(draft: Draft, operation: Operation) -> list[Operation]:
     """Deletions of the same request that must be approved first. Source: A-8."""
     if operation.impact is not Impact.TERMINATE:
         return []
-    key = deletion_key(operation)
+    place: Place = ("deletion", deletion_key(operation))
     return [
         sibling
-        for sibling in draft.operations(("deletion", key))
-        if sibling.number != operation.number and _is_undecided(draft, sibling, key)
+        for sibling in draft.operations(place)
+        if sibling.number != operation.number and _is_undecided(draft, sibling, place)
     ]
 
 
-def _all_decided(draft: Draft, key: tuple[int, int]) -> bool:
-    """Whether no deletion of a request is undecided; each that is not is looked at once a step."""
-    left = draft.undecided.get(key)
+def _all_decided(draft: Draft, place: Place) -> bool:
+    """Whether no deletion of a request is undecided; each that is not is looked at once.
+
+    What was seen decided goes on to the steps that follow: see `Changes.undecided`.
+    """
+    left = draft.changes.undecided.get(place)
     if left is None:
-        left = draft.undecided[key] = draft.numbers(("deletion", key))
+        left = draft.changes.undecided[place] = draft.undecided(place)
     while left:
         sibling = draft.operation(left[-1])
-        if sibling is not None and _is_undecided(draft, sibling, key):
+        if sibling is not None and _is_undecided(draft, sibling, place):
             return False
         left.pop()
     return True
 
 
-def _is_undecided(draft: Draft, sibling: Operation, key: tuple[int, int]) -> bool:
+def _is_undecided(draft: Draft, sibling: Operation, place: Place) -> bool:
     return (
         sibling.state is OperationState.ANNOUNCED
-        and deletion_key(sibling) == key
+        and ("deletion", deletion_key(sibling)) == place
         and any(
             event.state is EventState.SCHEDULED and draft.enabled(event.group)
             for event in draft.events_of(sibling)

@@ -70,10 +70,7 @@ class Draft:
         self.touched_orders: set[int] = set()
         #: What is to be looked at in steps of its own: orders and operations, by their numbers.
         self.later: list[int] = []
-        #: Coupled deletions by what they have in common: those not seen to be decided yet, and
-        #: whether they were woken since all of them are. Source: A-8.
-        self.undecided: dict[tuple[int, int], list[int]] = {}
-        self.uncoupled: set[tuple[int, int]] = set()
+        self.uncoupled: set[Place] = set()  # coupled deletions, woken since all are decided: A-8
         #: Operations to begin once what they do is shown, and operations to abort.
         self.begin: list[int] = []
         self.abort: list[int] = []
@@ -138,6 +135,11 @@ class Draft:
             found.update(self._state.places.of(place))
             found.update(self._places.get(place, ()))
         return list(found)
+
+    def undecided(self, place: Place) -> list[int]:
+        """Coupled deletions that no earlier step has seen decided, in no order. Source: A-8."""
+        known = self._state.places.undecided.get(place)
+        return self.numbers(place) if known is None else [*known, *self._places[place]]
 
     def operations(self, *places: Place) -> list[Operation]:
         """The live operations at any of these places, or there before, in their numbers' order."""

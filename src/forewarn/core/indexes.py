@@ -13,7 +13,7 @@ from forewarn.core.impact import Impact, Source
 from forewarn.core.lifecycle import Operation, OperationState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from forewarn.core.topology import Topology
 
@@ -71,6 +71,8 @@ class Places:
         """Begin with none."""
         self._members: Members[Place] = Members()
         self._places: dict[int, tuple[Place, ...]] = {}
+        #: Where coupled deletions are found -> those of them not seen to be decided; none: all.
+        self.undecided: dict[Place, list[int]] = {}
 
     def put(self, operation: Operation, topology: Topology) -> None:
         """Have a live operation found where it belongs, and nowhere else."""
@@ -78,16 +80,31 @@ class Places:
         before = set(self._places.get(number, ()))
         after = tuple(places_of(operation, topology))
         for place in before.difference(after):
-            self._members.discard(place, number)
+            self._leave(place, number)
         for place in after:
             if place not in before:
                 self._members.add(place, number)
+                self.undecided.pop(place, None)
         self._places[number] = after
 
     def drop(self, number: int) -> None:
         """Forget an operation, if it is known."""
         for place in self._places.pop(number, ()):
-            self._members.discard(place, number)
+            self._leave(place, number)
+
+    def note_undecided(self, found: Mapping[Place, list[int]] | None) -> None:
+        """Keep what was seen of coupled deletions, while there are any; None: forget all of it."""
+        if found is None:
+            self.undecided.clear()
+            return
+        for place, numbers in found.items():
+            if self._members.of(place):
+                self.undecided[place] = numbers
+
+    def _leave(self, place: Place, number: int) -> None:
+        self._members.discard(place, number)
+        if place in self.undecided and not self._members.of(place):
+            del self.undecided[place]
 
     def of(self, place: Place) -> Collection[int]:
         """Numbers of the operations at a place, in no order."""

@@ -146,6 +146,8 @@ class State:
 
     def adopt(self, changes: Changes) -> None:
         """Make durable changes the truth; costs what they touch."""
+        asks_more = not changes.enrolments.keys() <= self.enrolments.keys()
+        self.places.note_undecided(None if asks_more else changes.undecided)
         disturbed = self._rearranged(changes)
         moved = self._adopt_fleet(changes)
         for event in changes.events.values():
@@ -154,9 +156,8 @@ class State:
             self._adopt_operation(number, operation, moved)
         for number in moved - changes.operations.keys():
             self.places.put(self.operations[number], self.topology)
+            disturbed.add(disturbed_by(self.operations[number]))
         disturbed.update(disturbed_by(each) for each in changes.operations.values())
-        left = moved - changes.operations.keys()
-        disturbed.update(disturbed_by(self.operations[number]) for number in left)
         for each in disturbed:
             self._count(each)
         _merge(self.enrolments, changes.enrolments)
@@ -365,6 +366,8 @@ class Changes:
     waits: dict[int, int] = field(default_factory=dict)
     #: Operation -> the budget's subject in which it waits for room now, None for none; likewise.
     short: dict[int, Subject | None] = field(default_factory=dict)
+    #: Coupled deletions that were not seen to be decided, by where they are found; likewise.
+    undecided: dict[Place, list[int]] = field(default_factory=dict)
     #: Deadlines up to here were handled, ms since the epoch UTC; not durable either.
     ticked_ms: int = 0
 
@@ -376,7 +379,7 @@ class Changes:
     @property
     def derived(self) -> bool:
         """Whether there is something to adopt that need not be durable."""
-        return bool(self.waits or self.short or self.ticked_ms)
+        return bool(self.waits or self.short or self.undecided or self.ticked_ms)
 
     def images(self) -> Iterator[tuple[str, str | int, Record | None]]:
         """Every record written, as kind, key and value; topology first, for foreign keys."""
