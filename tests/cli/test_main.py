@@ -10,6 +10,7 @@ import pytest
 
 from forewarn import exit_codes
 from forewarn.cli.main import COMMANDS, main, parser_for
+from forewarn.emulator.options import METADATA_ADDRESS
 from tests.cli.conftest import Run
 from tests.operator_api.live import Live
 
@@ -184,3 +185,16 @@ def test_interrupt_is_calm(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
 def test_all_commands_share_one_parser() -> None:
     """Every command can be put into one parser, as completion and the reference need it."""
     assert parser_for("*").prog == "forewarn"
+
+
+def test_no_two_programs_share_a_default_port() -> None:
+    """What may run on one machine at once can, without an option for it."""
+    metadata = parser_for("*").parse_args(["emulate", "--azure"])
+    agent = parser_for("*").parse_args(["agent", "status"])
+    places = [
+        *(metadata.listen or [METADATA_ADDRESS]),
+        metadata.operator_listen,
+        metadata.azure,
+        agent.address,
+    ]
+    assert len({place.rpartition(":")[2] for place in places}) == len(places) == 4

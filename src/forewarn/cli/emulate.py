@@ -91,10 +91,10 @@ def _add_azure(emulate: argparse.ArgumentParser) -> None:
         "--azure",
         metavar="ADDRESS",
         nargs="?",
-        const="127.0.0.1:8471",
+        const="127.0.0.1:8472",
         default="",
         help="serve Azure Resource Manager, too, and say how `az` and the SDK find it"
-        " (ADDRESS is 127.0.0.1:8471 unless given)",
+        " (ADDRESS is 127.0.0.1:8472 unless given)",
     )
 
 

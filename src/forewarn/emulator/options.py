@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 METADATA_ADDRESS = "127.0.0.1:8169"
 OPERATOR_ADDRESS = "127.0.0.1:8470"
-AZURE_ADDRESS = "127.0.0.1:8471"
 #: Requests a second with `--rate-limit` alone: what the public service allows. Source: E-6.
 RATE_PER_S = 5.0
 #: Requests at once that `--rate-limit` allows, in seconds of its rate: as the service's defaults.
