@@ -1,6 +1,7 @@
 """The one tree of errors, by who must act; message texts live in the classes and nowhere else.
 
-Nothing may go in here but error classes: no logging, no formatting for a screen, no HTTP.
+Nothing may go in here but error classes, and how an exception from outside is put into words as a
+fact of one: no logging, no formatting for a screen, no HTTP.
 A room that needs an error of its own subclasses one of the three branches, here or in that room.
 This module is imported by the agent, so it imports nothing.
 """
@@ -89,3 +90,13 @@ def every_error() -> tuple[type[ForewarnError], ...]:
     for kind in found:  # grows while it is walked: breadth first, without recursion
         found.extend(child for child in kind.__subclasses__() if child not in found)
     return tuple(found)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why something from outside failed, in a few words: no number, but the file if any."""
+    if isinstance(error, ConnectionRefusedError):  # asyncio has a text of its own
+        return "connection refused"
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error) or type(error).__name__
+    reason = error.strerror[0].lower() + error.strerror[1:]
+    return f"{reason}: {error.filename}" if error.filename else reason

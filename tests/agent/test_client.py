@@ -22,6 +22,7 @@ from forewarn.agent.sdk.client import KEEPALIVE
 from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT
 from forewarn.agent.sdk.discovery import endpoints, option_245
 from forewarn.agent.sdk.http import target_of
+from forewarn.errors import PeerError
 from forewarn.protocol.documents import Document
 from forewarn.protocol.versions import VERSIONS
 from tests.agent.making import event
@@ -267,3 +268,19 @@ def test_public_names_are_there() -> None:
         assert getattr(forewarn, name) is not None
     with pytest.raises(AttributeError):
         _ = forewarn.nothing
+
+
+def test_refused_connection_is_said_without_its_number() -> None:
+    """A refused connection names the place that refused it, and no error number. Source: C-7."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    wanted = re.escape(f"connection refused ({endpoint}).")
+
+    async def ask() -> None:
+        async with forewarn.AsyncClient(endpoint, patience_s=0) as client:
+            await client.get()
+
+    with forewarn.Client(endpoint, patience_s=0) as client, pytest.raises(PeerError, match=wanted):
+        client.get()
+    with pytest.raises(PeerError, match=wanted):
+        asyncio.run(ask())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ from forewarn.agent.runner import Runner
 from forewarn.agent.settings import AgentSettings
 from forewarn.clock import SystemClock
 from forewarn.ids import Ids
-from tests.agent.agents import Agent
+from tests.agent.agents import LIMIT_S, Agent
 from tests.agent.making import event
 from tests.agent.programs import free_port
 from tests.agent.service import Service
@@ -182,8 +184,18 @@ def test_status_address_that_is_taken_is_said(service: Service, tmp_path: Path) 
     taken = service.endpoint.removeprefix("http://")
     with Agent(tmp_path, service.endpoint, agent=f'[status]\nlisten = "{taken}"') as agent:
         assert agent.exit_status() == 1
-        assert "cannot go on" in agent.log()
+        assert "cannot go on: address already in use" in agent.log()
         assert "Traceback" not in agent.log()
+        program = "from forewarn.cli.main import main; raise SystemExit(main())"
+        words = ["agent", "run", "--config", str(agent.config)]
+        typed = subprocess.run(
+            [sys.executable, "-c", program, *words],
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=LIMIT_S,
+        )
+        assert (typed.returncode, typed.stderr) == (1, agent.log())
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -13,6 +14,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from forewarn import exit_codes
 from forewarn.cli.main import main
 from forewarn.conformance.event_trial import Hooks
 from forewarn.conformance.exchange import Target, TargetInvalid
@@ -242,3 +244,11 @@ def test_server_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) ->
     """Nothing is judged where nothing answers."""
     assert main(["conformance", "http://127.0.0.1:9"]) == 3
     assert "cannot be reached" in capsys.readouterr().err
+
+
+def test_server_that_refuses_is_said_plainly(capsys: pytest.CaptureFixture[str]) -> None:
+    """What cannot be reached is named with the reason, without an error number."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    assert main(["conformance", "server", url]) == exit_codes.UNREACHABLE
+    assert f"{url} cannot be reached: connection refused." in capsys.readouterr().err

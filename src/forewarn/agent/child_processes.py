@@ -10,6 +10,7 @@ import os
 from forewarn.agent.commands import hook_command, hook_settings
 from forewarn.agent.core.values import HookEnded
 from forewarn.agent.hooks import NEVER_STARTED, HookRoom, hook_environment, hook_input
+from forewarn.errors import reason_of
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class ChildProcesses:
             text = hook_input(intent, name=name, others=others)
             child = self._room.start(command, str(intent.run), stdin=text, env=env)
         except OSError as error:
-            self._failed.append(HookEnded(intent.key, NEVER_STARTED, reason=str(error)))
+            self._failed.append(HookEnded(intent.key, NEVER_STARTED, reason=reason_of(error)))
         else:
             self._running[intent.key] = Running(child, str(intent.run))
 

@@ -18,7 +18,7 @@ from forewarn.agent.preparation_catalog import PREPARATIONS
 from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT
 from forewarn.agent.sdk.http import Endpoint, ResponseReader, request_bytes, target_of
 from forewarn.agent.settings import AgentSettings
-from forewarn.agent.startup import DEFAULT_CONFIG, own_name, run, sentence_of
+from forewarn.agent.startup import DEFAULT_CONFIG, cannot_go_on, own_name, run, sentence_of
 from forewarn.errors import CallerError, ForewarnError, PeerError
 from forewarn.protocol.documents import ScheduledEvent
 
@@ -99,7 +99,10 @@ def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    run(options.config)
+    try:
+        run(options.config)
+    except OSError as error:
+        return cannot_go_on(error)
     return exit_codes.OK
 
 

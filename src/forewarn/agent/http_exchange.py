@@ -6,6 +6,7 @@ Nothing about events may go in here; what is asked and what it means is the dial
 from __future__ import annotations
 
 import errno
+import os
 import socket
 
 from forewarn.agent.sdk.client import CHUNK_BYTES, keep_alive
@@ -108,7 +109,7 @@ class Line:
             if not self._open:
                 failure = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if failure:
-                    raise OSError(failure, "cannot connect")
+                    raise OSError(failure, os.strerror(failure))
             try:
                 sent = self._socket.send(self._unsent)
             except (*NOT_YET, OSError) as error:
@@ -132,7 +133,7 @@ def _opened(target: Endpoint) -> socket.socket:
         failure = local.connect_ex(target.path)
         if failure not in UNDER_WAY:
             local.close()
-            raise OSError(failure, "cannot connect")
+            raise OSError(failure, os.strerror(failure))
         return local
     host = target.host.encode()  # text would load the codec of foreign names, 1 MiB of tables
     family, kind, protocol, _, address = socket.getaddrinfo(
@@ -145,5 +146,5 @@ def _opened(target: Endpoint) -> socket.socket:
     failure = connection.connect_ex(address)
     if failure not in UNDER_WAY:
         connection.close()
-        raise OSError(failure, "cannot connect")
+        raise OSError(failure, os.strerror(failure))
     return connection

@@ -10,6 +10,7 @@ import os
 import sys
 
 from forewarn.agent.child import Child
+from forewarn.errors import reason_of
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Inhibitor:
             self._child = Child(_spawn(source), "")
         except OSError as error:
             self._drop()
-            self._complain(str(error))
+            self._complain(reason_of(error))
         finally:
             os.close(source)
 

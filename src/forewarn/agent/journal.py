@@ -11,7 +11,7 @@ import stat
 import sys
 import zlib
 
-from forewarn.errors import CallerError, OurError
+from forewarn.errors import CallerError, OurError, reason_of
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Journal:
             _refuse_open(directory)
             self._lock = self._locked()
         except OSError as error:
-            raise JournalLost(path=directory, reason=error) from error
+            raise JournalLost(path=directory, reason=reason_of(error)) from error
         self._turn = 0
         self._boot_id = boot_id()
         self.corrupt = ""
@@ -94,7 +94,7 @@ class Journal:
                 self._put_aside([slot for slot in (0, 1) if not _is_whole(self.directory, slot)])
                 return None
         except OSError as error:
-            raise JournalLost(path=self.directory, reason=error) from error
+            raise JournalLost(path=self.directory, reason=reason_of(error)) from error
         self._turn = turn
         self.boot_id = str(form.pop("boot_id", ""))
         return form
@@ -108,7 +108,7 @@ class Journal:
         try:
             self._put_aside([0, 1])
         except OSError as error:
-            raise JournalLost(path=self.directory, reason=error) from error
+            raise JournalLost(path=self.directory, reason=reason_of(error)) from error
         self._turn = 0
 
     def _put_aside(self, slots: list[int]) -> None:
@@ -146,7 +146,7 @@ class Journal:
         try:
             self._write_slot(path, _framed(body, turn))
         except OSError as error:
-            raise JournalLost(path=path, reason=error) from error
+            raise JournalLost(path=path, reason=reason_of(error)) from error
         self._turn = turn
 
     def _write_slot(self, path: str, content: bytes) -> None:

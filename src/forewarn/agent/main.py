@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from forewarn.agent.startup import DEFAULT_CONFIG, run, sentence_of
+from forewarn.agent.startup import DEFAULT_CONFIG, cannot_go_on, run, sentence_of
 from forewarn.errors import ForewarnError
 
-FAILED_STATUS = 1
 USAGE_STATUS = 2  # as argparse
 
 
@@ -31,8 +30,7 @@ def main(words: list[str]) -> int:
         sys.stderr.write(f"{sentence_of(error)}\n")
         return USAGE_STATUS
     except OSError as error:
-        sys.stderr.write(f"The agent cannot go on: {error}\n")
-        return FAILED_STATUS
+        return cannot_go_on(error)
     return 0
 
 

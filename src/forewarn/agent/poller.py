@@ -9,9 +9,15 @@ from __future__ import annotations
 from forewarn.agent.core.identity import is_name
 from forewarn.agent.core.values import ApprovalEnded, DocumentPolled
 from forewarn.agent.http_exchange import Line
-from forewarn.agent.sdk.dialogue import NAME_PATH, RequestRejected, TemporarilyUnavailable, pause_s
+from forewarn.agent.sdk.dialogue import (
+    NAME_PATH,
+    RequestRejected,
+    TemporarilyUnavailable,
+    pause_s,
+    unreachable,
+)
 from forewarn.agent.sdk.http import ResponseInvalid
-from forewarn.errors import PeerError
+from forewarn.errors import PeerError, reason_of
 from forewarn.protocol.documents import DocumentUnreadable
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
@@ -146,7 +152,7 @@ class Poller:
         try:
             self.poll_line.begin(dialogue.target, "GET", request=path)
         except OSError as error:
-            self._failed(TemporarilyUnavailable(reason=f"{dialogue.target}: {error}"), now_ms)
+            self._failed(unreachable(str(dialogue.target), error), now_ms)
 
     def poll_ready(self, now_ms: int) -> tuple[Stimulus, ...]:
         """Take what the poll line has; return the document if it is complete."""
@@ -158,7 +164,7 @@ class Poller:
                 return self._take_name(answer, now_ms)
             document = self._dialogue.take_poll(answer, now_ms)
         except OSError as error:
-            self._failed(TemporarilyUnavailable(reason=f"{self._dialogue.target}: {error}"), now_ms)
+            self._failed(unreachable(str(self._dialogue.target), error), now_ms)
             return ()
         except PeerError as error:
             self._failed(error, now_ms)
@@ -232,7 +238,7 @@ class Poller:
         try:
             self.approve_line.begin(self._dialogue.target, "POST", request=request)
         except OSError as error:
-            return (ApprovalEnded(event_id, accepted=False, reason=str(error)),)
+            return (ApprovalEnded(event_id, accepted=False, reason=reason_of(error)),)
         return ()
 
     def approval_ready(self) -> tuple[Stimulus, ...]:
@@ -249,7 +255,7 @@ class Poller:
             RequestRejected,
             DocumentUnreadable,
         ) as error:
-            return (ApprovalEnded(self._approving, accepted=False, reason=str(error)),)
+            return (ApprovalEnded(self._approving, accepted=False, reason=reason_of(error)),)
         return (ApprovalEnded(self._approving, accepted=True),)
 
     def expire(self, now_ms: int) -> tuple[Stimulus, ...]:

@@ -10,13 +10,14 @@ import json
 import os
 import sys
 
-from forewarn.errors import CallerError, ForewarnError
+from forewarn.errors import CallerError, ForewarnError, reason_of
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from forewarn.agent.settings import AgentSettings
 
 DEFAULT_CONFIG = "/etc/forewarn-agent/agent.toml"
+FAILED_STATUS = 1
 FORM_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -31,6 +32,12 @@ def own_name() -> str:
 def sentence_of(error: ForewarnError) -> str:
     """Return an error and what to do, with commands that can be typed here."""
     return f"{error} {error.advice_text()}".rstrip().replace("`forewarn agent ", f"`{own_name()} ")
+
+
+def cannot_go_on(error: OSError) -> int:
+    """Say what the system refused the agent, and return its exit status."""
+    sys.stderr.write(f"The agent cannot go on: {reason_of(error)}.\n")
+    return FAILED_STATUS
 
 
 def run(path: str, *, must_exist: bool = True) -> None:
@@ -59,7 +66,7 @@ def run(path: str, *, must_exist: bool = True) -> None:
             holdings.change(wanted)
             settings = wanted
         except (ForewarnError, OSError) as error:
-            reason = str(error).rstrip(".")
+            reason = reason_of(error).rstrip(".")
             log.say("config-refused", f"{reason}. The agent goes on as it was.", level="error")
 
 

@@ -10,6 +10,7 @@ import json
 import socket
 
 from forewarn.agent.core.records import event_form
+from forewarn.errors import reason_of
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ class StatusServer:
             try:
                 self._tls.load_cert_chain(settings.status_cert, settings.status_key)
             except OSError as error:
-                text = f"[status] cert {settings.status_cert} cannot be used with its key: {error}"
-                raise OSError(text) from error
+                text = f"[status] cert {settings.status_cert} cannot be used with its key"
+                raise OSError(f"{text}: {reason_of(error)}") from error
         take = _listen if before is None else before.listener_for
         self._listener = take(self._address)
         self._open: dict[int, _Connection] = {}

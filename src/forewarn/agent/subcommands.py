@@ -12,7 +12,7 @@ import os
 import sys
 
 from forewarn.agent.preparation_catalog import PREPARATIONS
-from forewarn.errors import ForewarnError
+from forewarn.errors import ForewarnError, reason_of
 
 OWN = {"notify": "forewarn.agent.notify", "peers": "forewarn.agent.peers"}
 FAILED_STATUS = 1
@@ -37,6 +37,6 @@ def do(words: list[str]) -> int:
         verb = module.prepare if phase == "prepare" else module.recover
         sys.stdout.write(f"{verb(settings, json.load(sys.stdin))}\n")
     except (ForewarnError, OSError, ValueError) as error:
-        sys.stderr.write(f"{name} {phase}: {error}\n")
+        sys.stderr.write(f"{name} {phase}: {reason_of(error)}\n")
         return FAILED_STATUS
     return 0

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from forewarn.cli.parsing import DEFAULT_SERVER
 from forewarn.clock import SystemClock
-from forewarn.errors import CallerError, PeerError
+from forewarn.errors import CallerError, PeerError, reason_of
 from forewarn.protocol import timestamps
 
 if TYPE_CHECKING:
@@ -292,7 +292,8 @@ def client_of(arguments: argparse.Namespace) -> ApiClient:
         try:
             token = Path(arguments.token_file).read_text("utf-8")
         except (OSError, ValueError) as error:
-            raise TokenUnreadable(path=arguments.token_file, reason=reason_of(error)) from error
+            reason = getattr(error, "strerror", None) or error
+            raise TokenUnreadable(path=arguments.token_file, reason=reason) from error
     token = token.strip()
     if not (token.isascii() and (token.isprintable())):
         raise TokenUnreadable(
@@ -315,13 +316,6 @@ def part(name: str) -> str:
 def local_now_ms() -> int:
     """Return this machine's time, for answers that come from elsewhere."""
     return SystemClock().now_ms()
-
-
-def reason_of(error: Exception) -> str:
-    """Return why there was no answer, in a few words."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return str(error) or type(error).__name__
 
 
 def _hang_up(answer: HTTPResponse, channel: socket.socket) -> None:

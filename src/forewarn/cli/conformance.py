@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from forewarn import exit_codes
 from forewarn.cli.output import print_json
-from forewarn.errors import CallerError, PeerError
+from forewarn.errors import CallerError, PeerError, reason_of
 
 if TYPE_CHECKING:
     import argparse
@@ -176,7 +176,7 @@ def _act(command: str) -> None:
         reason = f"it ended with status {error.returncode} and said {said!r}"
         raise ActFailed(command=command, reason=reason) from error
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise ActFailed(command=command, reason=error) from error
+        raise ActFailed(command=command, reason=reason_of(error)) from error
 
 
 def _shown(results: Iterable[Result], *, as_json: bool) -> list[Result]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.cli.output import print_json
-from forewarn.errors import CallerError, PeerError
+from forewarn.errors import CallerError, PeerError, reason_of
 
 if TYPE_CHECKING:
     import argparse
@@ -142,4 +142,4 @@ def _count(program: str, task: str) -> int:
         )
         return int(ran.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise EffectsUncounted(program=program, task=task, reason=error) from error
+        raise EffectsUncounted(program=program, task=task, reason=reason_of(error)) from error

@@ -8,8 +8,8 @@ from __future__ import annotations
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from forewarn.cli.api_client import local_now_ms, reason_of
-from forewarn.errors import CallerError, PeerError
+from forewarn.cli.api_client import local_now_ms
+from forewarn.errors import CallerError, PeerError, reason_of
 from forewarn.protocol import timestamps
 from forewarn.protocol.documents import DOCUMENT_BYTES_MAX
 

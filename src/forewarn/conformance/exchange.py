@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from forewarn.errors import CallerError, PeerError
+from forewarn.errors import CallerError, PeerError, reason_of
 from forewarn.values import value
 
 EVENTS = "/metadata/scheduledevents"
@@ -125,7 +125,7 @@ class Target:
                 self.pause(_pause_asked(reply))
                 reply = self.raw(request, head_only=method == "HEAD")
         except (OSError, ValueError, IndexError) as error:
-            raise TargetUnreachable(url=self.url, reason=error) from error
+            raise TargetUnreachable(url=self.url, reason=reason_of(error)) from error
         return reply
 
     def closes(self, *, asked: bool) -> bool:
@@ -143,7 +143,7 @@ class Target:
         except TimeoutError:
             return False
         except (OSError, ValueError, IndexError) as error:
-            raise TargetUnreachable(url=self.url, reason=error) from error
+            raise TargetUnreachable(url=self.url, reason=reason_of(error)) from error
 
     def raw(self, request: bytes, *, head_only: bool = False) -> Reply:
         """Send bytes and read one answer."""

@@ -15,6 +15,7 @@ from forewarn.conformance.checks import CHECKS, LAST_CHECKS, Check, Fault, NotAp
 from forewarn.conformance.event_checks import EVENT_CHECKS
 from forewarn.conformance.event_trial import EventTrial, Hooks
 from forewarn.conformance.exchange import TargetUnreachable
+from forewarn.errors import reason_of
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _judged(check: Check[Any], run: Callable[[], None]) -> Result:
     except TargetUnreachable as error:
         return Result(check, Verdict.FAILED, f"there is no answer: {error.facts['reason']}")
     except OSError as error:
-        return Result(check, Verdict.FAILED, f"there is no answer: {error}")
+        return Result(check, Verdict.FAILED, f"there is no answer: {reason_of(error)}")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         return Result(check, Verdict.FAILED, f"the document cannot be read: {error!r}")
     return Result(check, Verdict.PASSED)

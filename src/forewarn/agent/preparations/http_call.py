@@ -12,7 +12,7 @@ import ssl
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from forewarn.errors import PeerError
+from forewarn.errors import PeerError, reason_of
 
 TIMEOUT_S = 15.0
 BODY_BYTES_MAX = 16 * 1024 * 1024
@@ -70,7 +70,7 @@ def call(
         answer = connection.getresponse()
         payload = answer.read(BODY_BYTES_MAX)
     except (OSError, http.client.HTTPException) as error:
-        raise CallFailed(method=method, url=shown(url), reason=error) from error
+        raise CallFailed(method=method, url=shown(url), reason=reason_of(error)) from error
     connection.close()
     found = {name.lower(): text for name, text in answer.getheaders()}
     return Called(answer.status, payload, headers=found)

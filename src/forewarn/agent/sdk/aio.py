@@ -16,7 +16,13 @@ from forewarn.agent.sdk.client import (
     WAIT_S,
     keep_alive,
 )
-from forewarn.agent.sdk.dialogue import NAME_PATH, Dialogue, TemporarilyUnavailable, pause_s
+from forewarn.agent.sdk.dialogue import (
+    NAME_PATH,
+    Dialogue,
+    TemporarilyUnavailable,
+    pause_s,
+    unreachable,
+)
 from forewarn.agent.sdk.discovery import endpoints
 from forewarn.agent.sdk.http import HttpResponse, ResponseInvalid, ResponseReader
 from forewarn.clock import SystemClock
@@ -202,7 +208,7 @@ class AsyncClient:
                 self._dialogue.move_on()
                 if isinstance(error, ResponseInvalid):
                     raise
-                raise TemporarilyUnavailable(reason=f"{self.endpoint}: {error}") from error
+                raise unreachable(self.endpoint, error) from error
             except BaseException:  # cancelled: what is under way must not answer the next request
                 await self.close()
                 raise

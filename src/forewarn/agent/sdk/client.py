@@ -9,7 +9,13 @@ from __future__ import annotations
 import socket
 import time
 
-from forewarn.agent.sdk.dialogue import NAME_PATH, Dialogue, TemporarilyUnavailable, pause_s
+from forewarn.agent.sdk.dialogue import (
+    NAME_PATH,
+    Dialogue,
+    TemporarilyUnavailable,
+    pause_s,
+    unreachable,
+)
 from forewarn.agent.sdk.discovery import endpoints
 from forewarn.agent.sdk.http import HttpResponse, ResponseInvalid, ResponseReader
 from forewarn.clock import SystemClock
@@ -217,7 +223,7 @@ class Client:
                 self._dialogue.move_on()
                 if isinstance(error, ResponseInvalid):
                     raise
-                raise TemporarilyUnavailable(reason=f"{self.endpoint}: {error}") from error
+                raise unreachable(self.endpoint, error) from error
             except BaseException:  # what is still under way must not answer the next request
                 self.close()
                 raise

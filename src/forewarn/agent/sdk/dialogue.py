@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 
 from forewarn.agent.sdk.http import PATH, HttpResponse, request_bytes, target_of
-from forewarn.errors import PeerError
+from forewarn.errors import PeerError, reason_of
 from forewarn.protocol.approvals import render_approval
 from forewarn.protocol.documents import Document, ScheduledEvent, read_document
 from forewarn.protocol.versions import VERSIONS
@@ -53,6 +53,11 @@ class TemporarilyUnavailable(PeerError):
         """Carry the reason, and the seconds the service asked to wait (0: it did not say)."""
         super().__init__(reason=reason)
         self.retry_after_s = retry_after_s
+
+
+def unreachable(endpoint: str, error: Exception) -> TemporarilyUnavailable:
+    """Return what a connection that failed means, with the place that was asked."""
+    return TemporarilyUnavailable(reason=f"{reason_of(error)} ({endpoint})")
 
 
 class RequestRejected(PeerError):

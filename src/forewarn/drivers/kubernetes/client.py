@@ -17,7 +17,7 @@ from forewarn.drivers.webhook.request import (
     exchange,
     open_request,
 )
-from forewarn.errors import PeerError
+from forewarn.errors import PeerError, reason_of
 from forewarn.validation.json_reader import BodyUnreadable, read_json
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Kubernetes:
                 request, timeout_s=self._config.timeout_s, ca_file=self._config.ca_file
             )
         except (OSError, http.client.HTTPException) as error:
-            raise KubernetesUnreachable(reason=error) from error
+            raise KubernetesUnreachable(reason=reason_of(error)) from error
         said = _read(answer.body) if answer.body else {}
         if 200 <= answer.status < 300:
             return said
@@ -137,7 +137,7 @@ class Kubernetes:
         try:
             yield from self._changes(target)
         except (OSError, http.client.HTTPException) as error:
-            raise KubernetesUnreachable(reason=error) from error
+            raise KubernetesUnreachable(reason=reason_of(error)) from error
 
     def _changes(self, target: str) -> Iterator[dict[str, Any]]:
         config = self._config

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from forewarn.errors import CallerError
+from forewarn.errors import CallerError, reason_of
 from forewarn.values import value
 
 #: How long the program may take, in seconds; it takes some 20 ms.
@@ -69,7 +69,7 @@ def openssl(*words: str, given: bytes = b"") -> bytes:
             [program, *words], input=given, capture_output=True, timeout=TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CertificateUnmade(reason=error) from error
+        raise CertificateUnmade(reason=reason_of(error)) from error
     if ended.returncode:
         said = ended.stderr.decode(errors="replace").strip().splitlines()
         raise CertificateUnmade(reason=said[-1][:200] if said else "it gave no reason")
