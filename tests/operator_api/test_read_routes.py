@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import http.client
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from forewarn.protocol.versions import VERSIONS
-from tests.operator_api.live import Live
+from forewarn.settings import StoreSettings
+from forewarn.store.sqlite import SqliteEngine
+from tests.operator_api.live import SETTINGS, Live
+
+LIMIT_S = 20
 
 
 def test_events_are_those_a_vm_is_shown(fleet: Live) -> None:
@@ -119,6 +125,30 @@ def test_health_and_version(shared: Live) -> None:
     version = shared.get("/v1/version")
     assert version["api"] == "v1"
     assert version["api_versions"] == list(VERSIONS)
+
+
+def seal(live: Live, *, shut: bool) -> None:
+    """Have SQLite refuse every write as it does on a read-only disk, or no more."""
+    engine = live.daemon.store._engine
+    assert isinstance(engine, SqliteEngine)
+    writer, text = engine._writer, f"PRAGMA query_only = {int(shut)}"
+    live.daemon.control.read(lambda _: writer.execute(text)).result(LIMIT_S)
+
+
+def test_health_says_that_a_change_was_refused(tmp_path: Path) -> None:
+    """A full disk is seen where an operator looks; the service still answers. Source: L-7."""
+    live = Live(replace(SETTINGS, store=StoreSettings(str(tmp_path / "store.db"))))
+    try:
+        seal(live, shut=True)
+        assert live.call("PUT", "/v1/hosts/h7", {}).code == "store-full"
+        told = live.call("GET", "/v1/health")
+        assert (told.status, told.json["ready"]) == (200, True)
+        assert "cannot be written" in told.json["commit_refused"]
+        seal(live, shut=False)
+        assert live.call("PUT", "/v1/hosts/h7", {}).status in {200, 201}
+        assert "commit_refused" not in live.get("/v1/health")
+    finally:
+        live.stop()
 
 
 def test_stopping_service_is_not_ready(live: Live) -> None:

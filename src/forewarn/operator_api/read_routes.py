@@ -245,6 +245,8 @@ async def _health(call: ApiCall) -> ApiResponse:
         answer["nodes_behind"] = list(nodes.behind)
     if nodes.refused:
         answer["nodes_refused"] = list(nodes.refused)
+    if call.desk.store.commit_refused:
+        answer["commit_refused"] = call.desk.store.commit_refused
     if reason:
         answer["reason"] = reason
     return ApiResponse(answer, 503 if reason else 200)
@@ -370,6 +372,10 @@ _SERVICE = (
                 "nodes_refused": {
                     **_NAMES,
                     "description": "What metadata nodes asked for that is not theirs, lately.",
+                },
+                "commit_refused": {
+                    "type": "string",
+                    "description": "Why the store refused the last change; absent if it did not.",
                 },
                 "reason": {"type": "string", "description": "Why it is not ready."},
             },

@@ -83,6 +83,8 @@ class Store(StoreReader):
         self._claimed = True
         #: The commit whose end is unknown, if one is.
         self._uncertain: Changes | None = None
+        #: Why the last commit was refused, if it was; may be read on any thread.
+        self.commit_refused = ""
         #: VMs of live operations as `operation_vm` has them.
         self._placed: dict[int, tuple[str, ...]] = {}
         #: Live maintenances whose hosts are written.
@@ -176,8 +178,12 @@ class Store(StoreReader):
             self._uncertain = changes
             if self.settle() is None:
                 raise StoreUnavailable(**lost.facts) from lost
+        except (StoreFull, StoreUnavailable) as refused:
+            self.commit_refused = str(refused)
+            raise
         else:
             self._advance(changes)
+        self.commit_refused = ""
         return self._history_seq
 
     def confirm(self) -> None:
