@@ -19,7 +19,7 @@ import pytest
 import forewarn
 from forewarn.agent.http_exchange import Line
 from forewarn.agent.sdk.client import KEEPALIVE
-from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT
+from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT, ApiVersionInvalid
 from forewarn.agent.sdk.discovery import endpoints, option_245
 from forewarn.agent.sdk.http import target_of
 from forewarn.errors import PeerError
@@ -284,3 +284,11 @@ def test_refused_connection_is_said_without_its_number() -> None:
         client.get()
     with pytest.raises(PeerError, match=wanted):
         asyncio.run(ask())
+
+
+@pytest.mark.parametrize("version", ["2020-07-01\r\nA: b", "2020-07-01&vm=x", "a b", "-", "\u0661"])
+def test_version_that_would_change_the_request_is_refused(version: str) -> None:
+    """A version is part of the request line; nothing else may come with it. Source: E-3."""
+    for kind in (forewarn.Client, forewarn.AsyncClient):
+        with pytest.raises(ApiVersionInvalid):
+            kind("http://127.0.0.1:9", api_version=version)

@@ -149,6 +149,7 @@ def test_endpoint_names_a_target(endpoint: str, target: Endpoint) -> None:
         "http://x/p",
         "http://x/metadata/scheduledevents?vm=a b",
         "http://x/metadata/scheduledevents?vm=\u00e4",
+        "http://x:99999",
         "unix:x",
     ],
 )

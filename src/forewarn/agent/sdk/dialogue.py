@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 
 from forewarn.agent.sdk.http import PATH, HttpResponse, request_bytes, target_of
-from forewarn.errors import PeerError, reason_of
+from forewarn.errors import CallerError, PeerError, reason_of
 from forewarn.protocol.approvals import render_approval
 from forewarn.protocol.documents import Document, ScheduledEvent, read_document
 from forewarn.protocol.versions import VERSIONS
@@ -76,6 +76,14 @@ class UnsupportedApiVersion(PeerError):
     advice = "Update forewarn, or set the api-version that the service accepts."
 
 
+class ApiVersionInvalid(CallerError):
+    """An api-version that no service can have, and that would change the request."""
+
+    code = "api-version-invalid"
+    message = "{version!r} is not an api-version."
+    advice = "Write it as in 2020-07-01, or leave it out for the newest the service knows."
+
+
 class Dialogue:
     """Builds requests and understands answers; remembers version, document and manners."""
 
@@ -88,7 +96,14 @@ class Dialogue:
             endpoints: Where the service may be, in the order of preference; see `move_on`.
             api_version: The only version to use; empty to negotiate downwards.
             wait_s: Seconds the service may hold an answer; 0 to be answered at once. Source: E-9.
+
+        Raises:
+            EndpointInvalid: an endpoint cannot be one.
+            ApiVersionInvalid: the version cannot be one.
         """
+        known = api_version.isascii() and api_version.replace("-", "").isalnum()
+        if api_version and not known:
+            raise ApiVersionInvalid(version=api_version)
         self._targets = tuple(target_of(endpoint) for endpoint in endpoints)
         self._fixed_version = api_version
         self._wait_s = wait_s

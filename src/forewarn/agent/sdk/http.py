@@ -121,7 +121,9 @@ def target_of(endpoint: str) -> Endpoint:
     if not mark or port.endswith("]"):
         host, port = authority, str(PORT)
     if not host or not (port.isdecimal() and len(port) < 6) or not 0 < int(port) < 65536:
-        raise EndpointInvalid(endpoint=endpoint, reason="the address or the port is missing")
+        raise EndpointInvalid(
+            endpoint=endpoint, reason="it needs an address, and a port from 1 to 65535 if any"
+        )
     pairs = [pair for pair in query.split("&") if pair]
     kept = [pair for pair in pairs if pair.partition("=")[0].lower() not in OWN_PARAMETERS]
     return Endpoint(host.strip("[]"), int(port), query="&".join(kept))
