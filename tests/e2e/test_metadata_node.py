@@ -103,7 +103,7 @@ def test_approval_given_in_an_outage_counts_once(cloud: Cloud) -> None:
     cloud.order("/v1/hosts/h1/migrate", {})
     [event] = event_ids(one, "db_0")
     control.kill()
-    one.logged("is away")
+    one.logged("cannot be followed")
     assert one.ask("db_0", "POST", {"StartRequests": [{"EventId": event}]})[0] == 200
     one.kill()
     control = cloud.control()

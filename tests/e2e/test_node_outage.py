@@ -97,7 +97,7 @@ class Outage:
         for each in self.cloud.directory.glob("forewarn.db*"):
             each.rename(self.cloud.directory / f"away-{each.name}")
         for node in self.nodes.values():
-            node.logged("is away")
+            node.logged("cannot be followed")
 
     def end(self) -> None:
         """Put both back."""

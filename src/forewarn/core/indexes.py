@@ -144,9 +144,10 @@ def _places_until_start(operation: Operation, topology: Topology) -> Iterator[Pl
     if operation.impact is Impact.TERMINATE and operation.state is OperationState.ANNOUNCED:
         yield "deletion", deletion_key(operation)
     if operation.source is Source.USER and operation.of_vm and not operation.silent:
-        vm = topology.vms.get(operation.vms[0])
-        if vm is not None:
-            yield "owner", topology.groups[vm.group].owner
+        for name in operation.vms[:1]:
+            vm = topology.vms.get(name)
+            if vm is not None:
+                yield "owner", topology.groups[vm.group].owner
 
 
 def is_placed_alike(one: Operation, other: Operation) -> bool:
