@@ -132,7 +132,7 @@ def test_status_without_an_agent_is_told_calmly(
         exit_codes.USAGE,
         exit_codes.REFUSED,
     }
-    assert "port is missing" in capsys.readouterr().err
+    assert "a port from 1 to 65535" in capsys.readouterr().err
 
 
 def test_status_over_tls(service: Service, tmp_path: Path) -> None:

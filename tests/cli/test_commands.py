@@ -14,6 +14,7 @@ from forewarn.exit_codes import OK, REFUSED, USAGE
 from forewarn.protocol.documents import read_document
 from tests.cli.conftest import Run
 from tests.operator_api.live import FLEET, Live
+from tests.waiting import wait_until
 
 
 def test_hosts_are_named_by_selector_or_file(run: Run, live: Live, tmp_path: Path) -> None:
@@ -325,9 +326,9 @@ def test_work_is_decided_about_by_id(run: Run, live: Live) -> None:
     assert "at the latest 2027-01-15T08:15:01Z (in 15m 1s)" in why.out
     event = live.get("/v1/events")["events"][0]["id"]
     assert "running" in run("approve", event[:6]).out
-    live.settle()
+    asked = "waits: somebody must do it and say `forewarn complete op-1`\n"
+    wait_until(lambda: asked in run("why", "op-1").out, what="the driver to have begun")
     why = run("why", "op-1")
-    assert "waits: somebody must do it and say `forewarn complete op-1`\n" in why.out
     assert "not before" not in why.out
     assert run("retry", "1", "--json").json["operations"][0]["attempt"] == 2
     ended = run("complete", "op-1", "--failed", "--reason", "broken", "--json")

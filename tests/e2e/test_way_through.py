@@ -108,7 +108,7 @@ def test_order_and_its_approvals_pass_few_files(traced: Traced) -> None:
     files["the last approval, which starts the work"] = traced.passed(approve("two"))
     limits = {
         "an order": 27,
-        "an approval that another must follow": 19,
+        "an approval that another must follow": 20,
         "the same approval again": 16,
         "the last approval, which starts the work": 28,
     }
