@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.agent.core.identity import is_name
-from forewarn.agent.sdk.dialogue import Dialogue, TemporarilyUnavailable, pause_s
+from forewarn.agent.sdk.dialogue import (
+    Dialogue,
+    RequestRejected,
+    TemporarilyUnavailable,
+    pause_s,
+)
 from forewarn.agent.sdk.http import HttpResponse
 from forewarn.errors import PeerError
 from tests.agent.agents import Agent
@@ -40,6 +45,15 @@ PAGE = b"<html><body>Please log in</body></html>"
 def test_name_is_told_from_a_page(text: str, known: bool) -> None:
     """An agent that took a page for its name would follow no event at all. Source: I-2."""
     assert is_name(text) is known
+
+
+def test_refused_poll_is_logged_with_what_to_do(tmp_path: Path) -> None:
+    """The advice is that of the error: somebody who is not known there has nothing to start."""
+    with Service() as service:
+        service.faults = [status(403)] * 2
+        with Agent(tmp_path, service.endpoint) as agent:
+            agent.until_said("poll-failed")
+            assert RequestRejected.advice in agent.log()
 
 
 def test_page_of_another_server_is_neither_name_nor_document(tmp_path: Path) -> None:

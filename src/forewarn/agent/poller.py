@@ -76,6 +76,8 @@ class Poller:
         """Polls that failed since the last good one."""
         self.trouble = ""
         """Why the last poll failed; empty where it did not."""
+        self.advice = ""
+        """What to do about that, in a sentence."""
         self.good_ms: int | None = None
         """When the last good poll was answered, ms since the epoch."""
         self.polls = 0
@@ -220,7 +222,7 @@ class Poller:
             return
         self.failures += 1
         self.polls_failed += 1
-        self.trouble = str(error)
+        self.trouble, self.advice = str(error), error.advice_text()
         if isinstance(error, TemporarilyUnavailable):
             self._dialogue.move_on()
         asked_s = error.retry_after_s if isinstance(error, TemporarilyUnavailable) else 0.0

@@ -347,7 +347,7 @@ class Runner:
 
     def _report(self, now_ms: int) -> None:
         if self.contact.trouble:
-            text = f"{self.contact.trouble} It is asked again; see that it runs there."
+            text = f"{self.contact.trouble} {self.contact.advice}"
             self.log.once("poll-failed", text, level="warning")
         elif self.log.clear("poll-failed"):
             self.log.say("poll-again", "The service answers again.")
