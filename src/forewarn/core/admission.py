@@ -197,7 +197,7 @@ def check_target(draft: Draft, operation: Operation, target: str) -> None:
     for other in draft.operations(("vm" if operation.of_vm else "host", target)):
         if other.of_vm == operation.of_vm:
             same = other.cause is operation.cause
-            # What failed may turn out to be lost, and is then: `acts` ends the failure for it.
+            # What failed may turn out to be lost, and is then: `transitions` ends the failure.
             lost = operation.cause is Cause.HOST_LOST
             both_faults = fault and TRAITS[other.cause].fault and not lost
             if (same and not operation.routine) or both_faults:

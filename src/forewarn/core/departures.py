@@ -42,9 +42,7 @@ def note(draft: Draft, left: Iterable[tuple[Vm, str]]) -> None:
         shown_ms = [operation.announced_ms for operation, _ in draft.live_events_in(group)]
         since_ms = min(shown_ms, default=draft.now_ms) - HAND_OVER_S_MAX * SECOND_MS
         kept = [each for each in enrolment.departures if each.left_ms >= since_ms]
-        latest = tuple((*kept, *new)[-DEPARTURES_MAX:])
-        assert len(latest) <= DEPARTURES_MAX
-        draft.mark(replace(enrolment, departures=latest))
+        draft.mark(replace(enrolment, departures=tuple((*kept, *new)[-DEPARTURES_MAX:])))
 
 
 def note_end(draft: Draft, ended: Operation) -> None:

@@ -139,7 +139,7 @@ class Draft:
     def undecided(self, place: Place) -> list[int]:
         """Coupled deletions that no earlier step has seen decided, in no order. Source: A-8."""
         known = self._state.places.undecided.get(place)
-        return self.numbers(place) if known is None else [*known, *self._places[place]]
+        return self.numbers(place) if known is None else [*known, *self._places.get(place, ())]
 
     def operations(self, *places: Place) -> list[Operation]:
         """The live operations at any of these places, or there before, in their numbers' order."""
