@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.agent.core.coordination import LEADER_ANSWER_S, LEADER_ASK_S
-from forewarn.agent.core.rules import default_rules
+from forewarn.agent.core.engine import CHECK_RETRY_S
+from forewarn.agent.core.rules import HOLD_STATUS, PreparationStep, default_rules
 from forewarn.agent.core.values import (
     AnnounceIntent,
+    AskPeersIntent,
     HookEnded,
     PeersSeen,
+    Resumed,
     TimePassed,
 )
 from forewarn.agent.status_server import prepared_form
@@ -26,9 +29,12 @@ from tests.agent.making import (
     event,
     polled,
     prepared,
+    restarted,
 )
 
 if TYPE_CHECKING:
+    from forewarn.agent.core.engine import AgentEngine
+    from forewarn.agent.core.values import Intent
     from forewarn.protocol.documents import ScheduledEvent
 
 
@@ -152,6 +158,97 @@ def test_all_takes_the_announcement_back() -> None:
     agent.step(HookEnded("drain", 0), NOW)
     intents = agent.step(polled(2), NOW)
     assert brief(intents) == ["Announce E1", "Cancel drain"]
+
+
+def second_of_three() -> AgentEngine:
+    """Return the second of three VMs, which knows since NOW that all are prepared."""
+    agent = core((DRAIN,), coordination="all", stand_in_s=100)
+    agent.step(polled(1, event(resources=("vm_1", "vm_0", "vm_2"))), NOW - 1)
+    agent.step(HookEnded("drain", 0), NOW - 1)
+    agent.step(PeersSeen("E1", ("vm_1", "vm_2")), NOW)
+    return agent
+
+
+def asked(intents: tuple[Intent, ...]) -> list[tuple[str, ...]]:
+    """Return which VMs each question goes to."""
+    return [intent.names for intent in intents if isinstance(intent, AskPeersIntent)]
+
+
+def test_stand_in_asks_all_whether_they_still_are_prepared() -> None:
+    """A VM that was restarted since is waited for again, from the beginning. Source: A-4, C-5."""
+    agent = second_of_three()
+    now_ms = NOW + 100_000
+    assert asked(agent.step(TimePassed(), now_ms)) == [("vm_1", "vm_2")]
+    lost = PeersSeen("E1", ("vm_1",), unprepared=("VM_2",))
+    assert brief(agent.step(lost, now_ms)) == ["Announce E1", "AskPeers E1"]
+    assert agent.events[0].why == "waiting for vm_2 to be prepared"
+    assert brief(agent.step(PeersSeen("E1", ("vm_1", "vm_2")), now_ms + 1)) == [
+        "Announce E1",
+        "AskPeers E1",
+    ]
+    due_ms = now_ms + 1 + 100_000
+    assert asked(agent.step(TimePassed(), due_ms)) == [("vm_1", "vm_2")]
+    assert brief(agent.step(PeersSeen("E1", ("vm_2",)), due_ms)) == ["Approve E1"]
+
+
+def test_silent_vm_counts_as_what_it_said_last() -> None:
+    """A VM whose preparation was to shut down cannot say so again. Source: C-5."""
+    agent = second_of_three()
+    agent.step(TimePassed(), NOW + 100_000)
+    assert brief(agent.step(PeersSeen("E1", ()), NOW + 100_001)) == ["Approve E1"]
+
+
+def test_who_comes_after_does_not_decide_for_a_stand_in() -> None:
+    """Only those before it do; that it is asked along with them changes nothing. Source: C-5."""
+    agent = second_of_three()
+    agent.step(TimePassed(), NOW + 100_000)
+    seen = PeersSeen("E1", ("vm_2",), deciding=("vm_2",))
+    assert brief(agent.step(seen, NOW + 100_001)) == ["Approve E1"]
+
+
+def test_all_never_acts_without_an_answer() -> None:
+    """Where the place they meet at is away, it is asked again and again. Source: C-5."""
+    agent = second_of_three()
+    now_ms = NOW + 100_000
+    for _ in range(3):
+        assert brief(agent.step(TimePassed(), now_ms)) == ["AskPeers E1"]
+        now_ms += LEADER_ANSWER_S * 1000
+    assert brief(agent.step(TimePassed(), now_ms)) == ["AskPeers E1"]
+    assert brief(agent.step(PeersSeen("E1", ()), now_ms)) == ["Approve E1"]
+
+
+def test_leader_that_died_over_its_approval_asks_again() -> None:
+    """Nobody knows for how long it was away. Source: A-4, C-5."""
+    agent = core((DRAIN,), coordination="all")
+    agent.step(polled(1, event(resources=BOTH)), NOW)
+    agent.step(HookEnded("drain", 0), NOW)
+    assert brief(agent.step(PeersSeen("E1", ("vm_1",)), NOW)) == ["Approve E1"]
+    after = restarted(agent, (DRAIN,), coordination="all")
+    after.step(Resumed({}, rebooted=False), NOW)
+    found = after.step(polled(1, event(resources=BOTH)), NOW)
+    assert brief(found) == ["Announce E1", "AskPeers E1"]
+    assert brief(after.step(PeersSeen("E1", ("vm_1",)), NOW)) == ["Approve E1"]
+
+
+@pytest.mark.parametrize(
+    ("resources", "asks"), [(BOTH, True), (("vm_1", "vm_0"), False)], ids=["leader", "stand-in"]
+)
+def test_leader_told_not_now_asks_again(resources: tuple[str, ...], *, asks: bool) -> None:
+    """An approve hook may put it off for hours; who stands in asks anyway. Source: C-5."""
+    check = PreparationStep("check")
+    agent = core((DRAIN,), coordination="all", checks=(check,), stand_in_s=100)
+    agent.step(polled(1, event(resources=resources)), NOW - 1)
+    agent.step(HookEnded("drain", 0), NOW - 1)
+    agent.step(PeersSeen("E1", ("vm_1",)), NOW)
+    if not asks:
+        agent.step(TimePassed(), NOW + 100_000)
+        agent.step(PeersSeen("E1", ()), NOW + 100_000)
+    assert agent.events[0].stage == "checking"
+    now_ms = NOW + 100_000
+    agent.step(HookEnded("E1/check", HOLD_STATUS), now_ms)
+    assert agent.events[0].why == "an approve hook said: not now"
+    assert bool(agent.events[0].peers) is not asks
+    assert asked(agent.step(TimePassed(), now_ms + CHECK_RETRY_S * 1000)) == [("vm_1",)]
 
 
 def test_all_with_this_vm_alone_asks_nobody() -> None:

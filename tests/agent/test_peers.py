@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
 import io
 import json
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
+
+import pytest
 
 from forewarn.agent.background_jobs import BackgroundJobs
 from forewarn.agent.core.identity import Identity
@@ -15,11 +19,13 @@ from forewarn.agent.core.values import AnnounceIntent, AskPeersIntent
 from forewarn.agent.hooks import HookRoom
 from forewarn.agent.log import Log
 from forewarn.agent.peers import main
+from forewarn.agent.preparations.http_call import CallFailed
 from forewarn.agent.settings import AgentSettings
 from tests.agent.making import event
 from tests.agent.programs import answers, free_port, program, running, until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -91,7 +97,60 @@ def test_peer_without_an_agent_is_not_prepared() -> None:
     text = json.dumps(form_of("ask", "vm_0", settings))
     command = [sys.executable, "-m", "forewarn.agent", "do", "peers"]  # as the agent does it
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    assert (done.returncode, json.loads(done.stdout)) == (0, {"prepared": [], "deciding": []})
+    assert (done.returncode, json.loads(done.stdout)) == (
+        0,
+        {"prepared": [], "unprepared": [], "deciding": []},
+    )
+
+
+@pytest.fixture
+def together() -> Iterator[str]:
+    """A status endpoint of three VMs that answers once all three have been asked, never before."""
+    all_asked = threading.Barrier(3)
+
+    class Status(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                all_asked.wait(5)
+            self.send_response(200)
+            self.end_headers()
+            name = self.path.split("/")[1]
+            if not all_asked.broken and name != "vm_3":  # something else answers at the third
+                words = {"prepared": ["E1"] if name == "vm_1" else [], "deciding": ["E1"]}
+                self.wfile.write(json.dumps(words).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Keep the test's output clean."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Status)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_vms_are_asked_side_by_side(together: str) -> None:
+    """One that hangs does not hide what the others say. Source: C-5."""
+    names = ["vm_1", "vm_2", "vm_3"]
+    known = {name: f"{together}/{name}" for name in names}
+    settings: dict[str, object] = {"via": "status", "peers": known}
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        main({**form_of("ask", "vm_0", settings), "others": names})
+    assert json.loads(said.getvalue()) == {
+        "prepared": ["vm_1"],
+        "unprepared": ["vm_2"],
+        "deciding": ["vm_1", "vm_2"],
+    }
+
+
+def test_place_that_is_away_is_no_answer() -> None:
+    """That nobody said anything there is not what the agent is told. Source: C-5."""
+    settings = {"via": "etcd", "address": f"http://127.0.0.1:{free_port()}"}
+    with pytest.raises(CallFailed):
+        main(form_of("ask", "vm_0", dict(settings)))
 
 
 def test_vm_that_holds_says_so_where_vms_meet(tmp_path: Path) -> None:
@@ -103,7 +162,8 @@ def test_vm_that_holds_says_so_where_vms_meet(tmp_path: Path) -> None:
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
             main({**form_of("ask", "vm_1", settings), "others": ["vm_0"]})
-        assert json.loads(said.getvalue()) == {"prepared": [], "deciding": deciding}
+        found = {"prepared": [], "unprepared": ["vm_0"], "deciding": deciding}
+        assert json.loads(said.getvalue()) == found
 
 
 def test_peer_that_hangs_does_not_make_the_queue_grow(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import os
 
 from forewarn.agent.commands import own_command
 from forewarn.agent.core.records import event_form
-from forewarn.agent.core.values import AnnounceIntent, PeersSeen
+from forewarn.agent.core.values import PEER_WORDS, AnnounceIntent, PeersSeen
 from forewarn.agent.json_fields import FieldInvalid, words
 
 TYPE_CHECKING = False  # `typing` is too heavy for the agent
@@ -144,7 +144,7 @@ def _seen(event_id: str, output: str) -> PeersSeen:
     """Return what a job that asked has printed: the names of VMs by what they said."""
     try:
         form = json.loads(output)
-        prepared, deciding = words(form, "prepared"), words(form, "deciding")
+        prepared, unprepared, deciding = (tuple(words(form, word)) for word in PEER_WORDS)
     except (ValueError, AttributeError, FieldInvalid):
         return PeersSeen(event_id, ())
-    return PeersSeen(event_id, tuple(prepared), deciding=tuple(deciding))
+    return PeersSeen(event_id, prepared, unprepared=unprepared, deciding=deciding)

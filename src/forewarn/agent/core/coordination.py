@@ -92,14 +92,17 @@ def turn(record: EventRecord, identity: Identity, *, now_ms: int) -> Turn:
 def is_silent(record: EventRecord, ahead: tuple[str, ...], *, now_ms: int) -> bool:
     """Return whether those before this VM do not answer; one that holds is not overruled.
 
-    Where `asked_ms` is `now_ms` afterwards, they are to be asked now.
+    Where `asked_ms` is `now_ms` afterwards, they are to be asked now. Under `all`, no answer at
+    all means to ask again: whether every VM is still prepared is not known then.
     """
-    if record.deciding:
-        record.why = f"{record.deciding[0]} answers and has not approved: it decides"
+    decides = next((name for name in record.deciding or () if name in ahead), "")
+    if decides:
+        record.why = f"{decides} answers and has not approved: it decides"
         record.next_ms = now_ms + LEADER_ASK_S * 1000
         record.asked_ms, record.deciding = 0, None
         return False
-    if record.deciding is not None or record.asked_ms:  # none decides, or the time has passed
+    waited = record.asked_ms and record.coordination != "all"
+    if record.deciding is not None or waited:  # none decides, or the time has passed
         record.asked_ms, record.deciding = 0, None
         return True
     record.asked_ms = now_ms
@@ -109,14 +112,21 @@ def is_silent(record: EventRecord, ahead: tuple[str, ...], *, now_ms: int) -> bo
 
 
 def heard(record: EventRecord, seen: PeersSeen, *, now_ms: int) -> bool:
-    """Note what the other VMs say; return whether that has changed who is prepared."""
+    """Note what the other VMs say; return whether that has changed who is prepared.
+
+    Before this VM stands in, one that is silent counts as what it said before: it may be gone.
+    One that answers that it is not prepared, as after a restart, is waited for again.
+    """
+    prepared = seen.prepared
     if record.asked_ms:
         record.deciding = seen.deciding
         record.next_ms = None
+        lost = {plain(name) for name in seen.unprepared}
+        prepared = tuple(name for name in record.peers if plain(name) not in lost)
+    if record.peers == prepared:
         return False
-    if record.peers == seen.prepared:
-        return False
-    record.peers = seen.prepared
+    record.peers = prepared
     record.ready_ms = now_ms  # a stand-in's wait begins when all are prepared
     record.next_ms = None
+    record.asked_ms, record.deciding = 0, None
     return True

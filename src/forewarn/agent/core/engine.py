@@ -17,10 +17,9 @@ How to drive it (the runner does, and so does the simulator)::
   cut off.
 * **Intents**: `Prepare`, `Check`, `Recover`, `Cancel` start a hook that must end in a
   `HookEnded` of the same key; `Stop` ends one early; `Approve` posts and ends in an
-  `ApprovalEnded`; `Announce` and `Ask` talk to the other VMs; `Notify` is for people. An empty
-  tuple is the intent to do nothing.
+  `ApprovalEnded`; `Announce` and `Ask` talk to the other VMs; `Notify` is for people.
 * **Time**: call with `Tick()` at `next_deadline()` at the latest; `now_ms` never goes back.
-* **Crash**: throw the core away, read the last written journal, `Resumed`, go on polling.
+* **Crash**: read the last written journal, `Resumed`, go on polling.
 
 What it promises: a step is prepared once for as long as any event needs it; a step that was begun
 is undone, once successfully, when no event needs it any more; nothing else is undone.
@@ -240,9 +239,11 @@ class AgentEngine:
         mine = turn(record, self._identity, now_ms=now_ms)
         record.why = mine.reason
         record.next_ms = mine.until_ms
+        others = self._identity.others_in(record.event.resources)
         if mine.ahead and not is_silent(record, mine.ahead, now_ms=now_ms):
             if record.asked_ms == now_ms:
-                self._out.append(AskPeersIntent(record.event, mine.ahead))
+                asked = others if record.coordination == "all" else mine.ahead
+                self._out.append(AskPeersIntent(record.event, asked))
             return
         if mine.go and record.checks:
             record.stage = rec.CHECKING
@@ -253,7 +254,6 @@ class AgentEngine:
         elif record.announced:  # said again each time, since nobody answers to it
             record.next_ms = min(mine.until_ms or FAR_MS, now_ms + ASK_S * 1000)
             self._out.append(AnnounceIntent(record.event, prepared=True))
-            others = self._identity.others_in(record.event.resources)
             self._out.append(AskPeersIntent(record.event, others))
 
     def _announce(self, record: EventRecord) -> None:
@@ -281,6 +281,8 @@ class AgentEngine:
             record.stage = rec.READY
             record.why = "an approve hook said: not now"
             record.next_ms = now_ms + CHECK_RETRY_S * 1000
+            leads = self._identity.position_in(record.event.resources) == 0
+            record.peers = () if leads else record.peers  # who stands in asks again anyway
         else:
             self._abort(record, "an approve hook asked to abort")
 
@@ -309,9 +311,8 @@ class AgentEngine:
             wait_s = min(2 ** min(record.tries, 5), APPROVAL_RETRY_S_MAX)
             record.next_ms = now_ms + wait_s * 1000
             if record.tries == 1:
-                self._tell(
-                    "approval-failed", record, f"is not approved: {ended.reason}", level="error"
-                )
+                why = f"is not approved: {ended.reason}"
+                self._tell("approval-failed", record, why, level="error")
 
     def _peers_seen(self, seen: PeersSeen, now_ms: int) -> None:
         record = self._following.get(seen.event_id)
@@ -334,8 +335,6 @@ class AgentEngine:
         record.why = why
         self._mark()
         self._tell("aborted", record, f"is not prepared for: {why}", level="error")
-
-    # ---- undoing -------------------------------------------------------------------------------
 
     def _release(self, record: EventRecord, now_ms: int) -> bool:
         """Undo, last group first, what only this event needs; return whether nothing is left."""
@@ -366,8 +365,6 @@ class AgentEngine:
                 if record.event_id in held.holders:
                     record.remains = "forgotten"
 
-    # ---- after a restart -----------------------------------------------------------------------
-
     def _resume(self, resumed: Resumed, now_ms: int) -> None:
         assert not self._resumed
         self._resumed = True
@@ -377,6 +374,9 @@ class AgentEngine:
         for record in self._following.records:
             if record.stage == rec.APPROVING and not record.gone:
                 record.next_ms = now_ms
+                if record.coordination == "all":  # another one may be prepared no more
+                    record.stage = rec.READY
+                    self._mark()
             if resumed.rebooted and not record.gone:
                 record.hit = True
                 self._mark()

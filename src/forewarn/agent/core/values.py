@@ -78,26 +78,38 @@ class ApprovalEnded(Stimulus):
         self.reason = reason
 
 
-class PeersSeen(Stimulus):
-    """An `Ask` was answered: which VMs say that they are prepared for the event."""
+PEER_WORDS = ("prepared", "unprepared", "deciding")
+"""What a VM says of an event when it is asked; nothing, where it does not answer."""
 
-    __slots__ = ("deciding", "event_id", "prepared")
+
+class PeersSeen(Stimulus):
+    """An `AskPeersIntent` was answered: which VMs say that they are prepared for the event."""
+
+    __slots__ = ("deciding", "event_id", "prepared", "unprepared")
     event_id: Final[str]
     prepared: Final[tuple[str, ...]]
+    unprepared: Final[tuple[str, ...]]
     deciding: Final[tuple[str, ...]]
 
     def __init__(
-        self, event_id: str, prepared: tuple[str, ...], *, deciding: tuple[str, ...] = ()
+        self,
+        event_id: str,
+        prepared: tuple[str, ...],
+        *,
+        unprepared: tuple[str, ...] = (),
+        deciding: tuple[str, ...] = (),
     ) -> None:
         """Name by their resource names, in any order, the VMs that said something.
 
         Args:
             event_id: The event.
             prepared: Those that are prepared for it.
+            unprepared: Those that answer that they are not; one that is silent is in neither.
             deciding: Those that hold it, or have not decided yet: it is theirs to approve.
         """
         self.event_id = event_id
         self.prepared = prepared
+        self.unprepared = unprepared
         self.deciding = deciding
 
 

@@ -99,7 +99,9 @@ class Peers:
         deciding = tuple(
             other for other in others if self._tells(other.removeprefix("_"), event_id, "deciding")
         )
-        seen = PeersSeen(event.event_id, heard, deciding=deciding)
+        says = {other for other in others if self._answers(machine, other.removeprefix("_"))}
+        unprepared = tuple(other for other in others if other in says and other not in found)
+        seen = PeersSeen(event.event_id, heard, unprepared=unprepared, deciding=deciding)
         machine.unheard = heard != found
         self._miss(others, name)
         delay_ms = self._dice.between(1, LATE_MS_MAX if self._dice.chance(rates.late) else 50)
@@ -107,6 +109,11 @@ class Peers:
 
     def _has_said(self, name: str, event_id: str) -> bool:
         return (event_id, name) in self._said
+
+    def _answers(self, asker: Machine, name: str) -> bool:
+        """Whether what another VM says of the event is to be had: a shared place always answers."""
+        machine = self._machines.get(name)
+        return asker.profile.place == SHARED or (machine is not None and machine.core is not None)
 
     def _tells(self, name: str, event_id: str, word: str = "prepared") -> bool:
         """What a VM's status endpoint says; one that is down says nothing."""
