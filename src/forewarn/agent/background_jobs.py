@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 JOBS_MAX = 500  # what waits beyond it is dropped, oldest first, and said so in the log
 JOB_MS = 60_000  # a job that takes longer is ended
-QUIET = ("ignore",)
 LOOK_MS = 50
 
 

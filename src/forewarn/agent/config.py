@@ -23,7 +23,6 @@ from forewarn.protocol.versions import VERSIONS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DEFAULT_PATH = "/etc/forewarn-agent/agent.toml"
 PHASES = ("prepare", "approve", "recover", "cancel")
 PROGRAM_SUFFIXES = (".exe", ".bat", ".cmd")  # what Windows starts without another program
 STEPS_MAX = 200  # steps, checks and rules; a configuration has a handful

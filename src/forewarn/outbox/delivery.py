@@ -81,8 +81,6 @@ class Delivery:
     cursor: int
     sent: int = 0
     failures: int = 0
-    #: Tries that failed since the last one that did not.
-    failures_in_a_row: int = 0
     #: Since when it fails, ms since the epoch UTC; 0: it does not.
     failing_since_ms: int = 0
     error: str = ""
@@ -177,7 +175,6 @@ class Delivery:
 
     def _failed(self, problem: str) -> None:
         self.failures += 1
-        self.failures_in_a_row += 1
         if problem != self.error:
             self.error = problem
             facts = {"action": "outbox.failed"}
@@ -193,7 +190,7 @@ class Delivery:
         if self.failing_since_ms:
             name = self.destination.name
             log.info("delivery to %s goes on", name, extra={"action": "outbox.recovered"})
-        self.failing_since_ms = self.failures_in_a_row = 0
+        self.failing_since_ms = 0
         self.alerted = False
         self.error = ""
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 #: How long a token is good for, in seconds; Azure's are good for about as long.
 LIFETIME_S = 3600
 #: The one tenant there is: with ADFS nobody chooses between several.
-TENANT = "adfs"
 TENANT_ID = "00000000-0000-0000-0000-000000000001"
 #: Longest token that is looked at, in characters; ours have some 500.
 TOKEN_LENGTH_MAX = 4096
