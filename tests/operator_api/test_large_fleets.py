@@ -12,6 +12,7 @@ import pytest
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
+from forewarn.core.maintenance.records import HOSTS_MAX
 from forewarn.operator_api.dispatch import while_waited_for
 from forewarn.operator_api.name_index import NameIndex
 from forewarn.operator_api.routes import ApiResponse
@@ -27,6 +28,7 @@ from forewarn.validation.json_reader import BodyUnreadable
 from tests.operator_api.live import SETTINGS, Live
 
 DOTS = ".".join(["a"] * 400)
+NAMES = [f"{n:0>128}" for n in range(HOSTS_MAX)]
 
 
 @pytest.mark.parametrize(
@@ -162,5 +164,25 @@ def test_large_topology_has_a_limit_of_its_own() -> None:
         assert live.call("PUT", "/v1/topology", body=body, headers=headers).status == 400
         refused = live.call("PUT", "/v1/topology", body=body + b" ", headers=headers)
         assert (refused.status, refused.code) == (413, "body-too-large")
+    finally:
+        live.stop()
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("/v1/maintenances", {"cause": "host-update", "duration": "PT9M", "hosts": NAMES}),
+        ("/v1/maintenances/plan", {"cause": "host-update", "duration": "PT9M", "hosts": NAMES}),
+        ("/v1/operations", {"cause": "host-update", "targets": NAMES}),
+    ],
+    ids=["maintenance", "plan", "order"],
+)
+def test_as_many_names_as_a_form_takes_fit_a_body(path: str, form: dict[str, object]) -> None:
+    """100,000 of the longest are read; that there is no such host is the answer. Source: F-1."""
+    headers = {"Content-Type": JSON}
+    live = Live(SETTINGS)
+    try:
+        reply = live.call("POST", path, body=json.dumps(form).encode(), headers=headers)
+        assert (reply.status, reply.code) == (404, "unknown")
     finally:
         live.stop()

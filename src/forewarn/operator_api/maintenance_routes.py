@@ -38,7 +38,7 @@ from forewarn.operator_api.maintenance_schemas import (
     WaveView,
 )
 from forewarn.operator_api.responses import encoded
-from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.operator_api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, listed
 from forewarn.planning.difference import difference
 from forewarn.planning.plan import Asked, Bound, Plan
 from forewarn.planning.plan_text import read_blocked
@@ -338,6 +338,7 @@ _ROUTES = (
         summary="Describe work on many hosts, as a draft.",
         act=_create,
         form=MAINTENANCE_FORM,
+        body_bytes_max=NAMES_BYTES_MAX,
         answer=ONE,
         status=201,
     ),
@@ -348,6 +349,7 @@ _ROUTES = (
         summary="Plan work on many hosts and change nothing.",
         act=_preview,
         form=MAINTENANCE_FORM,
+        body_bytes_max=NAMES_BYTES_MAX,
         answer=_PREVIEW,
         abandonable=True,
     ),

@@ -13,7 +13,7 @@ from forewarn.operator_api.maintenance_forms import (
     postponing_of,
 )
 from forewarn.operator_api.maintenance_routes import ONE, find_view, moved, number_of, one_view
-from forewarn.operator_api.routes import ApiCall, ApiResponse, Route
+from forewarn.operator_api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route
 
 
 async def _postpone_hosts(call: ApiCall) -> ApiResponse:
@@ -42,6 +42,7 @@ def routes() -> tuple[Route, ...]:
             summary="Have some hosts done later, as their owners ask.",
             act=_postpone_hosts,
             form=POSTPONE_FORM,
+            body_bytes_max=NAMES_BYTES_MAX,
             answer=ONE,
         ),
         Route(

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from forewarn.operator_api.control_client import ControlClient
 
-#: Largest body of a request but a topology, in bytes.
+#: Largest body of a request, in bytes, where a route sets no other limit.
 BODY_BYTES_MAX = 1024 * 1024
+#: Largest body that lists names: 100,000 of the longest fit.
+NAMES_BYTES_MAX = 16 * 1024 * 1024
 
 
 @value
@@ -74,6 +76,8 @@ class Route:
     also: Mapping[int, str] = field(default_factory=dict)
     query: tuple[Field, ...] = ()
     form: Form | None = None
+    #: Largest body, in bytes; with `takes`, it is the setting for topologies.
+    body_bytes_max: int = BODY_BYTES_MAX
     #: Media types of a body that is not a JSON form.
     takes: tuple[str, ...] = ()
     #: Schema of what such a body describes.

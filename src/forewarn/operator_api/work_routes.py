@@ -29,7 +29,7 @@ from forewarn.operator_api import schemas
 from forewarn.operator_api.lookup import check_named, find
 from forewarn.operator_api.order_routes import ORDER, OrderView, number_of_order
 from forewarn.operator_api.responses import encoded
-from forewarn.operator_api.routes import ApiCall, ApiResponse, Route, listed
+from forewarn.operator_api.routes import NAMES_BYTES_MAX, ApiCall, ApiResponse, Route, listed
 from forewarn.store import OperationPage
 from forewarn.validation.durations import read_time_ms
 from forewarn.validation.fields import (
@@ -302,6 +302,7 @@ _ROUTES = (
         summary="Ask for work on several hosts or VMs; deletions of one order wait for each other.",
         act=_order,
         form=forms.ORDER,
+        body_bytes_max=NAMES_BYTES_MAX,
         answer=_ORDERED,
         status=202,
     ),
