@@ -17,6 +17,7 @@ from tests.tidy.tree import (
     dead_modules,
     heavy_imports,
     unimportable,
+    unknown_errors,
 )
 
 by_name = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
@@ -70,6 +71,26 @@ def test_no_module_is_dead() -> None:
     """A module that no other one imports, and that nobody starts, goes."""
     dead = unexcused(dead_modules(python_sources()), "dead_modules")
     assert not dead, "\n".join(dead)
+
+
+def test_docstrings_name_exceptions_that_exist() -> None:
+    """Who reads "Raises:" catches what stands there."""
+    unknown = [str(finding) for finding in unknown_errors(python_sources())]
+    assert not unknown, "\n".join(unknown)
+
+
+def test_renamed_error_is_seen_in_a_sample() -> None:
+    """A class of another kind, and a name that nothing has, are found; a library's is not."""
+    sample = (
+        "from library import Odd\n"
+        "class Fine(ValueError): pass\n"
+        "class Row: pass\n"
+        "def f():\n"
+        '    """Do.\n\n    Raises:\n        Fine, Odd, OSError: so.\n        Row: no.\n'
+        '        Gone: no.\n    """\n'
+    )
+    found = unknown_errors([Source("src/forewarn/sample.py", sample)])
+    assert [finding.name for finding in found] == ["Row", "Gone"]
 
 
 def test_dead_module_is_seen_in_a_sample() -> None:

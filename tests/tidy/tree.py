@@ -6,7 +6,9 @@ A check of one file may not go in here.
 from __future__ import annotations
 
 import ast
+import builtins
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -17,10 +19,6 @@ ENTRY_POINTS = {
     "forewarn": "what `import forewarn` gives",
     "forewarn.cli.main": "the command",
     "forewarn.testing": "pytest loads it as a plugin",
-    "forewarn.planning.checker": "what a plan passes before it takes force, apart from the planner",
-    "forewarn.planning.difference": "what `forewarn maintenance diff` will show",
-    "forewarn.planning.ganeti": "what the benchmark and `--format hroller` read and write",
-    "forewarn.planning.planner": "what the control plane will call",
     "forewarn.core.history": "replay, against which tests and the simulator hold the state",
 }
 
@@ -71,6 +69,47 @@ def dead_modules(sources: Iterable[Source]) -> list[Finding]:
         and (_room(module), module.rpartition(".")[2]) not in late
         and not source.path.endswith("__init__.py")
     ]
+
+
+def unknown_errors(sources: Iterable[Source]) -> list[Finding]:
+    """Find names under "Raises:" that are not those of exceptions, as after a class was renamed."""
+    sources = list(sources)
+    bases = {
+        node.name: {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+        for source in sources
+        for node in source.walk(ast.ClassDef)
+    }
+    return [
+        Finding(source.path, node.lineno, f"{name} is not an exception", name)
+        for source in sources
+        for node in source.functions()
+        for name in _raised(ast.get_docstring(node) or "")
+        if not _is_error(name, bases) and (name in bases or name not in _used_names(source))
+    ]
+
+
+def _used_names(source: Source) -> set[str]:
+    """Return the last part of every name that a module's code uses or imports."""
+    imported = {name.rpartition(".")[2] for _, name in source.imports()}
+    return imported | {node.attr for node in source.walk(ast.Attribute)}
+
+
+_RAISED = re.compile(r"^Raises:\n((?: .*\n?|\n)*)", re.MULTILINE)
+
+
+def _raised(docstring: str) -> list[str]:
+    """Return the names that a docstring says are raised."""
+    found = _RAISED.search(docstring)
+    lines = re.findall(r"^ {4}(\w+(?:, \w+)*):", found[1], re.MULTILINE) if found else []
+    return [name for line in lines for name in line.split(", ")]
+
+
+def _is_error(name: str, bases: dict[str, set[str]]) -> bool:
+    """Whether a class is an exception: Python's own, or made of one."""
+    known = getattr(builtins, name, None)
+    if isinstance(known, type) and issubclass(known, BaseException):
+        return True
+    return any(_is_error(base, bases) for base in bases.get(name, ()))
 
 
 CLIENT_ROOMS = ("forewarn.agent", "forewarn.cli", "forewarn.protocol")

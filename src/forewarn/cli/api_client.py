@@ -169,7 +169,7 @@ class ApiClient:
             kind: media type of the body, or for a GET the one that is wanted.
 
         Raises:
-            Refused: the server said no.
+            ApiRefused: the server said no.
             ServerUnreachable: there is no answer.
             ServerForeign: somebody else answers.
         """

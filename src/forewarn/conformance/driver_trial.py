@@ -121,7 +121,7 @@ class Trial:
 
         Raises:
             NotApplicable: the driver waits for people.
-            Fault: it does not end in time.
+            Failure: it does not end in time.
         """
         within_s = within_s or self.subject.task_s
         until_ms = now_ms() + int(within_s * 1000)

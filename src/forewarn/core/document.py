@@ -1,6 +1,6 @@
 """What the VMs of a group are shown now, and when the incarnation moves.
 
-Reads operations and events, never changes them; bytes are made in `wire.py`.
+Reads operations and events, never changes them; bytes are made in `protocol/documents.py`.
 """
 
 from __future__ import annotations

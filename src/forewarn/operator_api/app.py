@@ -1,7 +1,7 @@
 """The operator API under `/v1`: an ASGI application over the control loop and the store.
 
-Putting together only: routes are in `fleet`, `work` and `reading`, who may call in `guard`,
-requests and answers in `answering`. No rule about what may happen lives in this room.
+Putting together only: routes are in the modules `*_routes`, who may call in `auth`, requests and
+answers in `dispatch`. No rule about what may happen lives in this room.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Client:
         """Return the document as it is now. Source: C-1, C-7.
 
         Raises:
-            Refused: the service will not answer such a request, or it is not the service.
+            RequestRejected: the service will not answer such a request, or it is not the service.
             UnsupportedApiVersion: it knows no api-version that is known here.
             PeerError: no document was to be had within `patience_s`.
         """
@@ -102,7 +102,7 @@ class Client:
             interval_s: Seconds between two polls where the service cannot wait.
 
         Raises:
-            Refused: the service will not answer such requests, or it is not the service.
+            RequestRejected: the service will not answer such requests, or it is not the service.
             UnsupportedApiVersion: it knows no api-version that is known here.
         """
         last: Document | None = None
@@ -128,7 +128,7 @@ class Client:
         100 are taken at a time. Source: A-1, A-4, A-5.
 
         Raises:
-            Refused: an id is unknown or its event over; none was approved. Source: A-3.
+            RequestRejected: an id is unknown or its event over; none was approved. Source: A-3.
             PeerError: no answer was to be had within `patience_s`.
         """
         event_ids = tuple(one if isinstance(one, str) else one.event_id for one in events)

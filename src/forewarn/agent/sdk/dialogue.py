@@ -188,7 +188,7 @@ class Dialogue:
             TemporarilyUnavailable: It is not a document; ask again later.
             DocumentUnreadable: It is not a document; ask again later.
             UnsupportedApiVersion: No version is left to try.
-            Refused: The service will not answer such a request.
+            RequestRejected: The service will not answer such a request.
         """
         if answer.status == 200:
             unchanged = self.document is not None and answer.body == self._body
@@ -215,7 +215,7 @@ class Dialogue:
 
         Raises:
             TemporarilyUnavailable: Ask again later.
-            Refused: The ids are unknown, or over, or the service will not have it.
+            RequestRejected: The ids are unknown, or over, or the service will not have it.
         """
         if answer.status != 200:
             raise _trouble(answer)
@@ -225,7 +225,7 @@ class Dialogue:
 
         Raises:
             TemporarilyUnavailable: Ask again later.
-            Refused: There is no such page.
+            RequestRejected: There is no such page.
         """
         if answer.status != 200:
             raise _trouble(answer)
