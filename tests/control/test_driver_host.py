@@ -120,6 +120,25 @@ def test_driver_whose_calls_all_hang_is_told_to_people(caplog: pytest.LogCapture
         wait_until(lambda: running.history(second)[-1] == "operation.succeeded")
 
 
+def test_what_changes_while_a_beginning_waits_for_its_driver_is_shown_before_it() -> None:
+    """A VM that arrives on a host that has failed sees it before its driver begins. L-5, L-7."""
+    with gated("begin", calls=1) as (running, driver, first):
+        running.ask(ChangeTopology((Host("second", driver="gated"),)))
+        lose = RequestMaintenance(cause=Cause.HOST_LOST, targets=("h",), destination="second")
+        [moved] = running.ask(lose).operations
+        failure = RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=("second",))
+        [failed] = running.ask(failure).operations
+        running.settle()
+        running.publisher.late = True
+        running.ask(Complete(moved.number))
+        driver.gate.set()
+        wait_until(lambda: running.history(first)[-1] == "operation.succeeded")
+        running.settle()
+        assert ("begin", f"{failed.id}/1") not in driver.calls
+        running.publisher.catch_up()
+        wait_until(lambda: running.history(failed)[-1] == "operation.succeeded")
+
+
 def test_retry_takes_the_place_of_a_call_that_hangs() -> None:
     """People may try again although the last attempt never returned. Source: R-1, L-8."""
     with gated("begin") as (running, driver, operation):

@@ -107,7 +107,7 @@ def test_order_and_its_approvals_pass_few_files(traced: Traced) -> None:
     files["the same approval again"] = traced.passed(approve("one"))
     files["the last approval, which starts the work"] = traced.passed(approve("two"))
     limits = {
-        "an order": 27,
+        "an order": 26,
         "an approval that another must follow": 20,
         "the same approval again": 16,
         "the last approval, which starts the work": 28,

@@ -1,8 +1,7 @@
 """The run loop: one thread that owns the control plane and sleeps exactly until it is needed.
 
 Everything reaches it through its inbox and is answered by a future. It keeps the order of
-effects: commit, publish, begin; what waits for a change to be shown is kept in `publishing.py`,
-drivers are called from `driver_host.py`.
+effects: commit, publish and keep what waits for that (`publishing.py`), begin (`driver_host.py`).
 """
 
 from __future__ import annotations
@@ -305,7 +304,8 @@ class ControlEngine:
         if committed.plan:
             self.planner.request(committed.plan)
         if committed.change:
-            follow_up = FollowUp.of(committed, self._drivers.withhold(committed.changed))
+            withheld = self._drivers.withhold(committed.started) if committed.started else ()
+            follow_up = FollowUp.of(committed, withheld)
             self._shown = self._publishing.publish(committed.change, committed.changed, follow_up)
         elif committed.has_follow_up:
             self._publishing.after(FollowUp.of(committed))

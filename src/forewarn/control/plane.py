@@ -57,6 +57,8 @@ class Committed:
     operations: tuple[Operation, ...] = ()
     #: Numbers of all the operations it has changed.
     changed: tuple[int, ...] = ()
+    #: Those of them that have started, and may have been begun, or be about to be.
+    started: tuple[int, ...] = ()
     #: To be published; None if no VM sees a difference.
     change: DocumentChange | None = None
     #: To be begun once that is published.
@@ -233,6 +235,7 @@ class ControlPlane(StateView):
         return Committed(
             operations=self._now(outcome.operations, written.operations),
             changed=tuple(written.operations),
+            started=tuple([n for n, each in written.operations.items() if each.started_ms]),
             change=(
                 publication.difference(self.state, written, generation, before=layout)
                 if layout is not None
