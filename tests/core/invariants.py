@@ -19,7 +19,7 @@ from forewarn.core.records import from_row, to_row
 from forewarn.core.step import next_deadline_ms, step
 from forewarn.core.stimulus import Proceed
 from forewarn.core.topology import Group, Host, Topology, Vm
-from forewarn.core.usage import Usage, share_of_host, share_of_vms
+from forewarn.core.usage import UNCOUNTED_MAX, Usage, share_of_host, share_of_vms
 from forewarn.planning.blockers import Code
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from forewarn.core.records import Row
     from forewarn.core.state import Entry, State
     from forewarn.core.step import Outcome
+    from forewarn.core.usage import Disturbed, Share
     from forewarn.planning.blockers import Blocker
     from forewarn.planning.policy import Subject
 
@@ -177,9 +178,22 @@ def check_indexes(state: State) -> None:
         by_group.setdefault(event.group, set()).add(event.id)
     assert {group: set(state.event_ids_of(group)) for group in state._by_group} == by_group
     assert state.places.all() == places_in(state)
-    assert (state.usage.taken, state.usage.running) == usage_of(state)
+    _check_usage(state)
     _check_room(state)
     _check_progress(state)
+
+
+def _check_usage(state: State) -> None:
+    """What is counted of budgets is so, but for what is noted to be counted. Source: F-3."""
+    usage, uncounted = state.usage, state.usage.uncounted
+    assert len(uncounted) <= UNCOUNTED_MAX
+    shares = shares_of(state)
+    for each in {*shares, *usage._shares} - uncounted:
+        assert usage.share(each) == shares.get(each), each
+    whole = Usage()
+    for each, share in usage._shares.items():
+        whole.put(each, share)
+    assert (usage.taken, usage.running) == (whole.taken, whole.running)
 
 
 def _check_room(state: State) -> None:
@@ -227,16 +241,24 @@ def places_in(state: State) -> dict[Place, set[int]]:
     return found
 
 
-def usage_of(state: State) -> tuple[dict[Subject, int], dict[Subject, int]]:
-    """What is taken of each budget, by a look at everything: announced or running; and running."""
-    usage = Usage()
+def shares_of(state: State) -> dict[Disturbed, Share]:
+    """What each host and each VM's own work takes of budgets, by a look at everything."""
+    found: dict[Disturbed, Share | None] = {}
     for name in state.topology.hosts:
         on = [each for each in state.operations.values() if each.host == name]
-        usage.put(name, share_of_host(state.topology, name, on))
+        found[name] = share_of_host(state.topology, name, on)
     for each in state.operations.values():
         if each.of_vm:
-            usage.put(each.number, share_of_vms(state.topology, each))
-    return usage.taken, usage.running
+            found[each.number] = share_of_vms(state.topology, each)
+    return {disturbed: share for disturbed, share in found.items() if share is not None}
+
+
+def usage_of(state: State) -> Usage:
+    """What is taken of each budget, by a look at everything."""
+    usage = Usage()
+    for disturbed, share in shares_of(state).items():
+        usage.put(disturbed, share)
+    return usage
 
 
 def check_deadline(state: State, policy: Policy, now_ms: int) -> None:

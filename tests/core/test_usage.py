@@ -16,8 +16,8 @@ from forewarn.core.stimulus import (
     Repair,
     RequestMaintenance,
 )
-from forewarn.core.topology import FleetChange, Group, Vm
-from forewarn.core.usage import FLEET
+from forewarn.core.topology import FleetChange, Group, Host, Vm
+from forewarn.core.usage import FLEET, UNCOUNTED_MAX
 from forewarn.planning.policy import Budget, Scope
 from forewarn.planning.policy import Policy as MaintenancePolicy
 from forewarn.values import replace
@@ -46,7 +46,7 @@ def test_start_waits_for_room_after_a_failure() -> None:
     waits = rig.waits(number, second.host)
     assert (waits.code.value, waits.subject) == ("budget", "fleet")
     assert waits.text.endswith(f"the budget of the fleet has no room for host {second.host}")
-    assert rig.state.usage.running[FLEET] == 2
+    assert rig.state.counted().running[FLEET] == 2
     rig.finish(first)
     assert rig.now(second).state is OperationState.RUNNING
     rig.check_replay()
@@ -88,8 +88,8 @@ def test_budget_of_a_group_counts_its_vms() -> None:
     number = rig.start("h0", "h3", "h6")
     assert len(rig.run()) == 3
     assert rig.maintenance(number).state is MaintenanceState.DONE
-    assert not rig.state.usage.taken
-    assert not rig.state.usage.running
+    assert not rig.state.counted().taken
+    assert not rig.state.counted().running
 
 
 def test_what_leaves_a_failed_host_takes_nothing_any_more() -> None:
@@ -97,10 +97,10 @@ def test_what_leaves_a_failed_host_takes_nothing_any_more() -> None:
     rig = budgeted(1, Scope.OWNER)
     failure = rig.ask(Cause.HARDWARE_FAILURE, "h3")
     rig.tell(Complete(failure.number, failed=True))
-    assert rig.state.usage.taken[Scope.OWNER, ""] == 1
+    assert rig.state.counted().taken[Scope.OWNER, ""] == 1
     rig.tell(ChangeTopology(removed=(("vm", "web_3"),)))
-    assert usage_of(rig.state)[0] == rig.state.usage.taken
-    assert (Scope.OWNER, "") not in rig.state.usage.taken
+    assert usage_of(rig.state).taken == rig.state.counted().taken
+    assert (Scope.OWNER, "") not in rig.state.counted().taken
 
 
 def test_entry_of_no_operation_names_none() -> None:
@@ -125,7 +125,7 @@ def test_what_comes_to_a_failed_host_takes_room() -> None:
     failure = rig.ask(Cause.HARDWARE_FAILURE, "h3")
     rig.tell(Complete(failure.number, failed=True))
     rig.tell(ChangeTopology(vms=(Vm("new", "h3", "web"),)))
-    assert rig.state.usage.taken[Scope.OWNER, ""] == 2
+    assert rig.state.counted().taken[Scope.OWNER, ""] == 2
 
 
 def test_start_that_waits_is_woken_when_a_vm_leaves() -> None:
@@ -164,10 +164,11 @@ def agrees(rig: MaintenanceRig, draft: Draft) -> None:
     """Assert that a draft counts what the state will, once it has adopted the draft."""
     after = rig.state.copy()
     after.adopt(draft.changes)
-    for subject in {*rig.state.usage.taken, *after.usage.taken}:
-        assert draft.usage.taken(subject) == after.usage.taken[subject], subject
-    for subject in {*rig.state.usage.taken, *after.usage.taken}:
-        assert draft.usage.running(subject) == after.usage.running[subject], subject
+    before, then = rig.state.counted(), after.counted()
+    for subject in {*before.taken, *then.taken}:
+        assert draft.usage.taken(subject) == then.taken[subject], subject
+    for subject in {*before.taken, *then.taken}:
+        assert draft.usage.running(subject) == then.running[subject], subject
 
 
 def test_draft_counts_what_the_state_will() -> None:
@@ -178,8 +179,8 @@ def test_draft_counts_what_the_state_will() -> None:
     by_hand = rig.ask(Cause.HOST_REBOOT, "h4", source=Source.USER)
     planned = rig.ask(Cause.HOST_REBOOT, "h1")
     assert planned.state is OperationState.PLANNED
-    assert rig.state.usage.taken[FLEET] == 1
-    assert rig.state.usage.taken[Scope.GROUP, "web"] == 2
+    assert rig.state.counted().taken[FLEET] == 1
+    assert rig.state.counted().taken[Scope.GROUP, "web"] == 2
     draft = Draft(rig.state, rig.now_ms, rig.terms())
     agrees(rig, draft)
     transitions.announce(draft, planned)
@@ -242,3 +243,19 @@ def test_start_that_waits_is_woken_when_a_group_goes_to_another_owner() -> None:
     assert rig.working(number)["h0"].state is OperationState.ANNOUNCED
     rig.tell(ChangeTopology(groups=(Group("other", owner="bob"),)))
     assert rig.working(number)["h0"].state is OperationState.RUNNING
+
+
+def test_budgets_are_counted_when_they_are_asked() -> None:
+    """An order and what becomes of it asks no budget, and counts none; many do not add up. F-3."""
+    rig = budgeted(1)
+    rig.state.counted()
+    rebooted = rig.ask(Cause.HOST_REBOOT, "h4")
+    assert rig.state.usage.uncounted == {"h4"}
+    assert not rig.state.usage.taken
+    assert rig.state.counted().taken == usage_of(rig.state).taken
+    assert not rig.state.usage.uncounted
+    rig.tell(Cancel(rebooted.number, "not now"))
+    assert rig.state.usage.taken[FLEET] == 1
+    rig.tell(ChangeTopology(hosts=tuple(Host(f"new-{n}") for n in range(UNCOUNTED_MAX))))
+    assert not rig.state.usage.uncounted
+    assert not rig.state.usage.taken

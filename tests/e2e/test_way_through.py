@@ -107,10 +107,10 @@ def test_order_and_its_approvals_pass_few_files(traced: Traced) -> None:
     files["the same approval again"] = traced.passed(approve("one"))
     files["the last approval, which starts the work"] = traced.passed(approve("two"))
     limits = {
-        "an order": 26,
+        "an order": 25,
         "an approval that another must follow": 20,
         "the same approval again": 16,
-        "the last approval, which starts the work": 28,
+        "the last approval, which starts the work": 27,
     }
     for act, limit in limits.items():
         assert len(files[act]) <= limit, (act, len(files[act]), files[act])

@@ -19,7 +19,7 @@ from forewarn.core.maintenance.drafted import DraftedMaintenances
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy, maintenance_policy
 from forewarn.core.records import KIND_OF, Record, changed_row, key_of, subject_of, to_row
 from forewarn.core.state import OF_TOPOLOGY, TABLES, Changes, Entry, Image, State
-from forewarn.core.usage import DraftedUsage, disturbed_by
+from forewarn.core.usage import DraftedUsage
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class Draft:
         self._places: defaultdict[Place, set[int]] = defaultdict(set)
         self._waiting: defaultdict[int, set[int]] = defaultdict(set)
         self._events_in: dict[str, dict[str, None]] = {}
+        self.uncounted: set[str | int] = set()  # for `usage`, which few ask
 
     @cached_property  # an approval asks for neither
     def maintenances(self) -> DraftedMaintenances:
@@ -93,7 +94,7 @@ class Draft:
     @cached_property
     def usage(self) -> DraftedUsage:
         """What is taken of each budget."""
-        return DraftedUsage(self._state.usage, self, self.changes.short)
+        return DraftedUsage(self._state, self, self.changes.short)
 
     @property
     def maintenance_policy(self) -> MaintenancePolicy:
@@ -179,7 +180,7 @@ class Draft:
         for each in (*self._state.waiting.of(number), *self._waiting.get(number, ())):
             if waits.get(each, number) == number:
                 self.look_at(each)
-        self.usage.wake(disturbed_by(operation))
+        self.usage.wake(operation.disturbs)
 
     def look_at(self, number: int) -> None:
         """Have a live operation looked at once more before this draft is done."""
@@ -286,8 +287,7 @@ class Draft:
             if number and len(batch) > 1:
                 text = f"{len(batch)} documents are updated for op-{number}"
                 images = tuple([self._image(view) for view in batch])
-                operation = self.changes.operations[number]
-                self._log("document.updated", text, images, operation)
+                self._log("document.updated", text, images, self.changes.operations[number])
                 continue
             for view in batch:
                 text = f"document {view.key} is at {view.document.incarnation}"
@@ -327,12 +327,12 @@ class Draft:
         places: list[Place] = [("host", name) for name in hosts]
         places += [("vm", name) for name in moved]
         for operation in self.operations(*self.taken(places)):
-            self.usage.touch(disturbed_by(operation))
+            self.uncounted.add(operation.disturbs)
             self._place(operation)
             self.look_at(operation.number)
             self.wake(operation)
         for name in dict.fromkeys((*change.hosts, *hosts)):
-            self.usage.touch(name)
+            self.uncounted.add(name)
             self.usage.wake(name)
 
     def _of_other_owners(self, change: FleetChange) -> Iterator[str]:
@@ -386,7 +386,7 @@ class Draft:
 
     def _write(self, record: Record) -> None:
         if isinstance(record, Operation):
-            self.usage.touch(disturbed_by(record))
+            self.uncounted.add(record.disturbs)
         if isinstance(record, Operation) and record.live:
             before = self.operation(record.number)
             if before is None or not is_placed_alike(before, record):

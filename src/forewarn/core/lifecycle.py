@@ -182,6 +182,11 @@ class Operation:
         hosts = {host for _, host in self.placements}
         return tuple(sorted(hosts | {self.destination} if self.destination else hosts))
 
+    @property
+    def disturbs(self) -> str | int:
+        """What it takes of budgets: its host, by name; work on one VM counts by its own number."""
+        return self.number if self.of_vm else self.host
+
     def destination_of(self, vm: str) -> str:
         """Where a VM is on its way to; empty: it stays, or nobody has chosen yet."""
         return dict(self.placements).get(vm, self.destination)

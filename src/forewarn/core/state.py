@@ -25,7 +25,7 @@ from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import Record, Row
 from forewarn.core.rests import note_end
 from forewarn.core.topology import Group, Health, Host, Topology, Vm
-from forewarn.core.usage import Usage, disturbed_by, share_of_host, share_of_vms
+from forewarn.core.usage import UNCOUNTED_MAX, Usage
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class State:
     progress: Maintenances = field(default_factory=Maintenances, repr=False, compare=False)
     #: Where operations are found.
     places: Places = field(default_factory=Places, repr=False, compare=False)
-    #: What is taken of each budget.
+    #: What is taken of each budget, as of when it was `counted`.
     usage: Usage = field(default_factory=Usage, repr=False, compare=False)
     #: Owner -> when work last ended that disturbed them, ms since the epoch UTC. Source: F-3.
     rested_ms: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
@@ -156,10 +156,11 @@ class State:
             self._adopt_operation(number, operation, moved)
         for number in moved - changes.operations.keys():
             self.places.put(self.operations[number], self.topology)
-            disturbed.add(disturbed_by(self.operations[number]))
-        disturbed.update(disturbed_by(each) for each in changes.operations.values())
-        for each in disturbed:
-            self._count(each)
+            disturbed.add(self.operations[number].disturbs)
+        disturbed.update(each.disturbs for each in changes.operations.values())
+        self.usage.uncounted |= disturbed
+        if len(self.usage.uncounted) > UNCOUNTED_MAX:
+            self.counted()
         _merge(self.enrolments, changes.enrolments)
         for group, enrolment in changes.enrolments.items():
             if enrolment is None:
@@ -214,15 +215,10 @@ class State:
             found.update(known[name].host for name in self.topology.vms_in(group))
         return found
 
-    def _count(self, disturbed: Disturbed) -> None:
-        """Count again what a host or an operation takes of each budget; costs its VMs."""
-        if isinstance(disturbed, str):
-            numbers = self.places.of(("host", disturbed))
-            on = [self.operations[number] for number in numbers]
-            self.usage.put(disturbed, share_of_host(self.topology, disturbed, on))
-        else:
-            known = self.operations.get(disturbed)
-            self.usage.put(disturbed, share_of_vms(self.topology, known) if known else None)
+    def counted(self) -> Usage:
+        """What is taken of each budget; costs the VMs of what was touched since the last time."""
+        self.usage.count(self.topology, self.operations, self.places)
+        return self.usage
 
     def _adopt_operation(self, number: int, operation: Operation, moved: set[int]) -> None:
         if not operation.live:

@@ -1,4 +1,4 @@
-"""How much of each budget is taken, counted as work and layout change; derived, never durable.
+"""How much of each budget is taken, counted when it is asked; derived, never durable.
 
 Of the state, and as a draft sees it. Which limits there are, and what follows where one is
 reached, is decided in `maintenance/`.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from forewarn.core.indexes import Members, is_disturbing
 from forewarn.core.labels import words_of
-from forewarn.core.lifecycle import Operation, OperationState
+from forewarn.core.lifecycle import OperationState
 from forewarn.core.naming import RACK
 from forewarn.core.topology import Health
 from forewarn.planning.policy import Scope, Subject
@@ -19,19 +19,25 @@ from forewarn.planning.policy import Scope, Subject
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from forewarn.core.indexes import Place
+    from forewarn.core.indexes import Place, Places
+    from forewarn.core.lifecycle import Operation
     from forewarn.core.topology import Topology
 
-#: What is disturbed: a host by its name, or the VMs of an operation by its number.
+#: What is disturbed, see `Operation.disturbs`: a host by its name, or the VMs of an operation.
 Disturbed: TypeAlias = "str | int"
 #: Subjects that something takes, one for each host or VM, and whether it is disturbed already.
 Share: TypeAlias = "tuple[tuple[Subject, ...], bool]"
 
 FLEET: Subject = (Scope.FLEET, "")
+#: Most hosts and operations that a change leaves to be counted: what the next question may cost.
+UNCOUNTED_MAX = 100
 
 
 class Usage:
-    """What announced and running work and failed hosts take of each subject of a budget."""
+    """What announced and running work and failed hosts take of each subject of a budget.
+
+    As of when that was counted last; `State.counted` does so first.
+    """
 
     def __init__(self) -> None:
         """Begin with nothing taken."""
@@ -39,9 +45,24 @@ class Usage:
         self.taken: Counter[Subject] = Counter()
         self.running: Counter[Subject] = Counter()
         self._shares: dict[Disturbed, Share] = {}
+        #: What may take something else by now.
+        self.uncounted: set[Disturbed] = set()
         #: Announced operation -> the subject in which it waits for room, and back.
         self.short: dict[int, Subject] = {}
         self._waiting: Members[Subject] = Members()
+
+    def count(
+        self, topology: Topology, operations: Mapping[int, Operation], places: Places
+    ) -> None:
+        """Count what is left to be; costs the VMs of that."""
+        for disturbed in self.uncounted:
+            if isinstance(disturbed, str):
+                on = [operations[number] for number in places.of(("host", disturbed))]
+                self.put(disturbed, share_of_host(topology, disturbed, on))
+            else:
+                known = operations.get(disturbed)
+                self.put(disturbed, share_of_vms(topology, known) if known else None)
+        self.uncounted.clear()
 
     def share(self, disturbed: Disturbed) -> Share | None:
         """Return what a host or an operation takes; None if nothing."""
@@ -71,15 +92,26 @@ class Usage:
 
     def waiting(self, disturbed: Disturbed) -> Iterator[int]:
         """Yield the operations that wait for room where something takes it."""
-        share = self._shares.get(disturbed) if self.short else None
+        share = self._shares.get(disturbed)
         for subject in dict.fromkeys(share[0]) if share else ():
             yield from self._waiting.of(subject)
+
+
+class Counting(Protocol):
+    """What of a state is asked."""
+
+    usage: Usage
+
+    def counted(self) -> Usage:
+        """What is taken of each budget."""
 
 
 class Drafted(Protocol):
     """What of a draft is counted."""
 
     topology: Topology
+    #: What it has touched, until that is counted.
+    uncounted: set[Disturbed]
 
     def operation(self, number: int) -> Operation | None:
         """Return an operation as drafted, or as it is."""
@@ -94,46 +126,44 @@ class Drafted(Protocol):
 class DraftedUsage:
     """Counts again what the draft has touched, when it is asked next; costs that alone."""
 
-    def __init__(self, usage: Usage, draft: Drafted, short: Mapping[int, Subject | None]) -> None:
+    def __init__(
+        self, state: Counting, draft: Drafted, short: Mapping[int, Subject | None]
+    ) -> None:
         """Begin with what the state has; `short` is what the draft has wait for room."""
-        self._usage, self._draft, self._short = usage, draft, short
-        self._touched: dict[Disturbed, None] = {}
+        self._state, self._draft, self._short = state, draft, short
         self._shares: dict[Disturbed, Share | None] = {}
         self._taken: Counter[Subject] = Counter()
         self._running: Counter[Subject] = Counter()
 
-    def touch(self, disturbed: Disturbed) -> None:
-        """Have a host or an operation counted again."""
-        self._touched[disturbed] = None
-
     def taken(self, subject: Subject) -> int:
         """How many are announced, disturbed or failed."""
-        self._count()
-        return self._usage.taken[subject] + self._taken[subject]
+        return self._count().taken[subject] + self._taken[subject]
 
     def running(self, subject: Subject) -> int:
         """How many are disturbed or have failed."""
-        self._count()
-        return self._usage.running[subject] + self._running[subject]
+        return self._count().running[subject] + self._running[subject]
 
     def wake(self, disturbed: Disturbed) -> None:
         """Have those looked at again that wait for room where something takes it, or took it."""
         drafted = self._short
-        waiting = [*self._usage.waiting(disturbed), *(n for n in drafted if drafted[n])]
-        for number in waiting:
+        known = self._state.counted().waiting(disturbed) if self._state.usage.short else ()
+        for number in (*known, *(n for n in drafted if drafted[n])):
             self._draft.look_at(number)
 
-    def _count(self) -> None:
-        for disturbed in self._touched:
+    def _count(self) -> Usage:
+        """Count what was touched; return what the state has."""
+        usage = self._state.counted()
+        for disturbed in self._draft.uncounted:
             known = disturbed in self._shares
-            before = self._shares[disturbed] if known else self._usage.share(disturbed)
+            before = self._shares[disturbed] if known else usage.share(disturbed)
             after = self._share(disturbed)
             if before is not None:
                 add(self._taken, self._running, before, sign=-1)
             if after is not None:
                 add(self._taken, self._running, after, sign=1)
             self._shares[disturbed] = after
-        self._touched.clear()
+        self._draft.uncounted.clear()
+        return usage
 
     def _share(self, disturbed: Disturbed) -> Share | None:
         draft = self._draft
@@ -150,11 +180,6 @@ def add(taken: Counter[Subject], running: Counter[Subject], share: Share, *, sig
         taken[subject] += sign
         if is_running:
             running[subject] += sign
-
-
-def disturbed_by(operation: Operation) -> Disturbed:
-    """Return what an operation disturbs."""
-    return operation.number if operation.of_vm else operation.host
 
 
 def share_of_host(topology: Topology, name: str, operations: Iterable[Operation]) -> Share | None:
