@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.simulator.mutant import Mutant
 
 ACTS, WAVES = "forewarn.core.maintenance.acts", "forewarn.core.maintenance.waves"
+ADMISSION = "forewarn.core.maintenance.admission"
 WHY = "forewarn.core.maintenance.why"
 TARGETS, CHANGE = "forewarn.core.maintenance.targets", "forewarn.core.maintenance.policy_change"
 USAGE, ROOM = "forewarn.core.usage", "forewarn.core.maintenance.room"
@@ -49,8 +50,23 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "passed-wishes-are-forgotten",
         "a time asked for that has passed holds no longer when the clock is put back",
-        ((WAVES, "    return max([maintenance.earliest_ms, *wished_ms])\n", "    return 0\n"),),
+        (
+            (ADMISSION, "        return max([maintenance.earliest_ms, ", "        return max([0, "),
+            (ADMISSION, "rests_until_ms, *wished_ms, *rests", "rests_until_ms, *rests"),
+        ),
         caught_by="transcript F-8-postponed-before-clock-put-back",
+    ),
+    Mutant(
+        "passed-pause-is-forgotten",
+        "a pause that has passed holds no longer when the clock is put back",
+        ((ADMISSION, "maintenance.rests_until_ms, *wished_ms", "*wished_ms"),),
+        caught_by="transcript F-3-pause-before-clock-put-back",
+    ),
+    Mutant(
+        "passed-rest-is-forgotten",
+        "an owner's rest that has passed holds no longer when the clock is put back",
+        ((ADMISSION, "*wished_ms, *rests_ms])", "*wished_ms])"),),
+        caught_by="transcript F-3-rest-before-clock-put-back",
     ),
     Mutant(
         "failures-have-no-limit",

@@ -73,15 +73,34 @@ class Admission:
         Hosts of one wave disturb an owner once, so that only the first of them must wait.
         """
         draft = self._draft
+        start_ms = max(wave.earliest_start_ms, draft.now_ms)
+        for owner, until_ms in self._rests(host):
+            if start_ms < until_ms:
+                return Blocker(Code.OWNER_REST, owner, draft.now_ms, until_ms)
+        return None
+
+    def _rests(self, host: str) -> list[tuple[str, int]]:
+        """Return for how long owners rest, or rested last, before this host may be disturbed."""
+        draft = self._draft
         rest_ms = draft.maintenance_policy.owner_rest_s * SECOND_MS
         if not rest_ms or self._wave_begun:
-            return None
-        topology, start_ms = draft.topology, max(wave.earliest_start_ms, draft.now_ms)
-        for owner in sorted(owners_of(topology, topology.vms_on(host))):
-            ended_ms = draft.rested_ms(owner)
-            if start_ms < ended_ms + rest_ms:
-                return Blocker(Code.OWNER_REST, owner, draft.now_ms, ended_ms + rest_ms)
-        return None
+            return []
+        owners = sorted(owners_of(draft.topology, draft.topology.vms_on(host)))
+        ends = [(owner, draft.rested_ms(owner)) for owner in owners]
+        return [(owner, ended_ms + rest_ms) for owner, ended_ms in ends if ended_ms]
+
+    def hold_ms(self, host: str, wave: Wave) -> int:
+        """Return before when work must not start, ms since the epoch UTC; 0: it may at any time.
+
+        What people asked for, the pause and owners' rests are kept though they have passed: the
+        clock may be put back. F-3, F-8, N-4.
+        """
+        maintenance = self._maintenance
+        if wave.earliest_start_ms > self._draft.now_ms:
+            return wave.earliest_start_ms
+        wished_ms = [each.until_ms for each in maintenance.postponed if each.host == host]
+        rests_ms = [until_ms for _, until_ms in self._rests(host)]
+        return max([maintenance.earliest_ms, maintenance.rests_until_ms, *wished_ms, *rests_ms])
 
     @cached_property
     def _wave_begun(self) -> bool:

@@ -198,13 +198,16 @@ def _announce_wave(draft: Draft, maintenance: Maintenance, room: int) -> int:
             return announced
         touched = draft.maintenances.target(maintenance.number, host)
         if touched is None and admission.blocker(host, wave) is None:
-            _announce(draft, maintenance, wave, host=host)
+            hold_ms = admission.hold_ms(host, wave)
+            _announce(draft, maintenance, wave, host=host, hold_ms=hold_ms)
             announced += 1
     _wave_called(draft, maintenance, working=bool(working or announced))
     return announced
 
 
-def _announce(draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str) -> None:
+def _announce(
+    draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str, hold_ms: int
+) -> None:
     """Announce the work on one host, to start when its wave does."""
     asked = RequestMaintenance(
         cause=maintenance.cause,
@@ -218,7 +221,7 @@ def _announce(draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str) 
         operation,
         maintenance=maintenance.number,
         actor=maintenance.actor,
-        hold_ms=_hold_ms(draft, maintenance, wave, host=host),
+        hold_ms=hold_ms,
     )
     target = Target(
         target_key(maintenance.number, host),
@@ -230,17 +233,6 @@ def _announce(draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str) 
     text = f"{operation.id}: host {host} is in wave {wave.number} of {maintenance.id}"
     draft.put("operation.planned", text, operation, target)
     transitions.announce(draft, operation)
-
-
-def _hold_ms(draft: Draft, maintenance: Maintenance, wave: Wave, *, host: str) -> int:
-    """Return before when work must not start, ms since the epoch UTC; 0: it may at any time.
-
-    What people asked for is kept though it has passed: the clock may be put back. F-8, N-4.
-    """
-    if wave.earliest_start_ms > draft.now_ms:
-        return wave.earliest_start_ms
-    wished_ms = [each.until_ms for each in maintenance.postponed if each.host == host]
-    return max([maintenance.earliest_ms, *wished_ms])
 
 
 def _wave_called(draft: Draft, maintenance: Maintenance, *, working: bool) -> None:
