@@ -5,7 +5,7 @@ The rules are in `maintenance_rules.py`, plans are read in `plan_checker.py`. No
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from forewarn.core.impact import Source
 from forewarn.core.maintenance.records import MaintenanceState, TargetState
@@ -36,6 +36,9 @@ PLANNING_MS = 60_000
 CLOCK_OFF_MS = 1000
 """Times of the service are compared while its clock is off true time by no more than before."""
 
+Clocked: TypeAlias = "tuple[int, int]"
+"""Service's time of something, and how far that was ahead of true time."""
+
 
 class MaintenanceChecker:
     """Follows every durable change of maintenances and of the work that carries them out."""
@@ -51,8 +54,8 @@ class MaintenanceChecker:
         #: (maintenance, host) -> when it was done last, in true time.
         self.ended_ms: dict[tuple[int, str], int] = {}
         #: Maintenance -> when the last of its hosts was done, and when each owner was disturbed.
-        self._wave_ms: dict[int, int] = {}
-        self._disturbed_ms: dict[tuple[int, str], int] = {}
+        self._wave_over: dict[int, Clocked] = {}
+        self._disturbed: dict[tuple[int, str], Clocked] = {}
         #: Owner -> when work of any kind has last ended on a host with VMs of theirs.
         self._rested_ms: dict[str, int] = {}
         #: Operation -> the policy under which it was announced.
@@ -111,7 +114,7 @@ class MaintenanceChecker:
                 self._check_announced(operation, free, later)
                 self._check_rested(operation, begun)
             if operation.maintenance and now == RUNNING != before:
-                self._check_started(operation)
+                self._check_started(operation, ahead_ms)
             if operation.maintenance and not operation.live:
                 self._told_ms.pop((operation.maintenance, operation.host), None)
         self._note_ends(changes)
@@ -219,9 +222,10 @@ class MaintenanceChecker:
             return  # the host has failed after its service
         number = target.maintenance
         self.ended_ms[number, target.host] = target.ended_ms - ahead_ms
-        self._wave_ms[number] = target.ended_ms  # not the latest: the clock may be put back
+        done = (target.ended_ms, ahead_ms)
+        self._wave_over[number] = done  # not the latest: the clock may be put back
         for owner in self._owners(target.host):
-            self._disturbed_ms[number, owner] = target.ended_ms
+            self._disturbed[number, owner] = done
         if self._maintenances[number].gate:
             self._ungated[number] = target.wave
 
@@ -299,7 +303,7 @@ class MaintenanceChecker:
         if len(failed) > maintenance.max_failures + maintenance.forgiven:
             raise Violation("F-5", f"{operation.id} is announced, though {failed} have failed")
 
-    def _check_started(self, operation: Operation) -> None:
+    def _check_started(self, operation: Operation, ahead_ms: int) -> None:
         """F-3, F-6: it may start now."""
         maintenance = self._maintenances[operation.maintenance]
         name = f"{operation.id} of {maintenance.id}"
@@ -321,16 +325,17 @@ class MaintenanceChecker:
             each.maintenance == number and each.wave == wave and each.ended_ms
             for each in self._targets.values()
         )
-        ended_ms = self._wave_ms.get(number, 0)
-        self.premises["15: a pause is over"] += bool(pause_ms and ended_ms)
-        # What ended later than now did so before the clock was put back over a restart.
-        if alone and ended_ms <= at_ms < ended_ms + pause_ms:
-            raise Violation("15", f"{name} starts {at_ms - ended_ms} ms after a wave: no pause")
+        ended = self._wave_over.get(number)
+        self.premises["15: a pause is over"] += bool(pause_ms and ended)
+        waited_ms = _since(ended, at_ms, ahead_ms) if ended and alone else pause_ms
+        if waited_ms < pause_ms:
+            raise Violation("15", f"{name} starts {waited_ms} ms after a wave: no pause")
         for owner in self._owners(operation.host) if rest_ms and alone else ():
-            last_ms = self._disturbed_ms.get((number, owner), 0)
-            self.premises["15: an owner has rested"] += bool(last_ms)
-            if last_ms <= at_ms < last_ms + rest_ms:
-                raise Violation("15", f"{name} disturbs {owner} again after {at_ms - last_ms} ms")
+            last = self._disturbed.get((number, owner))
+            self.premises["15: an owner has rested"] += bool(last)
+            waited_ms = _since(last, at_ms, ahead_ms) if last else rest_ms
+            if waited_ms < rest_ms:
+                raise Violation("15", f"{name} disturbs {owner} again after {waited_ms} ms")
 
     def _check_time(self, operation: Operation, first_ms: int, last_ms: int) -> None:
         """Windows, freezes and the deadline, from the earliest start to the latest end."""
@@ -346,3 +351,14 @@ class MaintenanceChecker:
             raise Violation("15", f"{name} is {operation.state.value} for closed time")
         if maintenance.deadline_ms and end_ms > maintenance.deadline_ms:
             raise Violation("15", f"{name} ends after the deadline")
+
+
+def _since(then: Clocked, now_ms: int, ahead_ms: int) -> int:
+    """Return how much time has passed by the service's clock; true time, where that was put back.
+
+    A pause is a length of time: by a clock that was put back meanwhile, it comes to its end later,
+    or begins again when somebody has the maintenance go on. N-4.
+    """
+    ended_ms, was_ahead_ms = then
+    put_back_ms = was_ahead_ms - ahead_ms
+    return now_ms - ended_ms + (put_back_ms if put_back_ms > CLOCK_OFF_MS else 0)
