@@ -20,6 +20,7 @@ from forewarn.core.stimulus import (
     Enable,
     Repair,
     Retry,
+    Tick,
 )
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.core.why import why
@@ -54,6 +55,28 @@ def test_announced_work_waits_for_approval_or_its_time() -> None:
     later = rig.ask(Cause.DELETION, "db_0", not_before_ms=rig.now_ms + HOUR_MS)
     text = "op-2 of db_0: its NotBefore is not reached"
     assert blocker(rig, 2) == Blocker(Code.TIME, "op-2", rig.now_ms, later.not_before_ms, text)
+
+
+def test_approved_work_waits_for_its_earliest_start() -> None:
+    """Also for one that had passed before the clock was put back; then for nothing. F-4, N-4."""
+    rig = fleet(policy=Policy(maintenance=MaintenancePolicy(pause_s=1800)))
+    number = rig.start("h0", "h1")
+    rig.run(limit=2)
+    rests_until_ms = rig.maintenance(number).rests_until_ms
+    rig.now_ms = rests_until_ms + 6 * HOUR_MS
+    rig.tell(Tick())
+    rig.now_ms += MINUTE_MS
+    rig.tell(Tick())
+    [operation] = rig.working(number).values()
+    rig.now_ms = rests_until_ms - 1
+    rig.approve(f"web_{operation.host[1:]}", operation)
+    text = f"{operation.id} of {operation.host}: its earliest start is not reached"
+    since_ms = operation.announced_ms
+    expected = Blocker(Code.TIME, operation.id, since_ms, rests_until_ms, text)
+    assert blocker(rig, operation.number) == expected
+    rig.now_ms = rests_until_ms
+    rig.tell(Tick())
+    assert rig.now(operation.number).state is OperationState.RUNNING
 
 
 def test_coupled_work_names_who_must_approve() -> None:

@@ -57,7 +57,9 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
     short = no_room(operation, start_shortage(draft, operation))
     if short:
         found.append(short)
-    if not found:
+    if not found and operation.hold_ms > draft.now_ms:
+        found.append(Waiting("time", "its earliest start is not reached", operation.hold_ms))
+    elif not found:
         found.append(Waiting("time", "its NotBefore is not reached", operation.not_before_ms))
     return tuple(found)
 
