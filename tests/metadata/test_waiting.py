@@ -123,6 +123,25 @@ def test_first_get_is_held_until_the_group_is_enabled(portable: bool) -> None:
         assert live.control.enabled == ["vm-a"]
 
 
+def test_first_get_outlasts_a_whole_without_its_view(portable: bool) -> None:
+    """A node that is sent everything answers who waited before, once that is there. M-2, B-1."""
+    with serving(portable=portable) as live:
+        live.control.enables = False
+        live.apply(DocumentChange(50, whole=True, callers=(VM_A,)))
+        with live.connect() as first, live.connect() as waits:
+            first.send(request(EVENTS))
+            waits.send(request(wait_for(100)))
+            assert first.silent()
+            assert waits.silent()
+            live.apply(DocumentChange(51, whole=True, callers=(VM_A,)))
+            live.show(FREEZE, incarnation=1)
+            assert b"Freeze" in first.reply().body
+            assert b"Freeze" in waits.reply().body
+        assert live.control.enabled == ["vm-a"]
+        live.apply(DocumentChange(52, whole=True, callers=(VM_A,)))
+        assert not len(live.server.service.responder.snapshot)  # nobody waits any more
+
+
 def test_first_get_is_held_as_long_as_the_setting_says(portable: bool) -> None:
     """The public service's slow first answer can be had. Source: B-1."""
     with serving(with_settings(enable_delay_s=0.2), portable=portable) as live:

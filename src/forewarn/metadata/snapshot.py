@@ -174,17 +174,21 @@ class Snapshot:
         if whole:
             named = {publication.view for publication in publications}
             for name in [name for name in self._views if name not in named]:
-                self.drop(name)
+                self._withdraw(name)
 
     def forget(self) -> None:
         """Forget every remembered answer."""
         for view in self._views.values():
             view.forget()
 
-    def drop(self, name: str) -> None:
-        """Forget a view nobody is shown any more."""
-        view = self._views.pop(name, None)
-        if view is not None:
-            view.enabled = False
-            view.forget()
-            view.wake()
+    def _withdraw(self, name: str) -> None:
+        """Show a view to nobody; forget it, unless somebody waits until it is shown. Source: B-1.
+
+        A held request has this very object: what is published next must reach it.
+        """
+        view = self._views[name]
+        view.enabled = False
+        view.forget()
+        view.wake()
+        if not view.waiters:
+            del self._views[name]
