@@ -26,11 +26,13 @@ from forewarn.planning.policy_text import policy_text
 from forewarn.replication.messages import Caller, DocumentChange
 from forewarn.simulator.checkers.invariants import InvariantChecker
 from forewarn.simulator.checkers.maintenance_checker import CLOCK_OFF_MS
+from forewarn.simulator.checkers.node_checker import HANDED_ON_MS
 from forewarn.simulator.checkers.node_notice import SETTLE_MS
 from forewarn.simulator.world.crash_points import Crash, CrashPoint, Violation
 from forewarn.simulator.world.dice import Dice
 from forewarn.simulator.world.driver import SimDriver
 from forewarn.simulator.world.event_queue import HOUR_MS, START_MS, EventQueue
+from forewarn.simulator.world.metadata_node import SimulatedReply
 from forewarn.simulator.world.simulated_store import TROUBLES, Disk, DiskFaultRates, SimulatedStore
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
 from forewarn.values import replace
@@ -255,7 +257,6 @@ class FarHypervisor:
     up: bool = True
     since_ms: int = START_MS
     serves: bool = True
-    believes: bool = False
     may_come_back_empty: bool = False
     spooled: list[bytes] = field(default_factory=list)
 
@@ -364,3 +365,35 @@ def test_node_that_was_equal_once_is_looked_at_again(*, lags: bool) -> None:
     pass_ms(queue, SETTLE_MS)
     with pytest.raises(Violation, match="does not know " + ("w" if lags else "v")):
         checker.nodes.look(node)
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["feed-lost", "feed-kept"])
+def test_poll_is_owed_unless_the_feed_it_went_to_is_lost(*, lost: bool) -> None:
+    """A node reports a poll once; who kept its feed has reported it, who lost it the next. B-2."""
+    queue = EventQueue()
+    checker = InvariantChecker(queue, Policy())
+    node = FarHypervisor("node-2", frozenset({"h"}))
+    checker.nodes.far = (node,)
+    vms: dict[str, Vm | None] = {"v": Vm("v", "h", "g")}
+    checker.take(Changes(0, hosts={"h": Host("h")}, groups={"g": Group("g")}, vms=vms), START_MS)
+    checker.nodes.takes(node, DocumentChange(1, callers=(Caller("v", "g", "g"),)))
+    checker.sound_since_ms = lambda _: queue.now_ms  # the service stands still
+    poll(checker, node)
+    if lost:
+        checker.nodes.lost_feed(node)
+    away_ms = queue.now_ms
+    pass_ms(queue, 2 * HANDED_ON_MS)
+    checker.sound_since_ms = lambda _: away_ms
+    with nullcontext() if lost else pytest.raises(Violation, match="120 s ago: not reported"):
+        checker.nodes.look(node)
+    checker.nodes.marked(frozenset({"g"}))
+    poll(checker, node)
+    pass_ms(queue, HANDED_ON_MS + 1)
+    with pytest.raises(Violation, match="60 s ago: not reported"):
+        checker.nodes.look(node)
+
+
+def poll(checker: InvariantChecker, node: FarHypervisor) -> None:
+    """Have the VM ask its node, and be answered."""
+    reply = SimulatedReply(200, view="g")
+    checker.nodes.polled("v", node, reply, calm_since_ms=START_MS)  # type: ignore[arg-type]

@@ -226,8 +226,7 @@ class NodeChecker:
         self.look(far)
         if status == 200 and reply.view:
             away = self.sound_since_ms(far) == now_ms
-            if not (away and far.believes):  # else the mark goes where nobody is any more
-                seen.unreported.setdefault(reply.view.partition("/")[0], now_ms)
+            seen.unreported.setdefault(reply.view.partition("/")[0], now_ms)
             self._premises["M-2: a node answers while the service is away"] += away
             return
         known = self._states.state.topology.vms.get(vm)
@@ -286,11 +285,12 @@ class NodeChecker:
             for group in groups & seen.unreported.keys():
                 del seen.unreported[group]
 
-    def loses_touch(self, node: SimulatedNode | None = None) -> None:
-        """A node, or all, may have handed on what no service will ever hear of."""
-        for far in self.far:
-            if far.believes and (node is None or far.name == node.name):
-                self._of(far).unreported.clear()
+    def lost_feed(self, node: FarNode) -> None:
+        """A node finds a feed lost that it followed: what it handed on there may be, too.
+
+        It reports each poll once. Source: B-2, nodes.md.
+        """
+        self._of(node).unreported.clear()
 
     def died(self, node: FarNode) -> None:
         """A node's process ended: what it had only in memory is gone."""

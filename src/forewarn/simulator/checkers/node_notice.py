@@ -46,10 +46,6 @@ class FarNode(Protocol):
         """Whether it has something to show."""
 
     @property
-    def believes(self) -> bool:
-        """Whether it takes itself for connected to the service."""
-
-    @property
     def spooled(self) -> list[bytes]:
         """The approvals that are safe on its disk."""
 

@@ -59,6 +59,8 @@ class FarPlace:
     wire: FeedWire
     pace: FeedPace
     show: Callable[[ShellNode, DocumentChange], None]
+    #: Called when a node finds a feed lost that it followed.
+    lost_feed: Callable[[FarNode], None]
     #: None: it may serve every VM, and keeps nothing.
     hypervisor: Hypervisor | None = None
 
@@ -187,10 +189,15 @@ class FarNode(ShellNode):
         follower = self._follower = Follower(
             "the service", self._take, identity=identity, store=store, route=route
         )
-        if store is None or hypervisor is None or not hypervisor.spooled_max:
-            return follower
-        self._spool = Spool(follower, store, size_max=hypervisor.spooled_max)
-        return self._spool
+        upstream: Upstream = follower
+        if store is not None and hypervisor is not None and hypervisor.spooled_max:
+            upstream = self._spool = Spool(follower, store, size_max=hypervisor.spooled_max)
+        follower.on_lost = partial(self._lose_feed, follower.on_lost)
+        return upstream
+
+    def _lose_feed(self, then: Callable[[], None]) -> None:
+        self._place.lost_feed(self)
+        then()
 
     def _take(self, change: DocumentChange) -> None:
         """Show a change; what is wrong with it is not for the product to survive."""

@@ -92,21 +92,6 @@ class ShellDeployment(Deployment):
         """End a node's process, in the middle of what it writes or between two things."""
         raise NotImplementedError
 
-    def cut(self, node: SimulatedNode) -> None:
-        """Cut a follower off from the service."""
-        self.checker.nodes.loses_touch(node)
-        super().cut(node)
-
-    def process_ended(self, why: str) -> None:
-        """The control plane's process ended, and with it what it had heard and not noted."""
-        self.checker.nodes.loses_touch()
-        super().process_ended(why)
-
-    def replaced(self, why: str | None) -> None:
-        """A standby is the writer now, or the old one has ended, too."""
-        self.checker.nodes.loses_touch()
-        super().replaced(why)
-
     def new_network(self, seed: int) -> Network:
         """Return what joins machines and nodes: connections, where the shells run."""
         if not self._shells:
@@ -148,7 +133,8 @@ class ShellDeployment(Deployment):
                 self._node_dice.pick(SPOOLS_MAX),
                 self.node_died,
             )
-        return FarPlace(wire, self._terms.pace, self._show_far, hypervisor)
+        lost_feed = self.checker.nodes.lost_feed
+        return FarPlace(wire, self._terms.pace, self._show_far, lost_feed, hypervisor)
 
     def show_own(self, service: SimulatedControl, change: DocumentChange) -> Future[PublishResult]:
         """Have the node in a service's process show a change: over its bridge, if it has one."""
