@@ -86,3 +86,9 @@ def started_on(running: Running, host: str) -> Operation:
     running.settle()
     running.ask(Approve(vm.name, operation.events))
     return operation
+
+
+def reason_of(running: Running, operation: Operation) -> str:
+    """Why an operation is stuck."""
+    read = running.loop.read(lambda plane: plane.state.operations[operation.number].reason)
+    return read.result(WAIT_S)

@@ -21,6 +21,7 @@ from forewarn.drivers.manual import ManualDriver
 from forewarn.replication.messages import PublishResult
 from forewarn.simulator.world.side_work import InlineExecutor
 from forewarn.store import HistoryPage, Store, open_store
+from forewarn.store.errors import StoreUncertain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -138,6 +139,8 @@ class Running:
         self.gates = gates or {}
         self.wall_ms = 1_800_000_000_000
         self.elapsed_ms = 0
+        #: How long the machine was suspended since the loop was started, in ms.
+        self.suspended_ms = 0
         self.boot = "a boot"
         self.driver = Noting()
         self.publisher = Shown()
@@ -151,10 +154,10 @@ class Running:
 
     def start(self) -> None:
         """Start the loop on the store as it is; the monotonic clock starts over."""
-        started_ms = self.elapsed_ms
+        started_ms, self.suspended_ms = self.elapsed_ms, 0
         self.clock = SystemClock(
             lambda: self.wall_ms * NS_PER_MS,
-            lambda: (self.elapsed_ms - started_ms) * NS_PER_MS,
+            lambda: (self.elapsed_ms - started_ms - self.suspended_ms) * NS_PER_MS,
             boottime_ns=lambda: self.elapsed_ms * NS_PER_MS,
             boot_id=lambda: self.boot,
         )
@@ -254,10 +257,21 @@ class Running:
         )
 
 
-def refuses(error: ForewarnError) -> Callable[[Changes], int]:
-    """A commit that fails with an error."""
+def refuses(error: ForewarnError) -> Callable[..., int]:
+    """A commit, or a look, that fails with an error."""
 
-    def commit(changes: Changes) -> int:
+    def commit(*_: object) -> int:
         raise error
 
     return commit
+
+
+def cut_once(running: Running) -> Callable[[Changes], int]:
+    """A commit that is cut off and has changed nothing; the next one is the store's own again."""
+    commit = running.store.commit
+
+    def cut(changes: Changes) -> int:
+        running.store.commit = commit  # type: ignore[method-assign]
+        raise StoreUncertain(place="here", reason="cut")
+
+    return cut

@@ -1,4 +1,4 @@
-"""Drivers in the hands of the control plane: hung, gone, flooding, and under another writer."""
+"""Drivers in the hands of the control plane: flooding, gone, and under another writer."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from forewarn.control.driver_calls import (
     TEXT_CHARACTERS_MAX,
     clean_text,
 )
-from forewarn.control.publishing import FollowUp
+from forewarn.control.plane import ControlPlane
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
+from forewarn.core.policy import Policy
 from forewarn.core.stimulus import (
-    Approve,
     ChangeTopology,
     Complete,
     RequestMaintenance,
@@ -25,132 +25,12 @@ from forewarn.drivers import Progress, Task
 from forewarn.drivers.manual import ManualDriver
 from forewarn.store import open_store
 from forewarn.store.errors import StoreLost
-from tests.control.gated import MINUTE_MS, gated, started_on
+from tests.control.gated import reason_of
 from tests.control.rig import WAIT_S, Running
-from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from forewarn.core.lifecycle import Operation
-
-
-def reason_of(running: Running, operation: Operation) -> str:
-    """Why an operation is stuck."""
-    read = running.loop.read(lambda plane: plane.state.operations[operation.number].reason)
-    return read.result(WAIT_S)
-
-
-@pytest.mark.parametrize("verb", ["begin", "progress", "abort"])
-def test_hanging_driver_delays_only_its_own_operation(verb: str) -> None:
-    """Approvals, polls, starts and ends of others go on while a call never returns. Source: R-1."""
-    with gated(verb) as (running, _, _):
-        other = running.announce()
-        running.settle()
-        running.ask(Approve("v", other.events))
-        wait_until(lambda: "operation.begun" in running.history(other))
-        running.ask(Complete(other.number))
-        wait_until(lambda: running.history(other)[-1] == "operation.aborted")
-
-
-@pytest.mark.parametrize("verb", ["begin", "progress"])
-def test_call_that_hangs_is_told_to_people(verb: str, caplog: pytest.LogCaptureFixture) -> None:
-    """After its time the operation is stuck, with the call and since when. Source: R-1, L-8."""
-    with gated(verb) as (running, _, operation):
-        running.pass_time(MINUTE_MS)
-        reason = reason_of(running, operation)
-        assert f"has not answered {verb} of op-1/1 since 2027-01-15T08:00:00Z" in reason
-        [waiting] = running.loop.why(operation.number).result(WAIT_S)
-        assert "since 2027" in waiting.text
-        assert [r for r in caplog.records if getattr(r, "action", "") == "driver.hung"]
-
-
-def test_call_that_returns_late_counts_still() -> None:
-    """An operation that was given up for hung goes on once its driver answers. Source: R-1."""
-    with gated("begin") as (running, driver, operation):
-        running.pass_time(MINUTE_MS)
-        driver.gate.set()
-        wait_until(lambda: running.history(operation)[-1] == "operation.succeeded")
-        assert driver.calls == [("begin", "op-1/1"), ("progress", "op-1/1")]
-
-
-def test_abort_that_hangs_is_left_to_people() -> None:
-    """A driver that does not return from an abort is not told again. Source: R-1, L-8."""
-    with gated("abort") as (running, driver, operation):
-        running.pass_time(MINUTE_MS)
-        assert running.history(operation)[-1] == "operation.abort-failed"
-        running.pass_time(10 * MINUTE_MS)
-        assert driver.calls.count(("abort", "op-1/1")) == 1
-
-
-def test_driver_is_aborted_only_after_its_call_has_ended() -> None:
-    """One call at a time is made for an operation, in their order. Source: R-1."""
-    with gated("begin") as (running, driver, operation):
-        running.ask(Complete(operation.number, failed=True))
-        running.settle()
-        assert driver.calls == [("begin", "op-1/1")]
-        driver.gate.set()
-        wait_until(lambda: running.history(operation)[-1] == "operation.aborted")
-        assert driver.calls == [("begin", "op-1/1"), ("abort", "op-1/1")]
-
-
-def test_driver_that_failed_to_begin_is_not_told_twice() -> None:
-    """Several publications may have a beginning follow, one during its call. Source: L-7."""
-    with gated("begin") as (running, driver, operation):
-        live = running.loop.read(lambda plane: plane.state.operations[operation.number])
-        running.loop._inbox.put(FollowUp(begin=(live.result(WAIT_S),)))
-        running.settle()
-        driver.fails = True
-        driver.gate.set()
-        wait_until(lambda: reason_of(running, operation))
-        running.settle()
-        assert driver.calls == [("begin", "op-1/1")]
-
-
-def test_driver_whose_calls_all_hang_is_told_to_people(caplog: pytest.LogCaptureFixture) -> None:
-    """What needs one more call waits and says for what, until one returns. Source: R-1."""
-    with gated("begin", calls=1) as (running, driver, _):
-        second = started_on(running, "second")
-        running.pass_time(MINUTE_MS)
-        [waiting] = running.loop.why(second.number).result(WAIT_S)
-        assert "All 1 calls that driver gated may have under way hang" in waiting.text
-        assert [r for r in caplog.records if getattr(r, "action", "") == "driver-exhausted"]
-        driver.gate.set()
-        wait_until(lambda: running.history(second)[-1] == "operation.succeeded")
-
-
-def test_what_changes_while_a_beginning_waits_for_its_driver_is_shown_before_it() -> None:
-    """A VM that arrives on a host that has failed sees it before its driver begins. L-5, L-7."""
-    with gated("begin", calls=1) as (running, driver, first):
-        running.ask(ChangeTopology((Host("second", driver="gated"),)))
-        lose = RequestMaintenance(cause=Cause.HOST_LOST, targets=("h",), destination="second")
-        [moved] = running.ask(lose).operations
-        failure = RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=("second",))
-        [failed] = running.ask(failure).operations
-        running.settle()
-        running.publisher.late = True
-        running.ask(Complete(moved.number))
-        driver.gate.set()
-        wait_until(lambda: running.history(first)[-1] == "operation.succeeded")
-        running.settle()
-        assert ("begin", f"{failed.id}/1") not in driver.calls
-        running.publisher.catch_up()
-        wait_until(lambda: running.history(failed)[-1] == "operation.succeeded")
-
-
-def test_retry_takes_the_place_of_a_call_that_hangs() -> None:
-    """People may try again although the last attempt never returned. Source: R-1, L-8."""
-    with gated("begin") as (running, driver, operation):
-        running.pass_time(MINUTE_MS)
-        running.ask(Retry(operation.number))
-        assert driver.called.acquire(timeout=WAIT_S)
-        driver.gate.set()
-        wait_until(lambda: running.history(operation)[-1] == "operation.succeeded")
-        assert {call for call in driver.calls if call[0] == "begin"} == {
-            ("begin", "op-1/1"),
-            ("begin", "op-1/2"),
-        }
 
 
 # --- who may call -----------------------------------------------------------------------------
@@ -313,6 +193,23 @@ def test_owed_abort_reaches_its_driver_when_its_host_is_gone() -> None:
     running.store.close()
 
 
+def test_work_of_before_drivers_had_names_is_carried_out_by_its_host_s() -> None:
+    """As an older version has left it in the store; without one, by the default. Source: R-3."""
+    old = Recording("old")
+    running = Running(old)
+    running.loop.stop()
+    nameless = ControlPlane(running.store, Policy(), lambda: "EVENT-9")
+    hosts = ChangeTopology(hosts=(Host("own"), Host("bare")))
+    asked = RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=("own", "bare"))
+    for stimulus in (hosts, asked, ChangeTopology(hosts=(Host("own", driver="old"),))):
+        nameless.commit(stimulus, actor="test", now_ms=running.wall_ms)
+    running.start()
+    running.settle()
+    assert (old.calls, running.driver.begun) == (["begin op-1/1"], [1])
+    running.loop.stop()
+    running.store.close()
+
+
 # --- what drivers say -------------------------------------------------------------------------
 
 
@@ -322,10 +219,11 @@ def test_owed_abort_reaches_its_driver_when_its_host_is_gone() -> None:
         ("it\x00broke\x1b[31m", "it\N{REPLACEMENT CHARACTER}broke\N{REPLACEMENT CHARACTER}[31m"),
         ("two\r\n  lines\t", "two lines"),
         ("odd \udcff byte", "odd \\udcff byte"),
+        ("x" * TEXT_CHARACTERS_MAX, "x" * TEXT_CHARACTERS_MAX),
         ("x" * 5000, "x" * (TEXT_CHARACTERS_MAX - 1) + "…"),
         ("Übergröße → 7", "Übergröße → 7"),
     ],
-    ids=["control", "lines", "surrogate", "long", "plain"],
+    ids=["control", "lines", "surrogate", "longest", "long", "plain"],
 )
 def test_text_of_a_driver_can_be_stored_and_shown(said: str, kept: str) -> None:
     """What a driver says is bounded and harmless. Source: R-1."""

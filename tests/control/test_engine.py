@@ -1,4 +1,4 @@
-"""The run loop by itself: steps of the system's clock, drivers nobody has, bugs that end it."""
+"""The run loop by itself: its clock, drivers nobody has, troubles of the store, and bugs."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.clock import VirtualClock
 from forewarn.control.driver_host import ABORT_TRIES
-from forewarn.control.driver_setup import DriverUnknown
+from forewarn.control.driver_setup import DriverSetup, DriverUnknown
+from forewarn.control.engine import ControlEngine
 from forewarn.core.impact import Cause
-from forewarn.core.lifecycle import OperationState
-from forewarn.core.maintenance.stimuli import CreateMaintenance, StartMaintenance
 from forewarn.core.stimulus import (
     Approve,
     ChangeTopology,
-    ClockMarked,
     GroupsPolled,
     RequestMaintenance,
     Retry,
 )
-from forewarn.core.topology import Group, Host, Vm
+from forewarn.core.topology import Host
 from forewarn.errors import OurError
-from forewarn.store.errors import StoreFull
-from tests.control.rig import WAIT_S, Running, refuses
+from forewarn.store.errors import StoreFull, StoreUnavailable
+from tests.control.gated import gated, started_on
+from tests.control.rig import WAIT_S, Running, cut_once, refuses
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from forewarn.drivers import Task
 
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -41,130 +44,20 @@ def running() -> Iterator[Running]:
     made.store.close()
 
 
-@pytest.mark.parametrize("step_ms", [HOUR_MS, 10 * 24 * HOUR_MS], ids=["hour", "days"])
-def test_step_ahead_is_followed_when_no_notice_runs(running: Running, step_ms: int) -> None:
-    """The service's clock follows within a minute, and no group is silent for it.
-
-    Source: N-4, B-2.
-    """
-    assert running.pass_time(step_ms=step_ms) == running.wall_ms
-    assert running.loop.read(lambda plane: set(plane.state.enrolments)).result(WAIT_S) == {"g"}
-
-
-def test_step_back_is_followed_when_no_notice_runs(running: Running) -> None:
-    """The service's clock goes back with the system's, so that the next NotBefore is right. N-4."""
-    running.pass_time()
-    assert running.pass_time(step_ms=-HOUR_MS) == running.wall_ms
-    assert running.announce().not_before_ms == running.wall_ms + 15 * 60_000
-
-
-def test_step_back_keeps_no_driver_waiting(running: Running) -> None:
-    """A driver that did not hear of an end is told again when it was to be. Source: L-7, N-4."""
-    running.driver.deaf = 3
+def test_loop_wakes_up_when_its_clock_is_moved(running: Running) -> None:
+    """An emulator's clock is moved by hand: nobody waits for the machine's time. Source: L-1."""
     operation = running.announce()
-    running.end(operation)
-    told = len(running.driver.told)
-    running.pass_time(step_ms=-HOUR_MS)
-    running.pass_time()
-    assert len(running.driver.told) == told + 2
-
-
-def test_step_never_shortens_a_running_notice(running: Running) -> None:
-    """While a notice runs a step is not followed; once it has ended it is. Source: N-4."""
-    operation = running.announce()
-    assert running.pass_time(step_ms=HOUR_MS) == running.wall_ms - HOUR_MS
-    assert running.state_of(operation) is OperationState.ANNOUNCED
-    running.ask(Approve("v", operation.events))
-    assert running.state_of(operation) is OperationState.RUNNING
-    assert running.pass_time() == running.wall_ms
-
-
-def test_earliest_start_counts_anew_where_the_clock_is_put_back(running: Running) -> None:
-    """It had passed before, so that nothing would have looked at it any more. L-1, N-4."""
-    groups, vms = (Group("g2"),), (Vm("v2", "h2", "g2"),)
-    running.ask(ChangeTopology((Host("h2"),), groups, vms))
-    late_ms = running.clock.now_ms() + 3 * HOUR_MS
-    running.ask(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h2",), not_before_ms=late_ms))
-    begun_ms = running.pass_time(step_ms=-6 * HOUR_MS)
-    for _ in range(50):
-        running.pass_time(MINUTE_MS)
-    earliest_ms = running.clock.now_ms() + 5 * MINUTE_MS
-    running.ask(CreateMaintenance(Cause.HOST_REBOOT, ("h",), 600, earliest_ms=earliest_ms))
-    running.ask(StartMaintenance(2))
-    while running.pass_time(MINUTE_MS) > begun_ms:
-        pass
-    [operation] = [o for o in running.plane.state.operations.values() if o.maintenance]
-    assert operation.hold_ms == earliest_ms < operation.not_before_ms
-    running.ask(Approve("v", operation.events))
-    assert running.state_of(operation) is OperationState.ANNOUNCED
-    running.pass_time(earliest_ms - running.clock.now_ms())
-    assert running.state_of(operation) is OperationState.RUNNING
-
-
-STEPS_MS = [HOUR_MS, -6 * HOUR_MS, 50 * 24 * HOUR_MS]
-
-
-@pytest.mark.parametrize("step_ms", STEPS_MS)
-def test_notice_is_the_same_over_a_restart(running: Running, step_ms: int) -> None:
-    """A step while the service was down neither shortens nor stretches a notice. Source: N-4."""
-    operation = running.announce()
-    assert running.restart(5000, step_ms=step_ms) == 0
-    assert running.restart(5000) == 0
-    left_ms = operation.not_before_ms - running.clock.now_ms()
-    running.pass_time(left_ms - 1)
-    assert running.state_of(operation) is OperationState.ANNOUNCED
-    running.pass_time(1)
-    assert running.state_of(operation) is OperationState.RUNNING
-    assert running.pass_time() >= running.wall_ms
-
-
-@pytest.mark.parametrize("step_ms", STEPS_MS)
-def test_restart_follows_the_system_clock_when_no_notice_runs(
-    running: Running, step_ms: int
-) -> None:
-    """A service without a notice starts over by the system's clock; nobody is silent for it.
-
-    Source: N-4, B-2.
-    """
-    assert running.restart(5000, step_ms=step_ms) == step_ms
-    assert running.clock.now_ms() == running.wall_ms
-    running.pass_time()
-    assert running.loop.read(lambda plane: set(plane.state.enrolments)).result(WAIT_S) == {"g"}
-    operation = running.announce()
-    assert running.restart(5000, step_ms=HOUR_MS) == 0
-    assert running.state_of(operation) is OperationState.ANNOUNCED
-
-
-@pytest.mark.parametrize("boot", ["another boot", ""], ids=["other", "none"])
-def test_mark_of_another_boot_means_nothing(running: Running, boot: str) -> None:
-    """After a reboot, or on another machine, the system's clock is followed. Source: N-4."""
-    running.announce()
-    assert running.restart(5000, step_ms=HOUR_MS, boot=boot) == HOUR_MS
-    assert running.restart(5000, boot="a boot") == 0
-
-
-def test_absurd_mark_means_nothing(running: Running) -> None:
-    """A mark far beyond what is known of the time is not believed. Source: N-4."""
-    running.announce()
-    for absurd_ms in (0, -(10**15), 10**15, 2 * running.wall_ms):
-        running.ask(ClockMarked("a boot", absurd_ms))
-        assert running.restart(5000) == 0
-        assert running.clock.now_ms() == running.wall_ms
-
-
-def test_clock_that_is_not_stepped_costs_no_write(running: Running) -> None:
-    """The clock's mark is written at the first start and after a step only. Source: N-4.
-
-    With a step back the marks of polls that lie ahead are put back, too. Source: F-5.
-    """
-    written = running.store.generation
-    for _ in range(3):
-        running.pass_time()
-    assert running.store.generation == written
-    running.pass_time(step_ms=-HOUR_MS)
-    assert running.store.generation == written + 2
-    running.restart(5000)
-    assert running.store.generation == written + 3, "only the claim of the writer"
+    running.loop.stop()
+    clock = VirtualClock(running.wall_ms)
+    setup = DriverSetup(running.drivers, "manual", executor=running.executor)
+    loop = ControlEngine(running.plane, clock, drivers=setup, publisher=running.publisher)
+    loop.recover()
+    loop.start()
+    for _ in range(2):
+        loop.read(lambda _: None).result(WAIT_S)
+    clock.set(operation.not_before_ms)
+    wait_until(lambda: "operation.begun" in running.history(operation))
+    loop.stop()
 
 
 def test_host_with_a_driver_nobody_has_is_refused(running: Running) -> None:
@@ -172,6 +65,13 @@ def test_host_with_a_driver_nobody_has_is_refused(running: Running) -> None:
     with pytest.raises(DriverUnknown, match="no driver magic"):
         running.ask(ChangeTopology(hosts=(Host("other", driver="magic"),)))
     assert "other" not in running.plane.state.topology.hosts
+
+
+def test_service_whose_default_driver_nobody_has_is_refused(running: Running) -> None:
+    """It is known before anything needs it. Source: R-3."""
+    setup = DriverSetup(running.drivers, "magic", executor=running.executor)
+    with pytest.raises(DriverUnknown, match="no driver magic"):
+        ControlEngine(running.plane, running.clock, drivers=setup, publisher=running.publisher)
 
 
 def test_driver_that_is_gone_fails_the_attempt_only(running: Running) -> None:
@@ -233,6 +133,55 @@ def test_driver_is_not_asked_after_what_it_has_not_begun(running: Running) -> No
     assert len(running.driver.asked) > len(asked) > 0
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["begun", "failed"])
+def test_driver_is_begun_again_when_the_store_lost_what_it_said(
+    running: Running, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Otherwise nobody would ever hear that it has begun, or why it could not. L-7, L-8."""
+
+    def begin(task: Task) -> None:
+        if not running.driver.begun:
+            monkeypatch.setattr(running.store, "commit", cut_once(running))
+        running.driver.begun.append(task.operation.attempt)
+        if fails:
+            raise OSError("its board is dark")
+
+    operation = running.announce()
+    monkeypatch.setattr(running.driver, "begin", begin)
+    running.ask(Approve("v", operation.events))
+    running.settle()
+    assert running.driver.begun == [1, 1]
+    assert running.history(operation)[-1] == ("operation.stuck" if fails else "operation.begun")
+
+
+def test_driver_waits_until_the_store_knows_its_writer(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is begun by who may not be the writer any more; people hear of it once. R-2, L-7."""
+    operation = running.announce()
+    with monkeypatch.context() as patch:
+        away = StoreUnavailable(place="here", reason="it is away")
+        patch.setattr(running.store, "confirm", refuses(away))
+        running.ask(Approve("v", operation.events))
+        for _ in range(3):
+            running.pass_time(1000)
+        assert running.driver.begun == []
+    said = [getattr(each, "action", "") for each in caplog.records if each.levelname == "ERROR"]
+    assert said == ["store-unavailable"]
+    running.pass_time(1000)
+    assert running.driver.begun == [1]
+
+
+def test_exhausted_driver_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """However many of its calls are given up. Source: R-1."""
+    with gated("begin", calls=2) as (running, driver, _):
+        started_on(running, "second")
+        assert driver.called.acquire(timeout=WAIT_S)
+        running.pass_time(MINUTE_MS)
+        said = [getattr(each, "action", "") for each in caplog.records]
+        assert (said.count("driver.hung"), said.count("driver-exhausted")) == (2, 1)
+
+
 def test_bug_in_the_loop_ends_the_service(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -242,6 +191,34 @@ def test_bug_in_the_loop_ends_the_service(
     running.loop._thread.join(WAIT_S)
     caplog.clear()  # this bug was to be
     assert [type(error) for error in running.lost] == [OurError]
+
+
+def test_no_thread_keeps_the_process_alive(running: Running) -> None:
+    """A service that ends by a bug ends, though nobody has stopped its threads. Source: L-7."""
+    running.loop.replica.read(lambda view: view.sequence).result(WAIT_S)
+    daemons = {each.name: each.daemon for each in threading.enumerate()}
+    assert (daemons["control"], daemons["readers"]) == (True, True)
+
+
+def test_bug_in_a_request_is_that_of_who_asked_alone(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is answered, nothing was changed, and everybody else is served. Source: L-8."""
+    running.loop.note(object(), "test")  # type: ignore[arg-type]
+    answer = running.loop.submit(object(), "test")  # type: ignore[arg-type]
+    running.settle()
+    caplog.clear()  # this bug was to be
+    with pytest.raises(OurError):
+        answer.result(0)
+    assert running.announce().number == 1
+    assert not running.lost
+
+
+def test_trouble_says_why_nothing_is_decided(running: Running) -> None:
+    """That the service ends, where nothing went wrong. Source: L-8."""
+    assert running.loop.trouble == ""
+    running.loop.stop()
+    assert running.loop.trouble == "The service is stopping."
 
 
 def test_report_that_is_refused_is_no_trouble(

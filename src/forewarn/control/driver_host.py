@@ -144,7 +144,6 @@ class DriverHost:
     def resume(self, now_ms: int) -> None:
         """Ask after everything that was begun, by what is on record."""
         self._tried.clear()
-        self._said.clear()
         for operation in self._plane.state.operations.values():
             if operation.state is OperationState.RUNNING and operation.begun_ms:
                 self._plan(operation.number, _Next(Verb.PROGRESS, operation.attempt, now_ms))

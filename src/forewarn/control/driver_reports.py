@@ -73,7 +73,3 @@ class DriverReportBatch:
             together = reports[0] if len(reports) == 1 else DriverReports(tuple(reports))
             self._commit(together, driver)
         return [report.operation for reports in taken.values() for report in reports]
-
-    def clear(self) -> None:
-        """Forget them: the drivers are asked again."""
-        self._reports.clear()
