@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -9,6 +12,7 @@ import pytest
 
 from forewarn.core import indexes
 from tests.simulator.mutants import equivalents, interval
+from tests.simulator.mutation import finder
 from tests.simulator.mutation.generated import PACKAGES, SOUND, Breakage, breakages
 from tests.simulator.mutation.recorded import Recorded
 from tests.simulator.mutation.server import replaced
@@ -39,6 +43,23 @@ def test_breakage_takes_the_place_of_code_in_use(core: list[Breakage]) -> None:
         assert function.__code__ != sound
     finally:
         function.__code__ = sound
+
+
+def test_breakage_reaches_processes_that_tests_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of ours that is run by itself is broken, too, and others are not."""
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv(finder.MODULE, "")
+    monkeypatch.setenv(finder.NUMBER, "")
+    [nice] = [each for each in breakages("control") if each.text == "NICE = 10"]
+    finder.break_children(nice)
+    text = "from forewarn.control import planner_worker as p; print(p.NICE, p.OOM_SCORE)"
+    said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["11", "1000"]
+    held = Recorded({"starts it": 1.0}, {}, [])
+    end = next(each for each in breakages("control") if each.text == "os._exit(1)")
+    assert end.is_in_function
+    assert not held.is_replaceable(end)
+    assert held.tests(end) == ["starts it"]
 
 
 def test_sound_product_is_not_changed(core: list[Breakage]) -> None:

@@ -41,8 +41,9 @@ class Recorded:
         return sorted(self._executing(breakage), key=self.seconds.__getitem__)
 
     def is_replaceable(self, breakage: Breakage) -> bool:
-        """Whether a breakage can be made after its module was loaded."""
-        return breakage.is_in_function and "" not in self._executing(breakage)
+        """Whether a breakage can be made after its module was loaded; some never are in here."""
+        loaded = breakage.path in self.lines
+        return loaded and breakage.is_in_function and "" not in self._executing(breakage)
 
     def _executing(self, breakage: Breakage) -> set[str]:
         lines = self.lines.get(breakage.path, {})

@@ -1,14 +1,14 @@
 """Tries breakages, each in a forked process, in which all the tests are loaded already.
 
 A breakage of a function is made by giving the function other code. What is executed while its
-module is loaded cannot be replaced in that way, so those breakages begin before the product loads.
+module is loaded cannot be replaced in that way, so those breakages begin before the product loads;
+nor can what runs only in processes that tests start.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import gc
-import importlib.machinery
 import os
 import resource
 import select
@@ -16,13 +16,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import CodeType, FunctionType
 
 import pytest
 from hypothesis.internal.conjecture import engine
 
 from tests.postgres import drop_shared_databases
+from tests.simulator.mutation.finder import Finder, break_children
 from tests.simulator.mutation.generated import ROOT, SOUND, Breakage, broken
 from tests.simulator.mutation.recorded import Recorded
 from tests.simulator.mutation.rooms import EXPLORED, SIMULATED, arguments
@@ -78,7 +78,8 @@ def _served(
     if not child:
         os.close(reader)
         if is_early:
-            sys.meta_path.insert(0, Finder(chosen[0]))  # type: ignore[arg-type]
+            sys.meta_path.insert(0, Finder(chosen[0].module, chosen[0].number))  # type: ignore[arg-type]
+            break_children(chosen[0])
         server = _Server(room, chosen, held, writer, is_early=is_early)
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
@@ -259,34 +260,3 @@ def _codes(code: CodeType) -> dict[tuple[object, ...], CodeType]:
 def _name(code: CodeType) -> tuple[object, ...]:
     column = next(iter(code.co_positions()), None)  # tells two lambdas in one line apart
     return code.co_qualname, code.co_firstlineno, column if "<lambda>" in code.co_name else None
-
-
-class Finder:
-    """Finds the module that is to be broken, and loads it broken."""
-
-    def __init__(self, breakage: Breakage) -> None:
-        """Break a module in one way."""
-        self._breakage = breakage
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: object = None,
-        target: object = None,  # noqa: ARG002 - the interface has it
-    ) -> object:
-        """Return the spec of the broken module."""
-        if fullname != self._breakage.module:
-            return None
-        number = self._breakage.number
-
-        class Broken(importlib.machinery.SourceFileLoader):
-            def get_code(self, fullname: str) -> CodeType:
-                source = Path(self.get_filename(fullname))
-                tree = broken(source.read_text(encoding="utf-8"), number)
-                return compile(tree, str(source), "exec", dont_inherit=True)
-
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path)  # type: ignore[arg-type]
-        assert spec is not None
-        assert spec.origin is not None
-        spec.loader = Broken(fullname, spec.origin)
-        return spec
