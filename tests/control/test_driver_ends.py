@@ -193,6 +193,8 @@ def test_step_of_the_clock_is_no_time_that_passes(
     running: Running, driver: Scripted, step_ms: int
 ) -> None:
     """A driver is asked when so much time has passed as it said. Source: N-4, R-1."""
+    running.driver.again_after_ms = HOUR_MS
+    started(running, "other")  # has its turn later, though it was the first
     driver.said = Progress(again_ms=10 * MINUTE_MS)
     operation = started(running)
     running.pass_time(2 * MINUTE_MS, step_ms=step_ms)

@@ -216,9 +216,9 @@ def test_progress_is_told_less_often_the_longer_it_takes(
     now_ms = 10 * HOUR_MS
     operation = replace(task_of(7).operation, begun_ms=now_ms + begun_ms, attempt=3)
     reports = ProgressReports()
-    first = reports.report(operation, Progress(share=0.123), now_ms)
+    first = reports.report(operation, Progress(share=0.999), now_ms)
     assert first is not None
-    assert (first.operation, first.attempt, first.percent, first.text) == (7, 3, 12, "")
+    assert (first.operation, first.attempt, first.percent, first.text) == (7, 3, 99, "")
     second = reports.report(operation, Progress(text="more"), now_ms + later_ms)
     assert (second is not None) is told
     if second is not None:
@@ -237,6 +237,14 @@ def test_end_and_silence_are_not_progress(said: Progress) -> None:
     assert ProgressReports().report(known, Progress(text="x", share=0.0), HOUR_MS) is None
     for news in (Progress(text="x", share=0.5), Progress(text="y", share=0.0)):
         assert ProgressReports().report(known, news, HOUR_MS) is not None
+
+
+def test_host_that_a_driver_chooses_is_that_of_its_own_operation() -> None:
+    """And of the attempt that is under way. Source: M-1, R-1."""
+    operation = replace(task_of(7).operation, attempt=3)
+    report = ProgressReports().report(operation, Progress(placements={"v": "h2"}), HOUR_MS)
+    assert report is not None
+    assert (report.operation, report.attempt, report.placements) == (7, 3, (("v", "h2"),))
 
 
 def test_new_attempt_and_forgotten_one_are_told_at_once() -> None:

@@ -93,7 +93,10 @@ def test_command_may_be_tried_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "told"),
-    [("/200", ""), ("/204", ""), ("/302", "answered 302"), ("/503", "answered 503")],
+    [
+        *(("/200", ""), ("/204", ""), ("/299", "")),
+        *(("/300", "answered 300"), ("/302", "answered 302"), ("/503", "answered 503")),
+    ],
 )
 def test_url_passes_by_its_status(server: str, path: str, told: str) -> None:
     """200 to 299 passes; a redirect is not followed. Source: F-5."""

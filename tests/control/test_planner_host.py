@@ -14,6 +14,7 @@ from forewarn.control.gate_checks import Gate
 from forewarn.core.impact import Cause
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance.stimuli import (
+    ApplyPolicy,
     CreateMaintenance,
     PauseMaintenance,
     ResumeMaintenance,
@@ -21,14 +22,17 @@ from forewarn.core.maintenance.stimuli import (
 )
 from forewarn.core.stimulus import Approve, ChangeTopology, Complete, GroupsPolled
 from forewarn.core.topology import Host
-from forewarn.store.errors import StoreFull
+from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.store.errors import StoreContradiction, StoreFull
 from tests.control.rig import WAIT_S, Running, refuses
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forewarn.control.planning import PlannerTask
     from forewarn.core.lifecycle import Operation
+    from forewarn.core.maintenance.records import MaintenancePlan
 
 MINUTE_MS = 60_000
 WORK_MAX = 10
@@ -155,6 +159,78 @@ def test_plan_that_the_store_would_not_take_is_not_made_again(
     assert executor.idle
     assert planned.plan
     assert not planned.plan_wanted
+
+
+def test_plan_that_the_store_can_never_hold_keeps_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is a bug of one maintenance; the others have their plans. Source: F-2, L-8."""
+    executor = ByHand()
+    running = Running(executor=executor)
+    for _ in range(2):
+        running.ask(CreateMaintenance(Cause.HOST_REBOOT, ("h",), 600))
+    with monkeypatch.context() as patch:
+        refused = StoreContradiction(place="here", reason="it has no such column")
+        patch.setattr(running.store, "commit", refuses(refused))
+        executor.do_next()
+        running.settle()
+    executor.do_next()
+    running.settle()
+    plans = [bool(each.plan) for each in running.plane.state.maintenances.values()]
+    running.loop.stop()
+    running.store.close()
+    assert plans == [False, True]
+
+
+def test_plan_that_a_restart_cut_off_is_made_again() -> None:
+    """The service that began it is not there any more to take it. Source: F-2, L-7."""
+    executor = ByHand()
+    running = Running(executor=executor)
+    running.ask(CreateMaintenance(Cause.HOST_REBOOT, ("h",), 600))
+    running.restart(1000)
+    for _ in range(2):  # what the first one makes reaches nobody
+        executor.do_next()
+    running.settle()
+    planned = running.plane.state.maintenances[1].plan
+    running.loop.stop()
+    running.store.close()
+    assert planned
+
+
+def test_plan_that_was_overtaken_is_made_again() -> None:
+    """It breaks the policy that was applied while it was made. Source: F-2, F-3."""
+    executor = ByHand()
+    running = Running(executor=executor)
+    running.ask(CreateMaintenance(Cause.HOST_REBOOT, ("h",), 600))
+    running.ask(ApplyPolicy(MaintenancePolicy(pause_s=3600)))
+    plans = []
+    for _ in range(2):
+        executor.do_next()
+        running.settle()
+        plans.append(bool(running.plane.state.maintenances[1].plan))
+    idle = executor.idle
+    running.loop.stop()
+    running.store.close()
+    assert plans == [False, True]
+    assert idle
+
+
+def test_bug_of_the_planner_is_said_to_people(caplog: pytest.LogCaptureFixture) -> None:
+    """The maintenance waits and says for what; all else goes on. Source: F-2, L-8."""
+
+    def make(asked: PlannerTask) -> MaintenancePlan:
+        raise ZeroDivisionError(asked.maintenance)
+
+    running = Running(planner=make)
+    running.ask(CreateMaintenance(Cause.HOST_REBOOT, ("h",), 600))
+    running.ask(StartMaintenance(1))
+    running.settle()
+    why, goes_on = running.why_maintenance(1), running.announce()
+    running.loop.stop()
+    running.store.close()
+    caplog.clear()  # this bug was to be
+    assert why == "no plan of m-1 could be made: the planner has a bug; see the log of the service"
+    assert goes_on.state is OperationState.ANNOUNCED
 
 
 @pytest.mark.parametrize("step_ms", [60 * MINUTE_MS, -60 * MINUTE_MS, -2 * MINUTE_MS])

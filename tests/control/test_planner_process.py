@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,8 +25,6 @@ from tests.control.rig import WAIT_S, Running
 from tests.core.maintenance import MaintenanceRig, fleet
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from forewarn.control.planning import FleetColumns
     from forewarn.core.maintenance.records import MaintenancePlan
 
@@ -68,6 +67,8 @@ def test_small_fleet_needs_no_process() -> None:
     """Below the limit a plan is made on the thread, whatever becomes of processes."""
     asked = asked_for(fleet())
     assert PlannerProcess(("false",), apart_min=asked.size + 1)(asked) == made(asked)
+    with pytest.raises(PlannerProcessFailed):
+        PlannerProcess(("false",), apart_min=asked.size)(asked)
 
 
 def test_plan_is_made_on_the_thread_where_no_process_can_be_started(tmp_path: Path) -> None:
@@ -156,19 +157,49 @@ class Endless(PlannerTask):
         return Endless.__new__, (Endless,)
 
 
-def test_process_ends_with_whoever_started_it() -> None:
-    """In the middle of a plan, as soon as the pipe closes, as it does when a service is killed."""
+def begun(task: type[PlannerTask]) -> subprocess.Popen[bytes]:
+    """Start the process of a plan, and give it a task."""
     process = subprocess.Popen(
         WORKER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdin
-    assert process.stderr
-    process.stdin.write(pickle.dumps(Endless.__new__(Endless)))
+    process.stdin.write(pickle.dumps(task.__new__(task)))
     process.stdin.flush()
+    return process
+
+
+def test_process_ends_with_whoever_started_it() -> None:
+    """In the middle of a plan, as soon as the pipe closes, as it does when a service is killed."""
+    process = begun(Endless)
+    assert process.stderr
     assert process.stderr.readline() == b"begun\n"
     process.terminate()  # as a service manager does; it is the service's to end
     answer, _ = process.communicate(timeout=WAIT_S)  # this closes the pipe first
     assert (process.returncode, answer) == (1, b"")
+
+
+class Curious(Endless):
+    """A task that prints what it sees of its process, and cannot be planned."""
+
+    @property
+    def fleet(self) -> FleetColumns:
+        """Print it where answers are written."""
+        score = Path("/proc/self/oom_score_adj").read_text(encoding="ascii").strip()
+        print(os.nice(0), score, flush=True)
+        raise MemoryError
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Be made without fields."""
+        return Curious.__new__, (Curious,)
+
+
+def test_process_steps_back_behind_the_service() -> None:
+    """In time and in memory; and what it prints does not spoil its answer. Source: F-2."""
+    process = begun(Curious)
+    assert process.stderr
+    assert process.stderr.readline() == b"%d 1000\n" % min(os.nice(0) + 10, 19)
+    answer, _ = process.communicate(timeout=WAIT_S)
+    assert answer == b""
 
 
 def test_plan_that_cannot_be_made_is_made_again() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.control import replica as replica_module
-from forewarn.control.inbox import Stopping
+from forewarn.control.inbox import Inbox, Stopping
 from forewarn.control.plane import StateView
 from forewarn.control.replica import StateReplica
 from forewarn.control.service_state import ServiceStatus
@@ -98,6 +98,8 @@ def test_fleet_that_somebody_reads_stays_as_it_was(running: Running) -> None:
 
     fleet, is_live = read()
     assert is_live
+    running.ask(Cancel(running.announce().number))
+    assert read()[0] is fleet  # nothing of it has changed
     running.ask(ChangeTopology(vms=(Vm("v2", "h", "g"),)))
     newer, is_live = read()
     assert is_live
@@ -167,6 +169,17 @@ def test_question_to_a_service_that_ends_is_refused(running: Running) -> None:
     running.loop.stop()
     with pytest.raises(Stopping):
         running.loop.replica.read(lambda view: view.sequence).result(WAIT_S)
+
+
+def test_question_that_never_had_a_state_is_refused() -> None:
+    """The service has ended before its state was copied. Source: L-8."""
+    status = ServiceStatus()
+    replica = StateReplica(Inbox(status), status)
+    questions = [replica.read(lambda view: view.sequence) for _ in range(2)]
+    replica.stop()
+    for question in questions:
+        with pytest.raises(Stopping):
+            question.result(0)
 
 
 def test_question_of_before_the_end_is_answered(running: Running) -> None:

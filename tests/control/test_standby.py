@@ -150,6 +150,18 @@ def test_lease_that_was_taken_is_renewed_no_more() -> None:
     assert (table.held, table.looks) == (Lease("another", 9), looks)
 
 
+def test_lease_is_renewed_no_more_after_the_end() -> None:
+    """Else a process that has given it up would take it from the next one. Source: L-7."""
+    table = LeaseTable()
+    tenure = Tenure(table, TERM_MS)
+    assert tenure.attempt(SystemTime().now_ms())
+    keeper = LeaseKeeper(tenure, SystemTime(), print)  # type: ignore[arg-type]
+    assert keeper._thread.daemon  # nor is a process kept alive for it
+    wait_until(lambda: table.looks > 1)
+    keeper.stop()
+    assert not keeper._thread.is_alive()
+
+
 @pytest.mark.parametrize("outages", [[], ["away"]], ids=["there", "away"])
 def test_leaving_gives_the_lease_up_if_it_can(outages: list[str]) -> None:
     """A database that is away keeps nobody from ending. Source: L-7."""

@@ -297,7 +297,9 @@ def test_keeper_trims_at_the_start(
 
     gone = HistoryKeeper(story.store, Retention(tmp_path / "gone", max_age_ms=1), Later())  # type: ignore[arg-type]
     wait_until(lambda: "could not be trimmed" in caplog.text)
+    assert gone._thread.daemon  # no process is kept alive for it
     gone.stop()
+    assert not gone._thread.is_alive()
     keeper = HistoryKeeper(story.store, Retention(tmp_path, max_age_ms=1), Later())  # type: ignore[arg-type]
     wait_until(lambda: not sequences(story.store))
     keeper.stop()
