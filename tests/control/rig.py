@@ -177,6 +177,7 @@ class Running:
             on_lost=self.lost.append,
         )
         self.loop.recover()
+        self.recovered_ms = self.clock.now_ms()
         self.loop.start()
 
     def restart(self, by_ms: int, *, step_ms: int = 0, boot: str = "a boot") -> int:
@@ -193,7 +194,7 @@ class Running:
         self.wall_ms += by_ms + step_ms
         self.boot = boot
         self.start()
-        return self.clock.now_ms() - before_ms - (self.elapsed_ms - elapsed_ms)
+        return self.recovered_ms - before_ms - (self.elapsed_ms - elapsed_ms)
 
     def ask(self, stimulus: Stimulus) -> Committed:
         """Ask for something."""

@@ -233,6 +233,7 @@ def test_end_and_silence_are_not_progress(said: Progress) -> None:
     """Neither is what is on record already. Source: R-1."""
     operation = task_of(7).operation
     assert ProgressReports().report(operation, said, HOUR_MS) is None
+    assert ProgressReports().report(operation, Progress(share=0.0), HOUR_MS) is not None
     known = replace(operation, progress="x", progress_percent=0)
     assert ProgressReports().report(known, Progress(text="x", share=0.0), HOUR_MS) is None
     for news in (Progress(text="x", share=0.5), Progress(text="y", share=0.0)):

@@ -135,7 +135,10 @@ def test_driver_is_not_asked_after_what_it_has_not_begun(running: Running) -> No
 
 @pytest.mark.parametrize("fails", [False, True], ids=["begun", "failed"])
 def test_driver_is_begun_again_when_the_store_lost_what_it_said(
-    running: Running, monkeypatch: pytest.MonkeyPatch, fails: bool
+    running: Running,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fails: bool,
 ) -> None:
     """Otherwise nobody would ever hear that it has begun, or why it could not. L-7, L-8."""
 
@@ -151,6 +154,8 @@ def test_driver_is_begun_again_when_the_store_lost_what_it_said(
     running.ask(Approve("v", operation.events))
     running.settle()
     assert running.driver.begun == [1, 1]
+    errors = [getattr(each, "action", "") for each in caplog.records if each.levelname == "ERROR"]
+    assert errors == ["store-uncertain"]
     assert running.history(operation)[-1] == ("operation.stuck" if fails else "operation.begun")
 
 

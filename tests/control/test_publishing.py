@@ -19,7 +19,7 @@ from forewarn.core.stimulus import (
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.replication.messages import PublishResult
 from forewarn.store.errors import StoreFull, StoreUncertain
-from tests.control.rig import Running, refuses
+from tests.control.rig import WAIT_S, Running, refuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,6 +67,15 @@ def test_step_of_the_clock_does_not_put_publishing_off(running: Running, step_ms
     running.pass_time(step_ms=step_ms)
     assert running.loop.shows
     assert running.driver.begun == [1]
+
+
+def test_answer_waits_for_nothing_that_failed(running: Running) -> None:
+    """Who waits to have it shown is answered while nothing can be published. Source: M-4."""
+    running.publisher.fails = True
+    running.announce()
+    work = RequestMaintenance(cause=Cause.REBOOT, targets=("v",))
+    assert running.loop.submit(work, "test", shown=True).result(WAIT_S).operations
+    assert not running.loop.shows
 
 
 def test_notice_that_could_not_be_published_does_not_run(running: Running) -> None:

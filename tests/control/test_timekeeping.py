@@ -92,14 +92,25 @@ def test_step_that_is_followed_is_logged(
     assert actions.count("clock.stepped") == said
 
 
-def test_suspended_machine_puts_no_notice_off(running: Running) -> None:
+def test_step_while_the_service_was_down_is_logged(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A notice goes on by the old time, which is not other machines' any more. Source: N-4."""
+    running.announce()
+    running.restart(5000, step_ms=HOUR_MS)
+    actions = [getattr(each, "action", "") for each in caplog.records]
+    assert actions.count("clock.stepped") == 1
+
+
+@pytest.mark.parametrize("suspended_ms", [1000, 10 * MINUTE_MS])
+def test_suspended_machine_puts_no_notice_off(running: Running, suspended_ms: int) -> None:
     """Its VMs were suspended with it, and so was their notice's clock. Source: N-4."""
     late_ms = running.clock.now_ms() + 5 * HOUR_MS
     work = RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h",), not_before_ms=late_ms)
     operation = running.ask(work).operations[0]
     running.settle()
-    running.suspended_ms = 10 * MINUTE_MS
-    assert running.pass_time(running.suspended_ms) == running.wall_ms - running.suspended_ms
+    running.suspended_ms = suspended_ms
+    assert running.pass_time(suspended_ms) == running.wall_ms - suspended_ms
     running.pass_time(2 * MINUTE_MS)
     assert running.pass_time(HOUR_MS) == running.wall_ms
     assert running.state_of(operation) is OperationState.ANNOUNCED

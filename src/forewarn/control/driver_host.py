@@ -293,7 +293,6 @@ class DriverHost:
             self._calls_nobody(call, now_ms)
             return
         self._under_way[number] = call
-        planned.ready = False
         self._calls.make(call, partial(make_call, call, driver, store, now_ms=now_ms), now_ms)
 
     def _calls_nobody(self, call: DriverCall, now_ms: int) -> None:
