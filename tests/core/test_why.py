@@ -27,6 +27,7 @@ from forewarn.core.why import why
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.policy import Budget, Scope
 from forewarn.planning.policy import Policy as MaintenancePolicy
+from forewarn.values import replace
 from tests.core.maintenance import MaintenanceRig, fleet
 from tests.core.rig import DAY_MS, MINUTE_MS, START_MS, Rig, small
 
@@ -77,6 +78,19 @@ def test_approved_work_waits_for_its_earliest_start() -> None:
     rig.now_ms = rests_until_ms
     rig.tell(Tick())
     assert rig.now(operation.number).state is OperationState.RUNNING
+
+
+def test_work_that_asks_nobody_waits_for_its_notbefore() -> None:
+    """An earliest start that nobody can bring about by approving is not named. Source: F-4, N-4."""
+    rig = fleet()
+    rig.tell(ChangeTopology(hosts=(Host("empty", 0, 0),)))
+    number = rig.start("empty")
+    rig.run(limit=1)
+    [operation] = rig.working(number).values()
+    due_ms = operation.not_before_ms
+    held = replace(operation, state=OperationState.ANNOUNCED, hold_ms=due_ms - 1)
+    waiting = why(Draft(rig.state, due_ms - 2, rig.terms()), held)
+    assert [each.text for each in waiting] == ["its NotBefore is not reached"]
 
 
 def test_coupled_work_names_who_must_approve() -> None:

@@ -57,11 +57,12 @@ def _why_announced(draft: Draft, operation: Operation) -> tuple[Waiting, ...]:
     short = no_room(operation, start_shortage(draft, operation))
     if short:
         found.append(short)
-    if not found and operation.hold_ms > draft.now_ms:
-        found.append(Waiting("time", "its earliest start is not reached", operation.hold_ms))
-    elif not found:
-        found.append(Waiting("time", "its NotBefore is not reached", operation.not_before_ms))
-    return tuple(found)
+    if found:
+        return tuple(found)
+    asks = any(draft.enabled(event.group) for event in draft.events_of(operation))
+    if operation.hold_ms > draft.now_ms and (due or asks):  # all have approved it
+        return (Waiting("time", "its earliest start is not reached", operation.hold_ms),)
+    return (Waiting("time", "its NotBefore is not reached", operation.not_before_ms),)
 
 
 def _why_running(operation: Operation, driver: str, now_ms: int) -> tuple[Waiting, ...]:
