@@ -152,8 +152,11 @@ class Running:
         self.ask(ChangeTopology(hosts=(Host("h"),), groups=(Group("g"),), vms=(Vm("v", "h", "g"),)))
         self.ask(Enable("g"))
 
-    def start(self) -> None:
-        """Start the loop on the store as it is; the monotonic clock starts over."""
+    def start(self, *, runs: bool = True) -> None:
+        """Start the loop on the store as it is; the monotonic clock starts over.
+
+        `runs`: whether it goes on after it has taken up what was left.
+        """
         started_ms, self.suspended_ms = self.elapsed_ms, 0
         self.clock = SystemClock(
             lambda: self.wall_ms * NS_PER_MS,
@@ -178,7 +181,8 @@ class Running:
         )
         self.loop.recover()
         self.recovered_ms = self.clock.now_ms()
-        self.loop.start()
+        if runs:
+            self.loop.start()
 
     def restart(self, by_ms: int, *, step_ms: int = 0, boot: str = "a boot") -> int:
         """Start the loop again, and return what its clock is ahead of the first one, in ms.

@@ -11,6 +11,7 @@ from forewarn.clock import VirtualClock
 from forewarn.control.driver_host import ABORT_TRIES
 from forewarn.control.driver_setup import DriverSetup, DriverUnknown
 from forewarn.control.engine import ControlEngine
+from forewarn.control.inbox import Stopping
 from forewarn.core.impact import Cause
 from forewarn.core.stimulus import (
     Approve,
@@ -58,6 +59,8 @@ def test_loop_wakes_up_when_its_clock_is_moved(running: Running) -> None:
     clock.set(operation.not_before_ms)
     wait_until(lambda: "operation.begun" in running.history(operation))
     loop.stop()
+    clock.advance(1)
+    assert len(loop._inbox) == 0  # nobody is there to be woken
 
 
 def test_host_with_a_driver_nobody_has_is_refused(running: Running) -> None:
@@ -156,6 +159,8 @@ def test_driver_is_begun_again_when_the_store_lost_what_it_said(
     assert running.driver.begun == [1, 1]
     errors = [getattr(each, "action", "") for each in caplog.records if each.levelname == "ERROR"]
     assert errors == ["store-uncertain"]
+    warned = [getattr(each, "action", "") for each in caplog.records if each.levelname == "WARNING"]
+    assert ("operation.stuck" in warned) is fails
     assert running.history(operation)[-1] == ("operation.stuck" if fails else "operation.begun")
 
 
@@ -217,6 +222,17 @@ def test_bug_in_a_request_is_that_of_who_asked_alone(
         answer.result(0)
     assert running.announce().number == 1
     assert not running.lost
+
+
+def test_request_that_waits_at_the_end_is_refused(running: Running) -> None:
+    """Its caller hears that nothing was done. Source: L-8."""
+    held = threading.Event()
+    running.loop.read(lambda _: held.wait(WAIT_S))
+    waiting = running.loop.submit(ChangeTopology(hosts=(Host("h7"),)), "test")
+    running.loop.stop(timeout_s=0)
+    held.set()
+    with pytest.raises(Stopping):
+        waiting.result(WAIT_S)
 
 
 def test_trouble_says_why_nothing_is_decided(running: Running) -> None:

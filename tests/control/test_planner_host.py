@@ -29,6 +29,7 @@ from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from forewarn.control.planning import PlannerTask
     from forewarn.core.lifecycle import Operation
@@ -84,7 +85,7 @@ def test_fleet_whose_planning_takes_long_is_maintained() -> None:
 
 def test_large_fleet_is_not_read_by_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     """It decides while readers read it; the plan is of the commit that wanted it. Source: F-2."""
-    monkeypatch.setattr(planner_host, "APART_MIN", 0)
+    monkeypatch.setattr(planner_host, "APART_MIN", 2)  # its host, and its VM
     running = Running(executor=DaemonThreads())
     looks, go_on = threading.Event(), threading.Event()
 
@@ -109,20 +110,7 @@ def test_large_fleet_is_not_read_by_the_writer(monkeypatch: pytest.MonkeyPatch) 
 def test_nothing_is_planned_in_a_pause_before_its_gate_has_decided() -> None:
     """Such a plan would be refused, and made again at once, as long as the pause. F-5, F-6."""
     executor = ByHand()
-    running = Running(executor=executor, gates={"check": Gate("check", command=("false",))})
-    running.ask(ChangeTopology(hosts=(Host("other"),)))
-    hosts = ("h", "other")
-    running.ask(CreateMaintenance(Cause.HOST_REBOOT, hosts, 600, canary_hosts=("h",), gate="check"))
-    executor.do_next()
-    running.ask(StartMaintenance(1))
-    executor.do_next()
-    while not running.plane.state.operations:
-        running.pass_time(MINUTE_MS)
-    [operation] = running.plane.state.operations.values()
-    running.ask(Approve("v", operation.events))
-    executor.do_next()
-    running.settle()
-    running.ask(Complete(operation.number))
+    running = gated_wave(executor, Gate("check", command=("false",)))
     running.ask(PauseMaintenance(1, keep_announced=True))
     for _ in range(WORK_MAX):
         if not executor.idle:
@@ -180,6 +168,23 @@ def test_plan_that_the_store_can_never_hold_keeps_no_other(
     running.loop.stop()
     running.store.close()
     assert plans == [False, True]
+
+
+def test_gate_is_checked_once_at_a_time(tmp_path: Path) -> None:
+    """However often its maintenance is looked at meanwhile. Source: F-5."""
+    executor, checks = ByHand(), tmp_path / "checks"
+    gate = Gate("check", command=("sh", "-c", f"echo >> {checks}; false"))
+    running = gated_wave(executor, gate)
+    for _ in range(2):
+        running.ask(PauseMaintenance(1, keep_announced=True))
+        running.ask(ResumeMaintenance(1))
+    for _ in range(WORK_MAX):
+        if not executor.idle:
+            executor.do_next()
+            running.settle()
+    running.loop.stop()
+    running.store.close()
+    assert checks.read_text(encoding="ascii") == "\n"
 
 
 def test_plan_that_a_restart_cut_off_is_made_again() -> None:
@@ -280,3 +285,24 @@ def at_work() -> tuple[Running, Operation]:
     running.ask(PauseMaintenance(1, keep_announced=True))
     [operation] = running.plane.state.operations.values()
     return running, operation
+
+
+def gated_wave(executor: ByHand, gate: Gate) -> Running:
+    """A maintenance whose first wave has ended, and whose gate is to be checked."""
+    running = Running(executor=executor, gates={gate.name: gate})
+    running.ask(ChangeTopology(hosts=(Host("other"),)))
+    hosts = ("h", "other")
+    running.ask(
+        CreateMaintenance(Cause.HOST_REBOOT, hosts, 600, canary_hosts=("h",), gate=gate.name)
+    )
+    executor.do_next()
+    running.ask(StartMaintenance(1))
+    executor.do_next()
+    while not running.plane.state.operations:
+        running.pass_time(MINUTE_MS)
+    [operation] = running.plane.state.operations.values()
+    running.ask(Approve("v", operation.events))
+    executor.do_next()
+    running.settle()
+    running.ask(Complete(operation.number))
+    return running

@@ -74,6 +74,14 @@ def test_nothing_is_left_of_a_plan_that_was_made() -> None:
     assert planner._running == set()
 
 
+def test_process_ends_when_its_task_cannot_be_sent() -> None:
+    """Whatever goes wrong here, nothing of it is left. Source: R-1."""
+    planner = python("while True: pass")
+    with pytest.raises(TypeError, match="cannot pickle"):
+        planner(replace(asked_for(fleet()), applied=threading.Lock()))
+    assert planner._running == set()
+
+
 def test_small_fleet_needs_no_process() -> None:
     """Below the limit a plan is made on the thread, whatever becomes of processes."""
     asked = asked_for(fleet())

@@ -69,13 +69,16 @@ def test_step_of_the_clock_does_not_put_publishing_off(running: Running, step_ms
     assert running.driver.begun == [1]
 
 
-def test_answer_waits_for_nothing_that_failed(running: Running) -> None:
+def test_answer_waits_for_nothing_that_failed(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
     """Who waits to have it shown is answered while nothing can be published. Source: M-4."""
     running.publisher.fails = True
     running.announce()
     work = RequestMaintenance(cause=Cause.REBOOT, targets=("v",))
     assert running.loop.submit(work, "test", shown=True).result(WAIT_S).operations
     assert not running.loop.shows
+    assert [each.action for each in caplog.records] == ["publication-failed"]  # type: ignore[attr-defined]
 
 
 def test_notice_that_could_not_be_published_does_not_run(running: Running) -> None:

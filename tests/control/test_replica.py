@@ -165,8 +165,12 @@ def test_missed_change_is_made_good(
 
 
 def test_question_to_a_service_that_ends_is_refused(running: Running) -> None:
-    """Nobody waits for an answer that will never come. Source: L-8."""
+    """Nobody waits for an answer that will never come, and no thread for a question. L-8."""
+    read_all(running)
+    thread = running.loop.replica._thread
     running.loop.stop()
+    assert thread is not None
+    assert not thread.is_alive()
     with pytest.raises(Stopping):
         running.loop.replica.read(lambda view: view.sequence).result(WAIT_S)
 
@@ -208,8 +212,10 @@ def test_readers_of_a_large_fleet_wait_for_no_copy(running: Running) -> None:
     running.publisher.late = True
     elsewhere = StateReplica(running.loop._inbox, ServiceStatus())
     elsewhere.begin(running.plane)
+    asked = len(running.loop._inbox)
     found = elsewhere.read(lambda view: sorted(view.state.topology.vms))
     assert found.result(WAIT_S) == ["v"]
+    assert len(running.loop._inbox) == asked
     elsewhere.stop()
 
 

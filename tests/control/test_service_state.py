@@ -9,9 +9,11 @@ import pytest
 
 from forewarn.control.inbox import Stopping
 from forewarn.control.service_state import MOVES, ServiceState, ServiceStatus
-from forewarn.core.stimulus import Enable
+from forewarn.core.impact import Cause
+from forewarn.core.stimulus import ChangeTopology, Enable, RequestMaintenance
+from forewarn.core.topology import Group, Host, Vm
 from forewarn.store.errors import StoreUnavailable
-from tests.control.rig import WAIT_S, Running
+from tests.control.rig import WAIT_S, Running, refuses
 
 if TYPE_CHECKING:
     from forewarn.core.state import Changes
@@ -69,3 +71,27 @@ def test_service_whose_store_takes_nothing_is_uncertain_until_it_does() -> None:
     with pytest.raises(Stopping):
         running.loop.submit(Enable("g"), "test").result(WAIT_S)
     running.store.close()
+
+
+def test_service_that_decides_nothing_shows_no_new_notice() -> None:
+    """One that nobody has seen is given again first; what was seen, or has begun, stays. L-7."""
+    running = Running()
+    for name in ("2", "3"):
+        vm = Vm(f"v{name}", f"h{name}", f"g{name}")
+        running.ask(ChangeTopology((Host(vm.host),), (Group(vm.group),), (vm,)))
+        running.ask(Enable(vm.group))
+    running.announce()
+    running.ask(RequestMaintenance(cause=Cause.HARDWARE_FAILURE, targets=("h3",)))
+    running.settle()
+    running.publisher.late = True
+    running.ask(RequestMaintenance(cause=Cause.HOST_REBOOT, targets=("h2",)))
+    running.loop.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        away = StoreUnavailable(place="here", reason="it is away")
+        patch.setattr(running.store, "commit", refuses(away))
+        running.start()
+    publications = running.publisher.changes[-1].publications
+    shown = {each.view: len(each.document.events) for each in publications}
+    running.loop.stop()
+    running.store.close()
+    assert shown == {"g": 1, "g3": 1}

@@ -191,6 +191,15 @@ def test_mark_of_another_boot_means_nothing(running: Running, boot: str) -> None
     assert running.restart(5000, boot="a boot") == 0
 
 
+def test_mark_is_durable_before_anything_is_decided_by_its_time(running: Running) -> None:
+    """A service that is killed at once goes on by the same time. Source: N-4."""
+    running.loop.stop()
+    running.boot = "another boot"
+    running.start(runs=False)
+    assert running.plane.state.mark == running.clock.mark
+    assert running.clock.mark[0] == "another boot"
+
+
 def test_absurd_mark_means_nothing(running: Running) -> None:
     """A mark far beyond what is known of the time is not believed. Source: N-4."""
     running.announce()
@@ -198,6 +207,17 @@ def test_absurd_mark_means_nothing(running: Running) -> None:
         running.ask(ClockMarked("a boot", absurd_ms))
         assert running.restart(5000) == 0
         assert running.clock.now_ms() == running.wall_ms
+
+
+@pytest.mark.parametrize("away_ms", [5000, 5 * HOUR_MS])
+def test_silence_is_forgiven_where_nobody_was_there_to_hear(running: Running, away_ms: int) -> None:
+    """As long as the service was away; what was done before shows that it was not. B-2."""
+    polled_ms = running.plane.state.enrolments["g"].polled_ms
+    running.pass_time(5 * HOUR_MS)
+    running.ask(ChangeTopology(hosts=(Host("new"),)))
+    running.restart(away_ms)
+    forgiven_ms = away_ms if away_ms > HOUR_MS else 0
+    assert running.plane.state.enrolments["g"].polled_ms == polled_ms + forgiven_ms
 
 
 def test_clock_that_is_not_stepped_costs_no_write(running: Running) -> None:
