@@ -41,7 +41,7 @@ def test_whoever_waits_for_an_answer_comes_first() -> None:
     inbox.put(ended)
     inbox.note(GroupsPolled(frozenset()), "metadata")
     inbox.put(follow_up)
-    inbox.submit(approval, "vm v")
+    inbox.submit(approval, "vm v", shown=False)
     assert taken(inbox) == [approval, ended, GroupsPolled(frozenset()), follow_up]
 
 
@@ -52,7 +52,7 @@ def test_requests_without_end_hold_nothing_else_up() -> None:
     for ended in ends:
         inbox.put(ended)
     for _ in range(3 * AHEAD_MAX):
-        inbox.submit(Approve("v", ()), "vm v")
+        inbox.submit(Approve("v", ()), "vm v", shown=False)
     order = taken(inbox)
     assert [order.index(ended) for ended in ends] == [AHEAD_MAX, 2 * AHEAD_MAX + 1]
 
@@ -80,10 +80,10 @@ def test_inbox_that_is_full_refuses_requests_alone(monkeypatch: pytest.MonkeyPat
     inbox = Inbox(ServiceStatus())
     inbox.put(an_end(1))
     inbox.note(GroupsPolled(frozenset({"g"})), "metadata")
-    assert not inbox.submit(Approve("v", ()), "vm v").done()
+    assert not inbox.submit(Approve("v", ()), "vm v", shown=False).done()
     inbox.note(GroupsPolled(frozenset()), "metadata")
     with pytest.raises(Overloaded, match="3 requests"):
-        inbox.submit(Approve("v", ()), "vm v").result(0)
+        inbox.submit(Approve("v", ()), "vm v", shown=False).result(0)
     inbox.put(an_end(2))
     assert not inbox.read(lambda plane: plane).done()
     kinds = [type(each) for each in taken(inbox)]
@@ -105,14 +105,20 @@ def test_inbox_of_a_service_that_has_ended_refuses_whoever_waits() -> None:
     """Before and after, requests and questions alike; nothing was done. Source: L-7."""
     status = ServiceStatus()
     inbox = Inbox(status)
-    request, question = inbox.submit(Approve("v", ()), "vm v"), inbox.read(lambda plane: plane)
-    withdrawn = inbox.submit(Approve("w", ()), "vm w")
+    request, question = (
+        inbox.submit(Approve("v", ()), "vm v", shown=False),
+        inbox.read(lambda plane: plane),
+    )
+    withdrawn = inbox.submit(Approve("w", ()), "vm w", shown=False)
     inbox.note(GroupsPolled(frozenset()), "metadata")
     inbox.put(an_end(1))
     assert withdrawn.cancel()
     status.become(ServiceState.STOPPING)
     inbox.refuse_waiting()
-    late, later = inbox.submit(Approve("v", ()), "vm v"), inbox.read(lambda plane: plane)
+    late, later = (
+        inbox.submit(Approve("v", ()), "vm v", shown=False),
+        inbox.read(lambda plane: plane),
+    )
     for result in (request.result, question.result, late.result, later.result):
         with pytest.raises(Stopping):
             result(0)

@@ -183,6 +183,12 @@ def test_restart_follows_the_system_clock_when_no_notice_runs(
     assert running.state_of(operation) is OperationState.ANNOUNCED
 
 
+def test_restart_follows_a_drift_once_it_is_a_step(running: Running) -> None:
+    """A tenth of a second costs a write; what is less adds up. Source: N-4."""
+    assert running.restart(5000, step_ms=99) == 0
+    assert running.restart(5000, step_ms=1) == 100
+
+
 @pytest.mark.parametrize("boot", ["another boot", ""], ids=["other", "none"])
 def test_mark_of_another_boot_means_nothing(running: Running, boot: str) -> None:
     """After a reboot, or on another machine, the system's clock is followed. Source: N-4."""

@@ -113,7 +113,7 @@ class Inbox:
         """Have something handled that must not be refused."""
         self._items.put(item)
 
-    def submit(self, stimulus: Stimulus, actor: str, *, shown: bool = False) -> Future[Committed]:
+    def submit(self, stimulus: Stimulus, actor: str, *, shown: bool) -> Future[Committed]:
         """Ask for something; the future is done once it is durable, or refused."""
         answer: Future[Committed] = Future()
         if self._status.ended:
