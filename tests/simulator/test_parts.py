@@ -205,8 +205,8 @@ def test_driver_asked_after_what_it_never_began_complains() -> None:
         SimDriver(Dice(1, "driver")).progress(Task(WORK), START_MS)
 
 
-def test_gate_that_counts_a_poll_made_before_its_wave_is_noticed() -> None:
-    """Whatever the mark says: what the group's VMs asked decides. Source: F-5."""
+def marked_late(after_ms: int) -> InvariantChecker:
+    """A group asked at the start, and has a mark of this much later."""
     queue = EventQueue()
     checker = InvariantChecker(queue, Policy())
     checker.clients.polls_are_marked = True
@@ -215,14 +215,25 @@ def test_gate_that_counts_a_poll_made_before_its_wave_is_noticed() -> None:
     changes.enrolments["g"] = Enrolment("g", enabled_ms=START_MS, polled_ms=START_MS)
     checker.take(changes, START_MS)
     checker.clients.asks("v")
-    pass_ms(queue, 600_000)
+    pass_ms(queue, after_ms)
     marked = Enrolment("g", enabled_ms=START_MS, polled_ms=queue.now_ms)
     checker.take(Changes(0, enrolments={"g": marked}), queue.now_ms)
     checker.clients.marked(frozenset({"g"}), queue.now_ms)
+    return checker
+
+
+def test_gate_that_counts_a_poll_made_before_its_wave_is_noticed() -> None:
+    """Whatever the mark says: what the group's VMs asked decides. Source: F-5."""
+    checker = marked_late(600_000)
     with pytest.raises(Violation, match="asked last 300000 ms too early"):
         checker.clients.check_polled("g", START_MS + 300_000)
     checker.clients.asks("v")
     checker.clients.check_polled("g", START_MS + 300_000)
+
+
+def test_gate_waits_for_nobody_who_had_fallen_silent_before() -> None:
+    """Who did not poll in the hour before the work need not poll after it. Source: F-5."""
+    marked_late(2 * 3_600_000).clients.check_polled("g", START_MS + 3_600_000)
 
 
 @pytest.mark.parametrize("well", [True, False], ids=["well", "store-away"])

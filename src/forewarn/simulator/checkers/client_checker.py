@@ -357,7 +357,8 @@ class ClientChecker:
             raise Violation("F-5", text)
         enrolment, asked_ms = self._states.state.enrolments.get(group), self._asked_ms.get(group, 0)
         passes = enrolment is not None and enrolment.polled_ms - self._ahead_ms >= ended_ms
-        if self.polls_are_marked and passes and asked_ms + UNDER_WAY_MS < ended_ms:
+        owed = ended_ms - POLLED_BEFORE_MS < asked_ms < ended_ms - UNDER_WAY_MS
+        if self.polls_are_marked and passes and owed:
             text = f"a gate passes, and {group} asked last {ended_ms - asked_ms} ms too early"
             raise Violation("F-5", text)
 
