@@ -9,23 +9,15 @@ import pytest
 
 from forewarn.core.document import Enrolment
 from forewarn.core.impact import Cause, Impact, Source
-from forewarn.core.lifecycle import Operation, OperationState
-from forewarn.core.maintenance.records import (
-    Maintenance,
-    MaintenancePlan,
-    MaintenanceState,
-    Target,
-    TargetState,
-)
+from forewarn.core.lifecycle import Operation
+from forewarn.core.maintenance.records import Maintenance, MaintenancePlan
 from forewarn.core.policy import AppliedPolicy, Policy
 from forewarn.core.state import Changes, Entry
 from forewarn.core.topology import Group, Host, Vm
 from forewarn.drivers import Task
-from forewarn.planning.policy import Policy as MaintenancePolicy
 from forewarn.planning.policy_text import policy_text
 from forewarn.replication.messages import Caller, DocumentChange
 from forewarn.simulator.checkers.invariants import InvariantChecker
-from forewarn.simulator.checkers.maintenance_checker import CLOCK_OFF_MS
 from forewarn.simulator.checkers.node_checker import HANDED_ON_MS
 from forewarn.simulator.checkers.node_notice import SETTLE_MS
 from forewarn.simulator.world.crash_points import Crash, CrashPoint, Violation
@@ -35,9 +27,6 @@ from forewarn.simulator.world.event_queue import HOUR_MS, START_MS, EventQueue
 from forewarn.simulator.world.metadata_node import SimulatedReply
 from forewarn.simulator.world.simulated_store import TROUBLES, Disk, DiskFaultRates, SimulatedStore
 from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
-from forewarn.values import replace
-
-HALF_HOUR_MS = HOUR_MS // 2
 
 
 class CountingObserver:
@@ -185,24 +174,22 @@ def test_event_queue_that_runs_in_a_circle_is_stopped() -> None:
     assert queue.now_ms < START_MS + 60_000
 
 
-WORK = Operation(
-    number=7,
-    request=7,
-    cause=Cause.HOST_REBOOT,
-    impact=Impact.REBOOT,
-    source=Source.PLATFORM,
-    routine=True,
-    host="h1",
-    vms=(),
-    of_vm=False,
-    description="",
-)
-
-
 def test_driver_asked_after_what_it_never_began_complains() -> None:
     """Not as a driver's failure: the product would take that for one of the work. Source: L-7."""
+    operation = Operation(
+        number=7,
+        request=7,
+        cause=Cause.REBOOT,
+        impact=Impact.REBOOT,
+        source=Source.USER,
+        routine=True,
+        host="h1",
+        vms=("vm",),
+        of_vm=True,
+        description="",
+    )
     with pytest.raises(Violation, match="op-7"):
-        SimDriver(Dice(1, "driver")).progress(Task(WORK), START_MS)
+        SimDriver(Dice(1, "driver")).progress(Task(operation), START_MS)
 
 
 def marked_late(after_ms: int) -> InvariantChecker:
@@ -304,57 +291,6 @@ def test_plan_of_a_clock_that_was_put_back_is_younger_than_its_policy() -> None:
         plan_made(-101, START_MS - 100)
     with pytest.raises(Violation, match="before the policy in force"):
         plan_made(-1, START_MS)
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        MaintenancePolicy(pause_s=HALF_HOUR_MS // 1000),
-        MaintenancePolicy(owner_rest_s=HALF_HOUR_MS // 1000),
-    ],
-    ids=["pause", "owner-rest"],
-)
-@pytest.mark.parametrize(
-    ("ended_ahead_ms", "passed_ms", "too_soon"),
-    [
-        (0, HALF_HOUR_MS, False),
-        (0, HALF_HOUR_MS - 1, True),
-        (CLOCK_OFF_MS, HALF_HOUR_MS + CLOCK_OFF_MS - 1, True),
-        (6 * HOUR_MS, HALF_HOUR_MS, False),
-        (6 * HOUR_MS, 6 * HOUR_MS + 400, False),
-        (6 * HOUR_MS, HALF_HOUR_MS - 1, True),
-    ],
-    ids=["over", "too-soon", "imprecise", "put-back", "caught-up", "put-back-too-soon"],
-)
-def test_pause_is_over_by_true_time_after_the_clock_was_put_back(
-    policy: MaintenancePolicy, ended_ahead_ms: int, passed_ms: int, *, too_soon: bool
-) -> None:
-    """Its end by the old clock, which may come again hours later, is none. Source: F-3."""
-    checker = InvariantChecker(EventQueue(), Policy(maintenance=policy))
-    changes = Changes(0, hosts={"h1": Host("h1"), "h2": Host("h2")})
-    changes.groups["g"] = Group("g", owner="alice")
-    changes.vms.update({f"v{number}": Vm(f"v{number}", f"h{number}", "g") for number in (1, 2)})
-    cause, impact = Cause.HOST_REBOOT, Impact.REBOOT
-    asked = Maintenance(1, cause, impact, ("h1", "h2"), START_MS, "operator", duration_s=60)
-    checker.take(replace(changes, maintenances={1: asked}), START_MS)
-    maintenance = checker.maintenance
-
-    def takes(number: int, state: OperationState, at_ms: int, ahead_ms: int) -> None:
-        operation = replace(
-            WORK, number=number, host=f"h{number}", state=state, started_ms=at_ms, maintenance=1
-        )
-        done = state is not OperationState.RUNNING
-        what = TargetState.DONE if done else TargetState.WORKING
-        target = Target(f"1/h{number}", 1, operation.host, number, number, what, at_ms * done)
-        made = Changes(0, operations={number: operation}, targets={target.key: target})
-        maintenance.durable(made, at_ms, ahead_ms)
-
-    running = replace(asked, state=MaintenanceState.RUNNING)
-    maintenance.durable(Changes(0, maintenances={1: running}), START_MS, 0)
-    takes(1, OperationState.RUNNING, START_MS + ended_ahead_ms, ended_ahead_ms)
-    takes(1, OperationState.SUCCEEDED, START_MS + ended_ahead_ms, ended_ahead_ms)
-    with pytest.raises(Violation, match="15: op-2") if too_soon else nullcontext():
-        takes(2, OperationState.RUNNING, START_MS + passed_ms, 0)
 
 
 @pytest.mark.parametrize("lags", [True, False], ids=["lags", "forgets"])

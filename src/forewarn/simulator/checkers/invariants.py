@@ -325,11 +325,13 @@ class InvariantChecker(StateChecker):
         for enrolment in self.state.enrolments.values():
             if enrolment.polled_ms < silent_ms:
                 raise Violation("12", f"{enrolment.group} is silent for a day and still asked")
+        # A service that comes back starts what became due meanwhile in portions, not in one step.
+        ran = self._is_late(self.recovered_ms)
         for operation in self.state.operations.values():
             if operation.state is S.RUNNING:
                 self._check_running(operation, now_ms)
             due = operation.state is S.ANNOUNCED and operation.not_before_ms + LATE_MS < now_ms
-            if due and not self.in_its_way(operation):
+            if due and ran and not self.in_its_way(operation):
                 raise Violation("12", f"{operation.id} is due and has not started")
         for operation in self.state.aborts.values():
             if self.owed[operation.number] + ABORT_MS < self.queue.now_ms:
