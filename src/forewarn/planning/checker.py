@@ -46,14 +46,15 @@ class _Checker:
     def __init__(self, plan: Plan, fleet: Fleet, *, state: State, policy: Policy) -> None:
         self.plan, self.fleet, self.state, self.policy = plan, fleet, state, policy
         self.hosts = {host.name: host for host in fleet.hosts}
-        self.group = [fleet.groups[group].name for group in fleet.vm_groups]
+        self.group = list(map([each.name for each in fleet.groups].__getitem__, fleet.vm_groups))
         self.owner = {group.name: group.owner for group in fleet.groups}
-        self.at = [fleet.hosts[host].name for host in fleet.vm_hosts]
+        self.at = list(map([each.name for each in fleet.hosts].__getitem__, fleet.vm_hosts))
         self.on: dict[str, Counter[str]] = defaultdict(Counter)
+        for (host, group), count in Counter(zip(self.at, self.group, strict=True)).items():
+            self.on[host][group] = count
         self.size: Counter[str] = Counter()
-        for vm, host in enumerate(self.at):
-            self.on[host][self.group[vm]] += 1
-            self.size[host] += fleet.vm_sizes[vm]
+        for host, size in zip(self.at, fleet.vm_sizes, strict=True):
+            self.size[host] += size
         before = state.in_force.entries if state.in_force else ()
         self.kept = {entry.host: entry for entry in before if entry.host in state.announced}
         self.waves: dict[int, list[Entry]] = defaultdict(list)
@@ -115,9 +116,8 @@ class _Checker:
         lengths = {entry.earliest_end_ms - start, entry.latest_end_ms - entry.latest_start_ms}
         if not entry.shown_ms <= start <= entry.latest_start_ms or lengths != {length}:
             yield "times", f"{host} starts before its notice, or does not take its time"
-        if start < max(
-            [asked.earliest_ms, *(at for name, at, _ in asked.postponed if name == host)]
-        ):
+        soonest = [asked.earliest_ms, *(at for name, at, _ in asked.postponed if name == host)]
+        if start < max(soonest):
             yield "earliest", f"{host} starts too early"
         if asked.deadline_ms and entry.latest_end_ms > asked.deadline_ms:
             yield "deadline", f"{host} ends after the deadline"
@@ -173,8 +173,8 @@ class _Checker:
     def _budgets(self, number: int, entries: list[Entry], all_on: dict[str, Counter[str]]) -> Found:
         used: Counter[tuple[Scope, str]] = Counter()
         for host, on in all_on.items():
-            used.update(self._taken(host, on))
-        ours = {key for entry in entries for key in self._taken(entry.host, self.on[entry.host])}
+            used.update(self._taken([host], on))
+        ours = {key for entry in entries for key in self._taken([entry.host], self.on[entry.host])}
         for key in ours & self.limits.keys():
             if used[key] > self.limits[key]:
                 yield "budget", f"{key[0].value} {key[1]}: {used[key]} at once in wave {number}"
@@ -182,19 +182,19 @@ class _Checker:
     def _limits(self) -> dict[tuple[Scope, str], int]:
         budgets = (*self.policy.budgets, *self.plan.asked.budgets)
         found: dict[tuple[Scope, str], int] = {}
-        totals: Counter[tuple[Scope, str]] = Counter()
-        for name in self.hosts if budgets else ():
-            totals.update(self._taken(name, self.on[name]))
+        totals = self._taken(self.hosts if budgets else (), Counter(self.group))
         for budget in budgets:
-            for key in [key for key in totals if key[0] is budget.scope]:
-                if budget.name in {"", key[1]}:
+            for key in totals:
+                if key[0] is budget.scope and budget.name in {"", key[1]}:
                     found[key] = min(budget.most(totals[key]), found.get(key, _FOREVER_MS))
         return found
 
-    def _taken(self, name: str, on: Counter[str]) -> Counter[tuple[Scope, str]]:
-        host = self.hosts[name]
-        keys = [(Scope.FLEET, ""), (Scope.ZONE, host.zone), (Scope.RACK, host.rack)]
-        found = Counter([*keys, *((Scope.LABEL, label) for label in _labels(host))])
+    def _taken(self, names: Iterable[str], on: Counter[str]) -> dict[tuple[Scope, str], int]:
+        found: dict[tuple[Scope, str], int] = defaultdict(int)
+        for host in map(self.hosts.__getitem__, names):
+            places = [(Scope.FLEET, ""), (Scope.ZONE, host.zone), (Scope.RACK, host.rack)]
+            for key in (*places, *((Scope.LABEL, label) for label in _labels(host))):
+                found[key] += 1
         for group, count in on.items():
             found[Scope.GROUP, group] += count
             if self.owner[group]:
