@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forewarn.metadata.fault import Disturbance
+from forewarn.metadata.figures import Figures
 from forewarn.metadata.http.request_reader import PendingRequest
 from forewarn.metadata.http.response import Response
 from forewarn.metadata.identity import Peer
@@ -215,3 +216,8 @@ def test_answer_of_one_request_counts_for_its_bytes_alone(responder: Responder) 
     _, listed = asked_of(responder, request("/metadata/versions"))
     assert isinstance(listed, Send)
     assert not listed.is_document
+
+
+def test_node_that_has_just_started_has_counted_nothing() -> None:
+    """Rates are made from differences, and the first one is from zero."""
+    assert set(Figures().counts().values()) == {0}

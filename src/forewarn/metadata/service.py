@@ -107,7 +107,7 @@ class MetadataService:
         """Return an answer with the present date."""
         return pieces.head + self.tail(close=pieces.close, old=pieces.old) + pieces.body
 
-    def tail(self, *, close: bool, old: bool = False) -> bytes:
+    def tail(self, *, close: bool, old: bool) -> bytes:
         """Return the rest of an answer's head: the date and what depends on the connection."""
         tail = self._tails[close or self.stopping, old]
         if self.settings.request_id:
