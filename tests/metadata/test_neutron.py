@@ -81,6 +81,15 @@ def test_unsigned_request_still_needs_the_header(portable: bool, headers: dict[s
         assert b"Freeze" not in reply.body
 
 
+def test_wrong_signature_cuts_off_nobody_else(portable: bool) -> None:
+    """The proxy's connection carries the requests of other VMs, too. Source: S-6."""
+    with serving(PROXY, portable=portable) as live:
+        wrong = {**by_agent("instance-a"), "x_instance_id_signature": "0"}
+        reply = live.get(**{**wrong, "metadata": "true"})
+        assert reply.status == 404
+        assert "connection" not in reply.headers
+
+
 def test_signed_request_needs_the_header_unless_the_setting_says_so(portable: bool) -> None:
     """As for everybody else. Source: E-2."""
     settings = with_settings(proxy_addresses=("127.0.0.1",), proxy_secret=SECRET)
