@@ -18,7 +18,7 @@ from forewarn.control.inbox import Stopping
 from forewarn.control.planner_process import PlannerProcess, PlannerProcessFailed
 from forewarn.control.planning import PlannerTask, PlanRefused, made, snapshot, task_of
 from forewarn.core.impact import Cause
-from forewarn.core.maintenance.acts import PLAN_AGAIN_S
+from forewarn.core.maintenance.commands import PLAN_AGAIN_S
 from forewarn.core.maintenance.records import Postponement
 from forewarn.core.maintenance.stimuli import CreateMaintenance, StartMaintenance
 from forewarn.values import replace

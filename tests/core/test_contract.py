@@ -10,7 +10,7 @@ import pytest
 from forewarn.core import admission, handlers, impact, naming, order, refusals, stimulus
 from forewarn.core.admission import Waiting
 from forewarn.core.labels import NothingSelected, SelectorInvalid
-from forewarn.core.maintenance import acts, postponing, records, targets, waves
+from forewarn.core.maintenance import commands, postponing, records, targets, waves
 from forewarn.core.maintenance import refusals as of_maintenance
 from forewarn.core.maintenance import stimuli as words
 from forewarn.core.policy import Policy
@@ -119,12 +119,12 @@ def test_refusal_has_its_status() -> None:
         (naming.INSTANCE_LENGTH_MAX, 16_384),
         (naming.LABELS_MAX, 16),
         (records.HOSTS_MAX, 100_000),
-        (acts.DURATION_S_MAX, 86_400),
+        (commands.DURATION_S_MAX, 86_400),
         (postponing.POSTPONED_MAX, 1000),
         (handlers.MARK_COARSENESS_S, 60),
         (handlers.AWAY_S_MIN, 120),
-        (acts.PLAN_AGAIN_S, 60),
-        (acts.PLAN_AGAIN_S_MAX, 600),
+        (commands.PLAN_AGAIN_S, 60),
+        (commands.PLAN_AGAIN_S_MAX, 600),
         (waves.PLAN_AGAIN_S, 30),
         (targets.FAILURE_AFTER_S, 3600),
         (targets.POLLED_BEFORE_S, 3600),

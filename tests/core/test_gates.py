@@ -7,7 +7,7 @@ import pytest
 from forewarn.core.draft import Draft
 from forewarn.core.lifecycle import OperationState
 from forewarn.core.maintenance import stimuli as words
-from forewarn.core.maintenance.acts import PLAN_AGAIN_S
+from forewarn.core.maintenance.commands import PLAN_AGAIN_S
 from forewarn.core.maintenance.records import MaintenanceState
 from forewarn.core.maintenance.refusals import PlanSuperseded
 from forewarn.core.maintenance.targets import silent_groups

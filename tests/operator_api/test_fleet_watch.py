@@ -22,7 +22,7 @@ T = TypeVar("T")
 LIMIT_S = 20
 
 
-class Desk:
+class UnreliableControl:
     """Asks a service's control plane; an answer may be lost after the work was done."""
 
     def __init__(self, engine: ControlEngine) -> None:
@@ -43,7 +43,9 @@ class Desk:
         return found
 
 
-Story = Callable[[FleetWatch, Desk, AsyncGenerator[list[bytes], None]], Coroutine[None, None, None]]
+Story = Callable[
+    [FleetWatch, UnreliableControl, AsyncGenerator[list[bytes], None]], Coroutine[None, None, None]
+]
 
 
 def tell(live: Live, story: Story) -> None:
@@ -53,11 +55,11 @@ def tell(live: Live, story: Story) -> None:
     async def whole() -> None:
         streams = OpenStreams()
         watch = FleetWatch(live.daemon.control, VirtualClock(NOW_MS), streams)
-        desk = Desk(live.daemon.control)
+        control = UnreliableControl(live.daemon.control)
         streams.enter("anna")
-        following = watch.follow(desk, "", "anna")
+        following = watch.follow(control, "", "anna")
         await until(following, b"event: reload")
-        await story(watch, desk, following)
+        await story(watch, control, following)
         await following.aclose()
 
     asyncio.run(whole())
@@ -80,9 +82,9 @@ def test_overdue_answer_does_not_end_the_news(live: Live) -> None:
     """What was found and lost is read again by all who follow, and what comes later is told."""
 
     async def story(
-        _: FleetWatch, desk: Desk, following: AsyncGenerator[list[bytes], None]
+        _: FleetWatch, control: UnreliableControl, following: AsyncGenerator[list[bytes], None]
     ) -> None:
-        desk.lost.append(AnswerOverdue(seconds=1))
+        control.lost.append(AnswerOverdue(seconds=1))
         await on_thread(live.post, "/v1/hosts/h1/fail")
         await until(following, b"event: reload")
         await on_thread(live.post, "/v1/hosts/h2/fail")
@@ -96,10 +98,10 @@ def test_end_while_an_answer_is_awaited_is_quiet(live: Live) -> None:
     complaints: list[object] = []
 
     async def story(
-        watch: FleetWatch, desk: Desk, following: AsyncGenerator[list[bytes], None]
+        watch: FleetWatch, control: UnreliableControl, following: AsyncGenerator[list[bytes], None]
     ) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
-        desk.lost.append(Stopping())
+        control.lost.append(Stopping())
         await on_thread(live.post, "/v1/hosts/h1/fail")
         await until(following, b"event: reload")
 
@@ -113,7 +115,7 @@ def test_fleet_that_another_has_read_again_is_told(
     """Who asks after many commits takes none of them from those who follow."""
 
     async def story(
-        watch: FleetWatch, desk: Desk, following: AsyncGenerator[list[bytes], None]
+        watch: FleetWatch, control: UnreliableControl, following: AsyncGenerator[list[bytes], None]
     ) -> None:
         await on_thread(live.post, "/v1/hosts/h1/fail")
         await until(following, b"event: change")
@@ -123,7 +125,7 @@ def test_fleet_that_another_has_read_again_is_told(
         monkeypatch.setattr(fleet_watch, "COMMITS_MAX", 1)  # so that all is read again
         await on_thread(live.call, "PUT", "/v1/hosts/another", {})
         await on_thread(live.settle)  # a watch hears of a commit after its answer
-        assert b"another" in await watch.look(desk, lambda told: " ".join(told.names).encode())
+        assert b"another" in await watch.look(control, lambda told: " ".join(told.names).encode())
         await until(following, b"event: reload")
 
     tell(live, story)

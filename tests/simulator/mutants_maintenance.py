@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from tests.simulator.mutant import Mutant
 
-ACTS, WAVES = "forewarn.core.maintenance.acts", "forewarn.core.maintenance.waves"
+ACTS, WAVES = "forewarn.core.maintenance.commands", "forewarn.core.maintenance.waves"
 ADMISSION = "forewarn.core.maintenance.admission"
 WHY = "forewarn.core.maintenance.why"
 TARGETS, CHANGE = "forewarn.core.maintenance.targets", "forewarn.core.maintenance.policy_change"
-USAGE, ROOM = "forewarn.core.usage", "forewarn.core.maintenance.room"
+USAGE, ROOM = "forewarn.core.usage", "forewarn.core.maintenance.headroom"
 PLANNING, PLANNER = "forewarn.control.planning", "forewarn.planning.planner"
 TIMING, ELIGIBLE = "forewarn.planning.timing", "forewarn.planning.eligible"
 

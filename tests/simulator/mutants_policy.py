@@ -10,7 +10,7 @@ from tests.simulator.mutant import Mutant
 CHANGE = "forewarn.core.maintenance.policy_change"
 ADMISSION = "forewarn.core.maintenance.admission"
 POSTPONING = "forewarn.core.maintenance.postponing"
-RESTS, WAVES = "forewarn.core.rests", "forewarn.core.maintenance.waves"
+RESTS, WAVES = "forewarn.core.owner_rest", "forewarn.core.maintenance.waves"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -40,7 +40,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "tried-again-without-a-pause",
         "a host that has failed is tried again without the pause after it",
-        (("forewarn.core.maintenance.acts", "min(ended_ms + pause_ms,", "min(ended_ms,"),),
+        (("forewarn.core.maintenance.commands", "min(ended_ms + pause_ms,", "min(ended_ms,"),),
         caught_by="transcript F-3-pause-before-another-try",
     ),
     Mutant(
@@ -78,7 +78,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "announced work starts though a failure has taken its room in a budget",
         (
             (
-                "forewarn.core.maintenance.room",
+                "forewarn.core.maintenance.headroom",
                 "if draft.usage.running(subject) + amount > limit:",
                 "if not draft:",
             ),
@@ -203,7 +203,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a gate that fails is taken for one that passes",
         (
             (
-                "forewarn.core.maintenance.acts",
+                "forewarn.core.maintenance.commands",
                 "        stop(draft, maintenance, failed.reason)\n",
                 "        gate_passed(draft, stimuli.GatePassed(failed.maintenance))\n",
             ),
@@ -215,7 +215,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a stopped wave whose hosts are worked on is not ended after it was resumed",
         (
             (
-                "forewarn.core.maintenance.acts",
+                "forewarn.core.maintenance.commands",
                 "draft.maintenances.counts(number)[1] > 0",
                 "draft.maintenances.counts(number)[1] < 0",
             ),

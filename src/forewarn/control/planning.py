@@ -23,8 +23,8 @@ from forewarn.core.maintenance.records import (
 )
 from forewarn.core.maintenance.stimuli import PlanMade
 from forewarn.core.naming import RACK
+from forewarn.core.owner_rest import owners_of
 from forewarn.core.policy import maintenance_policy
-from forewarn.core.rests import owners_of
 from forewarn.core.topology import Health
 from forewarn.errors import OurError
 from forewarn.planning import fleet as planned

@@ -21,9 +21,9 @@ from forewarn.core.maintenance.records import (
     target_key,
 )
 from forewarn.core.order import Order, OrderHosts
+from forewarn.core.owner_rest import note_end
 from forewarn.core.policy import FLEET_POLICY, AppliedPolicy
 from forewarn.core.records import Record, Row
-from forewarn.core.rests import note_end
 from forewarn.core.topology import Group, Health, Host, Topology, Vm
 from forewarn.core.usage import UNCOUNTED_MAX, Usage
 from forewarn.values import value

@@ -18,8 +18,8 @@ from forewarn.core.draft import Draft, Terms
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.indexes import disturbed_groups
 from forewarn.core.lifecycle import EventState, Operation, OperationState
-from forewarn.core.maintenance import acts, waves
-from forewarn.core.maintenance.room import start_shortage
+from forewarn.core.maintenance import commands, waves
+from forewarn.core.maintenance.headroom import start_shortage
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _act(draft: Draft, stimulus: SingleStimulus) -> tuple[int, ...]:  # noqa: C9
         case stimuli.Recover():
             return handlers.recover(draft, stimulus)
         case _:
-            return acts.act(draft, stimulus)
+            return commands.handle(draft, stimulus)
 
 
 # --- what follows from anything ------------------------------------------------------------

@@ -28,8 +28,8 @@ from forewarn.core.naming import (
     check_text,
 )
 from forewarn.core.overlay import Overlay
+from forewarn.core.placements import Placements, update_placements
 from forewarn.core.refusals import FleetContradiction
-from forewarn.core.seats import Seats, seat
 from forewarn.values import Word, value
 
 if TYPE_CHECKING:
@@ -225,8 +225,8 @@ class Topology:
     hosts: MutableMapping[str, Host] = field(default_factory=dict)
     groups: MutableMapping[str, Group] = field(default_factory=dict)
     vms: MutableMapping[str, Vm] = field(default_factory=dict)
-    _on_host: Seats = field(init=False, repr=False, compare=False)
-    _in_group: Seats = field(init=False, repr=False, compare=False)
+    _on_host: Placements = field(init=False, repr=False, compare=False)
+    _in_group: Placements = field(init=False, repr=False, compare=False)
     #: Address, or address and interface, or an instance id -> the VM that is recognised by it.
     _known_by: MutableMapping[_Sign, str] = field(init=False, repr=False, compare=False)
 
@@ -234,8 +234,8 @@ class Topology:
         """Index the machines and refuse a layout that contradicts itself."""
         self._check_seats(self.vms)
         self._on_host, self._in_group, self._known_by = {}, {}, {}
-        seat(self._on_host, _host_of, left={}, come=self.vms)
-        seat(self._in_group, _group_of, left={}, come=self.vms)
+        update_placements(self._on_host, _host_of, left={}, come=self.vms)
+        update_placements(self._in_group, _group_of, left={}, come=self.vms)
         for name in self._in_group:
             _check_lone(self, name)
         for vm in self.vms.values():
@@ -315,8 +315,8 @@ class Topology:
             if vms[name] is None:
                 del known[name]
         known.update(placed)
-        seat(self._on_host, _host_of, left=left, come=placed)
-        seat(self._in_group, _group_of, left=left, come=placed)
+        update_placements(self._on_host, _host_of, left=left, come=placed)
+        update_placements(self._in_group, _group_of, left=left, come=placed)
 
     def _claim(self, vm: Vm) -> None:
         name, known = vm.name, self._known_by
@@ -382,7 +382,7 @@ def _there(records: Mapping[str, _R | None]) -> dict[str, _R]:
 
 
 def _take_out(
-    table: MutableMapping[str, _R], records: Mapping[str, _R | None], members: Seats
+    table: MutableMapping[str, _R], records: Mapping[str, _R | None], members: Placements
 ) -> None:
     """Take hosts or groups out on which no VM stands any more."""
     for name, record in records.items():

@@ -23,7 +23,7 @@ from forewarn.core.lifecycle import (
     progress_text,
 )
 from forewarn.core.maintenance import targets
-from forewarn.core.rests import disturbed_owners
+from forewarn.core.owner_rest import disturbed_owners
 from forewarn.core.stimulus import plain_reason
 from forewarn.core.topology import FleetChange, Health
 from forewarn.values import replace

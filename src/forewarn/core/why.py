@@ -11,7 +11,7 @@ from forewarn.core.admission import Waiting, no_room, obstacle
 from forewarn.core.approvals import unapproving, undecided_siblings
 from forewarn.core.impact import SECOND_MS
 from forewarn.core.lifecycle import EventState, Operation, OperationState, progress_text
-from forewarn.core.maintenance.room import start_shortage
+from forewarn.core.maintenance.headroom import start_shortage
 
 if TYPE_CHECKING:
     from forewarn.core.draft import Draft

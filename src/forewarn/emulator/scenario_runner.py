@@ -81,20 +81,20 @@ class ScenarioControl:
 class Run:
     """One telling of a scenario. For the event loop only."""
 
-    def __init__(self, scenario: Scenario, stage: ScenarioFleet, desk: ScenarioControl) -> None:
+    def __init__(self, scenario: Scenario, stage: ScenarioFleet, service: ScenarioControl) -> None:
         """Prepare; `start` begins."""
         self.scenario = scenario
         self.stage = stage
         self.state = RunState.RUNNING
         #: Steps done, of `len(scenario.steps)`.
         self.done = 0
-        self.started_ms = desk.clock.now_ms()
+        self.started_ms = service.clock.now_ms()
         self.problem = ""
         #: When it wants to go on, ms since the epoch UTC; None if that is not for time to say.
         self.waits_until_ms: int | None = None
-        self._desk = desk
+        self._service = service
         self._actor = f"{SCENARIO}{scenario.name}"
-        self.maintenances = ScenarioMaintenances(desk.control, self._actor)
+        self.maintenances = ScenarioMaintenances(service.control, self._actor)
         self.operations = ScenarioOperations(self.maintenances.numbers)
         self._moved = asyncio.Event()
         self._resting = False
@@ -119,7 +119,7 @@ class Run:
             return all(task is None or task.done() for task in (self._task, self._tidying))
         if not self._resting or self._moved.is_set():
             return False
-        return self.waits_until_ms is None or self.waits_until_ms > self._desk.clock.now_ms()
+        return self.waits_until_ms is None or self.waits_until_ms > self._service.clock.now_ms()
 
     @property
     def over(self) -> bool:
@@ -163,7 +163,7 @@ class Run:
             self.waits_until_ms = None
             self._resting = False
         await self._take_back()
-        self._desk.say(self._ending())
+        self._service.say(self._ending())
 
     def _ending(self) -> str:
         ended = f"scenario {self.scenario.name} has {self.state.value}"
@@ -176,7 +176,7 @@ class Run:
     async def _bring(self) -> None:
         """Add and change the machines of the story."""
         topology = await self._read(lambda plane: plane.state.topology.copy())
-        self._tidy = TidyUp(self._desk.control, self._actor, topology)
+        self._tidy = TidyUp(self._service.control, self._actor, topology)
         change = scenario_machines.brought(topology, self.scenario.machines, self.stage)
         self._tidy.touched = scenario_machines.touched_by(change)
         if not is_empty(change):
@@ -190,7 +190,7 @@ class Run:
             due_ms = max(due_ms, self.started_ms + step.at_ms)
         await self._until(_never, due_ms)
         await self._do(step.act)
-        return max(due_ms, self._desk.clock.now_ms()) if _takes_time(step.act) else due_ms
+        return max(due_ms, self._service.clock.now_ms()) if _takes_time(step.act) else due_ms
 
     async def _do(self, act: Act) -> None:  # noqa: C901 - a flat table
         match act:
@@ -210,7 +210,7 @@ class Run:
                 for host in self.stage.names(hosts):
                     await self._submit(Repair(host))
             case Remark(text):
-                self._desk.say(text)
+                self._service.say(text)
             case Pause():
                 pass
 
@@ -231,14 +231,14 @@ class Run:
         if work.times == 1:
             await self._ask(work, targets)
             return
-        due_ms = self._desk.clock.now_ms()
+        due_ms = self._service.clock.now_ms()
         for turn in range(work.times):
             await self._until(_never, due_ms)
             try:
                 await self._ask(work, (targets[turn % len(targets)],))
             except CallerError as refusal:  # in a storm some come too early or twice
                 log.info("scenario %s: %s", self.scenario.name, refusal)
-            jitter = self._desk.ids.fraction("scenario") if work.jitter_ms else 0.0
+            jitter = self._service.ids.fraction("scenario") if work.jitter_ms else 0.0
             due_ms += work.every_ms + int(jitter * work.jitter_ms)
 
     async def _ask(self, work: Work, targets: tuple[str, ...]) -> None:
@@ -249,7 +249,7 @@ class Run:
             source=work.source,
             description=work.description,
             duration_s=work.duration_s,
-            not_before_ms=self._desk.clock.now_ms() + work.notice_ms if work.notice_ms else 0,
+            not_before_ms=self._service.clock.now_ms() + work.notice_ms if work.notice_ms else 0,
             destination=self.stage.name(work.destination) if work.destination else "",
         )
         committed = await self._submit(ask)
@@ -262,7 +262,7 @@ class Run:
         self._tidy.touched |= touched
 
     async def _wait(self, wait: Wait) -> None:
-        until_ms = self._desk.clock.now_ms() + wait.within_ms
+        until_ms = self._service.clock.now_ms() + wait.within_ms
 
         async def ready() -> bool:
             if wait.of in self.maintenances.numbers:
@@ -308,10 +308,10 @@ class Run:
                 await self._end(operation)
             await self._tidy.attempt()
         except ForewarnError as error:
-            self._desk.say(f"scenario {self.scenario.name} could not tidy up: {error}")
+            self._service.say(f"scenario {self.scenario.name} could not tidy up: {error}")
         if self.left:
             what, why = ", ".join(self.left), next(iter(self.left.values()))
-            self._desk.say(f"scenario {self.scenario.name} leaves {what} for now: {why}")
+            self._service.say(f"scenario {self.scenario.name} leaves {what} for now: {why}")
 
     async def _tidy_again(self) -> None:
         """Try once more to take back what was left; commits meanwhile ask for one more."""
@@ -323,7 +323,7 @@ class Run:
             except ForewarnError as error:
                 log.info("scenario %s: %s", self.scenario.name, error)
         if not self.left:
-            self._desk.say(f"scenario {self.scenario.name} has taken back what it had left")
+            self._service.say(f"scenario {self.scenario.name} has taken back what it had left")
 
     async def _end(self, operation: Operation) -> None:
         running = operation.state is OperationState.RUNNING
@@ -343,12 +343,12 @@ class Run:
             self._moved.clear()
             if await ready():
                 return True
-            if self._desk.clock.now_ms() >= until_ms:
+            if self._service.clock.now_ms() >= until_ms:
                 return False
             self.waits_until_ms = until_ms
             self._resting = True
             try:
-                async with asyncio.timeout(self._desk.clock.wait_s(until_ms)):
+                async with asyncio.timeout(self._service.clock.wait_s(until_ms)):
                     await self._moved.wait()
             except TimeoutError:
                 pass
@@ -356,10 +356,12 @@ class Run:
                 self._resting = False
 
     async def _submit(self, stimulus: Stimulus, actor: str = "") -> Committed:
-        return await asyncio.wrap_future(self._desk.control.submit(stimulus, actor or self._actor))
+        return await asyncio.wrap_future(
+            self._service.control.submit(stimulus, actor or self._actor)
+        )
 
     async def _read(self, query: Callable[[ControlPlane], T]) -> T:
-        return await asyncio.wrap_future(self._desk.control.read(query))
+        return await asyncio.wrap_future(self._service.control.read(query))
 
 
 async def _never() -> bool:

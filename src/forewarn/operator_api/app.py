@@ -76,9 +76,9 @@ def build_app(
     watch = HistoryWatch(store, settings.max_streams_per_operator)
     timeout_s, topology_bytes = settings.answer_timeout_s, settings.max_topology_bytes
     overview = FleetWatch(loop, clock, watch.streams)
-    desk = ControlClient(loop, store, clock, watch, overview, timeout_s, topology_bytes)
+    control = ControlClient(loop, store, clock, watch, overview, timeout_s, topology_bytes)
     by_path = groupby(sorted(ours, key=_path), key=_path)
-    table = Table({path: Dispatch(desk, list(rows)) for path, rows in by_path})
+    table = Table({path: Dispatch(control, list(rows)) for path, rows in by_path})
     further = [each for each in extra_routes if not isinstance(each, Route)]
     public = frozenset(route.path for route in ours if route.public)
     guard = Middleware(

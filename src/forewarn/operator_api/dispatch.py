@@ -92,9 +92,9 @@ class QueryInvalid(CallerError):
 class Dispatch:
     """All methods of one path; an ASGI application."""
 
-    def __init__(self, desk: ControlClient, routes: Iterable[Route]) -> None:
+    def __init__(self, control: ControlClient, routes: Iterable[Route]) -> None:
         """Serve these routes, which share a path."""
-        self._desk = desk
+        self._control = control
         self._routes = {route.method: route for route in routes}
         self._allowed = sorted(self._routes)
         if "GET" in self._routes:
@@ -127,14 +127,14 @@ class Dispatch:
             allowed = ", ".join(self._allowed)
             raise MethodRefused(path=request.url.path, method=request.method, allowed=allowed)
         _check_preconditions(request)
-        limit = self._desk.max_topology_bytes if route.takes else route.body_bytes_max
+        limit = self._control.max_topology_bytes if route.takes else route.body_bytes_max
         body = await read_body(request, limit) if route.method != "GET" else b""
         if not body and route.method == "PUT":  # it replaces what is there, whole
             raise BodyUnreadable(reason="it is empty")
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         asked = route.act(
             ApiCall(
-                desk=self._desk,
+                control=self._control,
                 actor=request.scope["state"]["actor"],
                 operator=request.scope["state"]["operator"],
                 path=request.path_params,
@@ -151,7 +151,7 @@ class Dispatch:
     async def _form(self, form: Form | None, body: bytes, media: str) -> Values:
         if len(body) <= READ_BYTES_MAX:
             return _form(form, body, media)
-        return await self._desk.compute(partial(_form, form, body, media))
+        return await self._control.compute(partial(_form, form, body, media))
 
 
 def _check_preconditions(request: Request) -> None:

@@ -135,8 +135,8 @@ class _Records:
         self.kind = kind
 
     async def list(self, call: ApiCall) -> ApiResponse:
-        fleet = await call.desk.fleet()
-        return ApiResponse(await call.desk.compute(partial(self._page, call, fleet)))
+        fleet = await call.control.fleet()
+        return ApiResponse(await call.control.compute(partial(self._page, call, fleet)))
 
     def _page(self, call: ApiCall, topology: Topology) -> bytes:
         """Return one page, on a thread; costs the page, and a look at the hosts of a zone."""
@@ -150,7 +150,7 @@ class _Records:
         records = _table(topology, self.kind)
         names = (
             name
-            for name in self._names(topology, wanted, call.desk.index, after)
+            for name in self._names(topology, wanted, call.control.index, after)
             if all(getattr(records[name], each) == value for each, value in wanted.items())
             and (not pairs or pairs <= pairs_of(topology.hosts[name]))
         )
@@ -175,21 +175,21 @@ class _Records:
     async def _current(self, call: ApiCall) -> dict[str, object]:
         """Return one record as it is now, looked up on the writer's thread; costs that record."""
         kind, name = self.kind, call.path["name"]
-        return await call.desk.read(lambda view: _shown(view.state.topology, kind, name))
+        return await call.control.read(lambda view: _shown(view.state.topology, kind, name))
 
     async def put(self, call: ApiCall) -> ApiResponse:
         name = call.path["name"]
-        change = await call.desk.read(lambda view: self._change(name, call, view.state.topology))
+        change = await call.control.read(lambda view: self._change(name, call, view.state.topology))
         if call.query.get("new"):
             change = replace(change, absent=(*change.absent, (self.kind, name)))
-        committed = await call.desk.submit(change, call.actor)
+        committed = await call.control.submit(change, call.actor)
         added = any(entry.action == f"{self.kind}.added" for entry in committed.entries)
         return ApiResponse(await self._current(call), 201 if added else 200)
 
     async def remove(self, call: ApiCall) -> ApiResponse:
         names = dict.fromkeys(call.query.get("name") or (call.path["name"],))
         change = ChangeTopology(removed=tuple((self.kind, name) for name in names))
-        await call.desk.submit(change, call.actor)
+        await call.control.submit(change, call.actor)
         return ApiResponse(b"", 204)
 
     def _change(self, name: str, call: ApiCall, topology: Topology) -> ChangeTopology:
@@ -204,15 +204,15 @@ class _Records:
 
 
 async def _apply(call: ApiCall) -> ApiResponse:
-    desk, dry_run = call.desk, call.query.get("dry_run", False)
-    change = await desk.compute(partial(_read, call))
+    control, dry_run = call.control, call.query.get("dry_run", False)
+    change = await control.compute(partial(_read, call))
     if call.query.get("prune", False):
-        change = await desk.compute(partial(pruned, change, await desk.fleet()))
+        change = await control.compute(partial(pruned, change, await control.fleet()))
     if dry_run:
-        entries = await desk.read(lambda view: _tried(view, change, call))
+        entries = await control.read(lambda view: _tried(view, change, call))
     else:
-        entries = (await desk.submit(change, call.actor)).entries
-    return ApiResponse(await desk.compute(partial(_result, entries, applied=not dry_run)))
+        entries = (await control.submit(change, call.actor)).entries
+    return ApiResponse(await control.compute(partial(_result, entries, applied=not dry_run)))
 
 
 def _read(call: ApiCall) -> ChangeTopology:
@@ -231,15 +231,15 @@ def _result(entries: Iterable[Entry], *, applied: bool) -> bytes:
 
 async def _export(call: ApiCall) -> ApiResponse:
     media = call.query.get("format", JSON)
-    parts = exported(await call.desk.fleet(), media)
-    return ApiResponse(None, stream=PartStream(call.desk, parts, media))
+    parts = exported(await call.control.fleet(), media)
+    return ApiResponse(None, stream=PartStream(call.control, parts, media))
 
 
 def _tried(view: StateView, change: ChangeTopology, call: ApiCall) -> Iterable[Entry]:
     """Return what a change would write, without writing it; costs what it would touch."""
     count = itertools.count()
     terms = Terms(view.policy, call.actor, lambda: f"DRY-RUN-{next(count)}")
-    now_ms = call.desk.clock.now_ms()
+    now_ms = call.control.clock.now_ms()
     return step(view.state, change, now_ms=now_ms, terms=terms).changes.entries
 
 

@@ -82,24 +82,24 @@ class FleetWatch:
         self._ticking: asyncio.Task[None] | None = None
         self._stopped = False
 
-    async def look(self, desk: Reader, question: Callable[[FleetOverview], T]) -> T:
+    async def look(self, control: Reader, question: Callable[[FleetOverview], T]) -> T:
         """Return what is found in the overview as it is now, on a thread.
 
         Raises:
             AnswerOverdue, Stopping: as `Reader.read`.
         """
         while True:
-            await self._see(desk)
-            found = await desk.compute(lambda: self._asked(question))
+            await self._see(control)
+            found = await control.compute(lambda: self._asked(question))
             if found is not None:
                 return found[0]
 
-    async def whole(self, desk: Reader) -> bytes:
+    async def whole(self, control: Reader) -> bytes:
         """Return everything, as JSON; made once for each commit. Raises as `look`."""
-        return await self.look(desk, self._everything)
+        return await self.look(control, self._everything)
 
     async def follow(
-        self, desk: Reader, place: str, operator: str
+        self, control: Reader, place: str, operator: str
     ) -> AsyncGenerator[list[bytes], None]:
         """Yield messages after a place as they come, and the time while there are none.
 
@@ -107,9 +107,9 @@ class FleetWatch:
         """
         self._followers += 1
         try:
-            await self._see(desk)
+            await self._see(control)
             if self._ticking is None:
-                self._ticking = asyncio.create_task(self._tick(desk))
+                self._ticking = asyncio.create_task(self._tick(control))
                 self._news.set()
             yield [self._event("time", {})]
             after = self._read_place(place)
@@ -138,7 +138,7 @@ class FleetWatch:
 
     # --- keeping it ---------------------------------------------------------------------------
 
-    async def _see(self, desk: Reader) -> None:
+    async def _see(self, control: Reader) -> None:
         """See that there is an overview that can be kept; costs the fleet where there is none."""
         self._here = asyncio.get_running_loop()
         if self._overview is not None and len(self._commits) < COMMITS_MAX:
@@ -147,8 +147,8 @@ class FleetWatch:
             self._subscribed = True
             self._loop.on_committed.add(self._note)
         self._commits.clear()
-        fleet, operations, events, sequence = await desk.read(_whole_state)
-        made = await desk.compute(lambda: FleetOverview(fleet, operations, events))
+        fleet, operations, events, sequence = await control.read(_whole_state)
+        made = await control.compute(lambda: FleetOverview(fleet, operations, events))
         with self._lock:
             made.layout += self._overview.layout if self._overview else 0
             self._overview, self._sequence = made, sequence
@@ -180,14 +180,14 @@ class FleetWatch:
             overview.settle()
             return (question(overview),)
 
-    async def _tick(self, desk: Reader) -> None:
+    async def _tick(self, control: Reader) -> None:
         """Put together what has changed, for as long as anybody follows."""
         while True:
             await self._news.wait()
             self._news.clear()
             version = self._version
             try:
-                event, shown, more = await self.look(desk, self._changed)
+                event, shown, more = await self.look(control, self._changed)
             except Stopping:  # or nobody follows any more
                 self._begin_again()
                 return

@@ -76,9 +76,9 @@ async def find(call: ApiCall, name: str) -> LookupResult:
         UnknownOperation: nothing has that name.
         Ambiguous: several live events begin so.
     """
-    found = await call.desk.read(lambda view: _find_live(view, name))
+    found = await call.control.read(lambda view: _find_live(view, name))
     if found is None:
-        found = await call.desk.look_up(lambda store: _find_stored(store, name))
+        found = await call.control.look_up(lambda store: _find_stored(store, name))
     if found is None:
         raise UnknownOperation(name=name[:64])
     return found

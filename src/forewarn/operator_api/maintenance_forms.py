@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from forewarn.core.impact import TRAITS, Target
 from forewarn.core.labels import select
 from forewarn.core.maintenance import stimuli
-from forewarn.core.maintenance.acts import DURATION_S_MAX
+from forewarn.core.maintenance.commands import DURATION_S_MAX
 from forewarn.core.maintenance.records import HOSTS_MAX
 from forewarn.core.maintenance.refusals import MaintenanceInvalid
 from forewarn.core.policy import maintenance_policy
@@ -85,7 +85,7 @@ POSTPONE_EVENT_FORM = Form(
 def postponing_of(call: ApiCall, maintenance: int, hosts: tuple[str, ...]) -> stimuli.PostponeHosts:
     """Return the request for a later start that a form makes."""
     form = call.form
-    until_ms = read_time_ms(form["until"], call.desk.clock.now_ms())
+    until_ms = read_time_ms(form["until"], call.control.clock.now_ms())
     by = form.get("by", call.actor)
     return stimuli.PostponeHosts(maintenance, hosts, until_ms, by, form.get("reason", ""))
 
@@ -108,9 +108,9 @@ def _selected(topology: Topology, call: ApiCall) -> tuple[str, ...]:
 
 async def asked_of(call: ApiCall) -> stimuli.CreateMaintenance:
     """Return what a form asks for; costs the fleet where it names hosts by a selector."""
-    form, now_ms = call.form, call.desk.clock.now_ms()
-    hosts = await call.desk.read(lambda view: _selected(view.state.topology, call))
-    policy = await call.desk.read(
+    form, now_ms = call.form, call.control.clock.now_ms()
+    hosts = await call.control.read(lambda view: _selected(view.state.topology, call))
+    policy = await call.control.read(
         lambda view: maintenance_policy(view.state.applied_policy, view.policy)
     )
     at_once = form.get("max_at_once", 0)

@@ -102,7 +102,7 @@ _DIFFERENCE: Schema = {
 
 
 async def _create(call: ApiCall) -> ApiResponse:
-    committed = await call.desk.submit(await asked_of(call), call.actor)
+    committed = await call.control.submit(await asked_of(call), call.actor)
     assert committed.maintenance is not None
     return one_view(MaintenanceView(committed.maintenance), 201)
 
@@ -110,7 +110,7 @@ async def _create(call: ApiCall) -> ApiResponse:
 async def _preview(call: ApiCall) -> ApiResponse:
     """Plan what is asked for and write nothing. Source: F-2."""
     asked = await asked_of(call)
-    topology = await call.desk.fleet()
+    topology = await call.control.fleet()
     for host in asked.hosts:
         if host not in topology.hosts:
             raise Unknown(kind="host", name=host)
@@ -127,18 +127,18 @@ async def _preview(call: ApiCall) -> ApiResponse:
         budgets=asked.budgets,
         canary_hosts=asked.canary_hosts,
     )
-    now_ms = call.desk.clock.now_ms()
+    now_ms = call.control.clock.now_ms()
 
     def take(view: StateView) -> tuple[PlannerTask, set[str]]:
         taken = snapshot(view.state, made, policy=view.policy, now_ms=now_ms)
-        task = task_of(replace(taken, patience_s=call.desk.answer_timeout_s))
+        task = task_of(replace(taken, patience_s=call.control.answer_timeout_s))
         running = (each for each in taken.operations if each.state is OperationState.RUNNING)
         return task, {each.host for each in running}
 
-    task, occupied = await call.desk.read(take)
-    kept = await call.desk.compute(lambda: call.desk.loop.planner.make(task))
+    task, occupied = await call.control.read(take)
+    kept = await call.control.compute(lambda: call.control.loop.planner.make(task))
     plan = plan_of(kept, Asked(asked.hosts, asked.duration_s))
-    groups = await call.desk.compute(lambda: outlook(plan, topology, occupied))
+    groups = await call.control.compute(lambda: outlook(plan, topology, occupied))
     return ApiResponse({"plan": PLAN.of(kept), "groups": OUTLOOK.each(groups)})
 
 
@@ -158,7 +158,7 @@ def number_of(call: ApiCall) -> int:
 
 async def find_view(call: ApiCall, number: int) -> MaintenanceView:
     """Return a maintenance, ended or not; costs the hosts it has touched."""
-    now_ms = call.desk.clock.now_ms()
+    now_ms = call.control.clock.now_ms()
 
     def live(view: StateView) -> MaintenanceView | None:
         state = view.state
@@ -177,7 +177,7 @@ async def find_view(call: ApiCall, number: int) -> MaintenanceView:
         targets = {each.host: each for each in store.maintenances.targets(number)}
         return MaintenanceView(found, targets, store.maintenances.plan(found.plan))
 
-    view = await call.desk.read(live) or await call.desk.look_up(ended)
+    view = await call.control.read(live) or await call.control.look_up(ended)
     if view is None:
         raise UnknownMaintenance(name=f"m-{number}")
     return view
@@ -186,7 +186,7 @@ async def find_view(call: ApiCall, number: int) -> MaintenanceView:
 async def _list(call: ApiCall) -> ApiResponse:
     limit = call.query.get("limit", PAGE_MAX)
     before = call.query.get("before", 0)
-    found = await call.desk.look_up(lambda store: store.maintenances.page(before, limit))
+    found = await call.control.look_up(lambda store: store.maintenances.page(before, limit))
     wanted = call.query.get("live", False)
     views = [await find_view(call, each.number) for each in found if each.live or not wanted]
     following = found[-1].number if len(found) == limit else None
@@ -195,7 +195,7 @@ async def _list(call: ApiCall) -> ApiResponse:
 
 async def _get(call: ApiCall) -> ApiResponse:
     view = await find_view(call, number_of(call))
-    return ApiResponse(await call.desk.compute(lambda: encoded(_full(view))))
+    return ApiResponse(await call.control.compute(lambda: encoded(_full(view))))
 
 
 def _full(view: MaintenanceView) -> dict[str, object]:
@@ -263,14 +263,14 @@ async def _cancel(call: ApiCall) -> ApiResponse:
 async def moved(call: ApiCall, word: stimuli.MaintenanceStimulus) -> ApiResponse:
     """Have an operator's word done, and show the maintenance afterwards."""
     number = number_of(call)
-    await call.desk.submit(word, call.actor)
+    await call.control.submit(word, call.actor)
     return one_view(await find_view(call, number))
 
 
 async def _plan(call: ApiCall) -> ApiResponse:
     view = await find_view(call, number_of(call))
     plan_id = call.query.get("plan", "") or view.maintenance.plan
-    plan = await call.desk.look_up(lambda store: store.maintenances.plan(plan_id))
+    plan = await call.control.look_up(lambda store: store.maintenances.plan(plan_id))
     if plan is None or plan.maintenance != view.maintenance.number:
         raise UnknownPlan(maintenance=view.maintenance.id, name=plan_id or "yet")
     return ApiResponse({"plan": PLAN.of(plan)})
@@ -286,10 +286,10 @@ async def _diff(call: ApiCall) -> ApiResponse:
         other = call.query.get("against", "") or (after.parent if after else "")
         return store.maintenances.plan(other) if other else None, after
 
-    before, after = await call.desk.look_up(both)
+    before, after = await call.control.look_up(both)
     if after is None or after.maintenance != view.maintenance.number:
         raise UnknownPlan(maintenance=view.maintenance.id, name=plan_id or "yet")
-    return ApiResponse(await call.desk.compute(lambda: encoded(_differs(before, after))))
+    return ApiResponse(await call.control.compute(lambda: encoded(_differs(before, after))))
 
 
 def _differs(before: MaintenancePlan | None, after: MaintenancePlan) -> dict[str, object]:

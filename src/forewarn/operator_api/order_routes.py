@@ -116,7 +116,7 @@ async def _list(call: ApiCall) -> ApiResponse:
         ]
         return views, found[-1].number if len(found) == limit else None
 
-    views, following = await call.desk.look_up(page)
+    views, following = await call.control.look_up(page)
     return ApiResponse({"orders": ORDER.each(views), "next": following})
 
 
@@ -127,7 +127,7 @@ async def _get(call: ApiCall) -> ApiResponse:
 async def _cancel(call: ApiCall) -> ApiResponse:
     number = number_of_order(call.path["id"])
     cancellation = CancelOrder(number, call.form.get("reason", ""))
-    await call.desk.submit(cancellation, call.actor)
+    await call.control.submit(cancellation, call.actor)
     return _shown(await view_of_order(call, number))
 
 
@@ -142,7 +142,7 @@ async def view_of_order(call: ApiCall, number: int) -> OrderView:
         order = store.orders.get(number)
         return OrderView(order, store.orders.states(number)) if order else None
 
-    view = await call.desk.look_up(look)
+    view = await call.control.look_up(look)
     if view is None:
         raise UnknownOrder(name=f"order-{number}")
     return view

@@ -26,13 +26,13 @@ _END = b'event: end\ndata: {"end":"stopped"}\n\n'
 
 
 async def _overview(call: ApiCall) -> ApiResponse:
-    return ApiResponse(await call.desk.overview.whole(call.desk))
+    return ApiResponse(await call.control.overview.whole(call.control))
 
 
 async def _hosts(call: ApiCall) -> ApiResponse:
     first, limit = call.query.get("from", 0), call.query.get("limit", NAMES_MAX)
     ask = partial(_named, first=first, limit=limit, name=call.query.get("host", ""))
-    return ApiResponse(await call.desk.overview.look(call.desk, ask))
+    return ApiResponse(await call.control.overview.look(call.control, ask))
 
 
 def _named(overview: FleetOverview, *, first: int, limit: int, name: str) -> bytes:
@@ -46,10 +46,10 @@ def _named(overview: FleetOverview, *, first: int, limit: int, name: str) -> byt
 
 
 async def _watch(call: ApiCall) -> ApiResponse:
-    overview = call.desk.overview
+    overview = call.control.overview
     place = call.headers.get("last-event-id", "") or call.query.get("after", "")
-    call.desk.tail.streams.enter(call.operator)
-    pages = overview.follow(call.desk, place, call.operator)
+    call.control.tail.streams.enter(call.operator)
+    pages = overview.follow(call.control, place, call.operator)
     stream = WatchStream(pages, _SERVER_SENT, _as_it_is, alive=b":\n\n", last=_END)
     return ApiResponse(None, stream=stream)
 

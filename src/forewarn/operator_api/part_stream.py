@@ -26,9 +26,9 @@ STALL_TIMEOUT_S = 30.0
 class PartStream:
     """Sends parts, each made on a thread when the one before was taken; an ASGI application."""
 
-    def __init__(self, desk: ControlClient, parts: Iterator[bytes], media: str) -> None:
+    def __init__(self, control: ControlClient, parts: Iterator[bytes], media: str) -> None:
         """Make nothing yet."""
-        self._desk = desk
+        self._control = control
         self._parts = parts
         self._media = media
 
@@ -53,7 +53,7 @@ class PartStream:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         more = True
         while more:
-            part = await self._desk.compute(partial(next, self._parts, b""))
+            part = await self._control.compute(partial(next, self._parts, b""))
             more = bool(part)
             async with asyncio.timeout(STALL_TIMEOUT_S):
                 await send({"type": "http.response.body", "body": part, "more_body": more})

@@ -57,10 +57,10 @@ _SPAN: Schema = {
 
 async def _apply(call: ApiCall) -> ApiResponse:
     policy = read_policy_file(call.body, call.media)
-    before = await call.desk.read(_in_force)
+    before = await call.control.read(_in_force)
     applied = not call.query.get("dry_run", False)
     if applied:
-        await call.desk.submit(ApplyPolicy(policy), call.actor)
+        await call.control.submit(ApplyPolicy(policy), call.actor)
     was, form = policy_form(before), policy_form(policy)
     changed = [name for name in dict.fromkeys((*was, *form)) if was.get(name) != form.get(name)]
     return ApiResponse({"changed": changed, "applied": applied, "policy": form})
@@ -68,18 +68,18 @@ async def _apply(call: ApiCall) -> ApiResponse:
 
 async def _show(call: ApiCall) -> ApiResponse:
     media = call.query.get("format", JSON)
-    policy = await call.desk.read(_in_force)
+    policy = await call.control.read(_in_force)
     return ApiResponse(written_policy(policy, media), media=media)
 
 
 async def _windows(call: ApiCall) -> ApiResponse:
     """Say what is open in the coming days. Source: F-7."""
     name, days = call.query.get("host", ""), call.query.get("days", DAYS)
-    start_ms = call.desk.clock.now_ms()
+    start_ms = call.control.clock.now_ms()
     span = (start_ms, start_ms + days * DAY_MS)
-    policy = await call.desk.read(_in_force)
-    host = await call.desk.read(lambda view: _host(view, name)) if name else None
-    found = await call.desk.compute(lambda: open_time(policy, span, host=host))
+    policy = await call.control.read(_in_force)
+    host = await call.control.read(lambda view: _host(view, name)) if name else None
+    found = await call.control.compute(lambda: open_time(policy, span, host=host))
     ends = {"from": timestamps.iso8601(span[0]), "to": timestamps.iso8601(span[1])}
     return ApiResponse({**ends, "spans": found})
 

@@ -28,7 +28,7 @@ async def _postpone_event(call: ApiCall) -> ApiResponse:
             host=operation.host, maintenance=operation.id, problem="no maintenance has planned it"
         )
     word = postponing_of(call, operation.maintenance, (operation.host,))
-    await call.desk.submit(word, call.actor)
+    await call.control.submit(word, call.actor)
     return one_view(await find_view(call, operation.maintenance))
 
 

@@ -60,10 +60,10 @@ _FILTERS = (
 
 
 async def _events(call: ApiCall) -> ApiResponse:
-    shown = await call.desk.read(
+    shown = await call.control.read(
         partial(_summaries, call.query.get("vm", ""), call.query.get("group", ""))
     )
-    return ApiResponse(await call.desk.compute(partial(_events_page, call, shown)))
+    return ApiResponse(await call.control.compute(partial(_events_page, call, shown)))
 
 
 def _events_page(call: ApiCall, shown: list[schemas.OperationSummary]) -> bytes:
@@ -117,7 +117,7 @@ async def _event(call: ApiCall) -> ApiResponse:
 async def _document(call: ApiCall) -> ApiResponse:
     vm = call.query["vm"]
     api_version = call.query.get("api-version", VERSIONS[-1])
-    document = await call.desk.read(lambda view: _document_of(view, vm))
+    document = await call.control.read(lambda view: _document_of(view, vm))
     return ApiResponse(render_document(document, api_version))
 
 
@@ -145,11 +145,11 @@ async def _history(call: ApiCall) -> ApiResponse:
     newest_first = query.get("order", False)
     filters = await _filters(call)
     page = HistoryPage(limit=limit, newest_first=newest_first, **paging, **filters)
-    found = await call.desk.look_up(lambda store: store.history(page))
+    found = await call.control.look_up(lambda store: store.history(page))
     if not found:
-        await call.desk.look_up(partial(check_named, filters=filters))
+        await call.control.look_up(partial(check_named, filters=filters))
     following = found[-1].seq if len(found) == limit else None
-    shown = await call.desk.compute(
+    shown = await call.control.compute(
         lambda: encoded({"entries": schemas.ENTRY.each(found), "next": following})
     )
     return ApiResponse(shown)
@@ -176,15 +176,15 @@ async def _watch(call: ApiCall) -> ApiResponse:
     if server_sent and resumed.isascii() and resumed.isdigit():
         after = min(int(resumed), WHOLE_MAX)
     filters = await _filters(call)
-    await call.desk.look_up(partial(check_named, filters=filters))
+    await call.control.look_up(partial(check_named, filters=filters))
     if after is None:
-        after = await call.desk.look_up(_last_sequence)
+        after = await call.control.look_up(_last_sequence)
     else:
-        await call.desk.look_up(partial(check_cursor, after=after))
-    call.desk.tail.enter(call.operator)
-    pages = call.desk.tail.follow(after or 0, call.operator)
+        await call.control.look_up(partial(check_cursor, after=after))
+    call.control.tail.enter(call.operator)
+    pages = call.control.tail.follow(after or 0, call.operator)
     if filters:
-        pages = _matching(call.desk, pages, filters)
+        pages = _matching(call.control, pages, filters)
     if server_sent:
         last = b"event: end\ndata: " + encoded(STOPPED) + b"\n\n"
         stream = WatchStream(pages, SERVER_SENT, _server_sent, alive=b":\n\n", last=last)
@@ -195,12 +195,12 @@ async def _watch(call: ApiCall) -> ApiResponse:
 
 
 async def _matching(
-    desk: ControlClient, pages: AsyncGenerator[list[Recorded], None], filters: Mapping[str, Any]
+    control: ControlClient, pages: AsyncGenerator[list[Recorded], None], filters: Mapping[str, Any]
 ) -> AsyncGenerator[list[Recorded], None]:
     """Yield what the same filters leave of history; an empty page is a sign of life."""
     async with aclosing(pages) as following:
         async for page in following:
-            yield page and await desk.look_up(partial(_left_of, page=page, filters=filters))
+            yield page and await control.look_up(partial(_left_of, page=page, filters=filters))
 
 
 def _left_of(store: Store, page: list[Recorded], filters: Mapping[str, Any]) -> list[Recorded]:
@@ -227,13 +227,13 @@ _NAMES: Schema = {"type": "array", "items": {"type": "string"}}
 async def _health(call: ApiCall) -> ApiResponse:
     try:
         async with asyncio.timeout(READY_S_MAX):
-            await call.desk.see_writer()
+            await call.control.see_writer()
             # What cannot be read cannot be decided on: a commit reads before it writes.
-            await call.desk.look_up(_last_sequence)
-        reason = call.desk.loop.trouble
+            await call.control.look_up(_last_sequence)
+        reason = call.control.loop.trouble
     except (TimeoutError, ForewarnError) as error:
         reason = str(error) or f"no answer within {READY_S_MAX:g} s"
-    loop = call.desk.loop
+    loop = call.control.loop
     answer: dict[str, object] = {
         "live": True,
         "ready": not reason,
@@ -245,8 +245,8 @@ async def _health(call: ApiCall) -> ApiResponse:
         answer["nodes_behind"] = list(nodes.behind)
     if nodes.refused:
         answer["nodes_refused"] = list(nodes.refused)
-    if call.desk.store.commit_refused:
-        answer["commit_refused"] = call.desk.store.commit_refused
+    if call.control.store.commit_refused:
+        answer["commit_refused"] = call.control.store.commit_refused
     if reason:
         answer["reason"] = reason
     return ApiResponse(answer, 503 if reason else 200)

@@ -42,7 +42,7 @@ class ApiResponse:
 class ApiCall:
     """One request, read and checked."""
 
-    desk: ControlClient
+    control: ControlClient
     #: Who asks, for history: `operator NAME at ADDRESS`.
     actor: str
     #: The operator's name alone, for limits.

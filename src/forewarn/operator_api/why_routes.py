@@ -71,10 +71,10 @@ _GROUPS: Schema = {
 async def _why(call: ApiCall) -> ApiResponse:
     """Say what a maintenance or wave waits for by `m-12` or `m-12/3`, else what a host does."""
     name = call.query["id"]
-    now_ms = call.desk.clock.now_ms()
+    now_ms = call.control.clock.now_ms()
     matched = _WAVE.fullmatch(name)
     if matched is None:
-        found = await call.desk.read(lambda view: _of_host(view, name, now_ms))
+        found = await call.control.read(lambda view: _of_host(view, name, now_ms))
         return ApiResponse({"id": name, "kind": "host", "blockers": BLOCKER.each(found)})
     number, wave = int(matched[1]), int(matched[2] or 0)
 
@@ -89,9 +89,9 @@ async def _why(call: ApiCall) -> ApiResponse:
             blocker = why_maintenance(draft, maintenance)
         return [Waits(name, blocker)] if blocker else []
 
-    waits = await call.desk.read(query)
+    waits = await call.control.read(query)
     if waits is None:
-        ended = await call.desk.look_up(lambda store: store.maintenances.get(number))
+        ended = await call.control.look_up(lambda store: store.maintenances.get(number))
         if ended is None:
             raise UnknownMaintenance(name=f"m-{number}")
     kind = "wave" if wave else "maintenance"
@@ -122,13 +122,13 @@ def _of_host(view: StateView, host: str, now_ms: int) -> list[Waits]:
 
 async def _why_all(call: ApiCall) -> ApiResponse:
     """Group what waits by what it waits for; costs the live work it is asked of, in portions."""
-    now_ms = call.desk.clock.now_ms()
+    now_ms = call.control.clock.now_ms()
     order = call.query.get("order")
     if order is None:
-        numbers = await call.desk.read(lambda view: list(view.state.operations))
+        numbers = await call.control.read(lambda view: list(view.state.operations))
     else:
         number = (await view_of_order(call, number_of_order(order))).order.number
-        numbers = await call.desk.read(
+        numbers = await call.control.read(
             lambda view: sorted(view.state.places.of(("request", number)))
         )
     waiting: list[Waits] = []
@@ -141,7 +141,7 @@ async def _why_all(call: ApiCall) -> ApiResponse:
             pairs = [(each.id, blocker_of(draft, each)) for each in live if each is not None]
             return [Waits(name, blocker) for name, blocker in pairs if blocker]
 
-        waiting += await call.desk.read(look)
+        waiting += await call.control.read(look)
 
     def maintenances(view: StateView) -> list[Waits]:
         draft = view.draft(now_ms)
@@ -149,7 +149,7 @@ async def _why_all(call: ApiCall) -> ApiResponse:
         return [Waits(name, blocker) for name, blocker in pairs if blocker]
 
     if order is None:
-        waiting += await call.desk.read(maintenances)
+        waiting += await call.control.read(maintenances)
     return ApiResponse({"groups": _grouped(waiting)})
 
 

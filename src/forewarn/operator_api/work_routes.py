@@ -148,7 +148,7 @@ async def _order(call: ApiCall) -> ApiResponse:
         if TRAITS[call.form["cause"]].target is Target.VM:
             problem = f"selects hosts, and {call.form['cause'].value} is work on VMs; give targets"
             raise ValidationFailed(where="selector", problem=problem)
-        targets = await call.desk.read(
+        targets = await call.control.read(
             lambda view: select(view.state.topology.hosts.values(), selector)
         )
         if len(targets) > ORDER_TARGETS_MAX:
@@ -160,7 +160,7 @@ async def _order(call: ApiCall) -> ApiResponse:
     if len(targets) > TARGETS_MAX:  # deletions wait for each other, limits count all (A-8, O-1)
         problem = f"names {len(targets)} VMs; {TARGETS_MAX} of them can be decided at once"
         raise ValidationFailed(where="targets", problem=problem)
-    committed = await call.desk.submit(work, call.actor)
+    committed = await call.control.submit(work, call.actor)
     shown = {"operations": schemas.OPERATION.each(committed.operations), "order": None}
     return ApiResponse(shown, 202)
 
@@ -171,16 +171,16 @@ async def _place(call: ApiCall, work: RequestMaintenance) -> ApiResponse:
     The writer would take 60 ms to check 20,000, and approvals wait for it. What changes from here
     on is found when the turn of a host comes.
     """
-    now_ms = call.desk.clock.now_ms()
-    await call.desk.read(lambda view: ordering.check(view.draft(now_ms), work))
-    committed = await call.desk.submit(PlaceOrder(work, checked=True), call.actor)
+    now_ms = call.control.clock.now_ms()
+    await call.control.read(lambda view: ordering.check(view.draft(now_ms), work))
+    committed = await call.control.submit(PlaceOrder(work, checked=True), call.actor)
     assert committed.order is not None
     return ApiResponse({"operations": [], "order": ORDER.of(OrderView(committed.order))}, 202)
 
 
 async def _ask(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> ApiResponse:
     work = _work(call, cause, targets)
-    return _operations(await call.desk.submit(work, call.actor), 202)
+    return _operations(await call.control.submit(work, call.actor), 202)
 
 
 def _work(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> RequestMaintenance:
@@ -188,7 +188,7 @@ def _work(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> RequestMaint
     not_before_ms = 0
     if "not_before" in form:
         # 1 rather than 0 for the epoch itself: 0 means that no time was asked for.
-        not_before_ms = max(read_time_ms(form["not_before"], call.desk.clock.now_ms()), 1)
+        not_before_ms = max(read_time_ms(form["not_before"], call.control.clock.now_ms()), 1)
     return RequestMaintenance(
         cause=cause,
         targets=targets,
@@ -202,7 +202,7 @@ def _work(call: ApiCall, cause: Cause, targets: tuple[str, ...]) -> RequestMaint
 
 
 async def _repair(call: ApiCall) -> ApiResponse:
-    return _operations(await call.desk.submit(Repair(call.path["name"]), call.actor))
+    return _operations(await call.control.submit(Repair(call.path["name"]), call.actor))
 
 
 def _operations(committed: Committed, status: int = 200) -> ApiResponse:
@@ -217,11 +217,11 @@ async def _list(call: ApiCall) -> ApiResponse:
     if "order" in query:
         query["order"] = number_of_order(query["order"])
     page = OperationPage(states=states, limit=limit, **query)
-    found = await call.desk.look_up(lambda store: store.operations(page))
+    found = await call.control.look_up(lambda store: store.operations(page))
     if not found:
-        await call.desk.look_up(partial(check_named, filters=query))
+        await call.control.look_up(partial(check_named, filters=query))
     following = found[-1].number if len(found) == limit else None
-    shown = await call.desk.compute(
+    shown = await call.control.compute(
         lambda: encoded({"operations": schemas.OPERATION.each(found), "next": following})
     )
     return ApiResponse(shown)
@@ -235,7 +235,7 @@ async def _get(call: ApiCall) -> ApiResponse:
 
 async def _why(call: ApiCall) -> ApiResponse:
     found = await find(call, call.path["id"])
-    waiting = await call.desk.why(found.operation.number)
+    waiting = await call.control.why(found.operation.number)
     shown = schemas.OPERATION.of(found.operation)
     return ApiResponse({"operation": shown, "waiting": schemas.WAITING.each(waiting)})
 
@@ -243,19 +243,19 @@ async def _why(call: ApiCall) -> ApiResponse:
 async def _cancel(call: ApiCall) -> ApiResponse:
     number = (await find(call, call.path["id"])).operation.number
     cancellation = Cancel(number, call.form.get("reason", ""))
-    return _operations(await call.desk.submit(cancellation, call.actor))
+    return _operations(await call.control.submit(cancellation, call.actor))
 
 
 async def _complete(call: ApiCall) -> ApiResponse:
     number = (await find(call, call.path["id"])).operation.number
     form = call.form
     completion = Complete(number, form.get("failed", False), form.get("reason", ""))
-    return _operations(await call.desk.submit(completion, call.actor))
+    return _operations(await call.control.submit(completion, call.actor))
 
 
 async def _retry(call: ApiCall) -> ApiResponse:
     number = (await find(call, call.path["id"])).operation.number
-    return _operations(await call.desk.submit(Retry(number), call.actor))
+    return _operations(await call.control.submit(Retry(number), call.actor))
 
 
 async def _approve(call: ApiCall) -> ApiResponse:
@@ -266,7 +266,7 @@ async def _approve(call: ApiCall) -> ApiResponse:
     if not live:
         state = found.operation.state.value
         raise WrongState(operation=found.operation.id, state=state, asked="approved")
-    return _operations(await call.desk.submit(Acknowledge(live), call.actor))
+    return _operations(await call.control.submit(Acknowledge(live), call.actor))
 
 
 def _on_operation(

@@ -13,8 +13,8 @@ from forewarn.core.admission import obstacle
 from forewarn.core.impact import SECOND_MS, Source
 from forewarn.core.labels import words_of
 from forewarn.core.lifecycle import Operation
-from forewarn.core.maintenance.room import announce_shortage
-from forewarn.core.rests import owners_of
+from forewarn.core.maintenance.headroom import announce_shortage
+from forewarn.core.owner_rest import owners_of
 from forewarn.core.topology import Health
 from forewarn.planning.blockers import Blocker, Code
 from forewarn.planning.policy import subject_text

@@ -1,6 +1,6 @@
 """Maintenances as a draft sees them: what is, and what the draft has written over it.
 
-Which change is right is decided in `acts.py` and `waves.py`, never here.
+Which change is right is decided in `commands.py` and `waves.py`, never here.
 """
 
 from __future__ import annotations

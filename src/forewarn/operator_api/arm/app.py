@@ -95,19 +95,19 @@ def build_arm(
     """
     watch = HistoryWatch(store, settings.max_streams_per_operator)
     overview = FleetWatch(loop, clock, watch.streams)
-    desk = ControlClient(loop, store, clock, watch, overview, settings.answer_timeout_s)
+    control = ControlClient(loop, store, clock, watch, overview, settings.answer_timeout_s)
     tokens = TokenIssuer(token_key or Ids().token("arm").encode())
-    return ArmApp(desk, Callers(settings, clock, tokens), bookkeeping=settings.open_on_loopback)
+    return ArmApp(control, Callers(settings, clock, tokens), bookkeeping=settings.open_on_loopback)
 
 
 class ArmApp:
     """The application."""
 
-    def __init__(self, desk: ControlClient, callers: Callers, *, bookkeeping: bool) -> None:
+    def __init__(self, control: ControlClient, callers: Callers, *, bookkeeping: bool) -> None:
         """Serve over a running service."""
-        self._desk = desk
+        self._control = control
         self._callers = callers
-        self._resources = Resources(desk, bookkeeping)
+        self._resources = Resources(control, bookkeeping)
         self._table = ArmTable(every_route())
         self._noted: OrderedDict[str, None] = OrderedDict()
 
@@ -147,7 +147,7 @@ class ArmApp:
         if request.method in {"PUT", "PATCH"} and not body.strip():
             raise BodyUnreadable(reason="it is empty")
         call = ArmCall(
-            desk=self._desk,
+            control=self._control,
             resources=self._resources,
             tokens=self._callers.tokens,
             admit=lambda name, secret: self._callers.admit(name, secret, address),

@@ -38,7 +38,7 @@ async def created_vm(call: ArmCall, name: str) -> Vm:
         profile = member(call.json, "properties", "scheduledEventsProfile")
         policy = member(call.json, "properties", "scheduledEventsPolicy")
         group = with_settings(group, profile, policy)
-    await call.desk.submit(
+    await call.control.submit(
         ChangeTopology(groups=(group,), vms=(vm,), absent=(("vm", name),)), call.actor
     )
     return vm
@@ -126,4 +126,4 @@ async def scaled_out(call: ArmCall, group: Group, vms: list[Vm], *, count: int) 
         for index, host in enumerate(emptiest(topology, count))
     )
     names = tuple(("vm", vm.name) for vm in added)
-    await call.desk.submit(ChangeTopology(vms=added, absent=names), call.actor)
+    await call.control.submit(ChangeTopology(vms=added, absent=names), call.actor)

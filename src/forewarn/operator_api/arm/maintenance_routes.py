@@ -58,10 +58,10 @@ def routes() -> tuple[ArmRoute, ...]:
 async def _acknowledge(call: ArmCall) -> ArmResponse:
     """Approve an event of the VM or set a path names."""
     event_id = call.path["event"].upper()
-    event = await call.desk.read(lambda plane: plane.state.events.get(event_id))
+    event = await call.control.read(lambda plane: plane.state.events.get(event_id))
     if event is None or not event.live or not await _is_of(call, event):
         raise unknown("Microsoft.Maintenance/scheduledevents", call.path["event"], call.place)
-    await call.desk.submit(Acknowledge((event_id,)), call.actor)
+    await call.control.submit(Acknowledge((event_id,)), call.actor)
     return ArmResponse({"value": "Successfully Approved"})
 
 
@@ -85,13 +85,13 @@ async def _query(call: ArmCall) -> ArmResponse:
         raise ValidationFailed(where="subscriptions", problem="must be a list")
     inventory = await call.resources.inventory()
     subscriptions = {str(each).lower() for each in asked} or set(inventory.subscriptions)
-    live = await call.desk.read(_live_events)
+    live = await call.control.read(_live_events)
 
     def found() -> list[JsonObject]:
         rows = [_row(inventory, operation, event) for operation, event in live]
         return answered(query, [row for row in rows if row["subscriptionId"] in subscriptions])
 
-    rows = await call.desk.compute(found)
+    rows = await call.control.compute(found)
     first = _whole(call.json, "$skip", 0)
     page = rows[first : first + min(_whole(call.json, "$top", ROWS_MAX), ROWS_MAX)]
     answer: JsonObject = {

@@ -49,7 +49,7 @@ async def begin(
     names = tuple(vm.name for vm in vms)
     assert names
     asked = RequestMaintenance(cause=cause, targets=names, source=source)
-    committed = await call.desk.submit(asked, call.actor)
+    committed = await call.control.submit(asked, call.actor)
     ours = [each for each in committed.operations if each.cause is cause and each.of_vm]
     numbers = sorted(each.number for each in ours if each.vms[0] in names)
     assert len(numbers) >= len(names), committed
@@ -94,12 +94,12 @@ async def _operations(call: ArmCall) -> list[Operation]:
         raise _gone(call)
     first = int(name[2], 16)
     numbers = range(first, first + count)
-    live = await call.desk.read(
+    live = await call.control.read(
         lambda plane: {n: plane.state.operations[n] for n in numbers if n in plane.state.operations}
     )
     missing = [number for number in numbers if number not in live]
     if missing:
-        stored = await call.desk.look_up(lambda store: [store.operation(n) for n in missing])
+        stored = await call.control.look_up(lambda store: [store.operation(n) for n in missing])
         live.update({each.number: each for each in stored if each is not None})
     if len(live) != count:
         raise _gone(call)

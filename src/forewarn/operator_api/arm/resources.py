@@ -28,7 +28,7 @@ REMEMBERED_MAX = 10_000
 class Resources:
     """The fleet as Azure's tools see it; for the event loop only."""
 
-    desk: ControlClient
+    control: ControlClient
     #: Whether acts that no driver carries out may be booked as done: the emulator says yes.
     bookkeeping: bool
     #: Resource groups made by hand, by their keys.
@@ -39,10 +39,10 @@ class Resources:
 
     async def inventory(self) -> Inventory:
         """Return the fleet as of the last commit; costs the fleet where it has changed."""
-        fleet = await self.desk.fleet()
+        fleet = await self.control.fleet()
         known = self._inventory
         if known is None or known.topology is not fleet:
-            known = self._inventory = await self.desk.compute(lambda: Inventory(fleet))
+            known = self._inventory = await self.control.compute(lambda: Inventory(fleet))
         return known
 
     async def vm(self, place: Place, name: str) -> Vm:
@@ -51,7 +51,7 @@ class Resources:
         Raises:
             ArmResourceUnknown: it is not there, or elsewhere.
         """
-        vm = await self.desk.read(lambda plane: plane.state.topology.vms.get(name))
+        vm = await self.control.read(lambda plane: plane.state.topology.vms.get(name))
         if vm is None:
             vm = (await self.inventory()).vm(name)
         if vm is None or place_of(vm).key != place.key:
@@ -60,7 +60,7 @@ class Resources:
 
     async def group_of(self, vm: Vm) -> Group:
         """Return the group of a VM."""
-        return await self.desk.read(lambda plane: plane.state.topology.groups[vm.group])
+        return await self.control.read(lambda plane: plane.state.topology.groups[vm.group])
 
     def set_power(self, names: Iterable[str], state: str) -> None:
         """Remember that VMs do not run; empty: that they do."""

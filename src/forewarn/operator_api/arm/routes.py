@@ -56,7 +56,7 @@ class Condition(Enum):
 class ArmCall:
     """One request, read; who asks is known, unless the route is public."""
 
-    desk: ControlClient
+    control: ControlClient
     resources: Resources
     tokens: TokenIssuer
     #: Who asks, for history; empty for public routes.

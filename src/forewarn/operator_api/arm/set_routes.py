@@ -165,7 +165,7 @@ async def _change_set(call: ArmCall) -> ArmResponse:
     policy = member(call.json, "properties", "scheduledEventsPolicy")
     changed = with_settings(group, profile, policy)
     if changed != group:
-        await call.desk.submit(ChangeTopology(groups=(changed,)), call.actor)
+        await call.control.submit(ChangeTopology(groups=(changed,)), call.actor)
     vms = inventory.members(group)
     wanted = _capacity(call.json, len(vms))
     if wanted > len(vms):
@@ -197,7 +197,9 @@ async def _made(call: ArmCall, kind: GroupKind) -> bool:
         return False
     check_allowed(call, name)
     group = Group(name, kind=kind)
-    await call.desk.submit(ChangeTopology(groups=(group,), absent=(("group", name),)), call.actor)
+    await call.control.submit(
+        ChangeTopology(groups=(group,), absent=(("group", name),)), call.actor
+    )
     return True
 
 
@@ -256,7 +258,7 @@ async def _change_instance(call: ArmCall) -> ArmResponse:
     call.check_condition(present=True)
     changed = with_members(vm, call.json)
     if changed != vm:
-        await call.desk.submit(ChangeTopology(vms=(changed,)), call.actor)
+        await call.control.submit(ChangeTopology(vms=(changed,)), call.actor)
     return ArmResponse(_instance(call, inventory, changed, ""))
 
 
@@ -284,7 +286,7 @@ async def _change_availability(call: ArmCall) -> ArmResponse:
     policy = member(call.json, "properties", "scheduledEventsPolicy")
     changed = with_settings(group, None, policy)
     if changed != group:
-        await call.desk.submit(ChangeTopology(groups=(changed,)), call.actor)
+        await call.control.submit(ChangeTopology(groups=(changed,)), call.actor)
     return ArmResponse(_availability(inventory, changed, call.place))
 
 

@@ -131,7 +131,7 @@ async def _told(call: ArmCall, vm: Vm) -> JsonObject:
 
 
 async def _around(call: ArmCall, vm: Vm) -> tuple[Group, Host]:
-    return await call.desk.read(
+    return await call.control.read(
         lambda plane: (plane.state.topology.groups[vm.group], plane.state.topology.hosts[vm.host])
     )
 
@@ -174,7 +174,7 @@ async def _changed(call: ArmCall, vm: Vm) -> ArmResponse:
     groups = (settings,) if settings != group else ()
     vms = (changed,) if changed != vm else ()
     if groups or vms:
-        await call.desk.submit(ChangeTopology(groups=groups, vms=vms), call.actor)
+        await call.control.submit(ChangeTopology(groups=groups, vms=vms), call.actor)
     return ArmResponse(await _told(call, changed))
 
 

@@ -11,13 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping
 
 #: Host or group -> names of its VMs, sorted.
-Seats: TypeAlias = "MutableMapping[str, tuple[str, ...]]"
+Placements: TypeAlias = "MutableMapping[str, tuple[str, ...]]"
 _V = TypeVar("_V")
 _NOBODY: frozenset[str] = frozenset()
 
 
-def seat(
-    seats: Seats, place: Callable[[_V], str], *, left: Mapping[str, _V], come: Mapping[str, _V]
+def update_placements(
+    placements: Placements,
+    place: Callable[[_V], str],
+    *,
+    left: Mapping[str, _V],
+    come: Mapping[str, _V],
 ) -> None:
     """Have VMs found where they come to, and no more where they were; costs who is there."""
     gone: dict[str, set[str]] = {}
@@ -27,11 +31,11 @@ def seat(
     for name, vm in come.items():
         new.setdefault(place(vm), []).append(name)
     for key, names in new.items():
-        there, without = seats.get(key, ()), gone.pop(key, _NOBODY)
-        seats[key] = tuple(sorted({*there} - without | {*names} if there else names))
+        there, without = placements.get(key, ()), gone.pop(key, _NOBODY)
+        placements[key] = tuple(sorted({*there} - without | {*names} if there else names))
     for key, without in gone.items():
-        rest = tuple(each for each in seats[key] if each not in without)
+        rest = tuple(each for each in placements[key] if each not in without)
         if rest:
-            seats[key] = rest
+            placements[key] = rest
         else:
-            del seats[key]
+            del placements[key]

@@ -47,7 +47,7 @@ WAITED_PARTS = 8
 DURATION_S_MAX = 24 * 3600
 
 
-def act(draft: Draft, stimulus: stimuli.MaintenanceStimulus) -> tuple[int, ...]:  # noqa: C901
+def handle(draft: Draft, stimulus: stimuli.MaintenanceStimulus) -> tuple[int, ...]:  # noqa: C901
     """Do what a stimulus asks for, by a flat table; return the maintenance it is about."""
     match stimulus:
         case stimuli.CreateMaintenance():
