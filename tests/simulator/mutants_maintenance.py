@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from tests.simulator.mutant import Mutant
 
-ACTS, WAVES = "forewarn.core.maintenance.commands", "forewarn.core.maintenance.waves"
+COMMANDS, WAVES = "forewarn.core.maintenance.commands", "forewarn.core.maintenance.waves"
 ADMISSION = "forewarn.core.maintenance.admission"
 WHY = "forewarn.core.maintenance.why"
 TARGETS, CHANGE = "forewarn.core.maintenance.targets", "forewarn.core.maintenance.policy_change"
-USAGE, ROOM = "forewarn.core.usage", "forewarn.core.maintenance.headroom"
+USAGE, HEADROOM = "forewarn.core.usage", "forewarn.core.maintenance.headroom"
 PLANNING, PLANNER = "forewarn.control.planning", "forewarn.planning.planner"
 TIMING, ELIGIBLE = "forewarn.planning.timing", "forewarn.planning.eligible"
 
@@ -19,7 +19,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "budget-not-asked-again",
         "a budget is not looked at again when a wave is announced",
-        ((ROOM, "taken(subject) + amount > limit:", "taken(subject) > limit + 10**6:"),),
+        ((HEADROOM, "taken(subject) + amount > limit:", "taken(subject) > limit + 10**6:"),),
         caught_by="transcript F-3-failed-host-counts",
     ),
     Mutant(
@@ -31,7 +31,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "pause-keeps-everything",
         "what is announced stays so when a maintenance is paused",
-        ((ACTS, "    if not word.keep_announced:\n", "    if not word:\n"),),
+        ((COMMANDS, "    if not word.keep_announced:\n", "    if not word:\n"),),
         caught_by="transcript F-6-paused",
     ),
     Mutant(
@@ -120,7 +120,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "early-approval-before-the-wave",
         "approved work starts before its wave may",
-        ((WAVES, "        return wave.earliest_start_ms\n", "        return 0\n"),),
+        ((ADMISSION, "return wave.earliest_start_ms\n", "return 0\n"),),
         caught_by="transcript F-7-window-across-midnight",
     ),
     Mutant(
@@ -151,7 +151,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "no plan takes force while the policy is younger than the clock says",
         (
             (
-                ACTS,
+                COMMANDS,
                 "    outdated = older or maintenance.gate_wanted",
                 "    outdated = plan.made_ms < draft.policy_applied_ms or maintenance.gate_wanted",
             ),
@@ -208,7 +208,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "planned-every-minute",
         "hosts that cannot be done are planned again every minute for ever",
-        ((ACTS, "SECOND_MS, PLAN_AGAIN_S_MAX))", "SECOND_MS, 0))"),),
+        ((COMMANDS, "SECOND_MS, PLAN_AGAIN_S_MAX))", "SECOND_MS, 0))"),),
         caught_by="transcript F-4-planned-less-often",
     ),
     Mutant(
@@ -250,7 +250,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "failed-hosts-left-out",
         "a maintenance that goes on after it was stopped leaves out the hosts that failed",
-        ((ACTS, "        if failed:\n", "        if not draft:\n"),),
+        ((COMMANDS, "        if failed:\n", "        if not draft:\n"),),
         caught_by="transcript F-5-stopped-by-its-gate",
     ),
     Mutant(

@@ -163,8 +163,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (
                 "forewarn.core.maintenance.admission",
-                "            if start_ms < ended_ms + rest_ms:\n",
-                "            if start_ms < ended_ms:\n",
+                "return [(owner, ended_ms + rest_ms) for",
+                "return [(owner, ended_ms) for",
             ),
         ),
         caught_by="transcript F-3-owner-rest-asked-again",
