@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from forewarn.core.document import Enrolment
+from forewarn.core.document import Enrolment, View
 from forewarn.core.impact import Cause, Impact, Source
 from forewarn.core.lifecycle import Operation
 from forewarn.core.maintenance.records import Maintenance, MaintenancePlan
 from forewarn.core.policy import AppliedPolicy, Policy
 from forewarn.core.state import Changes, Entry
-from forewarn.core.topology import Group, Host, Vm
+from forewarn.core.topology import Group, GroupKind, Host, Vm
 from forewarn.drivers import Task
 from forewarn.planning.policy_text import policy_text
-from forewarn.replication.messages import Caller, DocumentChange
+from forewarn.protocol.documents import Document, ScheduledEvent
+from forewarn.replication.messages import Caller, DocumentChange, Publication
+from forewarn.simulator.checkers.contract import body_owed
 from forewarn.simulator.checkers.invariants import InvariantChecker
 from forewarn.simulator.checkers.node_checker import HANDED_ON_MS
 from forewarn.simulator.checkers.node_notice import SETTLE_MS
@@ -251,7 +254,7 @@ class FarHypervisor:
     """A node away from the service, which says nothing."""
 
     name: str
-    hosts: frozenset[str]
+    hosts: frozenset[str] | None
     up: bool = True
     since_ms: int = START_MS
     serves: bool = True
@@ -344,3 +347,34 @@ def poll(checker: InvariantChecker, node: FarHypervisor) -> None:
     """Have the VM ask its node, and be answered."""
     reply = SimulatedReply(200, view="g")
     checker.nodes.polled("v", node, reply, calm_since_ms=START_MS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("view", ["g/v", "g"], ids=["its-own", "its-group's"])
+def test_document_that_two_views_had_is_the_one_its_node_was_sent(view: str) -> None:
+    """A VM's own document may say what its group's said long ago; only that is old. M-2, S-3."""
+    queue = EventQueue()
+    checker = InvariantChecker(queue, Policy())
+    node: Any = FarHypervisor("node-2", None)
+    checker.nodes.far = (node,)
+    group = Group("g", GroupKind.SCALE_SET, fault_domain_count=1)
+    first = Document(0, ())
+    changes = Changes(0, hosts={"h": Host("h")}, groups={"g": group})
+    changes.vms["v"] = Vm("v", "h", "g", gpu=True)
+    changes.views.update({key: View(key, "g", first) for key in ("g", "g/v")})
+    checker.take(changes, START_MS)
+    sent = tuple(Publication(key, enabled=True, document=first) for key in changes.views)
+    caller = Caller("v", "g", view)
+    checker.nodes.takes(node, DocumentChange(1, callers=(caller,), publications=sent))
+    later = View("g", "g", Document(1, (ScheduledEvent(event_id="E"),)))
+    checker.take(Changes(0, views={"g": later}), queue.now_ms)
+    pass_ms(queue, HOUR_MS)
+    checker.nodes.look(node)  # it shows what VMs are owed, and then is cut off
+    checker.sound_since_ms = lambda _: queue.now_ms
+    checker.take(Changes(0, vms={"v": Vm("v", "h", "g")}, views={"g/v": None}), queue.now_ms)
+    version = "2020-07-01"
+    body = body_owed(0, (), version)
+    found = checker.view_read("v", version, body, node=node)
+    reply = SimulatedReply(200, body, found, version)
+    with nullcontext() if view == "g/v" else pytest.raises(Violation, match="3600 s before it was"):
+        checker.clients.polled("v", node, reply, answered_ms=queue.now_ms)
+    assert found == view

@@ -147,13 +147,16 @@ class InvariantChecker(StateChecker):
             text = f"{vm} was shown {reply.body.decode()} where {owed.decode()} is true"
             raise Violation("7", text)
 
-    def view_read(self, vm: str, version: str, body: bytes) -> str:
-        """The view whose document a VM was sent, by what it says; the one it is owed if none is."""
+    def view_read(self, vm: str, version: str, body: bytes, *, node: SimulatedNode) -> str:
+        """The view whose document a VM was sent, by what it says; the one it is owed if none is.
+
+        Two views may have said the same: then it is the one that the node was sent for this VM.
+        """
         topology, incarnation = self.state.topology, read(body).incarnation
         known = topology.vms.get(vm)
         owed = view_owed(known, topology.groups[known.group]) if known is not None else ""
         views = [view for group in sorted(self.groups_of[vm]) for view in (group, f"{group}/{vm}")]
-        for view in (owed, *views):
+        for view in (self.nodes.view_sent(node, vm), owed, *views):
             if (view, version, body) in self._read:
                 return view
             durable = self.documents.ever.get(view, {}).get(incarnation, ())

@@ -316,6 +316,11 @@ class NodeChecker:
         """Return a node as it is seen here; None: it is in the service's own process."""
         return next((each for each in self.far if each.name == node.name), None)
 
+    def view_sent(self, node: SimulatedNode, vm: str) -> str:
+        """Return the view a node away from the service was sent for a VM; empty: it was not."""
+        far = self.find(node)
+        return self._of(far).callers.get(vm, "") if far is not None else ""
+
     def shown(self, node: FarNode, view: str) -> Document | None:
         """Return what a node shows of a view."""
         return self._of(node).shown.get(view)

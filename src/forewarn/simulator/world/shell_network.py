@@ -114,7 +114,7 @@ class ShellNetwork(Network):
             extra = b"If-None-Match: " + client.etag + b"\r\n"
         head = self._head(machine, "GET", "", extra)
         timeout_ms = ANSWER_MS if client.body else FIRST_ANSWER_MS
-        take = partial(self._polled, client, machine, answered)
+        take = partial(self._polled, client, machine, answered, node=node)
         self._send(node, machine, client.polls, request=_Request(head, timeout_ms), take=take)
         return True
 
@@ -124,6 +124,8 @@ class ShellNetwork(Network):
         machine: MachineProfile,
         answered: Callable[[SimulatedReply], None],
         answer: HttpAnswer,
+        *,
+        node: SimulatedNode,
     ) -> None:
         self._check_refusal(client, machine.name, answer)
         if answer.status == 304:
@@ -131,7 +133,7 @@ class ShellNetwork(Network):
             answer = HttpAnswer(200, answer.etag, client.body)
         elif answer.status == 200:
             client.etag, client.body = answer.etag, answer.body
-        answered(self._reply(machine, answer))
+        answered(self._reply(node, machine, answer))
         waits = client.kind == WAITS and answer.status == 200 and not client.waits.busy
         if waits and self._client_dice.chance(300) and self._clients.get(machine.name) is client:
             self._wait(client, machine)
@@ -149,7 +151,7 @@ class ShellNetwork(Network):
 
         def take(answer: HttpAnswer) -> None:
             self._check_refusal(client, machine.name, answer)
-            answered(self._reply(machine, answer))
+            answered(self._reply(node, machine, answer))
 
         self._send(node, machine, line, request=_Request(head + body, APPROVAL_MS), take=take)
 
@@ -162,7 +164,7 @@ class ShellNetwork(Network):
 
         def take(answer: HttpAnswer) -> None:
             self._check_refusal(client, machine.name, answer)
-            reply = self._reply(machine, answer)
+            reply = self._reply(node, machine, answer)
             if reply.status != 200:
                 return
             self._checker.read(machine.name, reply)
@@ -240,12 +242,15 @@ class ShellNetwork(Network):
 
     # ---- answers -------------------------------------------------------------------------------
 
-    def _reply(self, machine: MachineProfile, answer: HttpAnswer) -> SimulatedReply:
+    def _reply(
+        self, node: SimulatedNode, machine: MachineProfile, answer: HttpAnswer
+    ) -> SimulatedReply:
         """What came over the wire: which document that is shows only in what it says."""
         if answer.status != 200 or not answer.body:
             return SimulatedReply(answer.status or nodes.LOST, answer.body)
-        view = self._checker.view_read(machine.name, machine.version, answer.body)
-        return SimulatedReply(200, answer.body, view, machine.version)
+        version, body = machine.version, answer.body
+        view = self._checker.view_read(machine.name, version, body, node=node)
+        return SimulatedReply(200, body, view, version)
 
     def _check_refusal(self, client: _Client, vm: str, answer: HttpAnswer) -> None:
         """E-6: who asks seldom is never refused for asking too often."""
