@@ -87,10 +87,17 @@ ELSEWHERE = replace(VM_C, addresses=("10.0.0.9",))
 NEIGHBOUR = Caller("vm-b", "group-1", "group-1", ("127.0.0.1",))
 
 
-@pytest.mark.parametrize("caller", [ELSEWHERE, NEIGHBOUR], ids=["elsewhere", "within the group"])
-def test_other_moves_do_not_end_a_wait(home: Live, waiting: Raw, caller: Caller) -> None:
+@pytest.mark.parametrize(
+    "move",
+    [
+        DocumentChange(99, callers=(ELSEWHERE,)),
+        DocumentChange(99, callers=(NEIGHBOUR,), gone=("vm-a",)),
+    ],
+    ids=["elsewhere", "within the group"],
+)
+def test_other_moves_do_not_end_a_wait(home: Live, waiting: Raw, move: DocumentChange) -> None:
     """Who is shown the same document as before waits on for it. Source: E-9."""
-    home.know(caller)
+    home.apply(move)
     assert waiting.silent()
     home.apply(DocumentChange(99, publications=(FROZEN,)))
     assert json.loads(waiting.reply().body)["DocumentIncarnation"] == 4
