@@ -108,7 +108,7 @@ class EpollConnection(Connection):
 
     def drain(self) -> None:
         """Answer what has arrived already, then close."""
-        if self.idle and not self._closing:
+        if not self.stalled:
             self.read()
         self.stop()
 
