@@ -10,7 +10,7 @@ from forewarn.metadata.http.open_connections import Client, OpenConnections
 from forewarn.metadata.identity import Callers, Peer
 from forewarn.replication.messages import Caller, DocumentChange
 from forewarn.settings import MetadataSettings
-from tests.metadata.live import with_settings
+from tests.metadata.live import serving, with_settings
 
 VM = "10.0.0.1"
 OTHER_VM = "10.0.0.2"
@@ -103,6 +103,18 @@ def test_large_reserve_has_its_limit() -> None:
     """Who has very many descriptors keeps 1024 of them for the rest. Source: E-8."""
     settings = with_settings(max_connections=100_000)
     assert OpenConnections(settings, Callers(settings), fds_max=10_000).limit == 10_000 - 1024
+
+
+def test_descriptors_that_the_process_may_have_now_count() -> None:
+    """Not those that it could ask for. Source: E-8."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4000, before[1]))
+    try:
+        with serving(with_settings(max_connections=100_000), portable=True) as live:
+            assert live.server.service.connections.limit == 3000
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_unknown_callers_have_their_share() -> None:
