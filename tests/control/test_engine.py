@@ -22,7 +22,7 @@ from forewarn.core.stimulus import (
 )
 from forewarn.core.topology import Host
 from forewarn.errors import OurError
-from forewarn.store.errors import StoreFull, StoreUnavailable, StoreUncertain
+from forewarn.store.errors import StoreFull, StoreUnavailable
 from tests.control.gated import gated, started_on
 from tests.control.rig import WAIT_S, Running, cut_once, refuses
 from tests.waiting import wait_until
@@ -282,19 +282,3 @@ def test_answer_may_wait_until_it_is_shown(running: Running) -> None:
     assert not shown.done()
     running.publisher.catch_up()
     assert shown.result(WAIT_S).operations[0].number == 1
-
-
-def test_store_that_loses_every_answer_is_asked_once_a_second(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It says what it has each time: nothing may be taken up and begun without end. Source: L-7."""
-    cut = refuses(StoreUncertain(place="here", reason="cut"))
-    monkeypatch.setattr(running.store, "commit", cut)
-    running.publisher.changes.clear()
-    for second in range(1, 4):
-        for _ in range(10):
-            with pytest.raises((StoreUncertain, StoreUnavailable)):
-                running.ask(ChangeTopology((Host("h2"),)))
-        running.settle()
-        assert sum(change.whole for change in running.publisher.changes) == second
-        running.pass_time(1000)

@@ -93,7 +93,6 @@ class ControlEngine:
         self._handled = 0  # requests since work went on that had no room
         self._passed_ms = 0  # deadlines up to here have been looked at
         self._last_trouble = ""
-        self._asked_ms = 0  # when the store was last asked what it has
         #: The last publication; done once it has succeeded or failed.
         self._shown: Future[None] = Future()
         #: Called for each commit on the loop's thread, after its answer was given.
@@ -210,11 +209,7 @@ class ControlEngine:
         self._report(Proceed(portion), "clock")
 
     def _find_out(self) -> None:
-        """Ask the store what it has, once a second; what is shown stays. Source: L-7, D-1."""
-        now_ms = self._clock.now_ms()
-        if abs(now_ms - self._asked_ms) < RETRY_S * 1000:
-            return
-        self._asked_ms = now_ms
+        """Ask the store what it has; what VMs are shown stays meanwhile. Source: L-7, D-1."""
         try:
             self._plane.settle()
             self._status.become(ServiceState.SETTLING)
@@ -352,10 +347,7 @@ class ControlEngine:
         if not self._status.ready:
             self._find_out()
             return
-        unreported, self._unreported = self._unreported, []
-        for stimulus, actor in unreported:
-            self._report(stimulus, actor)
-        if self.state is not ServiceState.READY:  # it is unknown now what the store has
+        if not self._report_again():
             return
         try:
             step_ms = self._time.follow(lambda put_off: self._commit(put_off, "clock"))
@@ -377,6 +369,13 @@ class ControlEngine:
         except ForewarnError as error:
             self._doubt(error)
 
+    def _report_again(self) -> bool:
+        """Commit what the store would not take before; False if it is unknown now what it has."""
+        unreported, self._unreported = self._unreported, []
+        for stimulus, actor in unreported:
+            self._report(stimulus, actor)
+        return self._status.ready
+
     def _report(self, stimulus: Stimulus, actor: str) -> None:
         """Commit what nobody waits for; keep it for the next pass if the store will not."""
         try:
@@ -390,7 +389,8 @@ class ControlEngine:
                 self._unreported.append((stimulus, actor))
             self._trouble(error)
             return
-        self._last_trouble = ""
+        else:
+            self._last_trouble = ""
         self.planner.decided(stimulus)
 
     def _trouble(self, error: ForewarnError) -> None:
