@@ -23,6 +23,7 @@ from forewarn.agent.preparations.http_call import CallFailed
 from forewarn.agent.settings import AgentSettings
 from tests.agent.making import event
 from tests.agent.programs import answers, free_port, program, running, until
+from tests.serving import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,16 +120,8 @@ def together() -> Iterator[str]:
                 words = {"prepared": ["E1"] if name == "vm_1" else [], "deciding": ["E1"]}
                 self.wfile.write(json.dumps(words).encode())
 
-        def log_message(self, *_: object) -> None:
-            """Keep the test's output clean."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Status)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Status) as url:
+        yield url
 
 
 def test_vms_are_asked_side_by_side(together: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.server
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from forewarn.exit_codes import REFUSED, UNREACHABLE, USAGE
 from forewarn.settings import ListenSettings, OperatorSettings
 from tests.cli.conftest import Run
 from tests.operator_api.live import SETTINGS, TOKEN, Live
+from tests.serving import serving
 
 
 class Foreign(http.server.BaseHTTPRequestHandler):
@@ -36,20 +36,12 @@ class Foreign(http.server.BaseHTTPRequestHandler):
         if self.length != "5":
             self.rfile.readline()  # until the client hangs up
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
 
 @pytest.fixture
 def foreign() -> Iterator[str]:
     """The address of a server of somebody else."""
-    server = http.server.HTTPServer(("127.0.0.1", 0), Foreign)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Foreign) as url:
+        yield url
 
 
 @pytest.mark.parametrize("command", [("host", "list"), ("events",), ("watch",)])

@@ -296,9 +296,8 @@ def test_plan_of_a_clock_that_was_put_back_is_younger_than_its_policy() -> None:
         plan_made(-1, START_MS)
 
 
-@pytest.mark.parametrize("lags", [True, False], ids=["lags", "forgets"])
-def test_node_that_was_equal_once_is_looked_at_again(*, lags: bool) -> None:
-    """It does not hear of a VM that is added, or lets go of one. Source: M-1."""
+def followed() -> tuple[EventQueue, InvariantChecker, FarHypervisor]:
+    """Return a checker of one VM, and the node away from the service that knows it."""
     queue = EventQueue()
     checker = InvariantChecker(queue, Policy())
     node = FarHypervisor("node-2", frozenset({"h"}))
@@ -306,6 +305,13 @@ def test_node_that_was_equal_once_is_looked_at_again(*, lags: bool) -> None:
     vms: dict[str, Vm | None] = {"v": Vm("v", "h", "g")}
     checker.take(Changes(0, hosts={"h": Host("h")}, groups={"g": Group("g")}, vms=vms), START_MS)
     checker.nodes.takes(node, DocumentChange(1, callers=(Caller("v", "g", "g"),)))
+    return queue, checker, node
+
+
+@pytest.mark.parametrize("lags", [True, False], ids=["lags", "forgets"])
+def test_node_that_was_equal_once_is_looked_at_again(*, lags: bool) -> None:
+    """It does not hear of a VM that is added, or lets go of one. Source: M-1."""
+    queue, checker, node = followed()
     pass_ms(queue, SETTLE_MS)
     checker.nodes.look(node)
     if lags:
@@ -320,13 +326,7 @@ def test_node_that_was_equal_once_is_looked_at_again(*, lags: bool) -> None:
 @pytest.mark.parametrize("lost", [True, False], ids=["feed-lost", "feed-kept"])
 def test_poll_is_owed_unless_the_feed_it_went_to_is_lost(*, lost: bool) -> None:
     """A node reports a poll once; who kept its feed has reported it, who lost it the next. B-2."""
-    queue = EventQueue()
-    checker = InvariantChecker(queue, Policy())
-    node = FarHypervisor("node-2", frozenset({"h"}))
-    checker.nodes.far = (node,)
-    vms: dict[str, Vm | None] = {"v": Vm("v", "h", "g")}
-    checker.take(Changes(0, hosts={"h": Host("h")}, groups={"g": Group("g")}, vms=vms), START_MS)
-    checker.nodes.takes(node, DocumentChange(1, callers=(Caller("v", "g", "g"),)))
+    queue, checker, node = followed()
     checker.sound_since_ms = lambda _: queue.now_ms  # the service stands still
     poll(checker, node)
     if lost:

@@ -232,7 +232,7 @@ class Topology:
 
     def __post_init__(self) -> None:
         """Index the machines and refuse a layout that contradicts itself."""
-        self._check_seats(self.vms)
+        self._check_placed(self.vms)
         self._on_host, self._in_group, self._known_by = {}, {}, {}
         update_placements(self._on_host, _host_of, left={}, come=self.vms)
         update_placements(self._in_group, _group_of, left={}, come=self.vms)
@@ -268,7 +268,7 @@ class Topology:
         return made
 
     def apply(self, change: LaidOut) -> None:
-        """Put records, and take out where there is None; costs them and who shares their seats.
+        """Put records, and take out where there is None; costs them and who is where they are.
 
         Raises:
             FleetContradiction: as for the whole; a draft that raised it is to be thrown away.
@@ -277,8 +277,8 @@ class Topology:
         self.hosts.update(_there(hosts))
         self.groups.update(_there(groups))
         placed = _there(change.vms)
-        self._check_seats(placed)
-        self._seat(change.vms, placed)
+        self._check_placed(placed)
+        self._place(change.vms, placed)
         for name in dict.fromkeys((*(vm.group for vm in placed.values()), *groups)):
             _check_lone(self, name)
         for vm in placed.values():
@@ -292,20 +292,20 @@ class Topology:
             drafted: Overlay[object, object] = getattr(draft, name)
             drafted.write_into(getattr(self, name))
 
-    def _check_seats(self, placed: Mapping[str, Vm]) -> None:
+    def _check_placed(self, placed: Mapping[str, Vm]) -> None:
         """Refuse the first VM whose host or group is not there; costs the hosts and groups."""
         hosts = {vm.host for vm in placed.values()}
         groups = {vm.group for vm in placed.values()}
         if all(map(self.hosts.__contains__, hosts)) and all(map(self.groups.__contains__, groups)):
             return
-        vm = next(filter(self._lacks_seat, placed.values()))
+        vm = next(filter(self._lacks_place, placed.values()))
         missing = f"host {vm.host}" if vm.host not in self.hosts else f"group {vm.group}"
         raise FleetContradiction(problem=f"vm {vm.name}: there is no {missing}; add it first")
 
-    def _lacks_seat(self, vm: Vm) -> bool:
+    def _lacks_place(self, vm: Vm) -> bool:
         return vm.host not in self.hosts or vm.group not in self.groups
 
-    def _seat(self, vms: Mapping[str, Vm | None], placed: Mapping[str, Vm]) -> None:
+    def _place(self, vms: Mapping[str, Vm | None], placed: Mapping[str, Vm]) -> None:
         """Write VMs, and who is where; what they were recognised by is free before it is taken."""
         known = self.vms
         left = {name: before for name in vms if (before := known.get(name)) is not None}

@@ -184,8 +184,6 @@ class AgentEngine:
         """Whether the last document must be read once more, at once, to be believed."""
         return self._following.doubts
 
-    # ---- moving on -----------------------------------------------------------------------------
-
     def _advance(self, record: EventRecord, now_ms: int) -> None:
         if record.gone or record.stage == rec.ABORTING:
             again = self._following.shown_again(record)

@@ -126,9 +126,9 @@ class EventRecord:
         self.missing_ms = 0
         """Since when no document has shown it, while that is not believed yet; 0: it is shown."""
         self.asked_ms = 0
-        """When those who come before this VM were asked whether they decide; 0: they were not."""
+        """When those before this VM, under `all` all others, were asked last; 0: they were not."""
         self.deciding: tuple[str, ...] | None = None
-        """Which of them answered so; None before an answer."""
+        """Which of them answered that they decide; None before an answer."""
 
     def is_late(self, now_ms: int) -> bool:
         """Return whether the event has come, or may at any moment."""
