@@ -219,7 +219,8 @@ class AzureSettings:
     key: str = ""
     """File of the certificate's private key, PEM."""
     token_key: str = ""
-    """Key that the tokens it gives out are signed with; empty: a new one at each start."""
+    """Key of 32 bytes or more that signs the tokens it gives out; empty: a new one at each
+    start."""
 
 
 @value

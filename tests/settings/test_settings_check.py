@@ -47,6 +47,7 @@ def test_defaults_are_sound() -> None:
         ("[listen]\nworkers = 65", "must be an integer from 0 to 64, not 65"),
         ("[listen]\nworkers = -1", "must be an integer from 0 to 64, not -1"),
         ('[metadata]\nproxy_addresses = ["10.0.0.5"]', "needs proxy_secret"),
+        ('[azure]\ntoken_key = "short"', "is shorter than 32 bytes"),
         ('[store]\nurl = "postgres//x"', "begins with postgresql://"),
         ("[policy]\nnotice_freeze_s = 60", "Freeze 60 s of notice; the least is 900 s"),
     ],

@@ -13,6 +13,7 @@ from forewarn.core.policy import Policy
 from forewarn.metadata.http.addresses import parse
 from forewarn.metadata.identity import UNIX
 from forewarn.metadata.routing import host_name
+from forewarn.operator_api.arm.tokens import KEY_BYTES_MIN
 from forewarn.protocol.versions import VERSIONS
 from forewarn.settings import SettingInvalid
 from forewarn.store.errors import redacted
@@ -43,6 +44,9 @@ def check_settings(settings: Settings) -> None:
         parse(address)
     policy_of(settings.policy)
     _check_feed(settings.feed)
+    token_key = settings.azure.token_key
+    if token_key and len(token_key.encode()) < KEY_BYTES_MIN:
+        _refuse("azure.token_key", f"is shorter than {KEY_BYTES_MIN} bytes")
     endpoint = settings.otlp.endpoint
     if endpoint and not endpoint.startswith(("http://", "https://")):
         _refuse("otlp.endpoint", f"is {endpoint!r}, which is not an http:// or https:// address")

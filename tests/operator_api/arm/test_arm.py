@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from forewarn.operator_api.arm.graph_query import GraphQueryInvalid, answered
 from tests.operator_api.arm.conftest import GROUP, SUBSCRIPTION, Arm
 from tests.operator_api.live import Json
 
@@ -232,6 +235,22 @@ def test_resource_graph_says_what_it_cannot_answer(shared_arm: Arm, query: str) 
     """A query that is not understood is refused, and never answered as another. Z-4."""
     answer = shared_arm.http("POST", GRAPH, params=VERSION, json={"query": query})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "InvalidParameter")
+
+
+@pytest.mark.parametrize("step", ["where a{} x", "where tostring({} x", "sort by a{} x"])
+def test_long_run_of_spaces_in_a_query_is_refused_at_once(step: str) -> None:
+    """No query of the longest length holds up the service."""
+    query = f"maintenanceresources | {step.format(' ' * 9_900)}"
+    began_s = time.process_time()
+    with pytest.raises(GraphQueryInvalid):
+        answered(query, [])
+    assert time.process_time() - began_s < 0.1
+
+
+def test_act_without_an_api_version_changes_nothing(shared_arm: Arm) -> None:
+    """The api-version is looked at first."""
+    assert shared_arm.http("POST", f"{VM}/restart").status_code == 400
+    assert shared_arm.sees("db-0") == []
 
 
 def test_nothing_of_arm_is_on_the_metadata_port(shared_arm: Arm) -> None:

@@ -34,6 +34,7 @@ from forewarn.operator_api.arm.refusals import (
 from forewarn.operator_api.arm.resources import Resources
 from forewarn.operator_api.arm.routes import ArmCall, ArmResponse, ArmRoute, ArmTable, Condition
 from forewarn.operator_api.arm.tokens import TokenIssuer
+from forewarn.operator_api.auth import read_tokens
 from forewarn.operator_api.control_client import ControlClient
 from forewarn.operator_api.dispatch import PRECONDITIONS, read_body
 from forewarn.operator_api.fleet_watch import FleetWatch
@@ -96,7 +97,8 @@ def build_arm(
     watch = HistoryWatch(store, settings.max_streams_per_operator)
     overview = FleetWatch(loop, clock, watch.streams)
     control = ControlClient(loop, store, clock, watch, overview, settings.answer_timeout_s)
-    tokens = TokenIssuer(token_key or Ids().token("arm").encode())
+    key = token_key or Ids().token("arm").encode()
+    tokens = TokenIssuer(key, read_tokens(settings.tokens))
     return ArmApp(control, Callers(settings, clock, tokens), bookkeeping=settings.open_on_loopback)
 
 

@@ -21,11 +21,12 @@ TABLE = "maintenanceresources"
 #: Longest query and most steps of one.
 CHARACTERS_MAX, STEPS_MAX = 10_000, 50
 
-_COLUMN = r"(?:tostring\(\s*)?([A-Za-z_]\w*(?:\.\w+)*)\s*\)?"
+# No two runs of spaces may meet in a pattern: the regex engine would try every way to divide one.
+_COLUMN = r"(?:tostring\(\s*)?([A-Za-z_]\w*(?:\.\w+)*)(?:\s*\))?"
 _CONDITION = re.compile(_COLUMN + r"\s*(==|=~|!=|!~)\s*(?:'([^']*)'|\"([^\"]*)\")")
 _PROJECTED = re.compile(r"(?:([A-Za-z_]\w*)\s*=\s*)?" + _COLUMN)
 _SORTED = re.compile(_COLUMN + r"(?:\s+(asc|desc))?")
-_AND = re.compile(r"\s+and\s+", re.IGNORECASE)
+_AND = re.compile(r"(?<!\s)\s+and\s+", re.IGNORECASE)
 
 
 class GraphQueryInvalid(CallerError):

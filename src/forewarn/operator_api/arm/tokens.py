@@ -6,9 +6,9 @@ They are signed and nothing is kept of them, so their number has no limit to it.
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import json
+from dataclasses import field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 #: How long a token is good for, in seconds; Azure's are good for about as long.
 LIFETIME_S = 3600
+#: How far the clocks of two servers with one key may differ, in seconds.
+CLOCK_SKEW_S = 300
+#: Shortest key of the settings, in bytes. Source: RFC 7518 3.2.
+KEY_BYTES_MIN = 32
 #: The one tenant there is: with ADFS nobody chooses between several.
 TENANT_ID = "00000000-0000-0000-0000-000000000001"
 #: Longest token that is looked at, in characters; ours have some 500.
@@ -30,9 +34,14 @@ _HEADER = {"typ": "JWT", "alg": "HS256"}
 
 @value
 class TokenIssuer:
-    """Gives out tokens and knows its own; time is the system's, as the clients' is."""
+    """Gives out tokens and knows its own; time is the system's, as the clients' is.
+
+    An operator's own token is part of what is signed, so a changed one ends what it gave out.
+    """
 
     key: bytes
+    #: Operators' own tokens, by name; a caller of an open service has none.
+    operators: Mapping[str, bytes] = field(default_factory=dict)
 
     def issue(self, operator: str, *, audience: str, issuer: str) -> str:
         """Return a token in which an operator is named."""
@@ -50,23 +59,22 @@ class TokenIssuer:
             "ver": "1.0",
         }
         text = f"{_encoded(_HEADER)}.{_encoded(claims)}"
-        return f"{text}.{_base64(self._signature(text))}"
+        return f"{text}.{_base64(self._signature(text, operator))}"
 
     def operator(self, token: str) -> str:
         """Return whom a token of ours names; empty: it is none, or has expired."""
         text, _, signature = token.rpartition(".")
         if not text.isascii() or not signature.isascii() or len(token) > TOKEN_LENGTH_MAX:
             return ""
-        if not hmac.compare_digest(_base64(self._signature(text)), signature):
-            return ""
         claims = _claims(text.partition(".")[2])
-        expires = claims.get("exp")
-        if not isinstance(expires, int) or expires <= SystemClock().now_ms() // 1000:
+        name, expires = str(claims.get("oid", "")), claims.get("exp")
+        if not hmac.compare_digest(_base64(self._signature(text, name)), signature):
             return ""
-        return str(claims.get("oid", ""))
+        left_s = expires - SystemClock().now_ms() // 1000 if isinstance(expires, int) else 0
+        return name if 0 < left_s <= LIFETIME_S + CLOCK_SKEW_S else ""
 
-    def _signature(self, text: str) -> bytes:
-        return hmac.digest(self.key, text.encode(), sha256)
+    def _signature(self, text: str, operator: str) -> bytes:
+        return hmac.digest(self.key, text.encode() + self.operators.get(operator, b""), sha256)
 
 
 def _encoded(value: Mapping[str, object]) -> str:
@@ -80,6 +88,6 @@ def _base64(value: bytes) -> str:
 def _claims(text: str) -> dict[str, object]:
     try:
         claims = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    except (ValueError, binascii.Error):
+    except (ValueError, RecursionError):
         return {}
     return claims if isinstance(claims, dict) else {}
