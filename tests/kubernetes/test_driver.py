@@ -152,7 +152,7 @@ def test_command_that_fails_says_why(
     assert "attempt before" in driver.progress(again, now_ms()).waits
     (tmp_path / "go").touch()
     said = ended_by_drivers(driver, again)
-    assert "reboot_command of host h1 ended with 3: no BMC" in said.failed
+    assert "reboot_command of host h1 failed: sh ended with status 3: no BMC" in said.failed
     assert (tmp_path / "log").read_text().count("h1 h1") == 2
     assert cluster.node()["spec"] == {"unschedulable": True}
 

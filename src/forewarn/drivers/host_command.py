@@ -8,14 +8,12 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
+from forewarn.drivers.command.program import Limits, ProgramFailed, Watch, run_program
 from forewarn.errors import PeerError
 from forewarn.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-#: Longest part of what a command printed that is kept as a reason, in characters.
-OUTPUT_MAX = 500
 
 
 class CommandFailed(PeerError):
@@ -42,19 +40,11 @@ class HostCommand:
             CommandFailed: it cannot be run, has failed or took too long.
         """
         words = [_filled(word, {"host": host, **facts}) for word in self.words]
+        limits = Limits(self.timeout_s)
         try:
-            done = subprocess.run(  # noqa: S603 - the operator's own command, and no shell
-                words,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=self.timeout_s,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise self.failed(host, f"failed: {error}") from error
-        if done.returncode:
-            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()[-OUTPUT_MAX:]
-            raise self.failed(host, f"ended with {done.returncode}: {said}")
+            run_program(words, subprocess.DEVNULL, limits, watch=Watch(lambda _: None))
+        except ProgramFailed as error:
+            raise self.failed(host, f"failed: {str(error).removesuffix('.')}") from error
 
     def failed(self, host: str, problem: str) -> CommandFailed:
         """Return what is raised for it."""

@@ -65,12 +65,14 @@ class Watch:
     stop: Callable[[], bool] = lambda: False
 
 
-def run_program(words: Sequence[str], stdin: IO[bytes], limits: Limits, *, watch: Watch) -> None:
+def run_program(
+    words: Sequence[str], stdin: IO[bytes] | int, limits: Limits, *, watch: Watch
+) -> None:
     """Run a program to its end; nothing of its process group is left then.
 
     Args:
         words: the program and its arguments; no shell is involved.
-        stdin: what it reads.
+        stdin: what it reads, as `subprocess` takes it.
         limits: what it may take.
         watch: looks on.
 
