@@ -24,6 +24,7 @@ PARTS = (
     "forewarn/errors.py",
     "forewarn/exit_codes.py",
     "forewarn/ids.py",
+    "forewarn/urls.py",
     "forewarn/version.py",
     "forewarn/protocol/*.py",
     "forewarn/agent/**/*.py",

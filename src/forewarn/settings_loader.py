@@ -205,10 +205,10 @@ def read_setting(section: str, name: str, value: object, *, place: str) -> Setti
     kind = _kind(hint, RANGES.get((section, name)))
     try:
         if not isinstance(value, _Text):
-            return kind.read(list(value) if isinstance(value, tuple) else value, "")  # type: ignore[return-value]
+            return kind.read(list(value) if isinstance(value, tuple) else value, name)  # type: ignore[return-value]
         if get_origin(hint) is tuple:
-            return kind.read(value.split(), "")  # type: ignore[return-value]
-        return kind.read_text(_WORDS.get(value.lower(), value) if hint is bool else value, "")  # type: ignore[return-value]
+            return kind.read(value.split(), name)  # type: ignore[return-value]
+        return kind.read_text(_WORDS.get(value.lower(), value) if hint is bool else value, name)  # type: ignore[return-value]
     except ValidationFailed as error:
         problem = error.facts["problem"]
         raise SettingInvalid(name=f"{section}.{name}", place=place, problem=problem) from error

@@ -61,6 +61,16 @@ def command(script: str, **options: object) -> Gate:
     return Gate("g", command=(sys.executable, "-c", script), **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["url", "prometheus"])
+@pytest.mark.parametrize("secret", ["/hidden", "/?sig=hidden", "/hidden space"])
+def test_gate_names_the_host_of_its_address_alone(server: str, name: str, secret: str) -> None:
+    """A gate's reason stands in history; the rest of an address may be a password."""
+    for address in (server + "/500" + secret, "http://me:hidden@127.0.0.1:1" + secret):
+        told = run_gate(Gate("g", **{name: address}, query="up"), "m-1")  # type: ignore[arg-type]
+        assert told
+        assert "hidden" not in told
+
+
 def test_command_passes_with_status_zero() -> None:
     """A command is given what it is asked for, and passes by its status. Source: F-5."""
     read = "import json,sys; sys.exit(json.load(sys.stdin)['maintenance'] != 'm-3')"

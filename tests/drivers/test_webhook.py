@@ -88,6 +88,19 @@ def test_webhook_tries_again_and_then_fails(far: TicketSystem, options: dict[str
         driver.begin(task(number=14))
 
 
+@pytest.mark.parametrize("secret", ["/hidden", "?sig=hidden", "/hidden space", "/hidd\u00e9n"])
+def test_webhook_failure_names_the_host_alone(
+    far: TicketSystem, options: dict[str, object], secret: str
+) -> None:
+    """The path and query of a webhook are often its password; reasons stand in history."""
+    driver = driver_of(options, url=far.url + secret)
+    far.troubles = [403]
+    with pytest.raises(WebhookFailed) as failed:
+        driver.begin(task())
+    assert str(failed.value).startswith(far.url.removesuffix("/tickets") + " ")
+    assert "hidd" not in str(failed.value)
+
+
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 def test_webhook_takes_no_answer_that_never_ends(options: dict[str, object], head: bytes) -> None:
     """A byte now and then holds no call beyond its time; it counts as no answer. Source: R-4."""

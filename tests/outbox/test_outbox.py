@@ -352,6 +352,24 @@ def test_unusable_destination_is_refused(options: dict[str, object], problem: st
         make_destinations({"one": options})
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "webhook", "url": "http://example.org/hidden"},
+        {"kind": "webhook", "url": "https://example.org:hidden/"},
+        {"kind": "webhook", "url": ["https://example.org/hidden"]},
+        {"kind": "webhook", "url": "https://x", "token_file": ["hidden"]},
+        {"kind": "nats", "servers": ["http://me:hidden@b"]},
+        {"kind": "apprise", "urls": "slack://hidden"},
+    ],
+)
+def test_refused_destination_shows_no_secret(options: dict[str, object]) -> None:
+    """Start-up errors stand in logs."""
+    with pytest.raises(DestinationInvalid) as refused:
+        make_destinations({"one": options})
+    assert "hidden" not in str(refused.value)
+
+
 def test_unknown_option_is_refused() -> None:
     """An option that no destination of its kind has is named."""
     with pytest.raises(DestinationInvalid) as refused:

@@ -79,7 +79,7 @@ def test_setting_nobody_can_mean_is_refused(tmp_path: Path, written: str, said: 
             "[feed]\nlisten='[::1]:0'\ntokens=['n:0123456789abcdef']\ncertificate='/no'\nkey='/no'",
             "The TLS files /no, /no cannot be used: No such file or directory.",
         ),
-        ('[otlp]\nendpoint = "collector:4318"', "otlp.endpoint in the settings is"),
+        ('[otlp]\nendpoint = "collector:4318"', "endpoint in the settings is not an http://"),
         ('[store]\nurl = "mysql://x"', "is not the address of a store"),
     ],
     ids=[

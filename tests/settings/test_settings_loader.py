@@ -86,6 +86,25 @@ def test_a_wrong_setting_is_refused_by_name(tmp_path: Path, text: str, said: str
     assert str(path) in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[operator]\ntokens = 'hidden:1234567890123456'",
+        "[operator]\ntokens = [['hidden']]",
+        "[metadata]\nproxy_secret = ['hidden']",
+        "[node]\ntoken = {a = 'hidden'}",
+        "[azure]\ntoken_key = ['hidden']",
+        "[store]\nurl = ['hidden']",
+        "[otlp]\nendpoint = ['https://collector/hidden']",
+    ],
+)
+def test_a_wrong_setting_that_may_be_a_secret_is_not_shown(tmp_path: Path, text: str) -> None:
+    """Start-up errors stand in logs."""
+    with pytest.raises(SettingInvalid, match="must be a") as refused:
+        load_settings([written(tmp_path, text)], {})
+    assert "hidden" not in str(refused.value)
+
+
 def test_a_wrong_variable_is_refused() -> None:
     """A number that is none is refused from the environment as well."""
     with pytest.raises(SettingInvalid, match="must be an integer"):

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from forewarn.agent.config import PHASES, hook_files, is_program
 from forewarn.agent.json_fields import words
-from forewarn.agent.preparations.http_call import shown
+from forewarn.urls import shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -93,7 +93,7 @@ def _of_plain_http(form: Mapping[str, object]) -> Iterator[str]:
 def _plain(where: str, urls: list[str]) -> Iterator[str]:
     for url in urls:
         if url.startswith("http://") and urlsplit(url).hostname not in LOOPBACK:
-            yield f"{where}: {shown(url)} is plain HTTP; use https for what carries a secret."
+            yield f"{where}: {shown_url(url)} is plain HTTP; use https for what carries a secret."
 
 
 def _of_apprise(notify: object) -> Iterator[str]:

@@ -14,11 +14,12 @@ import tempfile
 import threading
 from http.client import HTTPException
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from forewarn.drivers.command.program import Limits, ProgramFailed, Watch, run_program
 from forewarn.drivers.webhook.request import HttpRequest, exchange
 from forewarn.errors import CallerError
+from forewarn.urls import shown_url
 from forewarn.validation.fields import Boolean, Integer, Number, Text, ValidationFailed
 from forewarn.validation.forms import Field, Form, ListOf
 from forewarn.values import value
@@ -114,7 +115,7 @@ def _gate(name: str, options: Mapping[str, object]) -> Gate:
     if bool(gate.prometheus) != bool(gate.query):
         raise GateInvalid(name=name, problem="must have prometheus and query together")
     address = gate.url or gate.prometheus
-    if address and urlsplit(address).scheme not in {"http", "https"}:
+    if address and not shown_url(address).startswith(("http://", "https://")):
         raise GateInvalid(name=name, problem="must have an address with http:// or https://")
     return gate
 
@@ -136,7 +137,7 @@ def run_gate(gate: Gate, subject: str, silent: Callable[[], Sequence[str]] = lam
         except ProgramFailed as error:
             problem = str(error).removesuffix(".")
         except (OSError, HTTPException) as error:
-            problem = f"{gate.url or gate.prometheus} cannot be reached: {error}"
+            problem = f"{shown_url(gate.url or gate.prometheus)} cannot be reached: {error}"
         if not problem:
             return ""
     problem = "".join(each if each.isprintable() else " " for each in problem)
@@ -159,7 +160,7 @@ def _check(gate: Gate, subject: str) -> str:
         return ""
     if gate.url:
         status, _ = _get(gate, gate.url)
-        return "" if 200 <= status < 300 else f"{gate.url} answered {status}"
+        return "" if 200 <= status < 300 else f"{shown_url(gate.url)} answered {status}"
     address = f"{gate.prometheus.rstrip('/')}/api/v1/query?{urlencode({'query': gate.query})}"
     status, body = _get(gate, address)
     return _of_query(gate, status, body)

@@ -47,7 +47,7 @@ class TokenInvalid(CallerError):
     """A token in the settings that cannot be one."""
 
     code = "token-invalid"
-    message = "Token {name!r} of the operator API {problem}."
+    message = "Entry {number} of [operator] tokens {problem}."
     advice = "Write tokens as NAME:TOKEN, each name once, each token 16 characters or more."
 
 
@@ -241,17 +241,19 @@ def read_tokens(written: tuple[str, ...]) -> dict[str, bytes]:
         TokenInvalid: one cannot be a token.
     """
     tokens: dict[str, bytes] = {}
-    for each in written:
+    for number, each in enumerate(written, 1):
         name, separator, token = each.partition(":")
         problem = ""
         if not (separator and name and name.isprintable() and len(name) <= 64):
-            problem, name = "has no name before a colon", name[:4] + "…"
+            problem = "has no name before a colon"
         elif name in tokens:
-            problem = "is there twice"
+            problem = "has a name that is there before"
         elif len(token) < TOKEN_LENGTH_MIN or not token.isascii() or not token.isprintable():
-            problem = f"is shorter than {TOKEN_LENGTH_MIN} characters or not plain text"
+            problem = (
+                f"has a token that is shorter than {TOKEN_LENGTH_MIN} characters or not plain text"
+            )
         if problem:
-            raise TokenInvalid(name=name, problem=problem)
+            raise TokenInvalid(number=number, problem=problem)
         tokens[name] = token.encode()
     return tokens
 

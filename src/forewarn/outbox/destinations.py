@@ -19,6 +19,7 @@ from forewarn.outbox.delivery import Destination
 from forewarn.outbox.kafka_sink import KafkaSink, KafkaTarget
 from forewarn.outbox.nats_sink import NatsSink, NatsTarget
 from forewarn.outbox.webhook_sink import EventGridSink, HttpTarget, WebhookSink
+from forewarn.urls import shown_url
 from forewarn.validation.fields import Boolean, Integer, Number, Text, ValidationFailed
 from forewarn.validation.forms import Field, Form, ListOf
 
@@ -170,8 +171,9 @@ def _destination(name: str, options: dict[str, object]) -> Destination:
 
 def _http_target(name: str, read: Mapping[str, Any]) -> HttpTarget:
     if not is_protected(read["url"]):
-        problem = f"must have a url with https, or on this machine, not {read['url']}"
-        raise DestinationInvalid(name=name, problem=problem)
+        raise DestinationInvalid(
+            name=name, problem="must have a url with https, or on this machine"
+        )
     headers = {"user-agent": "forewarn"}
     if token := _secret(read, "token_file"):
         headers["authorization"] = f"Bearer {token}"
@@ -209,12 +211,12 @@ def _event_grid(name: str, read: Mapping[str, Any]) -> Sink:
 
 def _nats(name: str, read: Mapping[str, Any]) -> Sink:
     for server in read["servers"]:
-        if urlsplit(server).scheme not in {"nats", "tls"}:
-            problem = f"must have servers with nats:// or tls://, not {server}"
-            raise DestinationInvalid(name=name, problem=problem)
+        scheme, _, host = shown_url(server).partition("://")
+        if scheme not in {"nats", "tls"}:
+            raise DestinationInvalid(name=name, problem="must have servers with nats:// or tls://")
         secret = bool(read.get("token_file")) or "@" in urlsplit(server).netloc
-        if secret and not is_protected(_as_web(server)):
-            problem = f"must have tls:// for {_host(server)}: a token would be sent for all to read"
+        if secret and not (scheme == "tls" or is_protected(f"http://{host}")):
+            problem = f"must have tls:// for {host}: a token would be sent for all to read"
             raise DestinationInvalid(name=name, problem=problem)
     return NatsSink(
         NatsTarget(
@@ -227,16 +229,6 @@ def _nats(name: str, read: Mapping[str, Any]) -> Sink:
             timeout_s=read.get("timeout_s", TIMEOUT_S),
         )
     )
-
-
-def _as_web(server: str) -> str:
-    """Return a NATS server's URL with the schemes of the web, which mean the same."""
-    scheme = "https" if urlsplit(server).scheme == "tls" else "http"
-    return f"{scheme}://{_host(server)}"
-
-
-def _host(server: str) -> str:
-    return urlsplit(server).netloc.rpartition("@")[2]
 
 
 def _kafka(name: str, read: Mapping[str, Any]) -> Sink:

@@ -16,7 +16,7 @@ from forewarn.metadata.routing import host_name
 from forewarn.operator_api.arm.tokens import KEY_BYTES_MIN
 from forewarn.protocol.versions import VERSIONS
 from forewarn.settings import SettingInvalid
-from forewarn.store.errors import redacted
+from forewarn.urls import shown_url
 
 if TYPE_CHECKING:
     from forewarn.settings import FeedSettings, MetadataSettings, PolicySettings, Settings
@@ -48,8 +48,8 @@ def check_settings(settings: Settings) -> None:
     if token_key and len(token_key.encode()) < KEY_BYTES_MIN:
         _refuse("azure.token_key", f"is shorter than {KEY_BYTES_MIN} bytes")
     endpoint = settings.otlp.endpoint
-    if endpoint and not endpoint.startswith(("http://", "https://")):
-        _refuse("otlp.endpoint", f"is {endpoint!r}, which is not an http:// or https:// address")
+    if endpoint and not shown_url(endpoint).startswith(("http://", "https://")):
+        _refuse("otlp.endpoint", "is not an http:// or https:// address")
 
 
 def _check_metadata(metadata: MetadataSettings) -> None:
@@ -114,8 +114,7 @@ def _check_store(settings: Settings) -> None:
         _refuse("history.export_directory", "is needed where history is removed")
     url = settings.store.url
     if url.startswith("postgres") and "//" in url and "://" not in url:
-        problem = f"is {redacted(url)!r}; an address of PostgreSQL begins with postgresql://"
-        _refuse("store.url", problem)
+        _refuse("store.url", "has no colon; an address of PostgreSQL begins with postgresql://")
 
 
 def policy_of(settings: PolicySettings) -> Policy:

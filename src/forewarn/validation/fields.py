@@ -35,6 +35,9 @@ _UNICAST_V4 = re.compile(
     rf"(?:22[0-3]|2[01][0-9]|1[0-9]{{2}}|[1-9][0-9]?)(?:\.{_OCTET}){{3}}"
 ).fullmatch
 
+#: How the name of a member ends whose value may be a secret.
+_SECRET = re.compile(r"(?:secret|token|password|key|url)s?(?:_file)?(?:\[\d+\])*$")
+
 
 class ValidationFailed(CallerError):
     """A member of a form, a file or a query that is unknown, missing or of the wrong kind."""
@@ -63,7 +66,9 @@ class ValueType(Protocol):
 
 
 def wrong(where: str, value: object, wanted: str) -> ValidationFailed:
-    """Return the refusal of a value of another kind."""
+    """Return the refusal of a value of another kind; one that may be a secret is not shown."""
+    if _SECRET.search(where) or "://" in str(value):
+        return ValidationFailed(where=where, problem=f"must be {wanted}")
     shown = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
     shown = shown if len(shown) <= 60 else shown[:59] + "…"
     return ValidationFailed(where=where, problem=f"must be {wanted}, not {shown}")

@@ -10,9 +10,10 @@ import json
 import socket
 import ssl
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from forewarn.errors import PeerError, reason_of
+from forewarn.urls import shown_url
 
 TIMEOUT_S = 15.0
 BODY_BYTES_MAX = 16 * 1024 * 1024
@@ -70,7 +71,9 @@ def call(
         answer = connection.getresponse()
         payload = answer.read(BODY_BYTES_MAX)
     except (OSError, http.client.HTTPException) as error:
-        raise CallFailed(method=method, url=shown(url), reason=reason_of(error)) from error
+        raise CallFailed(
+            method=method, url=shown_url(url, path=True), reason=reason_of(error)
+        ) from error
     connection.close()
     found = {name.lower(): text for name, text in answer.getheaders()}
     return Called(answer.status, payload, headers=found)
@@ -84,15 +87,10 @@ def expect(called: Called, method: str, *, url: str, statuses: tuple[int, ...]) 
     """
     if called.status not in statuses:
         text = called.body[:300].decode("utf-8", "replace").strip()
-        raise CallFailed(method=method, url=shown(url), reason=f"status {called.status} {text}")
+        raise CallFailed(
+            method=method, url=shown_url(url, path=True), reason=f"status {called.status} {text}"
+        )
     return called
-
-
-def shown(url: str, *, path: bool = True) -> str:
-    """Return of a URL what a log may hold: no name, no password, no query, and perhaps no path."""
-    parts = urlsplit(url)
-    known = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")
-    return urlunsplit(known if path else known._replace(path=""))
 
 
 def secret(path: object) -> str:

@@ -10,9 +10,10 @@ import hashlib
 import hmac
 import json
 
-from forewarn.agent.preparations.http_call import CallFailed, call, secret, shown
+from forewarn.agent.preparations.http_call import CallFailed, call, secret
 from forewarn.agent.preparations.wait_until import pause
 from forewarn.clock import SystemClock
+from forewarn.urls import shown_url
 
 TRIES = 5
 PAUSE_S = 1.0
@@ -54,7 +55,7 @@ def post(settings: dict[str, object], form: dict[str, object], *, kind: str) -> 
         if attempt < tries:
             pause(PAUSE_S * 2 ** (attempt - 1))
     # The path of a webhook is often its password.
-    raise CallFailed(method="POST", url=shown(url, path=False), reason=reason)
+    raise CallFailed(method="POST", url=shown_url(url), reason=reason)
 
 
 def signature(key: str, timestamp: str, *, body: bytes) -> str:

@@ -96,7 +96,7 @@ def read_options(name: str, options: Mapping[str, object]) -> KubernetesConfig:
     read: dict[str, Any] = FORM.read(dict(options), f"[drivers.{name}]")
     config = KubernetesConfig(**read)
     if not is_protected(config.server):
-        raise ValueError(f"server {config.server} is neither https nor on this machine")
+        raise ValueError("its server is neither https nor on this machine")
     if config.reboot_annotation and config.reboot_command:
         raise ValueError("reboot_annotation and reboot_command are both set")
     return config

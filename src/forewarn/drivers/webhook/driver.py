@@ -53,7 +53,7 @@ def create(name: str, options: Mapping[str, object]) -> WebhookDriver:
     """
     read = _OPTIONS.read(dict(options), f"[drivers.{name}]")
     if not is_protected(read["url"]):
-        raise ValueError(f"url {read['url']} is neither https nor on this machine")
+        raise ValueError("its url is neither https nor on this machine")
     secret = Path(read["secret_file"]).read_bytes().strip()
     if len(secret) < SECRET_BYTES_MIN:
         raise ValueError(f"the secret in {read['secret_file']} is shorter than 16 bytes")

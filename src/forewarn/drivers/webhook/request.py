@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from forewarn.clock import SystemClock
 from forewarn.drivers.webhook.signing import REQUEST, signed
 from forewarn.errors import PeerError
+from forewarn.urls import shown_url
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Endpoint:
 
 def is_protected(url: str) -> bool:
     """Whether nobody on the way can read what is sent: TLS, or this machine itself."""
-    parts = urlsplit(url)
+    parts = urlsplit(shown_url(url))
     if parts.scheme == "https":
         return bool(parts.hostname)
     if parts.scheme != "http" or not parts.hostname:
@@ -87,7 +88,7 @@ def send(endpoint: Endpoint, verb: str, task: str, *, body: bytes) -> bytes:
         problem = f"answered {status}{said and ': '}{said}"
         if status not in LATER:
             break
-    raise WebhookFailed(url=endpoint.url, problem=problem, verb=verb, task=task)
+    raise WebhookFailed(url=shown_url(endpoint.url), problem=problem, verb=verb, task=task)
 
 
 def _exchange(endpoint: Endpoint, key: str, body: bytes) -> tuple[int, bytes]:
@@ -190,7 +191,11 @@ def open_request(
     target = f"{path}?{parts.query}" if parts.query else path
     try:
         connection.request(request.method, target, request.body, dict(request.headers))
-    except BaseException:
+    except BaseException as error:
         connection.close()
+        malformed = isinstance(error, ValueError | http.client.InvalidURL)
+        if malformed and not isinstance(error, OSError):  # its text holds the URL, or the header
+            problem = "its URL or a header has characters that HTTP does not allow"
+            raise http.client.HTTPException(problem) from None
         raise
     return connection

@@ -1,0 +1,27 @@
+"""What of a URL may stand in a reason or a log; no URL is opened in here."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+
+def shown_url(url: str, *, path: bool = False) -> str:
+    """Return the scheme, host and port of a URL: the rest may be a secret, as in a webhook's path.
+
+    Args:
+        url: what is shown.
+        path: whether its path is shown, too.
+
+    Returns:
+        Empty where the text is not a URL with a host.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return ""
+    if not parts.hostname:
+        return ""
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    shown = f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
+    return shown + parts.path if path else shown
