@@ -15,6 +15,7 @@ from forewarn.drivers.task_files import TaskAborted, TaskForgotten, TaskSupersed
 from forewarn.drivers.webhook.driver import WebhookDriver
 from forewarn.drivers.webhook.request import WebhookFailed
 from forewarn.drivers.webhook.signing import REQUEST, ReportRefused, signed
+from forewarn.operator_api.routes import PUBLIC_BYTES_MAX
 from forewarn.settings import NamedTable
 from tests.drivers.dripping import HEADS, dripping
 from tests.drivers.tasks import now_ms, task
@@ -231,6 +232,10 @@ def test_report_reaches_the_operation_through_the_operator_api(
             headers, body = far.report("tickets", report, secret=secret)
             reply = live.call("POST", "/v1/driver-reports", body=body, headers=headers)
             assert reply.status == status, reply
+        headers["forewarn-signature"] = "sha256=\u00e9"
+        assert live.call("POST", "/v1/driver-reports", body=body, headers=headers).status == 403
+        large = b" " * (PUBLIC_BYTES_MAX + 1)
+        assert live.call("POST", "/v1/driver-reports", body=large, headers=headers).status == 413
         path = f"/v1/operations/{task_id.partition('/')[0]}"
 
         def succeeded() -> bool:

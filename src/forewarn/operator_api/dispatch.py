@@ -16,7 +16,7 @@ from starlette.responses import Response
 from forewarn.control.inbox import Stopping
 from forewarn.errors import CallerError, ForewarnError, OurError
 from forewarn.operator_api.responses import encoded, left, refusal
-from forewarn.operator_api.routes import ApiCall, ApiResponse, Route
+from forewarn.operator_api.routes import PUBLIC_BYTES_MAX, ApiCall, ApiResponse, Route
 from forewarn.validation.fields import Values
 from forewarn.validation.forms import Field, Form
 from forewarn.validation.json_reader import JSON, BodyUnreadable, read_json
@@ -128,6 +128,8 @@ class Dispatch:
             raise MethodRefused(path=request.url.path, method=request.method, allowed=allowed)
         _check_preconditions(request)
         limit = self._control.max_topology_bytes if route.takes else route.body_bytes_max
+        if route.public:
+            limit = PUBLIC_BYTES_MAX
         body = await read_body(request, limit) if route.method != "GET" else b""
         if not body and route.method == "PUT":  # it replaces what is there, whole
             raise BodyUnreadable(reason="it is empty")

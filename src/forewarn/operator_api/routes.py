@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Largest body of a request, in bytes, where a route sets no other limit.
 BODY_BYTES_MAX = 1024 * 1024
+#: Largest body of a route that anybody may ask: a login, or a driver's report.
+PUBLIC_BYTES_MAX = 64 * 1024
 #: Largest body that lists names: 100,000 of the longest fit.
 NAMES_BYTES_MAX = 16 * 1024 * 1024
 
@@ -76,7 +78,7 @@ class Route:
     also: Mapping[int, str] = field(default_factory=dict)
     query: tuple[Field, ...] = ()
     form: Form | None = None
-    #: Largest body, in bytes; with `takes`, it is the setting for topologies.
+    #: Largest body, in bytes; with `takes`, it is the setting for topologies. Less where `public`.
     body_bytes_max: int = BODY_BYTES_MAX
     #: Media types of a body that is not a JSON form.
     takes: tuple[str, ...] = ()

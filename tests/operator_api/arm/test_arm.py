@@ -154,6 +154,8 @@ def test_body_above_the_limit_is_refused(shared_arm: Arm) -> None:
     """A body has a limit. Source: Z-4."""
     answer = shared_arm.http("PUT", VM, params=VERSION, data=b" " * 1_100_000)
     assert answer.status_code == 413
+    answer = shared_arm.http("POST", "/adfs/oauth2/token", data=b"x" * 70_000)
+    assert answer.status_code == 413
 
 
 def test_operations_of_nobody_are_not_found(shared_arm: Arm) -> None:

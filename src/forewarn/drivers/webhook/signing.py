@@ -61,7 +61,7 @@ def check_report(
     if not (said.isascii() and said.isdigit() and len(said) <= 12):
         raise ReportRefused(driver=driver, reason=f"{TIME_HEADER} is not a time in seconds")
     right = signature(secret, REPORT, driver, time_s=int(said), body=body)
-    if not hmac.compare_digest(right, headers.get(SIGNATURE_HEADER, "")):
+    if not hmac.compare_digest(right.encode(), headers.get(SIGNATURE_HEADER, "").encode()):
         raise ReportRefused(driver=driver, reason=f"{SIGNATURE_HEADER} is not right")
     if abs(now_s - int(said)) > AGE_S_MAX:
         raise ReportRefused(driver=driver, reason=f"it was signed more than {AGE_S_MAX} s ago")

@@ -39,7 +39,7 @@ from forewarn.operator_api.control_client import ControlClient
 from forewarn.operator_api.dispatch import PRECONDITIONS, read_body
 from forewarn.operator_api.fleet_watch import FleetWatch
 from forewarn.operator_api.responses import encoded
-from forewarn.operator_api.routes import BODY_BYTES_MAX
+from forewarn.operator_api.routes import BODY_BYTES_MAX, PUBLIC_BYTES_MAX
 from forewarn.operator_api.watch import HistoryWatch
 from forewarn.validation.json_reader import BodyUnreadable, read_json
 
@@ -145,7 +145,8 @@ class ArmApp:
         if not route.public:
             self._note_version(query.get("api-version", ""))
         condition = _condition(request)
-        body = await read_body(request, BODY_BYTES_MAX) if request.method != "GET" else b""
+        limit = PUBLIC_BYTES_MAX if route.public else BODY_BYTES_MAX
+        body = await read_body(request, limit) if request.method != "GET" else b""
         if request.method in {"PUT", "PATCH"} and not body.strip():
             raise BodyUnreadable(reason="it is empty")
         call = ArmCall(
