@@ -335,6 +335,10 @@ def test_far_side_that_hangs_keeps_no_process_from_ending(receiver: Receiver) ->
         ({}, "must have a kind"),
         ({"kind": "webhook", "url": "http://example.org/"}, "must have a url with https"),
         ({"kind": "kafka", "brokers": ["b:9092"], "user": "u"}, "user and password_file together"),
+        (
+            {"kind": "kafka", "brokers": ["b:9092"], "user": "u", "password_file": "/dev/null"},
+            "must have tls = true for b:9092",
+        ),
         ({"kind": "nats", "servers": ["http://x"]}, "must have servers with nats://"),
         (
             {"kind": "nats", "servers": ["tls://a", "nats://b:4222"], "token_file": "t"},
@@ -344,7 +348,17 @@ def test_far_side_that_hangs_keeps_no_process_from_ending(receiver: Receiver) ->
         ({"kind": "apprise"}, "must have urls or urls_file"),
         ({"kind": "webhook", "url": "https://x", "secret_file": "/nowhere"}, "cannot be used"),
     ],
-    ids=["no-kind", "unprotected", "user-alone", "scheme", "token", "word", "nobody", "no-secret"],
+    ids=[
+        "no-kind",
+        "unprotected",
+        "user-alone",
+        "kafka",
+        "scheme",
+        "token",
+        "word",
+        "nobody",
+        "no-secret",
+    ],
 )
 def test_unusable_destination_is_refused(options: dict[str, object], problem: str) -> None:
     """A table that cannot be meant is refused at the start, with what is wrong."""

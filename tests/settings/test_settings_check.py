@@ -11,7 +11,7 @@ import pytest
 
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, USAGE
-from forewarn.service.settings_check import check_settings
+from forewarn.service.settings_check import check_settings, warnings_of
 from forewarn.settings import Settings
 from forewarn.settings_loader import RANGES, load_settings
 
@@ -104,5 +104,29 @@ def test_check_finds_what_a_start_would(tmp_path: Path, written: str, said: str)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == (USAGE if said else OK)
     assert (said or "the settings are sound") in done.stderr
-    assert (json.loads(done.stdout) if done.stdout else None) == (None if said else {"sound": True})
+    assert bool(done.stdout and json.loads(done.stdout)["sound"]) is not bool(said)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("written", "warning"),
+    [
+        ("", "No operator can sign in"),
+        ('[listen]\noperator = ""\n[azure]\nlisten = "127.0.0.1:0"', "No operator can sign in"),
+        ('[listen]\noperator = ""\n[metadata]\nvm_by_query = true', "for other VMs"),
+        ('[listen]\noperator = ""\n[metadata]\ndefault_vm = "a"', "for other VMs"),
+        (
+            '[listen]\noperator = "0.0.0.0:1"\n[operator]\ntokens = ["a:b"]',
+            "in the clear to 0.0.0.0",
+        ),
+        ('[operator]\ntokens = ["a:b"]', ""),
+        ("[operator]\nopen_on_loopback = true", ""),
+    ],
+)
+def test_setting_that_is_seldom_meant_is_named(tmp_path: Path, written: str, warning: str) -> None:
+    """What lets everybody in, or nobody, is said by `serve --check` and at the start."""
+    path = tmp_path / "forewarn.toml"
+    path.write_text(written)
+    found = warnings_of(load_settings([path], {}))
+    assert warning in " ".join(found)
+    assert len(found) == bool(warning)

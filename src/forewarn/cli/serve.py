@@ -52,7 +52,7 @@ def serve(arguments: argparse.Namespace) -> int:
 
     from forewarn.log_format import configure_logs  # noqa: PLC0415
     from forewarn.service.process import run  # noqa: PLC0415
-    from forewarn.service.settings_check import check_settings  # noqa: PLC0415
+    from forewarn.service.settings_check import check_settings, warnings_of  # noqa: PLC0415
     from forewarn.settings_loader import load_settings  # noqa: PLC0415
 
     files = arguments.config or ([DEFAULT_CONFIG] if DEFAULT_CONFIG.is_file() else [])
@@ -63,11 +63,14 @@ def serve(arguments: argparse.Namespace) -> int:
     configure_logs(settings.log.level, settings.log.format)
     if arguments.check:
         _check_rest(settings)
+        warnings = warnings_of(settings)
+        for warning in warnings:
+            print(f"warning: {warning}", file=sys.stderr)
         print("the settings are sound", file=sys.stderr)
         if arguments.json:
             from forewarn.cli.output import print_json  # noqa: PLC0415 - only where it is asked for
 
-            print_json({"sound": True})
+            print_json({"sound": True, "warnings": warnings})
         return 0
     return run(lambda: _serve(settings))
 
@@ -108,6 +111,7 @@ async def _serve(settings: Settings) -> int:
     from forewarn.ids import Ids  # noqa: PLC0415
     from forewarn.service.daemon import Bound, Daemon  # noqa: PLC0415
     from forewarn.service.process import notify, run_until_stopped  # noqa: PLC0415
+    from forewarn.service.settings_check import warnings_of  # noqa: PLC0415
 
     log = logging.getLogger("forewarn")
 
@@ -121,6 +125,8 @@ async def _serve(settings: Settings) -> int:
         for whom, place in places.items():
             if place:
                 log.info("serving %s at %s", whom, place, extra={"action": "started"})
+        for warning in warnings_of(settings):
+            log.warning("%s", warning, extra={"action": "settings.doubtful"})
 
     def standing_by(address: str) -> None:
         notify("READY=1\nSTATUS=standby")  # else the service manager ends it for being slow

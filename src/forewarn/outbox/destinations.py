@@ -234,6 +234,10 @@ def _nats(name: str, read: Mapping[str, Any]) -> Sink:
 def _kafka(name: str, read: Mapping[str, Any]) -> Sink:
     if bool(read.get("user")) != bool(read.get("password_file")):
         raise DestinationInvalid(name=name, problem="must have user and password_file together")
+    away = [each for each in read["brokers"] if not is_protected(f"http://{each}")]
+    if read.get("user") and away and not read.get("tls", False):
+        problem = f"must have tls = true for {away[0]}: what proves the password could be read"
+        raise DestinationInvalid(name=name, problem=problem)
     return KafkaSink(
         KafkaTarget(
             name,

@@ -52,6 +52,31 @@ def check_settings(settings: Settings) -> None:
         _refuse("otlp.endpoint", "is not an http:// or https:// address")
 
 
+def warnings_of(settings: Settings) -> tuple[str, ...]:
+    """Return a sentence for each setting that can be meant, but seldom is outside a laboratory.
+
+    Raises:
+        SettingInvalid: the operator API's address is none.
+    """
+    metadata, operator, address = settings.metadata, settings.operator, settings.listen.operator
+    found = []
+    if metadata.vm_by_query or metadata.default_vm:
+        found.append(
+            "[metadata] vm_by_query and default_vm let callers read and approve for other VMs;"
+            " they are for the emulator only."
+        )
+    if not (operator.tokens or operator.open_on_loopback) and (address or settings.azure.listen):
+        found.append(
+            "No operator can sign in: [operator] tokens is empty (FOREWARN_OPERATOR_TOKENS)."
+        )
+    if operator.tokens and address and not is_local(address):
+        found.append(
+            f"Operators' tokens cross the network in the clear to {address} ([listen] operator):"
+            " listen on 127.0.0.1, behind a proxy with TLS."
+        )
+    return tuple(found)
+
+
 def _check_metadata(metadata: MetadataSettings) -> None:
     for name in ("scheduledevents_unknown_version_status", "instance_unknown_version_status"):
         if getattr(metadata, name) not in VERSION_STATUSES:
