@@ -37,3 +37,10 @@ def test_workflow_may_write_only_to_release() -> None:
     assert yaml.safe_load(TEXT)["permissions"] == {"contents": "read"}
     assert [name for name, job in JOBS.items() if "permissions" in job] == ["release"]
     assert "refs/tags/v" in JOBS["release"]["if"]
+
+
+def test_workflow_names_actions_by_digest() -> None:
+    """A tag that is moved to other code does not run here."""
+    used = [step["uses"] for job in JOBS.values() for step in job["steps"] if "uses" in step]
+    assert used
+    assert [each for each in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each)] == []
