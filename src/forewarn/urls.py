@@ -1,8 +1,11 @@
-"""What of a URL may stand in a reason or a log; no URL is opened in here."""
+"""What of a URL and a request may stand in a reason or a log; no URL is opened in here."""
 
 from __future__ import annotations
 
+import http.client
 from urllib.parse import urlsplit
+
+from forewarn.errors import reason_of
 
 
 def shown_url(url: str, *, path: bool = False) -> str:
@@ -25,3 +28,11 @@ def shown_url(url: str, *, path: bool = False) -> str:
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     shown = f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
     return shown + parts.path if path else shown
+
+
+def shown_reason(error: BaseException) -> str:
+    """Return why a request failed, without the URL or header of one that cannot be written."""
+    malformed = isinstance(error, ValueError | http.client.InvalidURL)
+    if malformed and not isinstance(error, OSError):  # as errors of certificates are
+        return "its URL or a header has characters that HTTP does not allow"
+    return reason_of(error)

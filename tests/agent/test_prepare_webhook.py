@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forewarn.agent.preparations.http_call import CallFailed, call
 from tests.agent.programs import EVENT, do, done
 
 if TYPE_CHECKING:
@@ -178,3 +179,12 @@ def test_secrets_are_in_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert notify({"apprise": ["json://me:pass@127.0.0.1", "json://two"]}).returncode == 0
     assert "pass" not in (tmp_path / "words").read_text()
     assert (tmp_path / "urls").read_text() == "json://me:pass@127.0.0.1\njson://two"
+
+
+@pytest.mark.parametrize("query", ["sig=hidden word", "sig=hidd\u00e9n"])
+def test_url_that_cannot_be_asked_is_not_shown_whole(receiver: Receiver, query: str) -> None:
+    """A query may hold a secret."""
+    with pytest.raises(CallFailed) as failed:
+        call("GET", f"{receiver.url}?{query}")
+    assert "characters that HTTP does not allow" in str(failed.value)
+    assert "hidd" not in str(failed.value)

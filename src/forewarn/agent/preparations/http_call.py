@@ -12,8 +12,8 @@ import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from forewarn.errors import PeerError, reason_of
-from forewarn.urls import shown_url
+from forewarn.errors import PeerError
+from forewarn.urls import shown_reason, shown_url
 
 TIMEOUT_S = 15.0
 BODY_BYTES_MAX = 16 * 1024 * 1024
@@ -70,9 +70,9 @@ def call(
         connection.request(method, path, body, known)
         answer = connection.getresponse()
         payload = answer.read(BODY_BYTES_MAX)
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         raise CallFailed(
-            method=method, url=shown_url(url, path=True), reason=reason_of(error)
+            method=method, url=shown_url(url, path=True), reason=shown_reason(error)
         ) from error
     connection.close()
     found = {name.lower(): text for name, text in answer.getheaders()}

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from forewarn.clock import SystemClock
 from forewarn.drivers.webhook.signing import REQUEST, signed
 from forewarn.errors import PeerError
-from forewarn.urls import shown_url
+from forewarn.urls import shown_reason, shown_url
 from forewarn.values import value
 
 if TYPE_CHECKING:
@@ -191,11 +191,12 @@ def open_request(
     target = f"{path}?{parts.query}" if parts.query else path
     try:
         connection.request(request.method, target, request.body, dict(request.headers))
-    except BaseException as error:
+    except (ValueError, http.client.InvalidURL) as error:
         connection.close()
-        malformed = isinstance(error, ValueError | http.client.InvalidURL)
-        if malformed and not isinstance(error, OSError):  # its text holds the URL, or the header
-            problem = "its URL or a header has characters that HTTP does not allow"
-            raise http.client.HTTPException(problem) from None
+        if isinstance(error, OSError):
+            raise
+        raise http.client.HTTPException(shown_reason(error)) from None
+    except BaseException:
+        connection.close()
         raise
     return connection
