@@ -9,7 +9,6 @@ import os
 import selectors
 import signal
 import subprocess
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING
@@ -119,7 +118,7 @@ class _Reader:
         self._line = line
         self._rest = b""
         self._left = limits.output_bytes
-        self._error: deque[int] = deque(maxlen=ERROR_BYTES_MAX)
+        self._error = b""
 
     def follow(self, stop: Callable[[], bool]) -> str:
         """Read until the program ends; return why it has to, or nothing."""
@@ -138,7 +137,7 @@ class _Reader:
                     if not body:
                         selector.unregister(key.fileobj)
                     elif key.fileobj is self._process.stderr:
-                        self._error.extend(body)
+                        self._error = (self._error + body)[-ERROR_BYTES_MAX:]
                     else:
                         problem = self._take(body)
                         if problem:
@@ -168,7 +167,7 @@ class _Reader:
 
     def last_words(self) -> str:
         """Return the last line of its standard error, for a reason."""
-        said = bytes(self._error).decode("utf-8", "replace").strip().splitlines()
+        said = self._error.decode("utf-8", "replace").strip().splitlines()
         return f": {said[-1]}" if said else ""
 
 
