@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from forewarn.agent.sdk.aio import AsyncClient
     from forewarn.agent.sdk.client import Client
     from forewarn.agent.sdk.dialogue import (
+        ClientClosed,
         RequestRejected,
         TemporarilyUnavailable,
         UnsupportedApiVersion,
@@ -25,6 +26,7 @@ __all__ = [
     "AsyncClient",
     "CallerError",
     "Client",
+    "ClientClosed",
     "Document",
     "ForewarnError",
     "OurError",
@@ -40,6 +42,7 @@ _HOMES = {
     "AsyncClient": "forewarn.agent.sdk.aio",
     "CallerError": "forewarn.errors",
     "Client": "forewarn.agent.sdk.client",
+    "ClientClosed": "forewarn.agent.sdk.dialogue",
     "Document": "forewarn.protocol.documents",
     "ForewarnError": "forewarn.errors",
     "OurError": "forewarn.errors",

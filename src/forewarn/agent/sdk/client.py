@@ -6,14 +6,19 @@ followed, whatever the environment says. Source: C-7.
 
 from __future__ import annotations
 
+import contextlib
 import socket
-import time
 
 from forewarn.agent.sdk.dialogue import (
     NAME_PATH,
+    ClientClosed,
     Dialogue,
+    RequestRejected,
     TemporarilyUnavailable,
+    event_ids_of,
     pause_s,
+    seconds,
+    still_shown,
     unreachable,
 )
 from forewarn.agent.sdk.discovery import endpoints
@@ -26,7 +31,7 @@ TYPE_CHECKING = False  # `typing` is too heavy for the agent
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from types import TracebackType
-    from typing import Self, TypeVar
+    from typing import Any, Self, TypeVar
 
     from forewarn.agent.sdk.http import Endpoint
     from forewarn.protocol.documents import Document, ScheduledEvent
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 CHUNK_BYTES = 65536
+TRANSIENT = (TemporarilyUnavailable, ResponseInvalid, DocumentUnreadable)
 TIMEOUT_S = 10.0  # an answer that is not held takes milliseconds
 PATIENCE_S = 130.0  # the first answer may take two minutes. Source: B-1, C-1
 INTERVAL_S = 1.0  # Source: C-1
@@ -44,7 +50,7 @@ KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 
 
 class Client:
-    """A client of the metadata service of this VM; one thread at a time uses it.
+    """A client of the metadata service of this VM; one thread at a time uses it, any closes it.
 
     Example:
         for document in forewarn.Client().changes():
@@ -72,13 +78,19 @@ class Client:
             timeout_s: Seconds an answer may take once the service has answered before.
             patience_s: Seconds to go on trying before an error is raised. Source: C-1.
             wait_s: Seconds `changes` asks the service to hold an answer; 0 to poll only.
+
+        Raises:
+            ValueError: an argument cannot be used; the error names it.
         """
+        import threading  # noqa: PLC0415  the agent has no client
+
         self._dialogue = Dialogue(endpoints(endpoint), api_version=api_version, wait_s=wait_s)
-        self._timeout_s = timeout_s
-        self._patience_s = patience_s
+        self._timeout_s = seconds("timeout_s", timeout_s)
+        self._patience_s = seconds("patience_s", patience_s)
         self._ids = Ids()
         self._clock = SystemClock()
         self._socket: socket.socket | None = None
+        self._closed = threading.Event()
 
     # ---- what one does with it -----------------------------------------------------------------
 
@@ -93,48 +105,38 @@ class Client:
         return self._persist(self._poll)
 
     def changes(self, interval_s: float = INTERVAL_S) -> Generator[Document, None, None]:
-        """Yield the document, and again each time it has changed, without end.
+        """Yield the document, and again each time it has changed, until the client is closed.
 
         Where the service can wait, a change arrives in milliseconds; elsewhere it is polled.
-        What is transient is tried again, silently and for ever. Source: C-1, C-7, E-9.
+        Transient errors, and after the first document refusals too, are tried again without end.
+        Source: C-1, C-7, E-9.
 
         Args:
             interval_s: Seconds between two polls where the service cannot wait.
 
         Raises:
-            RequestRejected: the service will not answer such requests, or it is not the service.
+            RequestRejected: the service refuses the first request, or it is not the service.
             UnsupportedApiVersion: it knows no api-version that is known here.
+            ValueError: `interval_s` cannot be used.
         """
-        last: Document | None = None
-        tries = 0
-        while True:  # the caller ends it
-            try:
-                document = self._poll(hold=last is not None)
-            except (TemporarilyUnavailable, ResponseInvalid, DocumentUnreadable) as error:
-                tries += 1
-                self._pause(tries, error)
-                continue
-            tries = 0
-            if document != last:
-                last = document
-                yield document
-            if not self._dialogue.waits:
-                time.sleep(interval_s)
+        return self._changes(seconds("interval_s", interval_s))
 
-    def approve(self, *events: ScheduledEvent | str) -> None:
+    def approve(self, *events: ScheduledEvent | str) -> tuple[str, ...]:
         """Approve events, given as such or as their ids; it may start them at once.
 
         The approval stands for all VMs the events name. Without events nothing is sent; at most
         100 are taken at a time. Source: A-1, A-4, A-5.
 
+        Returns:
+            The ids that were approved; those of events that are over are left out. Source: A-3.
+
         Raises:
-            RequestRejected: an id is unknown or its event over; none was approved. Source: A-3.
+            RequestRejected: the service refuses to take approvals.
             PeerError: no answer was to be had within `patience_s`.
+            ValueError: an argument is neither an event nor an id.
         """
-        event_ids = tuple(one if isinstance(one, str) else one.event_id for one in events)
-        if not event_ids:
-            return
-        self._persist(lambda: self._approve(event_ids))
+        event_ids = event_ids_of(events)
+        return self._persist(lambda: self._approve(event_ids))
 
     def instance_name(self) -> str:
         """Return the name of this VM as Resources know it. Source: I-2.
@@ -155,10 +157,16 @@ class Client:
         return str(self._dialogue.target)
 
     def close(self) -> None:
-        """Close the connection; the next request opens another."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        """Close the client, for good and from any thread.
+
+        `changes` ends, within a second; any other request raises `ClientClosed`.
+        """
+        self._closed.set()
+        connection = self._socket
+        if connection is not None:
+            with contextlib.suppress(OSError):  # it was not connected, or is closed already
+                connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads from it
+            connection.close()
 
     def __enter__(self) -> Self:
         """Return the client itself."""
@@ -175,6 +183,28 @@ class Client:
 
     # ---- how it is done ------------------------------------------------------------------------
 
+    def _changes(self, interval_s: float) -> Generator[Document, None, None]:
+        last: Document | None = None
+        tries = 0
+        while True:  # the caller ends it
+            try:
+                # A document that was read in between is not waited for, but yielded.
+                document = self._poll(hold=last is not None and last == self._dialogue.document)
+            except ClientClosed:
+                return
+            except (*TRANSIENT, RequestRejected) as error:
+                if last is None and isinstance(error, RequestRejected):
+                    raise
+                tries += 1
+                self._pause(tries, error)
+                continue
+            tries = 0
+            if document != last:
+                last = document
+                yield document
+            if not self._dialogue.waits:
+                self._closed.wait(interval_s)
+
     def _poll(self, *, hold: bool = False) -> Document:
         dialogue = self._dialogue
         while True:  # ends: each round lowers the version or gives up waiting
@@ -185,9 +215,18 @@ class Client:
             if document is not None:
                 return document
 
-    def _approve(self, event_ids: tuple[str, ...]) -> None:
-        request = self._dialogue.approval_request(event_ids)
-        self._dialogue.take_approval(self._exchange("POST", request))
+    def _approve(self, event_ids: tuple[str, ...]) -> tuple[str, ...]:
+        while event_ids:  # ends: each round has fewer
+            try:
+                request = self._dialogue.approval_request(event_ids)
+                self._dialogue.take_approval(self._exchange("POST", request))
+                break
+            except (RequestRejected, TemporarilyUnavailable):
+                shown = still_shown(event_ids, self._poll())
+                if shown == event_ids:
+                    raise
+                event_ids = shown
+        return event_ids
 
     def _text(self, path: str) -> str:
         return self._dialogue.take_text(self._exchange("GET", self._dialogue.get_request(path)))
@@ -198,26 +237,28 @@ class Client:
         while True:  # ends with the patience
             try:
                 return ask()
-            except (TemporarilyUnavailable, ResponseInvalid, DocumentUnreadable) as error:
+            except TRANSIENT as error:
                 tries += 1
                 if self._clock.now_ms() >= until_ms:
                     raise
                 self._pause(tries, error)
 
-    def _pause(
-        self, tries: int, error: TemporarilyUnavailable | ResponseInvalid | DocumentUnreadable
-    ) -> None:
+    def _pause(self, tries: int, error: Exception) -> None:
         asked_s = error.retry_after_s if isinstance(error, TemporarilyUnavailable) else 0.0
-        time.sleep(pause_s(tries, asked_s=asked_s, jitter=self._ids.fraction("jitter")))
+        self._closed.wait(pause_s(tries, asked_s=asked_s, jitter=self._ids.fraction("jitter")))
 
     def _exchange(self, method: str, request: bytes, *, held_s: float = 0.0) -> HttpResponse:
         first = self._dialogue.document is None
         timeout_s = max(self._timeout_s, self._patience_s if first else 0.0) + held_s
         for fresh in (self._socket is None, True):
+            if self._closed.is_set():
+                raise ClientClosed
             try:
-                return self._over(self._connected(), method, request=request, timeout_s=timeout_s)
+                return self._over(method, request, timeout_s)
             except (OSError, ResponseInvalid) as error:  # TimeoutError is an OSError
-                self.close()
+                self._disconnect()
+                if self._closed.is_set():
+                    raise ClientClosed from error
                 if not fresh and not isinstance(error, TimeoutError):
                     continue  # it may have been closed when idle; all requests may be repeated
                 self._dialogue.move_on()
@@ -225,18 +266,22 @@ class Client:
                     raise
                 raise unreachable(self.endpoint, error) from error
             except BaseException:  # what is still under way must not answer the next request
-                self.close()
+                self._disconnect()
                 raise
         raise AssertionError("the second round returns or raises")  # pragma: no cover
 
-    def _connected(self) -> socket.socket:
-        if self._socket is None:
-            self._socket = connect(self._dialogue.target, self._timeout_s)
-        return self._socket
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
-    def _over(
-        self, connection: socket.socket, method: str, *, request: bytes, timeout_s: float
-    ) -> HttpResponse:
+    def _opened(self, connection: socket.socket) -> None:
+        self._socket = connection
+        if self._closed.is_set():
+            raise ClientClosed
+
+    def _over(self, method: str, request: bytes, timeout_s: float) -> HttpResponse:
+        connection = self._socket or connect(self._dialogue.target, self._timeout_s, self._opened)
         until_ms = self._clock.now_ms() + int(timeout_s * 1000)
         reader = ResponseReader(method)
         connection.settimeout(timeout_s)
@@ -250,21 +295,42 @@ class Client:
                 break
         assert reader.answer is not None
         if not reader.keeps:
-            self.close()
+            self._disconnect()
         return reader.answer
 
 
-def connect(target: Endpoint, timeout_s: float) -> socket.socket:
-    """Return a connected socket; a TCP one sends at once, and notices a lost other end."""
+def connect(
+    target: Endpoint, timeout_s: float, opened: Callable[[socket.socket], None] = lambda _: None
+) -> socket.socket:
+    """Return a connected socket; a TCP one sends at once, and notices a lost other end.
+
+    Args:
+        target: Where to connect.
+        timeout_s: Seconds each of its addresses may take.
+        opened: Is given the socket before it connects, so that another thread can close it.
+    """
+    places: list[tuple[int, Any]]
     if target.path:
-        local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        local.settimeout(timeout_s)
-        local.connect(target.path)
-        return local
-    connection = socket.create_connection((target.host, target.port), timeout_s)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    keep_alive(connection)
-    return connection
+        places = [(socket.AF_UNIX, target.path)]
+    else:
+        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        places = [(family, address) for family, _, _, _, address in found]
+    for left, (family, address) in enumerate(places, 1 - len(places)):
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            opened(connection)
+            connection.settimeout(timeout_s)
+            connection.connect(address)
+        except OSError:
+            connection.close()
+            if left == 0:
+                raise
+            continue
+        if not target.path:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keep_alive(connection)
+        return connection
+    raise AssertionError("the last place returns or raises")  # pragma: no cover
 
 
 def keep_alive(connection: socket.socket) -> None:

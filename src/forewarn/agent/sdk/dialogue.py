@@ -35,6 +35,7 @@ CLIMB_FIRST_MS = 10_000  # how soon after lowering the version the newest is tri
 CLIMB_MS_MAX = 600_000  # the pause doubles up to this: an old service is asked 144 times a day
 VERSION_REFUSED = "api-version is invalid"  # a part of the documented text. Source: E-3
 VERSION_UNKNOWN = "invalid version requested"  # what the public service answers with a 404
+SECONDS_MAX = 1e9  # of an argument; what a socket can be told to wait
 EARLY_MS = 500  # a service that knows `wait` does not answer an unchanged document sooner
 EARLY_ANSWERS_MAX = 2  # one may be a restart; two in a row is a service that knows no `wait`
 INCARNATION_VERSION = VERSIONS[0]  # its approvals may carry the incarnation
@@ -76,7 +77,23 @@ class UnsupportedApiVersion(PeerError):
     advice = "Update forewarn, or set the api-version that the service accepts."
 
 
-class ApiVersionInvalid(CallerError):
+class ClientClosed(CallerError):
+    """A request of a client that has been closed, perhaps while it was under way."""
+
+    code = "client-closed"
+    message = "The client is closed."
+    advice = "Make a new client."
+
+
+class ArgumentInvalid(CallerError, ValueError):
+    """An argument of the SDK that is of the wrong kind or out of range."""
+
+    code = "argument-invalid"
+    message = "{name} must be {wanted}, not {found!r}."
+    advice = "Correct the argument."
+
+
+class ApiVersionInvalid(CallerError, ValueError):
     """An api-version that no service can have, and that would change the request."""
 
     code = "api-version-invalid"
@@ -100,13 +117,16 @@ class Dialogue:
         Raises:
             EndpointInvalid: an endpoint cannot be one.
             ApiVersionInvalid: the version cannot be one.
+            ArgumentInvalid: an argument is of the wrong kind.
         """
+        if not isinstance(api_version, str):
+            raise ArgumentInvalid(name="api_version", wanted="text", found=api_version)
         known = api_version.isascii() and api_version.replace("-", "").isalnum()
         if api_version and not known:
             raise ApiVersionInvalid(version=api_version)
         self._targets = tuple(target_of(endpoint) for endpoint in endpoints)
         self._fixed_version = api_version
-        self._wait_s = wait_s
+        self._wait_s = seconds("wait_s", wait_s)
         self._early = 0
         self._body = b""
         self._place = 0
@@ -267,6 +287,35 @@ class Dialogue:
             self._climb_ms = now_ms + CLIMB_FIRST_MS
         self.version = usable[-1]
         return True
+
+
+def seconds(name: str, given: object) -> float:
+    """Return a duration that was given as an argument.
+
+    Raises:
+        ArgumentInvalid: it is no number, negative or too long.
+    """
+    if type(given) not in (int, float) or not 0 <= given <= SECONDS_MAX:  # type: ignore[operator]
+        raise ArgumentInvalid(name=name, wanted="seconds from 0 to 1e9", found=given)
+    return float(given)  # type: ignore[arg-type]
+
+
+def event_ids_of(events: tuple[ScheduledEvent | str, ...]) -> tuple[str, ...]:
+    """Return the ids of events that were given as such or as their ids.
+
+    Raises:
+        ArgumentInvalid: one is neither.
+    """
+    for one in events:
+        if not one or not isinstance(one, str | ScheduledEvent):
+            raise ArgumentInvalid(name="events", wanted="events or their ids", found=one)
+    return tuple(one if isinstance(one, str) else one.event_id for one in events)
+
+
+def still_shown(event_ids: tuple[str, ...], document: Document) -> tuple[str, ...]:
+    """Return those of some ids whose events a document shows; case does not matter."""
+    shown = {event.event_id.upper() for event in document.events}
+    return tuple(each for each in event_ids if each.upper() in shown)
 
 
 def pause_s(tries: int, *, asked_s: float = 0.0, jitter: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT
+from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT, ArgumentInvalid
 
 ENDPOINT_VARIABLE = "FOREWARN_ENDPOINT"
 LEASES = (
@@ -30,7 +30,12 @@ def endpoints(given: str = "", *, leases: tuple[str, ...] = LEASES) -> tuple[str
     Args:
         given: The endpoint of the configuration; wins where not empty.
         leases: Directories in which leases are looked for.
+
+    Raises:
+        ArgumentInvalid: the given one is no text.
     """
+    if not isinstance(given, str):
+        raise ArgumentInvalid(name="endpoint", wanted="text", found=given)
     chosen = given or os.environ.get(ENDPOINT_VARIABLE, "")
     if chosen:
         return (chosen,)

@@ -26,7 +26,7 @@ AUTHORITY_CHARACTERS = frozenset(
 )
 
 
-class EndpointInvalid(CallerError):
+class EndpointInvalid(CallerError, ValueError):
     """An endpoint that is neither an http URL nor a unix socket."""
 
     code = "endpoint-invalid"
