@@ -8,8 +8,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -301,20 +299,6 @@ def test_interrupted_poll_does_not_answer_an_approval(service: Service) -> None:
             client.get()
         gate.set()
         assert client.approve("no-such-event") == ()
-
-
-@pytest.mark.parametrize("number", [0, 1], ids=["sync", "async"])
-def test_example_of_the_reference_works(service: Service, number: int) -> None:
-    """What the page shows is what the clients do."""
-    page = (Path(__file__).parents[2] / "docs/reference/agent.md").read_text("utf-8")
-    example = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[number]
-    command = [sys.executable, "-u", "-c", example]
-    env = {**os.environ, "FOREWARN_ENDPOINT": service.endpoint}
-    user = event(source="User", not_before_ms=4_000_000_000_000)
-    service.show(user, event("E2", not_before_ms=4_000_000_000_000))
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE) as process:
-        service.until(lambda: service.approvals == ["E1"], "the approval")
-        process.terminate()
 
 
 def test_endpoint_is_given_or_discovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

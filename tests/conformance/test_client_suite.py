@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -15,6 +17,20 @@ from forewarn.conformance.run import Verdict
 
 CLIENT = (sys.executable, "-S", "-I", str(Path(__file__).with_name("simple_client.py")))
 ALL_AT_ONCE = 32
+ROOT = Path(__file__).parents[2]
+
+
+def clients_shown() -> Iterator[tuple[str, str]]:
+    """Yield each client that the documents show, and where: Python that approves, but no test."""
+    for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))):
+        text = path.read_text("utf-8")
+        blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        for number, block in enumerate(blocks, 1):
+            if re.search(r"StartRequests|\.approve\(", block) and "def test_" not in block:
+                yield f"{path.relative_to(ROOT).as_posix()} {number}", block
+
+
+CLIENTS = dict(clients_shown())
 
 #: What a client does wrong -> the story that shows it, and words of the fault.
 WRONG = {
@@ -47,6 +63,22 @@ def test_simple_client_passes_every_story() -> None:
     """What is asked can be done in a hundred lines of anybody's, without this project's code."""
     results = list(run_stories(stories_named([]), ClientOptions(CLIENT, parallel=ALL_AT_ONCE)))
     assert {each.verdict for each in results} == {Verdict.PASSED}, results
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", CLIENTS)
+def test_client_in_the_documents_passes_every_story(document: str, tmp_path: Path) -> None:
+    """Whoever copies a client from the documents has one that does all of its duties."""
+    client = tmp_path / "client.py"
+    client.write_text(CLIENTS[document])
+    options = ClientOptions((sys.executable, str(client)), parallel=ALL_AT_ONCE)
+    results = list(run_stories(stories_named([]), options))
+    assert [each for each in results if each.verdict is not Verdict.PASSED] == []
+
+
+def test_documents_show_clients_with_and_without_the_sdk() -> None:
+    """The clients of the documents are found."""
+    assert {"README.md 1", "docs/tutorial/ci.md 1"} <= set(CLIENTS)
 
 
 @pytest.mark.parametrize("wrong", WRONG)
