@@ -31,8 +31,8 @@ class MetadataSettings:
     request_id: bool = False
     """Whether each answer carries `x-ms-request-id`. Source: E-7."""
     scheduledevents_unknown_version_status: int = 400
-    """Status for an unknown api-version of Scheduled Events: 400, or 404 as OpenShift's
-    termination handler expects.
+    """Status for an unknown api-version of Scheduled Events: 400 with the newest versions, or 404,
+    which the public service has answered, too.
 
     Source: E-3.
     """
@@ -55,7 +55,7 @@ class MetadataSettings:
     Source: E-2.
     """
     post_without_header: bool = False
-    """Whether an approval by api-version 2017-08-01 may lack the `Metadata` header, as one of
+    """Whether an approval by an api-version of 2017 may lack the `Metadata` header, as one of
     Microsoft's samples does. Source: E-2.
     """
     allowed_hosts: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, get_args, get_origin, get_type_hints
 
@@ -88,11 +88,17 @@ class SettingsUnreadable(CallerError):
     advice = "Correct the file, or name another one with --config."
 
 
-def load_settings(files: Iterable[Path], environment: Mapping[str, str] | None = None) -> Settings:
+def load_settings(
+    files: Iterable[Path],
+    environment: Mapping[str, str] | None = None,
+    defaults: Settings | None = None,
+) -> Settings:
     """Read settings files in their order, then the environment; the last word wins.
 
     Beside each file `NAME.toml`, the fragments `NAME.toml.d/*.toml` are read in the order of
     their names.
+
+    What is not set there is as in `defaults`.
 
     Raises:
         SettingsUnreadable: a file is not there or no TOML.
@@ -104,7 +110,7 @@ def load_settings(files: Iterable[Path], environment: Mapping[str, str] | None =
             _merge(merged, _read_file(fragment), place=str(fragment))
     surrounding = os.environ if environment is None else environment
     _merge(merged, _read_environment(surrounding), place="the environment")
-    return _build(merged)
+    return _build(merged, defaults or Settings())
 
 
 def _read_file(path: Path) -> Input:
@@ -185,9 +191,9 @@ def _merge_table(section: dict[str, Setting], name: str, values: Mapping[str, ob
     section["tables"] = tuple([known[each] for each in sorted(known)])
 
 
-def _build(merged: Mapping[str, Mapping[str, Setting]]) -> Settings:
-    sections = get_type_hints(Settings)
-    return Settings(**{name: sections[name](**values) for name, values in merged.items()})
+def _build(merged: Mapping[str, Mapping[str, Setting]], defaults: Settings) -> Settings:
+    sections = {name: replace(getattr(defaults, name), **values) for name, values in merged.items()}
+    return replace(defaults, **sections)
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:

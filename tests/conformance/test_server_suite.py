@@ -19,7 +19,7 @@ from forewarn.cli.main import main
 from forewarn.conformance.event_trial import Hooks
 from forewarn.conformance.exchange import Target, TargetInvalid
 from forewarn.conformance.run import Result, Verdict, junit, run_checks
-from forewarn.emulator.options import Options
+from forewarn.emulator.options import METADATA, Options
 from forewarn.testing import EmulatorThread
 from tests.conformance.wrong_server import Wrong, serving
 
@@ -93,7 +93,9 @@ def test_right_server_passes_with_hooks(acting: EmulatorThread) -> None:
 
 def test_limited_server_is_asked_more_slowly() -> None:
     """A server that limits requests is judged like any other. Source: E-6, A-2."""
-    options = Options(listen=("127.0.0.1:0",), operator="", rate_per_s=5.0)
+    options = Options(
+        listen=("127.0.0.1:0",), operator="", metadata=replace(METADATA, rate_per_s=5.0)
+    )
     emulator = EmulatorThread(options, paused=False).start()
     try:
         results = list(run_checks(Target(emulator.url), only=["A-2", "E-3", "E-6"]))

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from urllib.error import HTTPError
@@ -226,6 +227,67 @@ def test_rate_is_limited_only_if_wanted(process: Start) -> None:
         return 10
 
     assert 2 <= answered() <= 4
+
+
+def status(url: str, version: str, body: bytes | None = None, **headers: str) -> int:
+    """Return how a request by an api-version is answered."""
+    ask = urllib.request.Request(url.replace("2020-07-01", version), body, headers)
+    try:
+        with urllib.request.urlopen(ask, timeout=30) as answer:
+            return int(answer.status)
+    except HTTPError as refused:
+        refused.close()
+        return refused.code
+
+
+def test_settings_of_the_environment_count(process: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each setting of the metadata service is the emulator's, too, unless an option is given."""
+    monkeypatch.setenv("FOREWARN_METADATA_MIN_API_VERSION", "2019-08-01")
+    monkeypatch.setenv("FOREWARN_METADATA_SCHEDULEDEVENTS_UNKNOWN_VERSION_STATUS", "404")
+    monkeypatch.setenv("FOREWARN_METADATA_DEFAULT_VM", "b")
+    _, url, _ = started(process, "--vm", "a", "--vm", "b")
+    compute = url.replace("scheduledevents", "instance/compute").replace("2020-07-01", "2021-02-01")
+    assert get(compute)["name"] == "b"
+    assert status(url, "2019-04-01", Metadata="true") == 404
+    assert status(url, "2019-08-01", Metadata="true") == 200
+    _, url, _ = started(process, "--vm", "b", "--scheduledevents-unknown-version-status", "400")
+    assert status(url, "2019-04-01", Metadata="true") == 400
+
+
+def test_unknown_setting_of_the_environment_is_refused(
+    process: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong name is not taken for a setting that works."""
+    monkeypatch.setenv("FOREWARN_METADATA_REQUEST_IDS", "yes")
+    code, errors = process("--listen", ANYWHERE, "--operator-listen", "none").wait()
+    assert (code, "perhaps request_id" in errors) == (USAGE, True)
+
+
+@pytest.mark.parametrize("option", [(), ("--post-without-header",), ("--compat",)], ids=str)
+def test_old_clients_are_served_on_request(process: Start, option: tuple[str, ...]) -> None:
+    """Approvals of 2017 without the header, and 404 for an unknown version. Source: E-2, E-3."""
+    _, url, api = started(process, *option)
+    api.post("/v1/vms/vm-1/reboot")
+    [event] = events(get(f"{url}&wait=30&incarnation=0"))
+    body = json.dumps({"StartRequests": [{"EventId": event["EventId"]}]}).encode()
+    accepted = 200 if option else 400
+    found = [status(url, version, body) for version in ("2017-08-01", "2017-11-01", "2019-01-01")]
+    assert found == [accepted, accepted, 400]
+    unknown = 404 if option == ("--compat",) else 400
+    assert status(url, "2016-01-01", Metadata="true") == unknown
+
+
+@pytest.mark.parametrize("option", [(), ("--compat",)], ids=str)
+def test_clients_in_use_find_what_they_ask_for(process: Start, option: tuple[str, ...]) -> None:
+    """OpenShift's termination handler reads JSON of 2019; cloud-init falls back after a 400.
+
+    cloud-init asks again without end after a 404. Source: E-3, I-1.
+    """
+    _, url, _ = started(process, *option)
+    assert get(url.replace("2020-07-01", "2019-08-01"))["Events"] == []
+    instance = url.replace("scheduledevents", "instance")
+    assert get(instance.replace("2020-07-01", "2021-08-01&extended=true"))["compute"]
+    assert status(instance, "2039-08-01", Metadata="true") == 400
 
 
 def test_command_runs_to_its_end_in_this_process(

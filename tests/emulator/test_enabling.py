@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
 
 from forewarn.cli.api_client import ApiRefused
+from forewarn.emulator.options import METADATA
 from tests.emulator.conftest import Stage
 
 #: The usual VM, as one that may be evicted.
@@ -65,7 +67,7 @@ def test_flag_disables_after_a_silent_day(staged: Callable[..., Stage]) -> None:
 
 def test_first_answer_is_held_with_a_delay(staged: Callable[..., Stage]) -> None:
     """With a delay the first answer is held, not refused. Source: B-1, B-4."""
-    stage = staged(enable_on_first_request=True, enable_delay_s=0.3)
+    stage = staged(enable_on_first_request=True, metadata=replace(METADATA, enable_delay_s=0.3))
     split = urlsplit(stage.emulator.url)
     path = "/metadata/scheduledevents?api-version=2020-07-01"
     ask = f"GET {path} HTTP/1.1\r\nHost: x\r\nMetadata: true\r\nConnection: close\r\n\r\n"

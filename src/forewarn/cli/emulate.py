@@ -16,6 +16,7 @@ from forewarn.cli.text_files import text_of
 from forewarn.errors import CallerError
 from forewarn.exit_codes import OK, REFUSED
 from forewarn.garbage import uncollected
+from forewarn.values import replace
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +26,14 @@ if TYPE_CHECKING:
     from forewarn.emulator.emulator import Emulator
     from forewarn.emulator.options import Options
     from forewarn.emulator.scenario import Scenario
+    from forewarn.settings import Settings
     from forewarn.validation.fields import ValueType
+
+#: Settings of the service that the emulator has, too.
+ENVIRONMENT = ("FOREWARN_METADATA_", "FOREWARN_OPERATOR_TOKENS")
+#: Requests at once that `--rate-limit` allows, in seconds of its rate: as the service's defaults.
+BURST_S = 2.0
+BURST_MAX = 1_000_000
 
 
 class OptionInvalid(CallerError):
@@ -122,7 +130,6 @@ def _add_manners(emulate: argparse.ArgumentParser) -> None:
         nargs="?",
         type=_rate,
         const=5.0,
-        default=0.0,
         help="at most N requests a second for each VM, and twice as many at once"
         " (N is 5 unless given; else no limit)",
     )
@@ -144,6 +151,17 @@ def _add_versions(emulate: argparse.ArgumentParser) -> None:
     """Add which api-versions are known, and what becomes of others."""
     add = emulate.add_argument
     add("--preview", action="store_true", help="serve the preview api-version 2024-07-09, too")
+    add(
+        "--post-without-header",
+        action="store_true",
+        help="accept approvals by api-versions of 2017 without the Metadata header",
+    )
+    add(
+        "--compat",
+        action="store_true",
+        help="answer as old clients of the public service need it: --post-without-header and"
+        " --scheduledevents-unknown-version-status 404",
+    )
     for what, subject in (
         ("scheduledevents", "Scheduled Events"),
         ("instance", "instance metadata"),
@@ -152,7 +170,6 @@ def _add_versions(emulate: argparse.ArgumentParser) -> None:
             f"--{what}-unknown-version-status",
             type=int,
             choices=(400, 404),
-            default=400,
             help=f"how an unknown api-version of {subject} is answered (default: 400)",
         )
 
@@ -188,15 +205,9 @@ def _emulate(arguments: argparse.Namespace) -> int:
 def _options(arguments: argparse.Namespace) -> Options:
     from forewarn.emulator.options import METADATA_ADDRESS, Options  # noqa: PLC0415
 
-    delay_s: object = 0
-    if arguments.enable_on_first_request:
-        from forewarn.validation.fields import Duration  # noqa: PLC0415 - seldom wanted
-
-        where = "The delay of --enable-on-first-request"
-        delay_s = _read(Duration(0, 120), arguments.enable_on_first_request, where)
-    assert isinstance(delay_s, int)
     operator = arguments.operator_listen
     names, addresses = _vms_of(arguments.vm)
+    surrounding = _surrounding()
     return Options(
         listen=tuple(arguments.listen) or (METADATA_ADDRESS,),
         operator="" if operator == "none" else operator,
@@ -209,15 +220,37 @@ def _options(arguments: argparse.Namespace) -> Options:
         seed=arguments.seed,
         store=arguments.store,
         enable_on_first_request=arguments.enable_on_first_request is not None,
-        enable_delay_s=float(delay_s),
-        rate_per_s=arguments.rate_limit,
+        metadata=replace(surrounding.metadata, **_metadata_of(arguments)),
         gone_vm=arguments.gone_vm,
-        preview=arguments.preview,
-        scheduledevents_unknown_version_status=arguments.scheduledevents_unknown_version_status,
-        instance_unknown_version_status=arguments.instance_unknown_version_status,
-        proxy_secret=text_of(arguments.proxy_secret).strip() if arguments.proxy_secret else "",
-        tokens=_tokens(),
+        tokens=surrounding.operator.tokens,
     )
+
+
+def _metadata_of(arguments: argparse.Namespace) -> dict[str, object]:
+    """Return the settings of the metadata service that options were given for."""
+    given: dict[str, object] = {}
+    if arguments.compat:
+        given["scheduledevents_unknown_version_status"] = 404
+    for name in ("scheduledevents_unknown_version_status", "instance_unknown_version_status"):
+        if getattr(arguments, name) is not None:
+            given[name] = getattr(arguments, name)
+    if arguments.preview:
+        given["preview"] = True
+    if arguments.compat or arguments.post_without_header:
+        given["post_without_header"] = True
+    if arguments.enable_on_first_request:
+        from forewarn.validation.fields import Duration  # noqa: PLC0415 - seldom wanted
+
+        where = "The delay of --enable-on-first-request"
+        given["enable_delay_s"] = _read(Duration(0, 120), arguments.enable_on_first_request, where)
+    rate_per_s = arguments.rate_limit
+    if rate_per_s is not None:
+        burst = min(max(round(BURST_S * rate_per_s), 1), BURST_MAX)
+        given.update(rate_per_s=rate_per_s, rate_burst=burst)
+    if arguments.proxy_secret:
+        secret = text_of(arguments.proxy_secret).strip()
+        given.update(proxy_secret=secret, proxy_addresses=("127.0.0.1", "::1", "unix"))
+    return given
 
 
 def _vms_of(given: list[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
@@ -246,15 +279,18 @@ def _read(kind: ValueType, text: str, where: str) -> object:
         raise OptionInvalid(problem=str(error)) from error
 
 
-def _tokens() -> tuple[str, ...]:
-    """Return the operators' tokens of the environment, as the service itself reads them."""
-    from forewarn.settings import ENVIRONMENT_PREFIX  # noqa: PLC0415
+def _surrounding() -> Settings:
+    """Return the settings that the emulator takes from the environment."""
+    from forewarn.emulator.options import METADATA  # noqa: PLC0415
+    from forewarn.settings import Settings  # noqa: PLC0415
 
-    if not any(name.startswith(ENVIRONMENT_PREFIX) for name in os.environ):
-        return ()
+    defaults = Settings(metadata=METADATA)
+    own = {name: text for name, text in os.environ.items() if name.startswith(ENVIRONMENT)}
+    if not own:
+        return defaults
     from forewarn.settings_loader import load_settings  # noqa: PLC0415 - slow to import
 
-    return load_settings(()).operator.tokens
+    return load_settings((), own, defaults)
 
 
 def _log_troubles(*, to_console: bool) -> None:

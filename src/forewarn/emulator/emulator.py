@@ -197,8 +197,8 @@ class Emulator(Daemon):
 
     def _names(self, topology: Topology) -> tuple[str, ...]:
         """Return the VMs by the order they were named in, the default one first."""
-        named = [name for name in self.options.vms if name in topology.vms]
-        return tuple(dict.fromkeys([*named, *topology.vms]))
+        named = (self.settings.metadata.default_vm, *self.options.vms)
+        return tuple(dict.fromkeys([*filter(topology.vms.__contains__, named), *topology.vms]))
 
     def _unused_guid(self) -> str:
         """Return an event id the store never had, though a seed repeats them. Source: D-3."""

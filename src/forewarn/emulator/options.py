@@ -19,18 +19,15 @@ from forewarn.settings import (
     Settings,
     StoreSettings,
 )
-from forewarn.values import value
+from forewarn.values import replace, value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 METADATA_ADDRESS = "127.0.0.1:8169"
 OPERATOR_ADDRESS = "127.0.0.1:8470"
-#: Requests a second with `--rate-limit` alone: what the public service allows. Source: E-6.
-RATE_PER_S = 5.0
-#: Requests at once that `--rate-limit` allows, in seconds of its rate: as the service's defaults.
-BURST_S = 2.0
-BURST_MAX = 1_000_000
+#: How the emulator serves its VMs unless told otherwise.
+METADATA = MetadataSettings(rate_per_s=0.0, vm_by_query=True)
 #: A group the emulator enabled stays so: moving the clock a week ahead is not silence, nor does it
 #: make a call of the simulated driver hang. Source: B-4, R-1.
 NEVER_S = 100 * 366 * 24 * 3600
@@ -65,19 +62,10 @@ class Options:
     store: str = ""
     #: Whether groups are enabled by their first request, as the real service does. Source: B-1.
     enable_on_first_request: bool = False
-    #: How long the first answer is held then, in real seconds. Source: B-1.
-    enable_delay_s: float = 0.0
-    #: Requests a second each VM may send; 0: any number. Source: E-6.
-    rate_per_s: float = 0.0
-    #: Whether the preview api-version is served. Source: V-4.
-    preview: bool = False
-    #: Statuses for unknown api-versions, 400 or 404. Source: E-3.
-    scheduledevents_unknown_version_status: int = 400
-    instance_unknown_version_status: int = 400
+    #: How VMs are served; a first answer is held only with `enable_on_first_request`.
+    metadata: MetadataSettings = METADATA
     #: What a VM gets that was evicted or deleted: `404`, `hang` or `refuse`.
     gone_vm: str = "404"
-    #: Secret with which proxies on this machine sign `X-Instance-ID`. Source: S-6.
-    proxy_secret: str = ""
     #: Bearer tokens, `NAME:TOKEN`, for operators who are not on this machine.
     tokens: tuple[str, ...] = ()
 
@@ -85,19 +73,13 @@ class Options:
 def settings_of(options: Options) -> Settings:
     """Return the settings of the service behind the emulator; the default VM is not in them."""
     on_first = options.enable_on_first_request
+    delay_s = options.metadata.enable_delay_s if on_first else 0.0
     return Settings(
         listen=ListenSettings(metadata=options.listen, operator=options.operator),
-        metadata=MetadataSettings(
-            rate_per_s=options.rate_per_s,
-            rate_burst=min(max(round(BURST_S * options.rate_per_s), 1), BURST_MAX),
-            preview=options.preview,
-            scheduledevents_unknown_version_status=options.scheduledevents_unknown_version_status,
-            instance_unknown_version_status=options.instance_unknown_version_status,
-            vm_by_query=True,
-            proxy_addresses=("127.0.0.1", "::1", "unix") if options.proxy_secret else (),
-            proxy_secret=options.proxy_secret,
-            enable_delay_s=options.enable_delay_s if on_first else 0.0,
-            enable_timeout_s=max(120.0, options.enable_delay_s + 5.0),
+        metadata=replace(
+            options.metadata,
+            enable_delay_s=delay_s,
+            enable_timeout_s=max(options.metadata.enable_timeout_s, delay_s + 5.0),
         ),
         operator=OperatorSettings(open_on_loopback=True, tokens=options.tokens),
         azure=AzureSettings(

@@ -13,7 +13,6 @@ from forewarn.metadata import instance
 from forewarn.metadata.http.response import Response, compact, refusal
 from forewarn.metadata.instance_fields import INSTANCE_VERSIONS
 from forewarn.protocol.versions import (
-    HEADER_VERSION,
     PREVIEW_VERSION,
     UNDERSCORE_VERSION,
     VERSIONS,
@@ -30,6 +29,8 @@ VERSIONS_PATH = "/metadata/versions"
 ATTESTED_PATH = "/metadata/attested/document"
 TOKEN_PATH = "/metadata/identity/oauth2/token"  # noqa: S105 - a path
 
+#: Clients written in the year in which the header came may leave it out. Source: E-2.
+HEADERLESS_YEAR = "2017-"
 ATTESTED_SINCE = "2018-10-01"
 NONCE_DIGITS_MAX = 10
 
@@ -245,9 +246,10 @@ def _may_lack_header(
     version = request.query.get("api-version", "")
     if version not in versions or request.repeated == "api-version":
         return False
-    if version == HEADER_VERSION and request.method == "POST":
-        return settings.post_without_header
-    return version == UNDERSCORE_VERSION
+    if version == UNDERSCORE_VERSION:
+        return True
+    old = version.startswith(HEADERLESS_YEAR) and request.method == "POST"
+    return old and settings.post_without_header
 
 
 def _without_header(request: HttpRequest) -> Response | None:

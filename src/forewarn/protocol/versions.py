@@ -19,9 +19,6 @@ PREVIEW_VERSION = "2024-07-09"
 UNDERSCORE_VERSION = VERSIONS[0]
 """The one version whose resource names carry a leading underscore."""
 
-HEADER_VERSION = VERSIONS[1]
-"""The first version for which the `Metadata` header is enforced. Source: E-2."""
-
 TYPE_SINCE = {
     "Freeze": "2017-03-01",
     "Reboot": "2017-03-01",
