@@ -254,13 +254,17 @@ def test_settings_of_the_environment_count(process: Start, monkeypatch: pytest.M
     assert status(url, "2019-04-01", Metadata="true") == 400
 
 
-def test_unknown_setting_of_the_environment_is_refused(
-    process: Start, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("REQUEST_IDS", "perhaps request_id"), ("MIN_API_VERSION", "it may be one of 2017-03-01")],
+)
+def test_wrong_setting_of_the_environment_is_refused(
+    process: Start, monkeypatch: pytest.MonkeyPatch, name: str, word: str
 ) -> None:
-    """A wrong name is not taken for a setting that works."""
-    monkeypatch.setenv("FOREWARN_METADATA_REQUEST_IDS", "yes")
+    """Neither a wrong name nor a wrong value is taken for a setting that works."""
+    monkeypatch.setenv(f"FOREWARN_METADATA_{name}", "yes")
     code, errors = process("--listen", ANYWHERE, "--operator-listen", "none").wait()
-    assert (code, "perhaps request_id" in errors) == (USAGE, True)
+    assert (code, word in errors) == (USAGE, True)
 
 
 @pytest.mark.parametrize("option", [(), ("--post-without-header",), ("--compat",)], ids=str)

@@ -288,9 +288,12 @@ def _surrounding() -> Settings:
     own = {name: text for name, text in os.environ.items() if name.startswith(ENVIRONMENT)}
     if not own:
         return defaults
+    from forewarn.service.settings_check import check_settings  # noqa: PLC0415 - seldom wanted
     from forewarn.settings_loader import load_settings  # noqa: PLC0415 - slow to import
 
-    return load_settings((), own, defaults)
+    settings = load_settings((), own, defaults)
+    check_settings(settings)
+    return settings
 
 
 def _log_troubles(*, to_console: bool) -> None:
