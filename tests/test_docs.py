@@ -149,6 +149,32 @@ def test_command_in_the_documents_is_understood(typed: str) -> None:
         parser_for(words[0]).parse_args(words)  # ends the test if it is not understood
 
 
+def test_nothing_is_installed_by_a_name_that_is_not_ours() -> None:
+    """No package is published: whoever took the name on PyPI would be installed."""
+    for path in (*DOCUMENTS, *ROOT.glob("src/**/*.py")):
+        found = re.findall(r"pip install (?:-\S+ )*['\"]?forewarn\b.*", path.read_text("utf-8"))
+        assert not found, f"{name_of(path)}: {found}"
+
+
+def test_advice_names_no_file_of_the_repository() -> None:
+    """Whoever has only installed the program has no `docs`."""
+    errors = ROOT.joinpath("docs/reference/errors.md").read_text("utf-8")
+    assert re.findall(r"(?:docs|dist|tools|tests)/\S+", errors.partition("|---|")[2]) == []
+
+
+def test_page_of_the_documentation_that_advice_names_is_there() -> None:
+    """A title in an error's advice is the title of a page."""
+    errors = ROOT.joinpath("docs/reference/errors.md").read_text("utf-8")
+    named = set(re.findall(r"'([^']+)' in the documentation", errors))
+    titles = {
+        title
+        for path in DOCUMENTS
+        for title in re.findall(r"^# (.+)$", path.read_text("utf-8"), re.MULTILINE)
+    }
+    assert named
+    assert named <= titles, named - titles
+
+
 @pytest.mark.slow
 def test_pytest_example_passes(tmp_path: Path) -> None:
     """The example tests of the how-to pass as they are written there."""

@@ -19,7 +19,7 @@ class SettingInvalid(CallerError):
 
     code = "setting-invalid"
     message = "Setting {name} in {place} {problem}."
-    advice = "See docs/reference/settings.md for what there is."
+    advice = "See 'Settings' in the documentation for what there is."
 
 
 @value

@@ -68,7 +68,7 @@ def missing() -> str:
     try:
         import libvirt  # noqa: F401
     except ImportError:
-        return "The libvirt driver needs libvirt-python: pip install 'forewarn[libvirt]'."
+        return "The libvirt driver needs libvirt-python: pip install './forewarn[libvirt]'."
     said = guest_image.missing()
     return f"Guests cannot be made: {said}." if said else ""
 

@@ -137,7 +137,7 @@ def parser_for(command: str = "") -> Parser:
     parser = Parser(
         prog="forewarn",
         description="Scheduled Events for any cloud.",
-        epilog="`forewarn COMMAND --help` says more. Docs: docs/reference/cli.md.",
+        epilog="`forewarn COMMAND --help` says more, and so does 'Commands' in the documentation.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", nargs=0, action=_ShowVersion, help="print the version and end")

@@ -63,7 +63,7 @@ class GateInvalid(CallerError):
     code = "gate-invalid"
     status = 422
     message = "[gates.{name}] {problem}."
-    advice = "Correct its options; see docs/howto/maintenance-gates.md."
+    advice = "Correct its options; see 'How to check between waves' in the documentation."
 
 
 class GateUnknown(CallerError):

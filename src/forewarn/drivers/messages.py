@@ -53,7 +53,7 @@ class AnswerUnusable(PeerError):
 
     code = "driver-answer-unusable"
     message = "The answer to {verb} of {task} cannot be used: {reason}."
-    advice = "See docs/reference/drivers.md for what an answer is."
+    advice = "See 'Drivers' in the documentation for what an answer is."
 
 
 def task_message(verb: str, task: Task) -> dict[str, object]:

@@ -42,7 +42,7 @@ class DriverUnusable(CallerError):
     code = "driver-unusable"
     status = 422
     message = "[drivers.{name}] cannot be used: {reason}."
-    advice = "Correct its options; see docs/reference/drivers.md."
+    advice = "Correct its options; see 'Drivers' in the documentation."
 
 
 def make_drivers(tables: Mapping[str, Options]) -> dict[str, Driver]:

@@ -62,7 +62,7 @@ class FleetUnreadable(CallerError):
     code = "fleet-unreadable"
     status = 422
     message = "The fleet in {place} cannot be read. {problem}"
-    advice = "See docs/howto/describe-a-fleet.md."
+    advice = "See 'How to describe a fleet' in the documentation."
 
 
 class ScenarioBusy(CallerError):

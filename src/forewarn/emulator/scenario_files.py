@@ -72,7 +72,7 @@ class ScenarioInvalid(CallerError):
     code = "scenario-invalid"
     status = 422
     message = "Scenario {name} cannot be read: {problem}."
-    advice = "See docs/reference/scenarios.md for what a scenario may say."
+    advice = "See 'Scenarios' in the documentation for what a scenario may say."
 
 
 class ScenarioUnknown(CallerError):

@@ -42,7 +42,7 @@ class NoSuchPath(CallerError):
     code = "no-such-path"
     status = 404
     message = "The operator API has no path {path}."
-    advice = "See /v1/openapi.json or docs/reference/api.md."
+    advice = "See /v1/openapi.json or 'Operator API' in the documentation."
 
 
 class MethodRefused(CallerError):
@@ -51,7 +51,7 @@ class MethodRefused(CallerError):
     code = "method-refused"
     status = 405
     message = "{path} takes {allowed}, not {method}."
-    advice = "See /v1/openapi.json or docs/reference/api.md."
+    advice = "See /v1/openapi.json or 'Operator API' in the documentation."
 
 
 class BodyTooLarge(CallerError):
@@ -86,7 +86,7 @@ class QueryInvalid(CallerError):
 
     code = "query-invalid"
     message = "The query {problem}."
-    advice = "See docs/reference/api.md for what may stand there."
+    advice = "See 'Operator API' in the documentation for what may stand there."
 
 
 class Dispatch:

@@ -123,7 +123,7 @@ class DestinationInvalid(CallerError):
     code = "outbox-destination-invalid"
     status = 422
     message = "[outbox.{name}] {problem}."
-    advice = "Correct its options; see docs/reference/outbox.md."
+    advice = "Correct its options; see 'Outbox' in the documentation."
 
 
 def make_destinations(tables: Mapping[str, Mapping[str, object]]) -> tuple[Destination, ...]:
@@ -152,7 +152,7 @@ def _destination(name: str, options: dict[str, object]) -> Destination:
         raise DestinationInvalid(name=name, problem=error.without(place)) from error
     package, extra = _NEEDS.get(kind, ("", ""))
     if package and importlib.util.find_spec(package) is None:
-        problem = f"needs the package {package}, which comes with forewarn[{extra}]"
+        problem = f"needs the package {package}: pip install './forewarn[{extra}]', from a clone"
         raise DestinationInvalid(name=name, problem=problem)
     try:
         sink = _MAKERS[kind](name, read)

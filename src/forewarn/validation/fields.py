@@ -45,7 +45,9 @@ class ValidationFailed(CallerError):
     code = "validation-failed"
     status = 422
     message = "{where} {problem}."
-    advice = "See docs/reference/api.md for what may stand there; nothing was changed."
+    advice = (
+        "See 'Operator API' in the documentation for what may stand there; nothing was changed."
+    )
 
     def without(self, place: str) -> str:
         """Return what is wrong, without the place of the form, for a sentence that names it."""

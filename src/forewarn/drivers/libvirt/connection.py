@@ -34,7 +34,10 @@ class LibvirtMissing(CallerError):
     code = "libvirt-missing"
     status = 422
     message = "The libvirt driver needs libvirt-python, which is not installed."
-    advice = "Install it with: pip install 'forewarn[libvirt]' (it needs libvirt's headers)."
+    advice = (
+        "Install it, from a clone of Forewarn: pip install './forewarn[libvirt]' (it needs"
+        " libvirt's headers)."
+    )
 
 
 class HypervisorFailed(PeerError):

@@ -35,7 +35,7 @@ class OpenstackMissing(CallerError):
     code = "openstack-missing"
     status = 422
     message = "The nova driver needs openstacksdk, which is not installed."
-    advice = "Install it with: pip install 'forewarn[nova]'."
+    advice = "Install it, from a clone of Forewarn: pip install './forewarn[nova]'."
 
 
 class CloudUnconfigured(CallerError):

@@ -34,7 +34,10 @@ class GraphQueryInvalid(CallerError):
 
     code = "arm-graph-query-invalid"
     message = "The query cannot be answered: {reason}."
-    advice = "See docs/reference/azure.md for the part of the language that is served."
+    advice = (
+        "See 'Azure Resource Manager' in the documentation for the part of the language that is"
+        " served."
+    )
 
 
 def answered(query: str, rows: list[JsonObject]) -> list[JsonObject]:

@@ -69,7 +69,7 @@ class ArmPathUnknown(CallerError):
     code = "arm-path-unknown"
     status = 404
     message = "{method} {path} is not part of what Forewarn serves of Azure Resource Manager."
-    advice = "See docs/reference/azure.md for what is served."
+    advice = "See 'Azure Resource Manager' in the documentation for what is served."
 
 
 class ArmApiVersionMissing(CallerError):
@@ -95,7 +95,7 @@ class ArmNotSupported(CallerError):
     code = "arm-not-supported"
     status = 409
     message = "{action} is not possible for {name}: {reason}."
-    advice = "See docs/reference/azure.md for what is served."
+    advice = "See 'Azure Resource Manager' in the documentation for what is served."
 
 
 def azure_code(error: ForewarnError) -> str:

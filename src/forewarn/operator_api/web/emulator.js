@@ -89,7 +89,7 @@ export async function emulator(main) {
   function own() {
     const name = h("input", { id: "own-name", value: "my-story" });
     const text = h("textarea", { id: "own-text", rows: 10, spellcheck: false });
-    dialog({ title: "Run a scenario of your own", text: "In TOML, as docs/reference/scenarios.md has it.", confirm: "Run", done: readStories,
+    dialog({ title: "Run a scenario of your own", text: "In TOML, as 'Scenarios' in the documentation has it.", confirm: "Run", done: readStories,
       extra: [h("div", { className: "field" }, h("label", { htmlFor: "own-name" }, "Name"), name), h("div", { className: "field" }, h("label", { htmlFor: "own-text" }, "Scenario"), text)],
       ask: () => call("POST", `/v1/scenarios/${part(name.value)}/run`, { text: text.value }) });
   }

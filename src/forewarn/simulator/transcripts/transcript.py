@@ -27,7 +27,7 @@ class TranscriptInvalid(CallerError):
 
     code = "script-wrong"
     message = "{name}:{line}: {problem}"
-    advice = "See docs/reference/transcripts.md for the commands there are."
+    advice = "See 'Transcripts' in the documentation for the commands there are."
 
     def __init__(self, name: str, line: int, problem: str) -> None:
         """Say where, and what; a problem that ends in a question needs no stop."""
