@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.agent.cli import ACTIONS
 from forewarn.cli.main import COMMANDS, parser_for
 from forewarn.protocol.versions import PREVIEW_VERSION, VERSIONS
 from tools.docs.pages import PAGES
@@ -147,6 +148,18 @@ def test_command_in_the_documents_is_understood(typed: str) -> None:
         assert words[0] in COMMANDS
     else:
         parser_for(words[0]).parse_args(words)  # ends the test if it is not understood
+
+
+def test_every_command_of_the_agent_is_documented() -> None:
+    """The reference of the agent has each of its commands."""
+    page = ROOT.joinpath("docs/reference/agent.md").read_text("utf-8")
+    assert [name for name in ACTIONS if not re.search(rf"`forewarn agent {name}\b", page)] == []
+
+
+def test_settings_lie_in_a_directory_of_their_own() -> None:
+    """No document puts a settings file where the packages have none."""
+    for document in DOCUMENTS:
+        assert re.findall(r"/etc/[\w-]+\.toml", document.read_text("utf-8")) == [], document
 
 
 def test_nothing_is_installed_by_a_name_that_is_not_ours() -> None:

@@ -221,9 +221,7 @@ class Reader:
 
     def here(self, text: str) -> str:
         """Return a text with the reader's own paths."""
-        return text.replace("/etc/forewarn.toml", f"{self.directory}/forewarn.toml").replace(
-            "/etc/forewarn", str(self.directory)
-        )
+        return text.replace("/etc/forewarn", str(self.directory))
 
     def runs(self, line: str) -> str:
         """Run a command to its end, which must be good."""

@@ -8,9 +8,6 @@ EXCEPTIONS: dict[tuple[str, str, str], str] = {
     ("no_workplace", "src/forewarn/metadata/instance.py", ""): (
         "where a VM keeps its users' keys, as instance metadata says it"
     ),
-    ("impurities_at_home", "src/forewarn/agent/sdk/client.py", "time"): (
-        "the synchronous client pauses between two polls; it does not read the time"
-    ),
     ("tests_do_not_sleep", "tests/e2e/clients/poll.py", "time.sleep"): (
         "a client like those in use, run as a program of its own: it polls and sleeps"
     ),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 METADATA_ADDRESS = "127.0.0.1:8169"
 OPERATOR_ADDRESS = "127.0.0.1:8470"
-#: How the emulator serves its VMs unless told otherwise.
+#: How the emulator serves its VMs by default.
 METADATA = MetadataSettings(rate_per_s=0.0, vm_by_query=True)
 #: A group the emulator enabled stays so: moving the clock a week ahead is not silence, nor does it
 #: make a call of the simulated driver hang. Source: B-4, R-1.

@@ -35,7 +35,7 @@ CLIMB_FIRST_MS = 10_000  # how soon after lowering the version the newest is tri
 CLIMB_MS_MAX = 600_000  # the pause doubles up to this: an old service is asked 144 times a day
 VERSION_REFUSED = "api-version is invalid"  # a part of the documented text. Source: E-3
 VERSION_UNKNOWN = "invalid version requested"  # what the public service answers with a 404
-SECONDS_MAX = 1e9  # of an argument; what a socket can be told to wait
+SECONDS_MAX = 1e9  # of an argument; sockets and threads accept as much
 EARLY_MS = 500  # a service that knows `wait` does not answer an unchanged document sooner
 EARLY_ANSWERS_MAX = 2  # one may be a restart; two in a row is a service that knows no `wait`
 INCARNATION_VERSION = VERSIONS[0]  # its approvals may carry the incarnation
@@ -293,7 +293,7 @@ def seconds(name: str, given: object) -> float:
     """Return a duration that was given as an argument.
 
     Raises:
-        ArgumentInvalid: it is no number, negative or too long.
+        ArgumentInvalid: it is not a number, negative or too long.
     """
     if type(given) not in (int, float) or not 0 <= given <= SECONDS_MAX:  # type: ignore[operator]
         raise ArgumentInvalid(name=name, wanted="seconds from 0 to 1e9", found=given)

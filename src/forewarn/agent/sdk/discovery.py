@@ -32,7 +32,7 @@ def endpoints(given: str = "", *, leases: tuple[str, ...] = LEASES) -> tuple[str
         leases: Directories in which leases are looked for.
 
     Raises:
-        ArgumentInvalid: the given one is no text.
+        ArgumentInvalid: the given one is not text.
     """
     if not isinstance(given, str):
         raise ArgumentInvalid(name="endpoint", wanted="text", found=given)
