@@ -47,6 +47,14 @@ class CallerError(ForewarnError):
     message = "The request cannot be understood."
 
 
+class ArgumentInvalid(CallerError, ValueError):
+    """An argument of the SDK that is of the wrong kind or out of range."""
+
+    code = "argument-invalid"
+    message = "{name} must be {wanted}, not {found!r}."
+    advice = "Correct the argument."
+
+
 class PeerError(ForewarnError):
     """Another party (a service, a driver's target, a document from outside) misbehaved."""
 

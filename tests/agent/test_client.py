@@ -187,6 +187,13 @@ def test_wrong_argument_of_a_client_is_named(kind: Kind, wrong: dict[str, Any]) 
         kind(**wrong)
 
 
+@pytest.mark.parametrize("wrong", [None, 5])
+def test_name_that_is_not_text_is_refused(wrong: object) -> None:
+    """A name that could not be found out is not looked for."""
+    with pytest.raises(ValueError, match="vm must be text"):
+        EVENT.names(wrong)  # type: ignore[arg-type]
+
+
 @KINDS
 @pytest.mark.parametrize("wrong", [None, "", 5, (EVENT,)], ids=str)
 def test_what_is_no_event_is_not_approved(service: Service, kind: Kind, wrong: object) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from operator import attrgetter
 
-from forewarn.errors import PeerError
+from forewarn.errors import ArgumentInvalid, PeerError
 from forewarn.protocol import timestamps
 from forewarn.protocol.json_text import parse_json
 from forewarn.protocol.versions import FIELD_SINCE, TYPE_SINCE, UNDERSCORE_VERSION
@@ -98,7 +98,13 @@ class ScheduledEvent:
         put(self, "duration_s", duration_s)
 
     def names(self, vm: str) -> bool:
-        """Return whether the event names this VM, with or without the oldest form's underscore."""
+        """Return whether the event names this VM, with or without the oldest form's underscore.
+
+        Raises:
+            ArgumentInvalid: the name is not text.
+        """
+        if not isinstance(vm, str):
+            raise ArgumentInvalid(name="vm", wanted="text", found=vm)
         return vm in self.resources or "_" + vm in self.resources
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 
 from forewarn.agent.sdk.http import PATH, HttpResponse, request_bytes, target_of
-from forewarn.errors import CallerError, PeerError, reason_of
+from forewarn.errors import ArgumentInvalid, CallerError, PeerError, reason_of
 from forewarn.protocol.approvals import render_approval
 from forewarn.protocol.documents import Document, ScheduledEvent, read_document
 from forewarn.protocol.versions import VERSIONS
@@ -83,14 +83,6 @@ class ClientClosed(CallerError):
     code = "client-closed"
     message = "The client is closed."
     advice = "Make a new client."
-
-
-class ArgumentInvalid(CallerError, ValueError):
-    """An argument of the SDK that is of the wrong kind or out of range."""
-
-    code = "argument-invalid"
-    message = "{name} must be {wanted}, not {found!r}."
-    advice = "Correct the argument."
 
 
 class ApiVersionInvalid(CallerError, ValueError):

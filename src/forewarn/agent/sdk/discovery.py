@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 
-from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT, ArgumentInvalid
+from forewarn.agent.sdk.dialogue import FIXED_ENDPOINT
+from forewarn.errors import ArgumentInvalid
 
 ENDPOINT_VARIABLE = "FOREWARN_ENDPOINT"
 LEASES = (
